@@ -1,0 +1,254 @@
+"""Which tokens count: one spec that serves capture and steering alike.
+
+A `Pass` says where one forward pass stands in its sequence; `position_mask` and `fresh_index` apply
+a spec to it. `PassTracker` makes the passes, from the arguments of each forward. Everything is read
+from the attention mask and the length of the cache, so it holds with padding on either side, with
+a KV cache and without.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hooks.errors import PositionError
+
+LAST_PROMPT = "last_prompt"
+GENERATED = "generated"
+LAST_PROMPT_GENERATED = "last_prompt+generated"
+ALL = "all"
+POSITIONS = (LAST_PROMPT, GENERATED, LAST_PROMPT_GENERATED, ALL)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass over T columns.
+
+    Attributes:
+        real: `[B, T]` bool, the columns that are not padding.
+        n_prompt: how many leading columns are prompt; the rest was generated. 0 in the decoding
+            passes of a cached generation, T in a prefill.
+        n_seen: how many leading columns an earlier pass has shown already. Not 0 only in
+            generation without a cache, where each pass repeats the whole sequence.
+        new_sequence: whether this pass begins a sequence.
+    """
+
+    real: Tensor
+    n_prompt: int
+    n_seen: int = 0
+    new_sequence: bool = True
+
+    @property
+    def n_columns(self) -> int:
+        """T."""
+        return self.real.shape[1]
+
+
+def check_spec(spec: str) -> str:
+    """Return `spec` unchanged. Raises PositionError if it is none of POSITIONS."""
+    if spec not in POSITIONS:
+        raise PositionError(f"unknown positions {spec!r}: choose one of {', '.join(POSITIONS)}.")
+    return spec
+
+
+def make_pass(
+    attention_mask: Tensor | None,
+    n_query: int,
+    n_cached: int,
+    *,
+    batch: int,
+    n_prompt: int | None = None,
+    device: torch.device | str | None = None,
+) -> Pass:
+    """Describe a forward pass of `n_query` columns after `n_cached` cached ones.
+
+    Args:
+        attention_mask: `[B, n_cached + n_query]`, or None where nothing is padding.
+        n_prompt: leading columns of this pass that are prompt. By default all of them without a
+            cache, none of them with one.
+
+    Raises:
+        PositionError: the mask is not two-dimensional or does not cover cache and query.
+    """
+    if n_prompt is None:
+        n_prompt = 0 if n_cached else n_query
+    if attention_mask is None:
+        real = torch.ones(batch, n_query, dtype=torch.bool, device=device)
+        return Pass(real, n_prompt)
+    if not isinstance(attention_mask, Tensor) or attention_mask.ndim != 2:
+        found = (
+            f"a tensor of shape {tuple(attention_mask.shape)}"
+            if isinstance(attention_mask, Tensor)
+            else f"a {type(attention_mask).__name__}"
+        )
+        raise PositionError(
+            "positions are read from an attention mask of shape [batch, tokens], but the model was "
+            f"given {found}. Static and compiled caches build such masks: generate with the "
+            "default dynamic cache."
+        )
+    if tuple(attention_mask.shape) != (batch, n_cached + n_query):
+        raise PositionError(
+            f"the attention mask has shape {tuple(attention_mask.shape)}, but this pass has batch "
+            f"{batch} and {n_cached} cached + {n_query} new tokens. Pass a mask that covers both."
+        )
+    return Pass(attention_mask[:, n_cached:].bool(), n_prompt)
+
+
+def position_mask(spec: str, at: Pass) -> Tensor:
+    """The columns of a pass that `spec` means, `[B, T]` bool.
+
+    In generation without a cache a generated token stays in the mask in every later pass, so that
+    whatever is done at these positions gives the same result as with a cache.
+
+    Raises:
+        PositionError: unknown spec, or a row whose prompt is all padding.
+    """
+    check_spec(spec)
+    if spec == ALL:
+        return at.real
+    mask = torch.zeros_like(at.real)
+    if spec != LAST_PROMPT:
+        mask[:, at.n_prompt :] = at.real[:, at.n_prompt :]
+    if spec != GENERATED and at.n_prompt:
+        columns = torch.arange(at.n_columns, device=at.real.device)
+        mask |= columns == _last_prompt_column(at)[:, None]
+    return mask
+
+
+def fresh_index(spec: str, at: Pass) -> tuple[Tensor, Tensor]:
+    """The columns that `spec` means and no earlier pass has shown.
+
+    Returns:
+        index: `[B, P]` column numbers within this pass; P may be 0.
+        valid: `[B, P]` bool, False where the column is padding (with `all` only, as its count
+            differs from row to row).
+
+    Raises:
+        PositionError: unknown spec, or a row whose prompt is all padding.
+    """
+    check_spec(spec)
+    batch, device = at.real.shape[0], at.real.device
+    columns = torch.arange(at.n_columns, device=device).expand(batch, -1)
+    if spec == ALL:
+        return columns[:, at.n_seen :], at.real[:, at.n_seen :]
+    parts = []
+    if spec != GENERATED and at.n_prompt and not at.n_seen:
+        parts.append(_last_prompt_column(at)[:, None])
+    if spec != LAST_PROMPT:
+        parts.append(columns[:, max(at.n_prompt, at.n_seen) :])
+    index = torch.cat(parts, dim=1) if parts else columns[:, :0]
+    return index, torch.ones_like(index, dtype=torch.bool)
+
+
+def _last_prompt_column(at: Pass) -> Tensor:
+    """`[B]`: the last column of the prompt that is not padding."""
+    columns = torch.arange(at.n_prompt, device=at.real.device)
+    last = torch.where(at.real[:, : at.n_prompt], columns, -1).amax(dim=1)
+    if last.device.type != "meta" and bool((last < 0).any()):
+        row = int((last < 0).nonzero()[0])
+        raise PositionError(f"row {row} of the batch has no prompt: its mask is all padding.")
+    return last
+
+
+class PassTracker:
+    """Follows the forward passes of one model and tells prompt from generated tokens.
+
+    A pass without cached tokens is a prompt, unless it was called with `use_cache=False` and
+    repeats the ids of the pass before plus one token: that is `generate` without a cache. A pass of
+    one token on top of a cache is a generated token. A pass of several tokens on top of a cache is
+    the rest of a prompt whose beginning was cached beforehand; on top of what this tracker itself
+    has just followed it is a prompt in chunks or assisted decoding, which cannot be told apart.
+
+    A prompt of which all but one token was cached beforehand reads as a generated token.
+    """
+
+    def __init__(self, spec: str) -> None:
+        self.spec = check_spec(spec)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the sequence so far."""
+        self._n_prompt = 0
+        self._n_total: int | None = None
+        self._ids: Tensor | None = None
+
+    def follow(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pass:
+        """The pass that `model(*args, **kwargs)` is about to run.
+
+        Raises:
+            PositionError: no input, an attention mask that does not fit, or a pass whose tokens
+                cannot be told apart.
+        """
+        given = _named_arguments(model, args, kwargs)
+        ids, embeds = given.get("input_ids"), given.get("inputs_embeds")
+        tokens = ids if ids is not None else embeds
+        if tokens is None:
+            raise PositionError("the forward pass has neither input_ids nor inputs_embeds.")
+        batch, n_query = tokens.shape[:2]
+        cache = given.get("past_key_values")
+        n_cached = int(cache.get_seq_length()) if cache is not None else 0
+        mask = given.get("attention_mask")
+
+        if n_cached:
+            at = self._on_cache(mask, n_query, n_cached, batch, tokens.device)
+        else:
+            uncached = given.get("use_cache") is False
+            at = self._without_cache(mask, ids if uncached else None, n_query, batch, tokens.device)
+        self._n_total = n_cached + n_query
+        return at
+
+    def _on_cache(
+        self, mask: Any, n_query: int, n_cached: int, batch: int, device: torch.device
+    ) -> Pass:
+        self._ids = None
+        follows = self._n_total == n_cached
+        if n_query > 1 and follows and self.spec != ALL:
+            raise PositionError(
+                f"positions {self.spec!r}: a pass of {n_query} tokens follows {n_cached} cached "
+                "ones; a prompt in chunks (prefill_chunk_size) or assisted decoding cannot be told "
+                "apart. Turn that off, or use positions 'all'."
+            )
+        at = make_pass(
+            mask,
+            n_query,
+            n_cached,
+            batch=batch,
+            n_prompt=n_query if n_query > 1 else 0,
+            device=device,
+        )
+        return Pass(at.real, at.n_prompt, new_sequence=not follows)
+
+    def _without_cache(
+        self, mask: Any, ids: Tensor | None, n_query: int, batch: int, device: torch.device
+    ) -> Pass:
+        before, self._ids = self._ids, ids
+        if before is None or ids is None or not _one_token_more(before, ids):
+            self._n_prompt = n_query
+            return make_pass(mask, n_query, 0, batch=batch, device=device)
+        at = make_pass(mask, n_query, 0, batch=batch, n_prompt=self._n_prompt, device=device)
+        return Pass(at.real, at.n_prompt, n_seen=n_query - 1, new_sequence=False)
+
+
+def _one_token_more(before: Tensor, now: Tensor) -> bool:
+    return (
+        now.device.type != "meta"
+        and now.shape == (before.shape[0], before.shape[1] + 1)
+        and torch.equal(now[:, :-1], before)
+    )
+
+
+def _named_arguments(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    if not args:
+        return kwargs
+    names = [
+        name
+        for name, parameter in inspect.signature(model.forward).parameters.items()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    return {**dict(zip(names, args, strict=False)), **kwargs}

@@ -1,0 +1,412 @@
+"""Activations of many items on disk, written batch by batch, resumable, checked when read.
+
+A store is a folder:
+
+    manifest.json              what was run, the batch plan, the checksum of every other file
+    items.parquet              one row an item
+    shard-00000.safetensors    items 0 .. shard_items - 1, one tensor `[n, H, D]` a layer
+    journal/                   finished batches that wait for their shard; gone when complete
+    .lock                      empty; held while a run writes
+
+A batch is computed whole or not at all, and its composition never changes, so a resumed run gives
+the numbers of an uninterrupted one; nothing depends on time or order of writing, so the files are
+the same bytes, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import pandas as pd
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from hooks.atomic import file_sha256, remove_leftovers, write_atomic
+from hooks.errors import StoreDamagedError, StoreError
+from hooks.finite import require_finite
+from hooks.store_items import ITEMS_NAME, first_difference, items_from_bytes, items_to_bytes
+from hooks.store_journal import Journal
+from hooks.store_lock import LOCK_NAME, lock_store
+from hooks.store_manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    StoreMeta,
+    checked_batches,
+    mismatch,
+    read_manifest,
+    require_same_meta,
+    require_same_plan,
+    shard_name,
+    write_manifest,
+)
+
+__all__ = ["ActivationStore", "StoreMeta"]
+
+_OWN_FILES = (MANIFEST_NAME, ITEMS_NAME, "shard-*.safetensors")
+
+
+class ActivationStore:
+    """A store opened for writing (`open_or_create`) or for reading (`open`).
+
+    with ActivationStore.open_or_create(out, meta, items, batches) as store:
+        for b in store.pending():
+            store.write_batch(b, compute(batches[b]))
+        store.finish()
+    """
+
+    def __init__(
+        self, path: Path, manifest: Manifest, items: pd.DataFrame, lock: IO[bytes] | None
+    ) -> None:
+        self.path = path
+        self.items = items
+        self._manifest = manifest
+        self._lock = lock
+        self._journal = Journal(path / "journal")
+        self._journalled: set[int] = set()
+        self._intact_shards: set[int] = set()
+
+    @classmethod
+    def open_or_create(
+        cls,
+        path: str | Path,
+        meta: StoreMeta,
+        items: pd.DataFrame,
+        batches: Sequence[Sequence[int]],
+        shard_items: int = 256,
+    ) -> ActivationStore:
+        """Begin a store, or go on with the one that the same run began.
+
+        Args:
+            items: one row an item, with a unique column `item_id`.
+            batches: rows of `items`; each row in exactly one batch, in any order.
+            shard_items: items a shard file holds.
+
+        Raises:
+            StoreMismatchError: the folder holds the store of a different run.
+            StoreDamagedError: a file of it is missing or altered.
+            StoreError: another run is writing to it, the folder holds something else, the plan does
+                not fit the items, or the disk is full.
+        """
+        folder = Path(path)
+        if shard_items < 1:
+            raise StoreError(f"shard_items is {shard_items}; a shard holds at least one item.")
+        _dtype(meta)
+        table = items_to_bytes(items)
+        given = Manifest(
+            meta=meta,
+            n_items=len(items),
+            items_sha256=hashlib.sha256(table).hexdigest(),
+            batches=checked_batches(batches, len(items)),
+            shard_items=shard_items,
+        )
+        if folder.exists() and not folder.is_dir():
+            raise StoreError(f"{folder} is a file; a store is a folder. Choose another --out.")
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = lock_store(folder)
+        try:
+            remove_leftovers(folder, _OWN_FILES)
+            if (folder / MANIFEST_NAME).exists():
+                stored = read_manifest(folder)
+                require_same_meta(folder, stored, given)
+                old_items, new_items = _read_items(folder, stored), items_from_bytes(table)
+                difference = first_difference(old_items, new_items)
+                if difference is not None:
+                    raise mismatch(folder, difference)
+                require_same_plan(folder, stored, given)
+            else:
+                _require_unused(folder, table)
+                write_atomic(folder / ITEMS_NAME, table)
+                write_manifest(folder, given)
+                stored, old_items = given, items_from_bytes(table)
+            store = cls(folder, stored, old_items, lock)
+            store._recover()
+        except BaseException:
+            lock.close()
+            raise
+        return store
+
+    @classmethod
+    def open(cls, path: str | Path) -> ActivationStore:
+        """Open a store for reading, complete or not.
+
+        Raises:
+            StoreError: there is no store.
+            StoreDamagedError: the manifest or the items table is missing or altered.
+        """
+        folder = Path(path)
+        manifest = read_manifest(folder)
+        return cls(folder, manifest, _read_items(folder, manifest), None)
+
+    def __enter__(self) -> ActivationStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another run write. What was stored stays; reading goes on working."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    @property
+    def meta(self) -> StoreMeta:
+        """What was run."""
+        return self._manifest.meta
+
+    @property
+    def complete(self) -> bool:
+        """Whether every batch is stored and `finish` was called."""
+        return self._manifest.complete
+
+    def pending(self) -> list[int]:
+        """The batches not stored yet, as indices into the plan."""
+        done = self._journalled if self._lock is not None else set(self._journal.batches())
+        return [
+            number
+            for number in range(len(self._manifest.batches))
+            if number not in done and not self._merged(number)
+        ]
+
+    def write_batch(self, b: int, activations: Tensor) -> None:
+        """Store the activations of batch `b` for good.
+
+        Args:
+            activations: `[len(batches[b]), L, H, D]` in the dtype of the meta.
+
+        Raises:
+            NonFiniteError: a value is NaN or infinite; names the item and the layer.
+            StoreError: wrong shape or dtype, a batch that is stored already or does not exist, a
+                store opened for reading, or a full disk (what was stored before is kept).
+        """
+        self._require_writable()
+        if not 0 <= b < len(self._manifest.batches):
+            raise StoreError(f"there is no batch {b}; the plan has {len(self._manifest.batches)}.")
+        if b in self._journalled or self._merged(b):
+            raise StoreError(f"batch {b} is stored already; write only the batches of pending().")
+        rows, meta = self._manifest.batches[b], self.meta
+        wanted = (len(rows), meta.n_layers, meta.n_heads, meta.head_dim)
+        if tuple(activations.shape) != wanted:
+            raise StoreError(
+                f"batch {b} has shape {tuple(activations.shape)}; the store wants {wanted} "
+                "[items, layers, heads, head width]."
+            )
+        if activations.dtype != _dtype(meta):
+            raise StoreError(
+                f"batch {b} is {activations.dtype}, the store holds {meta.dtype}: "
+                f"call .to(torch.{meta.dtype}) before writing."
+            )
+        require_finite(activations, [str(self.items["item_id"].iloc[row]) for row in rows])
+        self._journal.write(b, activations.detach().cpu())
+        self._journalled.add(b)
+        self._merge({row // self._manifest.shard_items for row in rows})
+
+    def finish(self) -> None:
+        """Declare the store complete and let go of it. Does nothing if it is complete already.
+
+        Raises:
+            StoreError: batches are still pending, the store was opened for reading, or the disk is
+                full.
+        """
+        self._require_writable()
+        left = self.pending()
+        if left:
+            raise StoreError(
+                f"{self.path}: {len(left)} of {len(self._manifest.batches)} batches are pending "
+                f"(the first is {left[0]}); write them before finish()."
+            )
+        if not self.complete:
+            # A batch may have come while an earlier merge failed on a full disk.
+            self._merge(set(range(self._manifest.n_shards)))
+            self._save(replace(self._manifest, complete=True))
+        self._journal.close()
+        self.close()
+
+    def read(self, layers: Sequence[int] | None = None) -> Tensor:
+        """The activations of all items, `[N, L', H, D]`, in the order of `items`.
+
+        Only the tensors of `layers` are loaded; each shard's checksum is checked the first time.
+
+        Raises:
+            StoreError: the store is not complete, or a layer is out of range.
+            StoreDamagedError: names the shard that is missing or altered.
+        """
+        manifest, meta = self._manifest, self.meta
+        if not self.complete:
+            raise StoreError(
+                f"{self.path} is not complete: {len(self.pending())} of {len(manifest.batches)} "
+                "batches are pending. Run the extraction again with the same --out to go on."
+            )
+        chosen = range(meta.n_layers) if layers is None else list(layers)
+        wrong = [layer for layer in chosen if not 0 <= layer < meta.n_layers]
+        if wrong:
+            raise StoreError(f"{self.path} has layers 0 to {meta.n_layers - 1}, not {wrong}.")
+        shape = (manifest.n_items, len(chosen), meta.n_heads, meta.head_dim)
+        activations = torch.empty(shape, dtype=_dtype(meta))
+        for shard in range(manifest.n_shards):
+            self._require_intact(shard)
+            rows = manifest.shard_rows(shard)
+            with safe_open(self.path / shard_name(shard), framework="pt") as file:
+                for column, layer in enumerate(chosen):
+                    activations[rows.start : rows.stop, column] = file.get_tensor(_key(layer))
+        return activations
+
+    def verify(self) -> None:
+        """Check every file of the store against its checksum, from the disk.
+
+        Raises:
+            StoreDamagedError: names the file.
+        """
+        manifest = read_manifest(self.path)
+        _read_items(self.path, manifest)
+        for shard in manifest.shards:
+            self._intact_shards.discard(shard)
+            self._require_intact(shard)
+        for batch in self._journal.batches():
+            if self._journal.read(batch) is None:
+                raise StoreDamagedError(
+                    f"{self._journal.path(batch)} is cut short or altered. Run the extraction "
+                    "again with the same --out: that batch will be computed again."
+                )
+
+    def _recover(self) -> None:
+        """Bring the folder of a killed run in order. A finished batch is never lost."""
+        for path in self.path.glob("shard-*.safetensors"):
+            if int(path.stem[6:]) not in self._manifest.shards:
+                path.unlink()  # renamed, but not in the manifest yet: its journal is still there
+        for shard in self._manifest.shards:
+            self._require_present(shard)
+        self._journalled = set(self._journal.recover())
+        self._merge(set(range(self._manifest.n_shards)))
+        self._drop_merged()
+        if self.complete:
+            self._journal.close()
+
+    def _merge(self, shards: set[int]) -> None:
+        """Write those of `shards` whose batches are all in the journal."""
+        by_shard: dict[int, list[int]] = {
+            shard: [] for shard in shards - set(self._manifest.shards)
+        }
+        if not by_shard:
+            return
+        for number, batch in enumerate(self._manifest.batches):
+            for shard in {row // self._manifest.shard_items for row in batch} & by_shard.keys():
+                by_shard[shard].append(number)
+        for shard in sorted(by_shard):
+            if self._journalled.issuperset(by_shard[shard]):
+                self._merge_shard(shard, by_shard[shard])
+        self._drop_merged()
+
+    def _merge_shard(self, shard: int, numbers: list[int]) -> None:
+        meta, rows = self.meta, self._manifest.shard_rows(shard)
+        merged = torch.empty(
+            (len(rows), meta.n_layers, meta.n_heads, meta.head_dim), dtype=_dtype(meta)
+        )
+        for number in numbers:
+            activations = self._journal.read(number)
+            if activations is None:
+                self._journal.remove(number)
+                self._journalled.discard(number)
+                raise StoreDamagedError(
+                    f"{self._journal.path(number)} was altered while the run went on and has been "
+                    f"dropped. Run again with the same --out: batch {number} is computed again."
+                )
+            for place, row in enumerate(self._manifest.batches[number]):
+                if row in rows:
+                    merged[row - rows.start] = activations[place]
+        # No header metadata: safetensors writes its entries in no fixed order.
+        data = save({_key(layer): merged[:, layer].contiguous() for layer in range(meta.n_layers)})
+        write_atomic(self.path / shard_name(shard), data)
+        digest = hashlib.sha256(data).hexdigest()
+        self._save(self._manifest.with_shard(shard, digest))
+
+    def _drop_merged(self) -> None:
+        for number in sorted(self._journalled):
+            if self._merged(number):
+                self._journal.remove(number)
+                self._journalled.discard(number)
+
+    def _merged(self, b: int) -> bool:
+        size = self._manifest.shard_items
+        return all(row // size in self._manifest.shards for row in self._manifest.batches[b])
+
+    def _save(self, manifest: Manifest) -> None:
+        write_manifest(self.path, manifest)
+        self._manifest = manifest
+
+    def _require_writable(self) -> None:
+        if self._lock is None:
+            raise StoreError(
+                f"{self.path} is open for reading only; use open_or_create to write to it."
+            )
+
+    def _require_present(self, shard: int) -> Path:
+        path = self.path / shard_name(shard)
+        if not path.exists():
+            raise StoreDamagedError(
+                f"{path} is missing. Delete the folder {self.path} and extract again."
+            )
+        return path
+
+    def _require_intact(self, shard: int) -> None:
+        if shard in self._intact_shards:
+            return
+        path = self._require_present(shard)
+        if file_sha256(path) != self._manifest.shards[shard]:
+            raise StoreDamagedError(
+                f"{path} is cut short or altered: its checksum is not the one in {MANIFEST_NAME}. "
+                f"Delete the folder {self.path} and extract again."
+            )
+        self._intact_shards.add(shard)
+
+
+def _key(layer: int) -> str:
+    return f"layer.{layer:02d}"
+
+
+def _dtype(meta: StoreMeta) -> torch.dtype:
+    dtype = getattr(torch, meta.dtype, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise StoreError(f"dtype {meta.dtype!r} is no floating point type of torch.")
+    return dtype
+
+
+def _read_items(folder: Path, manifest: Manifest) -> pd.DataFrame:
+    path = folder / ITEMS_NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise StoreDamagedError(
+            f"{path} is missing. Delete the folder {folder} and extract again."
+        ) from error
+    if hashlib.sha256(data).hexdigest() != manifest.items_sha256:
+        raise StoreDamagedError(
+            f"{path} is cut short or altered. Delete the folder {folder} and extract again."
+        )
+    return items_from_bytes(data)
+
+
+def _require_unused(folder: Path, table: bytes) -> None:
+    # A run killed before its first manifest leaves these two; anything else is somebody's work.
+    foreign = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.name != LOCK_NAME and not (path.name == ITEMS_NAME and path.read_bytes() == table)
+    )
+    if foreign:
+        raise StoreError(
+            f"{folder} holds other files ({', '.join(foreign[:3])}) and no {MANIFEST_NAME}. "
+            "Choose another --out."
+        )
