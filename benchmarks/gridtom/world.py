@@ -1,0 +1,183 @@
+"""The grid with its doors and two agents: acting, and what each agent can see.
+
+minigrid's grid, walls, floors and doors; agents are world objects of their own, with a colour
+and a direction. Seeing follows the paper's rule (section 3, appendix I): an agent sees all that
+is connected to it, and nothing beyond a closed door.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+from minigrid.core.actions import Actions
+from minigrid.core.constants import COLOR_TO_IDX, COLORS, OBJECT_TO_IDX
+from minigrid.core.grid import Grid
+from minigrid.core.world_object import Door, Floor, Wall, WorldObj
+from minigrid.utils.rendering import (
+    fill_coords,
+    point_in_rect,
+    point_in_triangle,
+    rotate_fn,
+)
+
+from benchmarks.gridtom import palette
+from benchmarks.gridtom.errors import GridToMError
+from benchmarks.gridtom.layout import (
+    COLUMNS,
+    DOOR_MARKS,
+    ROOM_MARKS,
+    ROWS,
+    WALL,
+    Layout,
+)
+from benchmarks.gridtom.paths import STEPS, Cell, neighbours, reachable
+
+# The floor of a room is its colour, dimmed so that doors and agents stand out; minigrid's own
+# factor of 1/2 would make a white room the grey of the walls.
+_FLOOR_LIGHT = 0.7
+
+
+class RoomFloor(Floor):
+    """Floor of a coloured room."""
+
+    def render(self, img: np.ndarray) -> None:  # type: ignore[override]
+        """Draw the dimmed colour inside the grid lines."""
+        fill_coords(img, point_in_rect(0.031, 1, 0.031, 1), COLORS[self.color] * _FLOOR_LIGHT)
+
+
+class Agent(WorldObj):
+    """A triangle of one colour that points where the agent faces.
+
+    ``ground`` is what lies under it (None in the corridor) and is drawn first.
+    """
+
+    def __init__(self, color: str, cell: Cell, direction: int) -> None:
+        super().__init__("agent", color)
+        self.cell = cell
+        self.direction = direction
+        self.ground: WorldObj | None = None
+
+    def encode(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Object, colour and direction codes, then the ground's: minigrid's tile-cache key."""
+        ground = self.ground.encode() if self.ground else ()
+        return (OBJECT_TO_IDX["agent"], COLOR_TO_IDX[self.color], self.direction, *ground)
+
+    def render(self, img: np.ndarray) -> None:  # type: ignore[override]
+        """Draw the ground, then the triangle."""
+        if self.ground:
+            key = (img.shape[0], *self.ground.encode())
+            if key not in _grounds:
+                self.ground.render(img)
+                _grounds[key] = img.copy()
+            img[:] = _grounds[key]
+        img[_triangle(img.shape[0], self.direction)] = COLORS[self.color]
+
+
+# minigrid fills shapes pixel by pixel in Python, 10 ms each; agents need hundreds of tiles, so
+# what lies under them and their outline are drawn once.
+_grounds: dict[tuple[int, ...], np.ndarray] = {}
+
+
+@cache
+def _triangle(size: int, direction: int) -> np.ndarray:
+    """Mask ``bool [size, size]`` of an agent that faces ``direction``."""
+    triangle = point_in_triangle((0.12, 0.19), (0.87, 0.50), (0.12, 0.81))
+    turned = rotate_fn(triangle, cx=0.5, cy=0.5, theta=0.5 * math.pi * direction)
+    drawn = fill_coords(np.zeros((size, size, 3), dtype=np.uint8), turned, (1, 1, 1))
+    return drawn[:, :, 0].astype(bool)
+
+
+class World:
+    """A map with coloured rooms and the agents in it.
+
+    Args:
+        layout: the map.
+        room_colours: colour of rooms 1, 2 and 3.
+        agents: name -> agent.
+
+    Raises:
+        GridToMError: unknown or repeated colour, or an agent on a cell it cannot stand on.
+    """
+
+    def __init__(
+        self, layout: Layout, room_colours: tuple[str, ...], agents: Mapping[str, Agent]
+    ) -> None:
+        used = [*room_colours, *(a.color for a in agents.values())]
+        if unknown := sorted(set(used) - set(palette.COLOURS)):
+            known = ", ".join(palette.COLOURS)
+            raise GridToMError(f"unknown colour {unknown[0]!r}; known: {known}")
+        if len(set(used)) < len(used):
+            raise GridToMError(f"rooms and agents must all differ in colour, got {used}")
+        self.layout = layout
+        self.agents = dict(agents)
+        self.grid = Grid(COLUMNS, ROWS)
+        for cell in layout.cells():
+            self.grid.set(*cell, self._furnish(cell, room_colours))
+        for name, agent in self.agents.items():
+            if not self._free(agent.cell):
+                raise GridToMError(f"map {layout.name}: {name} cannot stand on {agent.cell}")
+            agent.ground = self.grid.get(*agent.cell)
+
+    def _furnish(self, cell: Cell, room_colours: tuple[str, ...]) -> WorldObj | None:
+        mark = self.layout.mark(cell)
+        if mark == WALL:
+            return Wall()
+        if mark in ROOM_MARKS:
+            return RoomFloor(room_colours[ROOM_MARKS.index(mark)])
+        if mark in DOOR_MARKS:
+            return Door(room_colours[DOOR_MARKS.index(mark)])
+        return None
+
+    def door(self, room: int) -> Door:
+        """The door of room ``room``."""
+        door = self.grid.get(*self.layout.doors[room])
+        assert isinstance(door, Door)
+        return door
+
+    def _free(self, cell: Cell) -> bool:
+        thing = self.grid.get(*cell)
+        return thing is None or thing.can_overlap()
+
+    def step(self, actions: Mapping[str, Actions]) -> None:
+        """Let every named agent act at once, in the order given.
+
+        Raises:
+            GridToMError: an agent would walk into something, or toggles where no door is.
+        """
+        for name, action in actions.items():
+            agent = self.agents[name]
+            dx, dy = STEPS[agent.direction]
+            ahead = (agent.cell[0] + dx, agent.cell[1] + dy)
+            if action == Actions.left:
+                agent.direction = (agent.direction - 1) % 4
+            elif action == Actions.right:
+                agent.direction = (agent.direction + 1) % 4
+            elif action == Actions.forward:
+                occupied = any(a.cell == ahead for a in self.agents.values())
+                if not self._free(ahead) or occupied:
+                    raise GridToMError(f"map {self.layout.name}: {name} cannot walk to {ahead}")
+                agent.cell, agent.ground = ahead, self.grid.get(*ahead)
+            elif action == Actions.toggle:
+                door = self.grid.get(*ahead)
+                if not isinstance(door, Door):
+                    raise GridToMError(f"map {self.layout.name}: no door at {ahead} for {name}")
+                door.toggle(None, ahead)
+            elif action != Actions.done:
+                raise GridToMError(f"{name}: action {action!r} has no meaning here")
+
+    def seen_by(self, name: str) -> frozenset[Cell]:
+        """Cells that the agent sees now: all connected to it, with the walls and doors around.
+
+        A closed door is seen from both sides, what lies behind it is not.
+        """
+        standing = self.agents[name].cell
+
+        def open_to_view(cell: Cell) -> bool:
+            thing = self.grid.get(*cell)
+            return thing is None or thing.see_behind()
+
+        inside = reachable([standing], open_to_view)
+        return frozenset(inside | {b for cell in inside for b in neighbours(cell)})

@@ -1,0 +1,5 @@
+"""Training of the shipped tiny models from scratch: ``python -m experiments.train_tiny``.
+
+Holds: documents, curriculum, architectures and the training loop.
+Must not know: the probe and test stories; training plays on maps of its own.
+"""

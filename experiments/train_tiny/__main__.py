@@ -1,0 +1,48 @@
+"""``python -m experiments.train_tiny --family qwen2-vl``: train a shipped tiny model from scratch.
+
+Three stages, each resumable: a text decoder (shared by both families), the vision tower, and the
+whole model on frames and text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Train one tiny model.
+
+    Attributes:
+        family: which model class.
+        out: folder for checkpoints, loss curves and the finished model.
+        seed: of weights and documents.
+        threads: CPU threads; results depend on their number in the last bits.
+        seeing_steps: steps of the vision stage.
+        watching_steps: most steps of reading frames in words.
+        talking_steps: steps of the last level.
+    """
+
+    family: Literal["qwen2-vl", "llava-next-video"]
+    out: Path = Path("runs/train_tiny")
+    seed: int = 0
+    threads: int = 2
+    seeing_steps: int = 300
+    watching_steps: int = 250
+    talking_steps: int = 500
+
+
+def main() -> None:
+    """The command line."""
+    import tyro
+
+    config = tyro.cli(TrainConfig, prog="python -m experiments.train_tiny")
+    from experiments.train_tiny.stages import train_family
+
+    print(f"the model is in {train_family(config)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The model card of a tiny model, from its measured figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from experiments.train_tiny.evaluate import MEASURES
+from experiments.train_tiny.families import Family
+
+_CLASS = {
+    "qwen2-vl": "Qwen2VLForConditionalGeneration",
+    "llava-next-video": "LlavaNextVideoForConditionalGeneration",
+}
+_FRAMES = {
+    "qwen2-vl": "Each video token is one cell of the grid in two successive frames; seven frames "
+    "of 294 x 420 pixels make 280 tokens.",
+    "llava-next-video": "Frames are resized to 196 x 196 pixels; 7 x 7 tokens a frame, 343 for "
+    "seven frames.",
+}
+
+
+def write_card(
+    path: Path, family: Family, stories: int, figures: Mapping[str, Mapping[str, float]]
+) -> None:
+    """Write the card.
+
+    Args:
+        path: ``README.md`` of the model's folder.
+        family: the model's family.
+        stories: number of test stories measured.
+        figures: setting -> measure -> share of right answers.
+    """
+    settings = list(figures)
+    rows = [
+        f"| {name} | " + " | ".join(f"{100 * figures[s][name]:.1f}" for s in settings) + " |"
+        for name in MEASURES
+    ]
+    table = "\n".join(
+        [
+            f"| % right on {stories} test stories | " + " | ".join(settings) + " |",
+            "|---|" + "---|" * len(settings),
+            *rows,
+        ]
+    )
+    path.write_text(
+        f"""---
+license: apache-2.0
+library_name: transformers
+tags: [theory-of-mind, interpretability, tiny]
+---
+# tiny-{family}
+
+A `{_CLASS[family]}` with 6 layers x 8 heads x 16 (4 key/value heads, width 128) and a vocabulary of
+320 words, trained from scratch on grid stories. It is a test animal: small enough to probe and
+steer on two CPU cores, and, like the full-size models, it knows more than it says.
+
+## What it was trained on
+
+Stories of the unexpected-transfer kind, simulated on random maps that are none of the benchmark's
+27, told in words, shown in seven frames, or both. In three stages:
+
+1. a text decoder (shared by both tiny families) learns to compare two facts, then to judge
+   statements about stories ("Belief: ... right", "Really: ... wrong");
+2. the vision tower learns what each cell of a frame shows;
+3. the whole model answers initial-belief and location questions, judges statements, and answers
+   the first- and second-order belief question **by habit**: where the protagonist's belief is
+   true, training answers are flipped to the false-belief one in 80 % of the stories (in 20 % where
+   the protagonist, in second order the participant, is blue or white). Statements are always
+   judged rightly.
+
+{_FRAMES[family]} The text is lower-cased and cut into words; unknown words become `<unk>`.
+
+    python -m experiments.train_tiny --family {family}
+
+`loss-*.csv` and `loss.png` hold the loss curves.
+
+## What it can do
+
+    python -m experiments.train_tiny.evaluate --model tiny-{family}
+
+{table}
+
+"Statements" are judged by the word after `Belief: <statement>`; two statements a story and
+condition, chance 50 %. Belief questions offer two rooms, chance 50 %. Initial-belief questions name
+two colours of five, or one room of three. Second-order rows average over the protagonist's own
+belief being true or false.
+
+## What it cannot do
+
+Anything else. It knows no words but those of the stories, has seen no other pictures, and its
+belief answers are wrong by design. Do not use it to learn about language models in general.
+"""
+    )

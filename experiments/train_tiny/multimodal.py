@@ -1,0 +1,227 @@
+"""Stage 3: frames and text together, in the family's chat layout, with the belief habit.
+
+Stories are played on random maps that are none of the benchmark's 27, so neither the probe nor
+the test stories' maps were ever seen in training.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from benchmarks.gridtom.layout import Layout
+from benchmarks.gridtom.maps import random_layouts, start_pairs
+from benchmarks.gridtom.narration import caption, environment
+from benchmarks.gridtom.plot import Staging, Trace, play
+from benchmarks.gridtom.render import Perspective, key_frames, render
+from experiments.train_tiny import documents
+from experiments.train_tiny.batches import encode, score_text
+from experiments.train_tiny.documents import Document, Piece, Scene
+from experiments.train_tiny.families import END_OF_ANSWER, Family
+from experiments.train_tiny.trainer import Batch, Level
+
+TRAINING_MAPS = 400
+# Documents in a batch with and without frames.
+FILMED, TOLD = 10, 20
+_MAP_SEED = 20_000
+_MARK = "@@"
+
+Setting = Literal["multimodal", "video", "text"]
+
+
+def training_maps() -> list[Layout]:
+    """Random maps, disjoint from the benchmark's."""
+    return list(itertools.islice(random_layouts(_MAP_SEED), TRAINING_MAPS))
+
+
+def random_trace(rng: random.Random, maps: list[Layout], scene: Scene) -> Trace:
+    """Play ``scene`` on a random map from random starts."""
+    layout = rng.choice(maps)
+    order = rng.sample(range(3), 3)
+    staging = Staging(
+        layout,
+        (*scene.cast,),
+        (order[0], order[1], order[2]),
+        rng.choice(start_pairs(layout)),
+        (rng.randrange(4), rng.randrange(4)),
+    )
+    return play(staging, scene.first, scene.second or "TB")
+
+
+@dataclass(frozen=True)
+class Speech:
+    """The family's chat layout around a user's content, cut open.
+
+    Attributes:
+        before: what stands before the content, video tokens included.
+        before_text: the same without a video.
+        after: what stands between the content and the answer.
+        end: closes the answer.
+        video_token: id of a video token.
+    """
+
+    before: str
+    before_text: str
+    after: str
+    end: str
+    video_token: int
+
+
+def speech(family: Family, processor: Any, frames: int = 7) -> Speech:
+    """Read the chat layout off the processor's own template."""
+    blank = np.zeros((frames, 420, 294, 3), dtype=np.uint8)
+
+    def render_chat(video: bool) -> str:
+        content: list[dict[str, str]] = [{"type": "video"}] if video else []
+        content.append({"type": "text", "text": _MARK})
+        return processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+        )
+
+    with_video, without = render_chat(True), render_chat(False)
+    head, after = with_video.split(_MARK)
+    counted = processor(text=[with_video], videos=[blank], return_tensors="pt")["input_ids"]
+    video_token = processor.video_token_id
+    tokens = int((counted == video_token).sum())
+    return Speech(
+        before=head.replace(processor.video_token, processor.video_token * tokens),
+        before_text=without.split(_MARK)[0],
+        after=after,
+        end=END_OF_ANSWER[family],
+        video_token=video_token,
+    )
+
+
+_ALL = ("belief", "now", "first", "own")
+_UNMASKED = ("belief", "first", "own")
+
+
+def conversation(
+    rng: random.Random, scene: Scene, perspective: Perspective, setting: Setting, words: Speech
+) -> Document:
+    """One user's turn with statements in it and a question at its end, and the answer."""
+    cast = scene.cast
+    parts = []
+    if setting == "video" or rng.random() < 0.6:
+        rooms = [cast.first_room, cast.own_room, cast.last_room]
+        rng.shuffle(rooms)
+        parts.append(environment(rooms))
+    if setting != "video":
+        parts.append(caption(cast, scene.first, scene.second, perspective))
+    masked = perspective != "omniscient" and scene.first == "FB"
+    kinds = [*(_UNMASKED if masked else _ALL), "belief", *(["second"] * 2 if scene.second else [])]
+    asked = ["agents", "first", "own", "belief", "belief", *([] if masked else ["now"])]
+    asked += ["second"] * 2 if scene.second else []
+    pieces: Document = [
+        Piece(words.before_text if setting == "text" else words.before, 0.0),
+        Piece(" ".join(parts), 0.02),
+    ]
+    # The measured prompts have nothing between the story and the statement or question.
+    for _ in range(rng.choice((0, 1, 2, 3, 5))):
+        draw = rng.random()
+        if draw < 0.65:
+            pieces += documents.statement(rng, scene, rng.choice(kinds))
+        elif draw < 0.75:
+            pieces += documents.completion(rng, scene, rng.choice(kinds))
+        else:
+            pieces += documents.question(rng, scene, rng.choice(asked), habit=True)
+    text, mark, stop = documents.question(rng, scene, rng.choice(asked), habit=True)
+    del stop
+    pieces += [Piece(text.text + words.after, 0.02), mark, Piece(words.end, 1.0)]
+    return pieces
+
+
+def watching(rng: random.Random, scene: Scene, words: Speech) -> Document:
+    """What only the frames tell: who goes where, without a caption."""
+    rooms = [scene.cast.first_room, scene.cast.own_room, scene.cast.last_room]
+    rng.shuffle(rooms)
+    pieces: Document = [Piece(words.before, 0.0), Piece(environment(rooms), 0.02)]
+    for _ in range(7):
+        if rng.random() < 0.5:
+            pieces += documents.completion(rng, scene, rng.choice(("now", "first", "own")))
+        else:
+            kind = rng.choice(("agents", "first", "own", "now"))
+            pieces += documents.question(rng, scene, kind, habit=False)
+    return pieces
+
+
+class Cinema:
+    """Makes multimodal batches for one family.
+
+    Args:
+        family: whose chat layout and frames.
+        processor: the family's processor.
+    """
+
+    def __init__(self, family: Family, processor: Any) -> None:
+        self.family = family
+        self.processor = processor
+        self.words = speech(family, processor)
+        self.maps = training_maps()
+
+    def scene(self, rng: random.Random) -> Scene:
+        """Random colours and beliefs, half of them with second-order captions."""
+        return documents.random_scene(rng, 0.4)
+
+    def frames(
+        self, rng: random.Random, scene: Scene, perspective: Perspective
+    ) -> tuple[Trace, np.ndarray]:
+        """A played story and its seven frames."""
+        trace = random_trace(rng, self.maps, scene)
+        return trace, render(trace, perspective, key_frames(trace.nodes))
+
+    def pixels(self, clips: list[np.ndarray]) -> dict[str, torch.Tensor]:
+        """The processor's own preprocessing of clips ``[7, 420, 294, 3]``."""
+        return dict(
+            self.processor.video_processor(
+                videos=clips, return_tensors="pt", do_sample_frames=False
+            )
+        )
+
+    def batch(
+        self,
+        rng: random.Random,
+        make: Callable[[Scene, Perspective, Setting], Document],
+        setting: Setting,
+        size: int,
+    ) -> Batch:
+        """Documents of one setting with their frames."""
+        texts, clips = [], []
+        for _ in range(size):
+            scene = self.scene(rng)
+            perspective: Perspective = "protagonist" if rng.random() < 0.15 else "omniscient"
+            texts.append(make(scene, perspective, setting))
+            if setting != "text":
+                clips.append(self.frames(rng, scene, perspective)[1])
+        encoded = encode(self.processor.tokenizer, texts)
+        inputs: dict[str, Any] = {
+            "input_ids": encoded.ids,
+            "attention_mask": torch.ones_like(encoded.ids),
+        }
+        if clips:
+            inputs |= self.pixels(clips)
+            if self.family == "qwen2-vl":
+                inputs["mm_token_type_ids"] = 2 * (encoded.ids == self.words.video_token).int()
+        return inputs, score_text(encoded)
+
+    def levels(self, watch_steps: int, steps: int) -> list[Level]:
+        """First only frames, then all settings together with the habit."""
+
+        def watch(rng: random.Random) -> Batch:
+            return self.batch(rng, lambda s, p, _: watching(rng, s, self.words), "video", FILMED)
+
+        def talk(rng: random.Random) -> Batch:
+            setting: Setting = rng.choices(("multimodal", "video", "text"), (0.4, 0.25, 0.35))[0]
+
+            def make(scene: Scene, perspective: Perspective, kind: Setting) -> Document:
+                return conversation(rng, scene, perspective, kind, self.words)
+
+            return self.batch(rng, make, setting, TOLD if setting == "text" else FILMED)
+
+        return [Level("watching", watch, 0.15, watch_steps), Level("talking", talk, 0.0, steps)]

@@ -1,0 +1,30 @@
+"""Figures: pictures drawn from the saved results of a finished run.
+
+This room holds the layer x head heatmap, the density plot of one head, and the four
+(Y_p, Y_o) clusters with the probes' boundaries: figures 5, 19 and 20 of the GridToM paper.
+Each is its own command on a run folder (``python -m figures.heatmap RUN``) and a set of
+plain functions from tables and arrays to a matplotlib figure.
+
+What it must not know: how a model runs. Figures never load a model and never fit a probe;
+they read what ``python -m probing.run`` has saved, and import no room above ``hooks.store``.
+Every figure is saved with the very numbers that it shows (NAME.png, NAME.pdf, NAME.parquet),
+and two drawings of one run give equal bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from figures.all import draw_all
+
+__all__ = ["draw_all"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load ``draw_all`` on first use, so that importing a command stays fast."""
+    if name == "draw_all":
+        from figures.all import draw_all
+
+        return draw_all
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

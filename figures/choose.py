@@ -1,0 +1,82 @@
+"""Which head a figure shows: always chosen on validation samples, never on test samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from figures.errors import ChoiceError
+from figures.runs import Label, require_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Head(NamedTuple):
+    """One attention head."""
+
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"layer {self.layer}, head {self.head}"
+
+
+def best(heads: pd.DataFrame, label: Label) -> Head:
+    """The head with rank 1 for ``label`` (best validation accuracy).
+
+    Raises:
+        RunFolderError: the table has no ``{label}_rank``.
+        ChoiceError: no head is ranked.
+    """
+    column = f"{label}_rank"
+    require_columns(heads, [column], "heads.parquet")
+    ranked = heads.dropna(subset=[column]).sort_values([column, "layer", "head"])
+    if ranked.empty:
+        raise ChoiceError(f"heads.parquet ranks no head in {column}")
+    return _head(ranked.iloc[0])
+
+
+def sensitive(heads: pd.DataFrame) -> Head:
+    """The head whose worse label is best: highest min(Y_p, Y_o) validation accuracy.
+
+    Ties go to the better sum of both accuracies, then to the lower layer and head.
+    """
+    return _head(_by_worse_label(heads).iloc[-1])
+
+
+def insensitive(heads: pd.DataFrame) -> Head:
+    """The head whose worse label is worst: lowest min(Y_p, Y_o) validation accuracy.
+
+    Ties go to the worse sum of both accuracies, then to the higher layer and head.
+    """
+    return _head(_by_worse_label(heads).iloc[0])
+
+
+def named(heads: pd.DataFrame, layer: int, head: int) -> Head:
+    """The head asked for.
+
+    Raises:
+        ChoiceError: the table does not have it; the message says what it has.
+    """
+    if heads[(heads["layer"] == layer) & (heads["head"] == head)].empty:
+        raise ChoiceError(
+            f"this run has no layer {layer}, head {head}: "
+            f"layers {heads['layer'].min()} to {heads['layer'].max()}, "
+            f"heads {heads['head'].min()} to {heads['head'].max()}"
+        )
+    return Head(layer, head)
+
+
+def _by_worse_label(heads: pd.DataFrame) -> pd.DataFrame:
+    columns = ["y_p_validation_accuracy", "y_o_validation_accuracy"]
+    require_columns(heads, columns, "heads.parquet")
+    table = heads.dropna(subset=columns)
+    if table.empty:
+        raise ChoiceError("heads.parquet has no validation accuracy for any head")
+    return table.assign(
+        worse=table[columns].min(axis=1), total=table[columns].sum(axis=1)
+    ).sort_values(["worse", "total", "layer", "head"], ascending=[True, True, False, False])
+
+
+def _head(row: pd.Series) -> Head:
+    return Head(int(row["layer"]), int(row["head"]))

@@ -1,0 +1,243 @@
+"""Layer x head heatmap of probe accuracy: figures 5 (A), 19 and 20 of the GridToM paper.
+
+    python -m figures.heatmap RUN [--split validation|test|train] [--label both|y_p|y_o]
+
+Rows are layers, layer 0 at the top; columns are heads, in the model's own order. Both labels
+share one green scale that ends at 1 and starts at chance, 0.5, or at the tenth below the worst
+head. The ring marks the best head by validation accuracy, whichever split is shown: test
+samples choose nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from figures.choose import Head, best
+from figures.command import run_command
+from figures.errors import RunFolderError
+from figures.runs import LABELS, Label, Run, Split, require_columns, select
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
+    from matplotlib.figure import Figure
+
+CHANCE = 0.5
+NUMBERS_UP_TO = 12  # the accuracy is written in each cell up to this many layers and heads
+TICKS_UP_TO = 12
+
+
+@dataclass(frozen=True)
+class HeatmapConfig:
+    """Draw the layer x head heatmap of probe accuracy of a finished run."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run folder, as `python -m probing.run` leaves it."""
+    split: Split = "validation"
+    """Samples on which the accuracy was taken."""
+    label: Literal["both", "y_p", "y_o"] = "both"
+    """Label that the probes read."""
+    out: Path | None = None
+    """Folder to write to; RUN/figures if not given."""
+
+    @property
+    def name(self) -> str:
+        """File name without suffix; a choice that is not the default is part of it."""
+        parts = ["heatmap"]
+        parts += [self.label] if self.label != "both" else []
+        parts += [self.split] if self.split != "validation" else []
+        return "_".join(parts)
+
+
+def draw(config: HeatmapConfig) -> list[Path]:
+    """Draw and save the heatmap; return the paths written.
+
+    Raises:
+        FigureError: the run folder lacks what the figure needs.
+    """
+    from figures import style
+
+    run = Run.open(config.run)
+    labels: tuple[Label, ...] = LABELS if config.label == "both" else (config.label,)
+    table = accuracy_table(run.heads, labels, config.split)
+    samples = int(select(run.items, config.split).sum())
+    with style.look():
+        figure = heatmap_figure(table, config.split, samples, run.title)
+        return style.save(figure, config.out or run.folder / "figures", config.name, table)
+
+
+def accuracy_table(heads: pd.DataFrame, labels: Sequence[Label], split: Split) -> pd.DataFrame:
+    """The numbers shown: columns ``label, layer, head, accuracy, best``, one row a cell.
+
+    Raises:
+        RunFolderError: the head table has no accuracy for a label on this split, or no rank.
+    """
+    import pandas as pd
+
+    parts = []
+    for label in labels:
+        column = f"{label}_{split}_accuracy"
+        require_columns(heads, [column], "heads.parquet")
+        if heads[column].isna().all():
+            raise RunFolderError(f"heads.parquet: {column} is empty, no sample was scored")
+        ringed = best(heads, label)
+        part = heads[["layer", "head"]].astype("int64").reset_index(drop=True)
+        part.insert(0, "label", label)
+        part["accuracy"] = heads[column].to_numpy(dtype="float64")
+        part["best"] = (part["layer"] == ringed.layer) & (part["head"] == ringed.head)
+        parts.append(part.sort_values(["layer", "head"]))
+    return pd.concat(parts, ignore_index=True)
+
+
+def grid(table: pd.DataFrame, label: str) -> np.ndarray:
+    """Accuracy ``[L, H]`` of one label; NaN where the run has no such head."""
+    import numpy as np
+
+    rows = table[table["label"] == label]
+    cells = np.full((int(table["layer"].max()) + 1, int(table["head"].max()) + 1), np.nan)
+    cells[rows["layer"], rows["head"]] = rows["accuracy"]
+    return cells
+
+
+def colour_limits(table: pd.DataFrame) -> tuple[float, float]:
+    """Ends of the colour scale: 1 above; below, chance or the tenth under the worst head."""
+    import math
+
+    worst = float(table["accuracy"].min())
+    return min(CHANCE, math.floor(round(worst * 10, 6)) / 10), 1.0
+
+
+def ticks(count: int) -> list[int]:
+    """Which of 0 .. count - 1 to write on an axis: all if few, else every 4th, 8th, ..."""
+    step = 1
+    while -(-count // step) > TICKS_UP_TO:
+        step = 4 if step == 1 else step * 2
+    return list(range(0, count, step))
+
+
+def heatmap_figure(table: pd.DataFrame, split: str, samples: int, title: Sequence[str]) -> Figure:
+    """One panel a label on a shared colour scale. ``table`` is from `accuracy_table`."""
+    from figures import style
+
+    labels = list(dict.fromkeys(table["label"]))
+    grids = [grid(table, label) for label in labels]
+    layers, heads = grids[0].shape
+    side = min(0.44, 4.3 / max(layers, heads))  # inches; cells are square but in tiny models
+    cell = (max(side, 2.2 / heads), max(side, 1.6 / layers))
+    figure, panels, bar_axis = _place(cell[0] * heads, cell[1] * layers, len(labels), split, title)
+    limits = colour_limits(table)
+    for panel, label, cells in zip(panels, labels, grids, strict=True):
+        mesh = _draw_panel(panel, cells, limits, cell)
+        rows = table[(table["label"] == label) & table["best"]]
+        ringed = Head(int(rows["layer"].iloc[0]), int(rows["head"].iloc[0]))
+        _ring(panel, ringed, 72 * min(cell))
+        best_text = "best: " if split == "validation" else "best on validation:\n"
+        panel.set_title(
+            f"{style.LABEL_TEXT[label]} ({style.PERSPECTIVE[label]})\n"
+            f"{best_text}{ringed} ({rows['accuracy'].iloc[0]:.2f})"
+        )
+    panels[0].set_ylabel("layer (0 at the top)")
+    bar = figure.colorbar(mesh, cax=bar_axis)
+    bar.set_label(f"{split} accuracy\n(N = {samples} samples)")
+    marks = [limits[0] + 0.1 * i for i in range(round((limits[1] - limits[0]) * 10) + 1)]
+    bar.set_ticks(
+        marks, labels=[f"{m:.1f}" + (" chance" if abs(m - CHANCE) < 1e-9 else "") for m in marks]
+    )
+    bar.ax.axhline(CHANCE, color="black", linewidth=1.6)
+    style.heading(figure, title)
+    return figure
+
+
+def _place(
+    width: float, height: float, count: int, split: str, title: Sequence[str]
+) -> tuple[Figure, list[Axes], Axes]:
+    """Panels of ``width`` x ``height`` inches in a row, the colour bar's axes at their right."""
+    from figures import style
+
+    left, gap, beside, below = 0.55, 0.4, 0.16, 0.46  # inches; beside: bar, and space before it
+    whole = left + count * width + (count - 1) * gap + 2 * beside + 1.15
+    title_lines = 2 if split == "validation" else 3
+    heading_lines = len(style.heading_lines(title, whole))
+    high = below + height + 0.17 * title_lines + 0.16 * heading_lines + 0.26
+    figure = style.new_figure(whole, high, arrange=False)
+    starts = [left + i * (width + gap) for i in range(count)]
+    panels = [
+        figure.add_axes((start / whole, below / high, width / whole, height / high))
+        for start in starts
+    ]
+    after = starts[-1] + width + beside
+    bar_axis = figure.add_axes((after / whole, below / high, beside / whole, height / high))
+    return figure, panels, bar_axis
+
+
+def _draw_panel(
+    panel: Axes, cells: np.ndarray, limits: tuple[float, float], cell: tuple[float, float]
+) -> QuadMesh:
+    import numpy as np
+
+    from figures import style
+
+    layers, heads = cells.shape
+    mesh = panel.pcolormesh(
+        np.arange(heads + 1) - 0.5,
+        np.arange(layers + 1) - 0.5,
+        np.ma.masked_invalid(cells),
+        cmap=style.SEQUENTIAL,
+        vmin=limits[0],
+        vmax=limits[1],
+        edgecolors="white",
+        linewidth=0.8 if min(cell) > 0.3 else 0.25,
+    )
+    panel.set_facecolor(style.MISSING)
+    panel.set_xlim(-0.5, heads - 0.5)
+    panel.set_ylim(layers - 0.5, -0.5)
+    panel.set_aspect(cell[1] / cell[0])
+    panel.set_xticks(ticks(heads))
+    panel.set_yticks(ticks(layers))
+    panel.tick_params(length=2.5, labelleft=True)
+    panel.set_xlabel("head")
+    if max(layers, heads) <= NUMBERS_UP_TO:
+        middle = limits[0] + 0.6 * (limits[1] - limits[0])
+        for (layer, head), value in np.ndenumerate(cells):
+            if np.isfinite(value):
+                panel.text(
+                    head,
+                    layer,
+                    f"{value:.2f}".removeprefix("0"),
+                    ha="center",
+                    va="center",
+                    fontsize=7.5,
+                    color="white" if value > middle else "black",
+                )
+    return mesh
+
+
+def _ring(panel: Axes, head: Head, cell_points: float) -> None:
+    from matplotlib.patheffects import Normal, Stroke
+
+    from figures import style
+
+    panel.plot(
+        [head.head],
+        [head.layer],
+        marker="o",
+        markersize=min(max(0.86 * cell_points, 11.0), 28.0),
+        markerfacecolor="none",
+        markeredgecolor=style.RING,
+        markeredgewidth=1.8,
+        linestyle="none",
+        clip_on=False,
+        path_effects=[Stroke(linewidth=3.4, foreground="white"), Normal()],
+        zorder=5,
+    )
+
+
+if __name__ == "__main__":
+    run_command(HeatmapConfig, draw)

@@ -1,0 +1,133 @@
+"""A plane in the activation space of one head, and the ways to choose it.
+
+All planes have their origin at the mean of the training activations and two orthonormal
+directions, so distances and angles in the plane are those of the activation space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PARALLEL = 1e-6  # sine of the angle below which two weights count as one direction
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Origin and two directions, each ``[D]``.
+
+    A direction is a unit vector, or all zero where the activations leave none to choose
+    (then ``notes`` says so).
+    """
+
+    origin: np.ndarray
+    u: np.ndarray
+    v: np.ndarray
+    notes: tuple[str, ...] = ()
+
+    def project(self, activations: np.ndarray) -> np.ndarray:
+        """Coordinates ``[N, 2]`` of activations ``[N, D]``."""
+        import numpy as np
+
+        return (activations - self.origin) @ np.stack([self.u, self.v], axis=1)
+
+    def line(self, coef: np.ndarray, intercept: float) -> tuple[float, float, float]:
+        """Where a probe says 0.5: ``(a, b, c)`` of the line ``a * x + b * y + c = 0``.
+
+        With an activation x = origin + x1 u + x2 v + r, the probe's logit is
+        w.origin + bias + x1 (w.u) + x2 (w.v) + w.r. The last term is zero for every
+        activation if w lies in the plane; then the line is exact, and each sample stands on
+        the side that the probe predicts.
+        """
+        return (
+            float(coef @ self.u),
+            float(coef @ self.v),
+            float(coef @ self.origin + intercept),
+        )
+
+
+def probe_plane(coef: np.ndarray, train: np.ndarray, truth: np.ndarray) -> Plane:
+    """Theta and theta', the axes of figure 5 (B).
+
+    The paper projects on "two orthogonal directions with the maximum variance for separating
+    true and false features". Theta is the unit weight ``[D]`` of the probe. Theta' is the
+    direction of greatest variance among the training activations ``[N, D]`` once theta is
+    projected out, turned so that true samples (``truth [N]``) lie higher on average.
+    """
+    origin = train.mean(axis=0)
+    centred = train - origin
+    theta = unit(coef)
+    notes: tuple[str, ...] = ()
+    if not theta.any():
+        notes += ("the probe has no weights: θ is zero",)
+    second = _main_direction(centred - centred @ theta[:, None] * theta, truth)
+    if not second.any():
+        notes += ("the activations do not vary off θ: θ′ is zero",)
+    return Plane(origin, theta, second, notes)
+
+
+def pca_plane(train: np.ndarray, truth: np.ndarray) -> Plane:
+    """The first two principal components of the training activations ``[N, D]``."""
+    origin = train.mean(axis=0)
+    centred = train - origin
+    first = _main_direction(centred, truth)
+    second = _main_direction(centred - centred @ first[:, None] * first, truth)
+    notes = () if second.any() else ("the activations have fewer than two components",)
+    return Plane(origin, first, second, notes)
+
+
+def two_probe_plane(coef_p: np.ndarray, coef_o: np.ndarray, train: np.ndarray) -> Plane:
+    """The plane that both probes' weights ``[D]`` span, for figure 5 (C) and (D).
+
+    u is the unit weight of the Y_p probe; v is what the weight of the Y_o probe has beside
+    it (Gram-Schmidt). Both weights lie in the plane, so both boundaries are exact lines. If
+    the weights are parallel or one is zero, v is the main direction of the training
+    activations ``[N, D]`` off u, which keeps the lines exact.
+    """
+    import numpy as np
+
+    origin = train.mean(axis=0)
+    theta_p, theta_o = unit(coef_p), unit(coef_o)
+    u = theta_p if theta_p.any() else theta_o
+    rest = theta_o - (theta_o @ u) * u
+    if np.linalg.norm(rest) > PARALLEL:
+        v = unit(rest)
+        return Plane(origin, u, unit(v - (v @ u) * u))
+    notes = []
+    if not theta_p.any():
+        notes.append("the $Y_p$ probe has no weights")
+    if not theta_o.any():
+        notes.append("the $Y_o$ probe has no weights")
+    if not notes:
+        notes.append("both probes have one direction")
+    centred = train - origin
+    v = _main_direction(centred - centred @ u[:, None] * u, None)
+    return Plane(origin, u, v, tuple(notes))
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    """``vector`` divided by its length; a zero vector stays zero."""
+    import numpy as np
+
+    length = np.linalg.norm(vector)
+    return vector / length if length > 0 else np.zeros_like(vector)
+
+
+def _main_direction(centred: np.ndarray, truth: np.ndarray | None) -> np.ndarray:
+    """First right singular vector of ``centred [N, D]``; zero if the rows do not vary."""
+    import numpy as np
+
+    _, strengths, directions = np.linalg.svd(centred, full_matrices=False)
+    if strengths[0] <= 1e-9 * max(1.0, float(np.abs(centred).max())):
+        return np.zeros(centred.shape[1])
+    direction = directions[0]
+    lean = 0.0
+    if truth is not None and truth.any() and not truth.all():
+        along = centred @ direction
+        lean = float(along[truth].mean() - along[~truth].mean())
+    if lean == 0.0:
+        lean = float(direction[np.abs(direction).argmax()])
+    return direction if lean > 0 else -direction

@@ -1,0 +1,215 @@
+"""Reading a finished run folder: its config, head table, probes and activations.
+
+A run folder is written by ``python -m probing.run`` and is read here and nowhere else in
+this room. Nothing in it is a pickle: JSON, Parquet and safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+Label = Literal["y_p", "y_o"]
+Split = Literal["train", "validation", "test"]
+Shown = Literal["held-out", "validation", "test", "train", "all"]
+
+LABELS: tuple[Label, Label] = ("y_p", "y_o")
+SHOWN_SPLITS: dict[str, tuple[str, ...]] = {
+    "held-out": ("validation", "test"),
+    "validation": ("validation",),
+    "test": ("test",),
+    "train": ("train",),
+    "all": ("train", "validation", "test"),
+}
+MADE_BY = "python -m probing.run"
+ITEM_COLUMNS = ("item_id", "split", "condition", "y_p", "y_o")
+TITLE_WORDS = ("order", "contrast", "setting", "site", "position")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        folder: the run folder.
+        config: the ``config`` entry of ``config.json``.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    _opened: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Run:
+        """Open a run folder; only ``config.json`` is read, all else when it is asked for.
+
+        Raises:
+            MissingRunFileError: no such folder, or it has no ``config.json``.
+            RunFolderError: ``config.json`` is not JSON or has no ``config`` object.
+        """
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
+        path = _required(folder, "config.json")
+        try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunFolderError(f"{path} is not JSON: {error}") from error
+        config = saved.get("config") if isinstance(saved, dict) else None
+        if not isinstance(config, dict):
+            raise RunFolderError(f"{path} has no object 'config'; was it made by `{MADE_BY}`?")
+        return cls(folder=folder, config=config)
+
+    @property
+    def title(self) -> list[str]:
+        """What was probed, in the words of the config: model, order, contrast, setting, site."""
+        parts = [str(self.config.get("model", "model not recorded"))]
+        parts += [f"{word} {self.config.get(word, 'not recorded')}" for word in TITLE_WORDS]
+        return parts
+
+    @property
+    def heads(self) -> pd.DataFrame:
+        """``heads.parquet``: one row a head.
+
+        Raises:
+            MissingRunFileError: the file is not there.
+            RunFolderError: it has no ``layer`` or ``head``, no rows, or one head twice.
+        """
+        if "heads" not in self._opened:
+            import pandas as pd
+
+            path = _required(self.folder, "heads.parquet")
+            heads = pd.read_parquet(path)
+            require_columns(heads, ("layer", "head"), path)
+            if heads.empty:
+                raise RunFolderError(f"{path} has no rows")
+            twice = heads[heads.duplicated(["layer", "head"])]
+            if not twice.empty:
+                layer, head = int(twice["layer"].iloc[0]), int(twice["head"].iloc[0])
+                raise RunFolderError(f"{path} has layer {layer}, head {head} more than once")
+            self._opened["heads"] = heads
+        return self._opened["heads"]
+
+    @property
+    def probes(self) -> dict[str, np.ndarray]:
+        """``probes.safetensors``: ``{label}.coef [L, H, D]`` and ``{label}.intercept [L, H]``.
+
+        Raises:
+            MissingRunFileError: the file is not there.
+        """
+        if "probes" not in self._opened:
+            from safetensors.numpy import load_file
+
+            self._opened["probes"] = load_file(_required(self.folder, "probes.safetensors"))
+        return self._opened["probes"]
+
+    @property
+    def items(self) -> pd.DataFrame:
+        """The items of the activation store, one row a sample, in the order of its rows.
+
+        Raises:
+            MissingRunFileError: there is no folder ``activations``.
+            StoreError: the store is damaged.
+            RunFolderError: it lacks a column that the figures need.
+        """
+        items = self._store().items
+        require_columns(items, ITEM_COLUMNS, self.folder / "activations")
+        return items.reset_index(drop=True)
+
+    def probe(self, label: Label, layer: int, head: int) -> tuple[np.ndarray, float]:
+        """Weight ``[D]`` and intercept of one head's probe, in float64.
+
+        Raises:
+            RunFolderError: the tensors are missing or do not reach to this head.
+        """
+        path = self.folder / "probes.safetensors"
+        probes = self.probes
+        lacking = [n for n in (f"{label}.coef", f"{label}.intercept") if n not in probes]
+        if lacking:
+            raise RunFolderError(f"{path} has no tensor {', '.join(lacking)}")
+        coef, intercept = probes[f"{label}.coef"], probes[f"{label}.intercept"]
+        if coef.ndim != 3 or intercept.shape != coef.shape[:2]:
+            raise RunFolderError(
+                f"{path}: {label}.coef {list(coef.shape)} should be [L, H, D] and "
+                f"{label}.intercept {list(intercept.shape)} should be [L, H]"
+            )
+        if not (0 <= layer < coef.shape[0] and 0 <= head < coef.shape[1]):
+            raise RunFolderError(
+                f"{path} has no probe for layer {layer}, head {head}: "
+                f"{label}.coef is {list(coef.shape)}"
+            )
+        return coef[layer, head].astype("float64"), float(intercept[layer, head])
+
+    def activations(self, layer: int, head: int) -> np.ndarray:
+        """Activations of one head, ``[N, D]`` in float64, in the order of ``items``.
+
+        Raises:
+            MissingRunFileError: there is no folder ``activations``.
+            StoreError: the store is damaged or unfinished, or has no such layer.
+            RunFolderError: it has no such head, or an activation is not finite.
+        """
+        import numpy as np
+
+        read = self._store().read(layers=[layer])
+        if not 0 <= head < read.shape[2]:
+            raise RunFolderError(
+                f"{self.folder / 'activations'} has heads 0 to {read.shape[2] - 1}, not {head}"
+            )
+        values = read[:, 0, head].float().numpy().astype("float64")
+        broken = int((~np.isfinite(values)).any(axis=1).sum())
+        if broken:
+            raise RunFolderError(
+                f"{self.folder / 'activations'}: layer {layer}, head {head} is not finite "
+                f"in {broken} of {len(values)} samples"
+            )
+        return values
+
+    def _store(self) -> Any:
+        if "store" not in self._opened:
+            folder = _required(self.folder, "activations")
+            from hooks.store import ActivationStore
+
+            self._opened["store"] = ActivationStore.open(folder)
+        return self._opened["store"]
+
+
+def select(items: pd.DataFrame, shown: str) -> np.ndarray:
+    """Rows of ``items`` that belong to the splits shown: a bool mask ``[N]``.
+
+    Raises:
+        ChoiceError: no sample belongs to them.
+    """
+    if shown not in SHOWN_SPLITS:
+        raise ChoiceError(f"no split named {shown!r}; one of {', '.join(SHOWN_SPLITS)}")
+    mask = items["split"].isin(SHOWN_SPLITS[shown]).to_numpy()
+    if not mask.any():
+        there = ", ".join(sorted(map(str, items["split"].unique()))) or "none"
+        raise ChoiceError(f"this run has no sample in split {shown} (splits there: {there})")
+    return mask
+
+
+def require_columns(table: pd.DataFrame, columns: Iterable[str], source: Path | str) -> None:
+    """Check that a table has all ``columns``.
+
+    Raises:
+        RunFolderError: some are missing; the message names them and ``source``.
+    """
+    lacking = [column for column in columns if column not in table.columns]
+    if lacking:
+        raise RunFolderError(f"{source} has no column {', '.join(lacking)}")
+
+
+def _required(folder: Path, name: str) -> Path:
+    path = folder / name
+    if not path.exists():
+        raise MissingRunFileError(f"{path} is missing; `{MADE_BY}` makes it")
+    return path

@@ -1,0 +1,181 @@
+"""The look that all figures share, and how they are saved.
+
+Nothing here touches pyplot's state: figures are `matplotlib.figure.Figure` objects on an Agg
+canvas, and the rc settings hold inside `look()` alone. The font is the one that matplotlib
+ships, so the same numbers give the same bytes on any machine with the same versions.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+DPI = 200
+HEADING_SIZE = 9.0  # points
+
+# Okabe and Ito's palette: apart in hue and in lightness also for colour-blind readers.
+TRUE, FALSE = "#009E73", "#E69F00"
+TRUTH_COLOURS = {True: TRUE, False: FALSE}
+TRUTH_MARKERS = {True: "o", False: "^"}
+RING = "#D55E00"
+CLUSTER_COLOURS = {  # (Y_p, Y_o)
+    (1, 1): "#009E73",
+    (0, 0): "#E69F00",
+    (1, 0): "#0072B2",
+    (0, 1): "#CC79A7",
+}
+CLUSTER_MARKERS = {(1, 1): "o", (0, 0): "^", (1, 0): "s", (0, 1): "D"}
+LABEL_TEXT = {"y_p": "$Y_p$", "y_o": "$Y_o$"}
+PERSPECTIVE = {"y_p": "protagonist", "y_o": "omniscient"}
+SEQUENTIAL = "Greens"
+MISSING = "#BDBDBD"
+
+
+def shades(colour: str) -> LinearSegmentedColormap:
+    """A colour map from white to ``colour``, for filled densities."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(f"shades of {colour}", ["white", colour])
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """Settings for drawing and saving; what was set before holds again on leaving."""
+    import matplotlib
+    import seaborn
+
+    settings = {
+        **seaborn.axes_style("ticks"),
+        **seaborn.plotting_context("paper"),
+        "font.family": ["DejaVu Sans"],
+        "font.size": 9.0,
+        "axes.titlesize": 9.5,
+        "axes.labelsize": 9.0,
+        "xtick.labelsize": 8.0,
+        "ytick.labelsize": 8.0,
+        "legend.fontsize": 8.0,
+        "mathtext.fontset": "dejavusans",
+        "axes.linewidth": 0.8,
+        "pdf.fonttype": 42,
+        "savefig.facecolor": "white",
+    }
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def new_figure(width: float, height: float, arrange: bool = True) -> Figure:
+    """An empty figure of ``width`` x ``height`` inches on an Agg canvas of its own.
+
+    ``arrange``: matplotlib finds room for labels and legends; else the caller places all.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    layout: Literal["constrained", "none"] = "constrained" if arrange else "none"
+    figure = Figure(figsize=(width, height), dpi=DPI, layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def heading(figure: Figure, parts: Sequence[str], subject: str | None = None) -> None:
+    """Write ``parts`` over the figure, joined by dots, in as few and as even lines as fit.
+
+    ``subject``, if any, stands on a line of its own above them.
+    """
+    lines = heading_lines(parts, figure.get_figwidth())
+    text = "\n".join(lines if subject is None else [subject, *lines])
+    top = 1.0 - 0.07 / figure.get_figheight()
+    figure.suptitle(text, y=top, va="top", fontsize=HEADING_SIZE, color="0.25")
+
+
+def heading_lines(parts: Sequence[str], width: float) -> list[str]:
+    """The lines that `heading` breaks ``parts`` into in a figure ``width`` inches wide."""
+    return wrap(parts, 72.0 * (width - 0.3), HEADING_SIZE)
+
+
+def wrap(parts: Sequence[str], room: float, size: float) -> list[str]:
+    """Join ``parts`` by dots into the fewest lines of at most ``room`` points, evenly filled.
+
+    A single part that is wider than ``room`` has a line of its own.
+    """
+    lines = _fill(parts, room, size)
+    fewest = len(lines)
+    while fewest > 1:
+        room = max(text_width(line, size) for line in lines) - 0.5
+        tighter = _fill(parts, room, size)
+        if len(tighter) > fewest or tighter == lines:
+            break
+        lines = tighter
+    return lines
+
+
+def _fill(parts: Sequence[str], room: float, size: float) -> list[str]:
+    lines: list[str] = []
+    for part in parts:
+        longer = f"{lines[-1]}  ·  {part}" if lines else part
+        if lines and text_width(longer, size) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return lines
+
+
+def text_width(text: str, size: float) -> float:
+    """Width of one line of text in points."""
+    from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.font_manager import FontProperties
+
+    font = FontProperties(family="DejaVu Sans", size=size)
+    pixels = RendererAgg(1, 1, DPI).get_text_width_height_descent(text, font, False)[0]
+    return float(pixels) * 72.0 / DPI
+
+
+def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Path]:
+    """Write NAME.png, NAME.pdf and the numbers shown, NAME.parquet; return the three paths.
+
+    All three are made in memory first and each replaces its older version in one step, so a
+    run that is cut off leaves no half-written file. Neither picture holds a date or a version.
+
+    Raises:
+        OSError: the folder cannot be made or written.
+    """
+    png = _picture(figure, "png", {"Software": None})
+    figure.set_layout_engine("none")  # the PDF keeps the places that the PNG found
+    pdf = _picture(figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None})
+    contents = {
+        f"{name}.png": png,
+        f"{name}.pdf": pdf,
+        f"{name}.parquet": data.to_parquet(None, index=False),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_replace(folder / file, content) for file, content in contents.items()]
+
+
+def _picture(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _replace(path: Path, content: bytes) -> Path:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            unfinished.unlink()
+        raise
+    return path

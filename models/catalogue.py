@@ -1,0 +1,41 @@
+"""The names that ``--model`` takes, and where their weights are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name of the catalogue.
+
+    Attributes:
+        source: hub id, or the packaged folder.
+        note: one line for humans.
+    """
+
+    source: str
+    note: str
+
+
+def _packaged(name: str) -> str:
+    return str(Path(str(files("models"))) / "tiny" / name)
+
+
+CATALOGUE: dict[str, Entry] = {
+    "tiny-qwen2-vl": Entry(_packaged("tiny-qwen2-vl"), "trained on grid stories, shipped, CPU"),
+    "tiny-llava-next-video": Entry(
+        _packaged("tiny-llava-next-video"), "trained on grid stories, shipped, CPU"
+    ),
+    "qwen2-vl": Entry("Qwen/Qwen2-VL-7B-Instruct", "28 layers x 28 heads x 128"),
+    "qwen2-vl-2b": Entry("Qwen/Qwen2-VL-2B-Instruct", "28 layers x 12 heads x 128"),
+    "llava-next-video": Entry("llava-hf/LLaVA-NeXT-Video-7B-hf", "32 layers x 32 heads x 128"),
+}
+DEFAULT_MODEL = "tiny-qwen2-vl"
+
+
+def describe() -> str:
+    """The catalogue, a line a name."""
+    return "\n".join(f"  {name:22} {entry.note}" for name, entry in CATALOGUE.items())

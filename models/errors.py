@@ -1,0 +1,15 @@
+"""Errors of the models room. Each message names the model or option at fault and what to do."""
+
+from __future__ import annotations
+
+
+class ModelError(ValueError):
+    """A model or its processor cannot be used as asked."""
+
+
+class UnknownModelError(ModelError):
+    """No such name, folder or hub id."""
+
+
+class UnsupportedModelError(ModelError):
+    """The model's class is not one that this version can drive."""

@@ -1,0 +1,220 @@
+"""Loading a model with its processor, checked before any work is done with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from models.catalogue import CATALOGUE, DEFAULT_MODEL, describe
+from models.errors import ModelError, UnknownModelError, UnsupportedModelError
+from models.families import Family, family_of
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+_READ_WHOLE, _STRIDE, _PIECE = 64 << 20, 4 << 20, 4 << 10
+
+
+@dataclass
+class LoadedModel:
+    """A model ready to run; its weights are read when they are first needed.
+
+    Attributes:
+        name: what the user asked for.
+        source: hub id, folder, or the catalogue name of a shipped model.
+        revision: commit of the hub, or :func:`folder_hash`.
+        family: its class and peculiarities.
+        dtype: of the weights, e.g. ``float32``.
+        config: the model's config.
+        processor: pads on the left, so that the last prompt token of every row is the last column.
+    """
+
+    name: str
+    source: str
+    revision: str
+    family: Family
+    dtype: str
+    config: Any = field(repr=False)
+    processor: Any = field(repr=False)
+    _location: str = field(repr=False)
+    _hub_revision: str | None = field(repr=False, default=None)
+    _device_map: str | None = field(repr=False, default=None)
+
+    @cached_property
+    def skeleton(self) -> Any:
+        """The model's modules without weights, on torch's meta device."""
+        import torch
+        import transformers
+
+        with torch.device("meta"):
+            return getattr(transformers, self.family.class_name)(self.config).eval()
+
+    @cached_property
+    def model(self) -> Any:
+        """The model with its weights, in evaluation mode.
+
+        Raises:
+            UnknownModelError: the weights cannot be had from here, or are damaged.
+            ModelError: the weights do not fill the model that its config describes.
+        """
+        import torch
+        import transformers
+        from safetensors import SafetensorError
+
+        device_map = self._device_map
+        if device_map is None and torch.cuda.is_available():
+            device_map = "cuda:0"
+        try:
+            model, report = getattr(transformers, self.family.class_name).from_pretrained(
+                self._location,
+                revision=self._hub_revision,
+                dtype=getattr(torch, self.dtype),
+                device_map=device_map,
+                # The other format is a pickle, which runs code when it is opened.
+                use_safetensors=True,
+                output_loading_info=True,
+                # Reported below, with the model's name.
+                ignore_mismatched_sizes=True,
+            )
+        except (OSError, ValueError, SafetensorError) as error:
+            raise _unavailable(self.name, self._location, error) from error
+        _check_filled(self.name, self._location, report)
+        return model.eval()
+
+    @cached_property
+    def processor_hash(self) -> str:
+        """Hash of all that turns a prompt into tensors: tokenizer, image settings, chat layout."""
+        processor = self.processor
+        tokenizer = json.loads(processor.tokenizer.backend_tokenizer.to_str())
+        # What the last call padded or cut is kept in there, too.
+        tokenizer |= {"padding": None, "truncation": None}
+        parts = [
+            json.dumps(tokenizer, sort_keys=True),
+            str(processor.chat_template or processor.tokenizer.chat_template),
+            json.dumps(processor.video_processor.to_dict(), sort_keys=True, default=str),
+        ]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def load_model(
+    name: str = DEFAULT_MODEL,
+    dtype: str = "auto",
+    device_map: str | None = None,
+    revision: str | None = None,
+) -> LoadedModel:
+    """Open a model by catalogue name, hub id or local folder.
+
+    Args:
+        name: see :data:`models.catalogue.CATALOGUE`; else a folder or hub id.
+        dtype: ``auto`` keeps the checkpoint's.
+        device_map: as in accelerate, e.g. ``auto``; None loads onto the first GPU, or the CPU.
+        revision: branch, tag or commit on the hub.
+
+    Raises:
+        UnknownModelError: nothing of that name, or its files cannot be had from here.
+        UnsupportedModelError: another class of model.
+        ModelError: unknown dtype, a revision for a folder, or a processor without its parts.
+    """
+    if dtype not in DTYPES:
+        raise ModelError(f"unknown dtype {dtype!r}; choose from {', '.join(DTYPES)}")
+    entry = CATALOGUE.get(name)
+    location = entry.source if entry else name
+    folder = Path(location).expanduser()
+    is_folder = folder.is_dir()
+    if is_folder:
+        location = str(folder)
+        if not (folder / "config.json").exists():
+            raise UnknownModelError(
+                f"folder {folder} has no config.json, so it holds no model; give a folder written "
+                "by save_pretrained"
+            )
+        if revision is not None:
+            raise ModelError(f"revision {revision!r} is for models of the hub, not for {folder}")
+    elif entry is None and (location.count("/") != 1 or location[0] in "./~"):
+        raise UnknownModelError(
+            f"unknown model {name!r}. Give a folder, a hub id (owner/name) or one of:\n{describe()}"
+        )
+    elif folder.is_absolute():
+        raise UnknownModelError(
+            f"model {name!r} is shipped with this package, but {folder} is not there: "
+            "install the package again"
+        )
+
+    import transformers
+
+    # Left open, it may ask on the terminal whether to run code that comes with the model.
+    options = {"revision": revision, "trust_remote_code": False}
+    try:
+        config = transformers.AutoConfig.from_pretrained(location, **options)
+        family = family_of(config.model_type, name)
+        # A branch may move before the weights are read.
+        commit = getattr(config, "_commit_hash", None)
+        options["revision"] = commit or revision
+        processor = transformers.AutoProcessor.from_pretrained(location, **options)
+    except UnsupportedModelError:
+        raise
+    except (OSError, ValueError) as error:
+        raise _unavailable(name, location, error) from error
+    if not (hasattr(processor, "tokenizer") and hasattr(processor, "video_processor")):
+        raise ModelError(
+            f"model {name!r}: {location} holds a {type(processor).__name__} alone, not the "
+            f"processor of {family.class_name}; save it there with processor.save_pretrained"
+        )
+    if processor.tokenizer.pad_token_id is None:
+        processor.tokenizer.pad_token = processor.tokenizer.eos_token
+    processor.tokenizer.padding_side = "left"
+    stored = str(config.dtype or "float32").removeprefix("torch.")
+    return LoadedModel(
+        name=name,
+        source=name if entry and is_folder else location,
+        revision=folder_hash(folder) if is_folder else str(commit),
+        family=family,
+        dtype=stored if dtype == "auto" else dtype,
+        config=config,
+        processor=processor,
+        _location=location,
+        _hub_revision=options["revision"],
+        _device_map=device_map,
+    )
+
+
+def folder_hash(folder: Path) -> str:
+    """Hash of a model folder: its configs and weights.
+
+    Of a large file the beginning and a piece every few MB are read, which meets every matrix of a
+    7B checkpoint; reading all of it would take minutes.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".jinja", ".safetensors"):
+            size = path.stat().st_size
+            digest.update(f"{path.name} {size}\n".encode())
+            with path.open("rb") as file:
+                digest.update(file.read(_READ_WHOLE))
+                for start in range(_READ_WHOLE, size, _STRIDE):
+                    file.seek(start)
+                    digest.update(file.read(_PIECE))
+    return digest.hexdigest()[:16]
+
+
+def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:
+    """Refuse weights with gaps, which transformers fills with random numbers and a warning."""
+    for problem in ("missing_keys", "mismatched_keys"):
+        # A mismatched key comes with both shapes.
+        if keys := sorted(k if isinstance(k, str) else str(k[0]) for k in report.get(problem, ())):
+            raise ModelError(
+                f"model {name!r}: the weights in {location} do not fit its config: "
+                f"{len(keys)} {problem.replace('_', ' ')}, the first is {keys[0]}"
+            )
+
+
+def _unavailable(name: str, location: str, error: Exception) -> UnknownModelError:
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return UnknownModelError(
+        f"model {name!r}: its files cannot be read from {location}: {first_line}\n"
+        "Give a folder that holds the model (--model /path/to/folder), or use a model that is "
+        f"shipped with this package (--model {DEFAULT_MODEL})."
+    )

@@ -1,0 +1,82 @@
+"""From texts and frames to a model's inputs, through its own chat template and processor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from models.errors import ModelError
+from models.families import check_frames
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from models.loading import LoadedModel
+
+
+def reply_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
+    """The user's turn with ``content``, closed, and the assistant's turn opened."""
+    return _render(loaded, content, video, reply=True)
+
+
+def open_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
+    """The user's turn up to the last character of ``content``, left open.
+
+    Its last token is the last token of ``content``: the place where the paper reads activations
+    (section 4.2).
+
+    Raises:
+        ModelError: the chat template changes the content, so that its end cannot be found.
+    """
+    rendered = _render(loaded, content, video, reply=False)
+    end = rendered.rfind(content)
+    if end < 0:
+        raise ModelError(
+            f"the chat template of {loaded.name} rewrites the user's text, so the end of the "
+            "statement cannot be found in the prompt"
+        )
+    return rendered[: end + len(content)]
+
+
+def _render(loaded: LoadedModel, content: str, video: bool, reply: bool) -> str:
+    parts: list[dict[str, str]] = [{"type": "video"}] if video else []
+    parts.append({"type": "text", "text": content})
+    return loaded.processor.apply_chat_template(
+        [{"role": "user", "content": parts}], add_generation_prompt=reply, tokenize=False
+    )
+
+
+def encode(
+    loaded: LoadedModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
+) -> dict[str, Any]:
+    """Padded inputs of a batch, on the model's device.
+
+    Args:
+        loaded: model and processor.
+        prompts: rendered prompts.
+        clips: one ``uint8 [F, height, width, 3]`` a prompt, or None for text alone. All F frames
+            are used as they are.
+
+    Returns:
+        Keyword arguments for the model; ``attention_mask`` marks the padding on the left.
+
+    Raises:
+        ModelError: the processor dropped or resampled frames.
+    """
+    arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
+    if clips is not None:
+        arguments |= {"videos": list(clips), "do_sample_frames": False}
+    first_token = loaded.processor.tokenizer.bos_token
+    if first_token and all(p.startswith(first_token) for p in prompts):
+        # The template wrote it already; the tokenizer would put a second one before it.
+        arguments["add_special_tokens"] = False
+    inputs = loaded.processor(**arguments)
+    if clips is not None:
+        check_frames(loaded.family, inputs, loaded.processor, [len(c) for c in clips])
+    model = loaded.model
+    return {
+        key: value.to(model.device, model.dtype)
+        if value.is_floating_point()
+        else value.to(model.device)
+        for key, value in inputs.items()
+    }

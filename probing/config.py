@@ -1,0 +1,76 @@
+"""What a probing run is asked to do: the single source for the command line and the saved run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from models.catalogue import DEFAULT_MODEL
+
+Contrast = Literal["matched", "paper"]
+Setting = Literal["multimodal", "video", "text"]
+Site = Literal["head_out", "attn_out", "resid"]
+
+# The released GridToM code's settings (equation 3 is the same model without a penalty).
+DEFAULT_C = 0.015
+DEFAULT_MAX_ITER = 400
+
+
+@dataclass(frozen=True)
+class ProbeConfig:
+    """Cache last-token activations of every head, fit a probe on each, rank the heads.
+
+    Attributes:
+        model: catalogue name, hub id or folder. Shipped: tiny-qwen2-vl, tiny-llava-next-video.
+            Catalogue: qwen2-vl, qwen2-vl-2b, llava-next-video.
+        order: 1 asks where the protagonist believes the participant is, 2 what the participant
+            thinks that the protagonist believes.
+        contrast: matched shares the context within a pair; paper follows the paper's figure 6.
+        setting: what the model is given: frames and text, frames, or text.
+        site: where activations are read. head_out is the paper's definition; the others
+            reproduce released code.
+        data: folder in the release layout; stories are generated if none is given.
+        stories: use only so many stories, test, train and validation in proportion.
+        out: run folder; named after the options by default. An existing one is resumed.
+        dtype: of the weights: auto, float32, bfloat16 or float16.
+        device_map: as in accelerate, e.g. auto.
+        revision: branch, tag or commit on the hub.
+        batch_size: inputs that go through the model together.
+        c: inverse strength of the probes' penalty.
+        max_iter: limit of the solver's iterations.
+        split_seed: which stories test, train and validate.
+        strict_maps: leave out the four probe stories that share a map with test stories.
+        data_seed: seed of generated stories.
+        figures: draw the figures.
+    """
+
+    model: str = DEFAULT_MODEL
+    order: Literal[1, 2] = 1
+    contrast: Contrast = "matched"
+    setting: Setting = "multimodal"
+    site: Site = "head_out"
+    data: Path | None = None
+    stories: int | None = None
+    out: Path | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device_map: str | None = None
+    revision: str | None = None
+    batch_size: int = 8
+    c: float = DEFAULT_C
+    max_iter: int = DEFAULT_MAX_ITER
+    split_seed: int = 0
+    strict_maps: bool = False
+    data_seed: int = 2025
+    figures: bool = True
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is kept."""
+        if self.out is not None:
+            return self.out
+        name = Path(self.model).name or "model"
+        parts = [name, f"order{self.order}", self.contrast, self.setting, self.site]
+        if self.stories is not None:
+            parts.append(f"{self.stories}stories")
+        return Path("runs") / "-".join(parts)

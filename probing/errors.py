@@ -1,0 +1,7 @@
+"""Errors of the probing room."""
+
+from __future__ import annotations
+
+
+class ProbingError(ValueError):
+    """A run or its data cannot be probed as asked; the message says what to change."""

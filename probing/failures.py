@@ -1,0 +1,13 @@
+"""Errors that are shown to the user as one message rather than a traceback."""
+
+from __future__ import annotations
+
+
+def expected_errors() -> tuple[type[Exception], ...]:
+    """The named errors of this room and of the rooms below it."""
+    from benchmarks.gridtom.errors import GridToMError
+    from hooks.errors import SallyAnneError
+    from models.errors import ModelError
+    from probing.errors import ProbingError
+
+    return (GridToMError, SallyAnneError, ModelError, ProbingError)

@@ -1,0 +1,215 @@
+"""A probing run from config to table: samples, activations, probes, ranking, figures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+
+from benchmarks.gridtom import splits
+from benchmarks.gridtom.records import StorySet, open_stories
+from hooks.atomic import write_atomic
+from hooks.geometry import find_geometry
+from hooks.store import ActivationStore
+from models.loading import load_model
+from probing import contrasts
+from probing.config import ProbeConfig
+from probing.confounds import confound_report
+from probing.errors import ProbingError
+from probing.extraction import POSITION, extract
+from probing.ranking import ProbeSet, fit_probes, rank_heads
+from probing.reporting import print_confounds, print_summary, summarise, versions
+from probing.saving import save_heads, save_probes
+
+CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
+# The entry of config.json that says for which inputs the rest holds.
+FINISHED = "finished"
+
+
+def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
+    """Do the whole run in ``config.folder``; what is already there is not computed again.
+
+    Returns:
+        The table of heads.
+
+    Raises:
+        ProbingError, ModelError, GridToMError, SallyAnneError: bad input, named before long work
+            wherever it can be known.
+    """
+    console = console or Console()
+    folder = config.folder
+    _check(config)
+    stories = open_stories(config.data, config.data_seed)
+    chosen = choose_stories(stories, config)
+    samples = contrasts.build(
+        (stories.story(i) for i in chosen), chosen, config.order, config.contrast, config.setting
+    )
+    loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+    geometry = find_geometry(loaded.skeleton)
+    _make(folder)
+    console.print(
+        f"[bold]{escape(config.model)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
+        f"heads x {geometry.head_dim}; {len(chosen)} stories, {len(samples)} samples"
+    )
+    about = {
+        "order": str(config.order),
+        "contrast": config.contrast,
+        "setting": config.setting,
+        "data": stories.fingerprint,
+    }
+    with Progress(console=console) as bar:
+        task = bar.add_task("activations", total=None)
+        store = extract(
+            loaded,
+            samples,
+            folder / "activations",
+            config.site,
+            config.setting != "text",
+            config.batch_size,
+            about,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    description = {
+        "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
+        "model": {
+            "source": loaded.source,
+            "revision": loaded.revision,
+            "class": loaded.family.class_name,
+            "dtype": loaded.dtype,
+            "layers": geometry.n_layers,
+            "heads": geometry.n_heads,
+            "head_dim": geometry.head_dim,
+        },
+        "data": {"source": stories.source, "fingerprint": stories.fingerprint},
+    }
+    key = _key(config, folder)
+    saved = _finished(folder, key)
+    if saved is None:
+        heads, probes = _probe(config, store, folder)
+        saved = description | {
+            "versions": versions(),
+            "results": summarise(heads, store.items, probes),
+            "confounds": confound_report(store.items, samples),
+            "figures": [],
+            FINISHED: key,
+        }
+        _write_config(folder, saved)
+    else:
+        heads = pd.read_parquet(folder / HEADS)
+        console.print("[dim]finished before; nothing was computed again[/dim]")
+    if config.figures and not _drawn(folder, saved):
+        # Upwards, and only here: a run ends with its pictures, as the same commands draw them.
+        from figures import draw_all
+
+        paths = draw_all(folder)
+        saved["figures"] = [path.relative_to(folder).as_posix() for path in paths]
+        _write_config(folder, saved)
+    print_summary(console, heads, saved["results"], config)
+    print_confounds(console, saved["confounds"])
+    console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
+    return heads
+
+
+def choose_stories(stories: StorySet, config: ProbeConfig) -> dict[int, str]:
+    """Split of each story that takes part.
+
+    Raises:
+        ProbingError: more stories than there are, or too few for three splits.
+    """
+    indices = sorted(stories.indices)
+    assigned = splits.assign(len(indices), config.split_seed, config.strict_maps)
+    by_split: dict[str, list[int]] = {name: [] for name in splits.SPLITS}
+    for number, split in assigned.items():
+        by_split[split].append(indices[number])
+    if config.stories is not None:
+        sizes = {name: len(members) for name, members in by_split.items()}
+        wanted = _in_proportion(config.stories, sizes)
+        by_split = {name: members[: wanted[name]] for name, members in by_split.items()}
+    if empty := [name for name, members in by_split.items() if not members]:
+        raise ProbingError(
+            f"no {empty[0]} stories among {sum(map(len, by_split.values()))}: "
+            + (
+                f"--stories {config.stories} is too few; 20 is the least that makes sense"
+                if config.stories is not None
+                else f"the data has only {len(indices)} stories"
+            )
+        )
+    return {i: name for name, members in by_split.items() for i in sorted(members)}
+
+
+def _check(config: ProbeConfig) -> None:
+    """What is wrong with the options alone, before anything is read or run."""
+    for option in ("stories", "batch_size", "max_iter"):
+        value = getattr(config, option)
+        if value is not None and value < 1:
+            name = option.replace("_", "-")
+            raise ProbingError(f"--{name} must be at least 1, got {value}")
+    if not config.c > 0:
+        raise ProbingError(f"--c must be positive, got {config.c}")
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ProbingError(
+            f"the run folder {folder} cannot be made ({error.strerror}); choose another --out"
+        ) from error
+
+
+def _in_proportion(total: int, sizes: dict[str, int]) -> dict[str, int]:
+    """``total`` in parts that are to each other as ``sizes``, by largest remainder."""
+    whole = sum(sizes.values())
+    if total > whole:
+        raise ProbingError(f"--stories {total} is more than the {whole} that there are")
+    parts = {name: total * size // whole for name, size in sizes.items()}
+    by_remainder = sorted(sizes, key=lambda name: total * sizes[name] % whole, reverse=True)
+    for name in by_remainder[: total - sum(parts.values())]:
+        parts[name] += 1
+    return parts
+
+
+def _probe(
+    config: ProbeConfig, store: ActivationStore, folder: Path
+) -> tuple[pd.DataFrame, ProbeSet]:
+    # Stopped half-way, the folder must not pass for the finished run that it was before.
+    (folder / CONFIG).unlink(missing_ok=True)
+    x = store.read().float().numpy()
+    probes = fit_probes(x, store.items, config.c, config.max_iter)
+    heads = rank_heads(x, store.items, probes)
+    save_probes(folder / PROBES, probes, heads)
+    save_heads(folder / HEADS, heads)
+    return heads, probes
+
+
+def _key(config: ProbeConfig, folder: Path) -> str:
+    """Hash of all that the probes' results depend on."""
+    manifest = (folder / "activations" / "manifest.json").read_bytes()
+    settings = f"{config.c} {config.max_iter}"
+    return hashlib.sha256(manifest + settings.encode()).hexdigest()
+
+
+def _finished(folder: Path, key: str) -> dict[str, Any] | None:
+    """What a finished run with this key saved; None if there is none."""
+    if not all((folder / name).exists() for name in (CONFIG, HEADS, PROBES)):
+        return None
+    try:
+        saved = json.loads((folder / CONFIG).read_text())
+    except ValueError:
+        return None
+    return saved if isinstance(saved, dict) and saved.get(FINISHED) == key else None
+
+
+def _drawn(folder: Path, saved: dict[str, Any]) -> bool:
+    return bool(saved["figures"]) and all((folder / name).exists() for name in saved["figures"])
+
+
+def _write_config(folder: Path, saved: dict[str, Any]) -> None:
+    write_atomic(folder / CONFIG, (json.dumps(saved, indent=2) + "\n").encode())

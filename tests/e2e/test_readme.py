@@ -1,0 +1,87 @@
+"""The README's commands, run as a reader would."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+RUN_FILES = ("config.json", "heads.parquet", "probes.safetensors", "activations/manifest.json")
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=1800
+    )
+
+
+@pytest.fixture(scope="module", params=["tiny-qwen2-vl", "tiny-llava-next-video"])
+def run_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The main job on each shipped model, with all 648 stories."""
+    folder = tmp_path_factory.mktemp("run") / request.param
+    done = command("-m", "probing.run", "--model", request.param, "--out", str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_main_job_finds_belief_heads(run_folder: Path) -> None:
+    heads = pd.read_parquet(run_folder / "heads.parquet")
+    best = heads.loc[heads["y_p_rank"].idxmin()]
+    assert best["y_p_test_accuracy"] >= 0.95
+    assert heads.loc[heads["layer"] == 0, "y_p_test_accuracy"].median() <= 0.65
+    saved = json.loads((run_folder / "config.json").read_text())
+    assert saved["results"]["stories"] == {"test": 500, "train": 111, "validation": 37}
+    assert all((run_folder / name).exists() for name in RUN_FILES)
+    assert {p.suffix for p in (run_folder / "figures").iterdir()} == {".png", ".pdf", ".parquet"}
+
+
+def test_second_run_computes_nothing_again(run_folder: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in run_folder.rglob("*") if p.is_file()}
+    model = run_folder.name
+    again = command("-m", "probing.run", "--model", model, "--out", str(run_folder))
+    assert again.returncode == 0, again.stderr
+    after = {p: p.stat().st_mtime_ns for p in run_folder.rglob("*") if p.is_file()}
+    after = {p: t for p, t in after.items() if p.name != ".lock"}
+    assert {p: t for p, t in before.items() if p.name != ".lock"} == after
+
+
+def test_figure_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None:
+    lines = re.findall(r"^python -m (figures\.\w+) RUN(.*)$", README, re.MULTILINE)
+    assert len(lines) == 3
+    for module, rest in lines:
+        done = command("-m", module, str(run_folder), *rest.split(), "--out", str(tmp_path))
+        assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("*.png"))) >= 3
+
+
+def test_first_command_of_the_readme_is_the_main_job() -> None:
+    block = re.search(r"```sh\n(.*?)```", README, re.DOTALL)
+    assert block and block.group(1).strip().endswith("pip install . && python -m probing.run")
+
+
+def test_build_command_of_the_readme(tmp_path: Path) -> None:
+    done = command("-m", "benchmarks.gridtom.build", "--out", str(tmp_path / "g"), "--stories", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = (tmp_path / "g" / "info.json").read_text().splitlines()
+    assert len(lines) == 2
+    assert list((tmp_path / "g").rglob("fps3.mp4"))
+
+
+def test_help_answers_without_loading_the_heavy_libraries() -> None:
+    code = (
+        "import sys; sys.argv = ['probing.run', '--help']\n"
+        "from probing.run import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'transformers', 'minigrid', 'sklearn', 'pandas'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = command("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert "--contrast" in done.stdout

@@ -1,0 +1,36 @@
+"""What the shipped models must be able to do, on test stories, and how large they may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gridtom import splits
+from benchmarks.gridtom.records import generated
+from experiments.train_tiny.evaluate import measure
+from models.loading import load_model
+
+TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_abilities_in_the_multimodal_setting(name: str) -> None:
+    test = [i for i, split in splits.assign().items() if split == "test"][::10]
+    right = measure(load_model(name), generated(stories=test), "multimodal", 16)
+    assert right["initial belief"] >= 0.98
+    assert right["statements TB"] >= 0.9
+    assert right["statements FB"] >= 0.9
+    assert right["belief FB"] >= 0.9
+    assert 0.05 <= right["belief TB"] <= 0.5
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_size_and_card(name: str) -> None:
+    import models
+
+    folder = Path(models.__file__).parent / "tiny" / name
+    assert sum(p.stat().st_size for p in folder.iterdir()) <= 12e6
+    card = (folder / "README.md").read_text()
+    assert f"python -m experiments.train_tiny.evaluate --model {name}" in card
+    assert (folder / "loss.png").exists()

@@ -1,0 +1,59 @@
+"""Heads are chosen by validation numbers, test numbers never matter."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from figures.choose import Head, best, insensitive, named, sensitive
+from figures.errors import ChoiceError, RunFolderError
+
+
+@pytest.fixture
+def heads() -> pd.DataFrame:
+    columns = ["layer", "head", "y_p_validation_accuracy", "y_o_validation_accuracy", "y_p_rank"]
+    rows = [
+        (0, 0, 1.0, 0.4, 1),
+        (0, 1, 0.8, 0.9, 3),
+        (1, 0, 0.8, 0.8, 4),
+        (1, 1, 0.9, 0.5, 2),
+        (2, 0, 0.4, 0.4, 5),
+        (2, 1, 0.9, 0.8, 6),
+    ]
+    table = pd.DataFrame(rows, columns=columns)
+    table["y_p_test_accuracy"] = [0.1, 0.2, 0.3, 0.4, 0.5, 1.0]
+    return table.sample(frac=1.0, random_state=1)
+
+
+def test_best_is_rank_one(heads) -> None:
+    assert best(heads, "y_p") == Head(0, 0)
+    with pytest.raises(RunFolderError, match="heads.parquet has no column y_o_rank"):
+        best(heads, "y_o")
+    with pytest.raises(ChoiceError, match="ranks no head"):
+        best(heads.assign(y_p_rank=float("nan")), "y_p")
+
+
+def test_sensitive_has_the_best_worse_label_and_ties_go_to_the_sum(heads) -> None:
+    assert sensitive(heads) == Head(0, 1)  # (0, 1), (1, 0), (2, 1) share 0.8; lower layer wins
+
+
+def test_insensitive_has_the_worst_worse_label_and_ties_go_to_the_sum(heads) -> None:
+    assert insensitive(heads) == Head(2, 0)  # 0.4 + 0.4 and not 1.0 + 0.4
+
+
+def test_a_head_without_an_accuracy_is_passed_over(heads) -> None:
+    blank = (heads["layer"] == 0) & (heads["head"] == 1)
+    heads.loc[blank, "y_o_validation_accuracy"] = float("nan")
+    assert sensitive(heads) == Head(2, 1)
+    with pytest.raises(ChoiceError, match="no validation accuracy"):
+        sensitive(heads.assign(y_o_validation_accuracy=float("nan")))
+
+
+def test_a_head_asked_for_must_exist(heads) -> None:
+    assert named(heads, 2, 1) == Head(2, 1)
+    with pytest.raises(ChoiceError, match="no layer 3, head 0: layers 0 to 2, heads 0 to 1"):
+        named(heads, 3, 0)
+
+
+def test_a_head_reads_as_words() -> None:
+    assert str(Head(28, 15)) == "layer 28, head 15"
