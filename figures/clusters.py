@@ -200,12 +200,14 @@ def cluster_text(points: pd.DataFrame, cluster: tuple[int, int]) -> str:
     """Legend text of a cluster: its labels, its belief conditions and how many samples.
 
     With the ``matched`` contrast of first order, (1, 1) and (0, 0) are true-belief stories
-    and (1, 0) and (0, 1) false-belief ones; the text counts what the samples say.
+    and (1, 0) and (0, 1) false-belief ones; the text counts what the samples say, two
+    conditions a line (second order has four).
     """
     y_p, y_o = cluster
     of_cluster = points[(points["y_p"] == bool(y_p)) & (points["y_o"] == bool(y_o))]
     counts = of_cluster["condition"].value_counts().sort_index(ascending=False)
-    said = ", ".join(f"{name}: n = {count}" for name, count in counts.items()) or "n = 0"
+    words = [f"{name}: n = {count}" for name, count in counts.items()] or ["n = 0"]
+    said = ",\n".join(", ".join(words[i : i + 2]) for i in range(0, len(words), 2))
     return f"$Y_p$ = {y_p}, $Y_o$ = {y_o} ({said})"
 
 

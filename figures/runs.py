@@ -71,9 +71,20 @@ class Run:
 
     @property
     def title(self) -> list[str]:
-        """What was probed, in the words of the config: model, order, contrast, setting, site."""
+        """What was probed: model, order, contrast, setting, site, position.
+
+        A word that the config lacks is taken from the activation store, which always knows its
+        site and position.
+
+        Raises:
+            MissingRunFileError: a word is looked for in the store and there is none.
+        """
         parts = [str(self.config.get("model", "model not recorded"))]
-        parts += [f"{word} {self.config.get(word, 'not recorded')}" for word in TITLE_WORDS]
+        for word in TITLE_WORDS:
+            value = self.config.get(word)
+            if value is None:
+                value = getattr(self._store().meta, word, None) or "not recorded"
+            parts.append(f"{word} {value}")
         return parts
 
     @property

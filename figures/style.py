@@ -80,7 +80,7 @@ def new_figure(width: float, height: float, arrange: bool = True) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    layout: Literal["constrained", "none"] = "constrained" if arrange else "none"
+    layout: Literal["constrained"] | None = "constrained" if arrange else None
     figure = Figure(figsize=(width, height), dpi=DPI, layout=layout)
     FigureCanvasAgg(figure)
     return figure

@@ -152,6 +152,18 @@ def test_mixed_conditions_and_empty_clusters_are_counted_as_they_are() -> None:
     assert clusters.cluster_text(points, (0, 1)) == "$Y_p$ = 0, $Y_o$ = 1 (n = 0)"
 
 
+def test_four_conditions_of_second_order_fit_in_the_legend(run) -> None:
+    panel = panel_of(run, 4, 3)
+    names = ["TB/TB", "TB/FB", "FB/TB", "FB/FB"]
+    panel.points["condition"] = [names[(i // 4) % 4] for i in range(len(panel.points))]
+    assert clusters.cluster_text(panel.points, (1, 1)) == (
+        "$Y_p$ = 1, $Y_o$ = 1 (TB/TB: n = 7, TB/FB: n = 6,\nFB/TB: n = 6, FB/FB: n = 6)"
+    )
+    figure = drawn([panel, panel])
+    box = figure.legends[0].get_tightbbox()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0
+
+
 def test_a_boundary_far_away_is_said_and_not_drawn(run) -> None:
     panel = panel_of(run, 4, 3)
     panel.boundaries["y_o"] = (0.0, 1.0, -1e6)

@@ -37,10 +37,16 @@ def test_the_title_says_what_was_probed(run) -> None:
     ]
 
 
-def test_a_word_missing_from_the_config_is_said_in_the_title(make_run) -> None:
-    title = Run.open(make_run(config={"model": "m"}).folder).title
-    assert title[0] == "m"
-    assert "site not recorded" in title
+def test_a_word_missing_from_the_config_comes_from_the_store_or_is_said(make_run) -> None:
+    title = Run.open(make_run(config={"model": "m", "order": 2}).folder).title
+    assert title == [
+        "m",
+        "order 2",
+        "contrast not recorded",
+        "setting not recorded",
+        "site head_out",
+        "position last_prompt",
+    ]
 
 
 @pytest.mark.parametrize(
