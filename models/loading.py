@@ -146,7 +146,7 @@ def load_model(
     import transformers
 
     # Left open, it may ask on the terminal whether to run code that comes with the model.
-    options = {"revision": revision, "trust_remote_code": False}
+    options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(location, **options)
         family = family_of(config.model_type, name)

@@ -13,7 +13,7 @@ from hooks.capture import Capture
 from hooks.geometry import Geometry, find_geometry
 from hooks.positions import LAST_PROMPT
 from hooks.store import ActivationStore
-from hooks.store_manifest import StoreMeta
+from hooks.store_manifest import MANIFEST_NAME, StoreMeta, mismatch, read_manifest
 from models.loading import LoadedModel
 from models.prompts import encode, open_prompt
 from probing.contrasts import Sample
@@ -83,6 +83,7 @@ def extract(
         head_dim=slice_width(geometry, site),
         extra=about,
     )
+    _require_same_options(folder, about)
     batches = plan_batches(len(samples), batch_size)
     with ActivationStore.open_or_create(folder, meta, items_table(samples), batches) as store:
         pending = store.pending()
@@ -93,8 +94,8 @@ def extract(
                 for b in pending:
                     chosen = [samples[i] for i in batches[b]]
                     clips = [s.case.frames(s.perspective) for s in chosen] if video else None
-                    inputs = encode(loaded, [prompts[i] for i in batches[b]], clips)
                     try:
+                        inputs = encode(loaded, [prompts[i] for i in batches[b]], clips)
                         with torch.inference_mode():
                             # One row of logits: all others would cost as much as the model.
                             loaded.model(**inputs, logits_to_keep=1, use_cache=False)
@@ -111,6 +112,22 @@ def extract(
         if not store.complete:
             store.finish()
     return ActivationStore.open(folder)
+
+
+def _require_same_options(folder: Path, about: dict[str, str]) -> None:
+    """Name the option that differs; the store by itself would name the hash of the prompts first.
+
+    Raises:
+        StoreMismatchError: names the option and both values.
+    """
+    if not (folder / MANIFEST_NAME).exists():
+        return
+    stored = read_manifest(folder).meta.extra
+    for name, value in about.items():
+        if stored.get(name) != value:
+            raise mismatch(
+                folder, f"{name} is {stored.get(name)!r} in the store, {value!r} in this run"
+            )
 
 
 def slice_width(geometry: Geometry, site: str) -> int:

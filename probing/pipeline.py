@@ -62,6 +62,8 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         "order": str(config.order),
         "contrast": config.contrast,
         "setting": config.setting,
+        "stories": str(len(chosen)),
+        "splits": f"seed {config.split_seed}" + (", strict maps" if config.strict_maps else ""),
         "data": stories.fingerprint,
     }
     with Progress(console=console) as bar:

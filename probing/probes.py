@@ -53,7 +53,7 @@ class HeadProbes:
         x, y = np.asarray(x), np.asarray(y)
         if x.ndim != 4 or len(x) != len(y):
             raise ProbingError(f"need x [N, L, H, D] and y [N], got {x.shape} and {y.shape}")
-        if self.C <= 0:
+        if not self.C > 0:  # NaN, too
             raise ProbingError(f"C must be positive, got {self.C}")
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:

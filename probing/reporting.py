@@ -18,8 +18,11 @@ TOP = 10
 PACKAGES = ("sally-anne", "torch", "transformers", "scikit-learn", "numpy", "minigrid")
 # In second order the two views are the participant's and the protagonist's.
 MEANING = {
-    1: {"y_p": "protagonist's belief", "y_o": "reality"},
-    2: {"y_p": "participant's view of the belief", "y_o": "protagonist's belief"},
+    1: {"y_p": "the protagonist's belief", "y_o": "reality"},
+    2: {
+        "y_p": "the participant's idea of the protagonist's belief",
+        "y_o": "the protagonist's belief",
+    },
 }
 
 
@@ -38,9 +41,7 @@ def summarise(heads: pd.DataFrame, items: pd.DataFrame, probes: ProbeSet) -> dic
     """The figures of a run that are quoted: best head and first layer, for both labels."""
     summary: dict[str, Any] = {
         "samples": {str(k): int(v) for k, v in items["split"].value_counts().items()},
-        "unconverged_heads": {
-            name: getattr(probes, name).unconverged_ for name in (*LABELS, "op")
-        },
+        "unconverged_heads": {name: getattr(probes, name).unconverged_ for name in (*LABELS, "op")},
         "stories": {str(k): int(v) for k, v in items.groupby("split")["group"].nunique().items()},
     }
     for label in LABELS:
@@ -62,7 +63,7 @@ def print_summary(
     """Tables of the best heads, and one line a label."""
     for label in LABELS:
         meaning = MEANING[config.order][label]
-        table = Table(title=f"{label.upper()}: is the statement right for the {meaning}?")
+        table = Table(title=f"{label.upper()}: does the statement fit {meaning}?")
         for column in ("rank", "layer", "head", "train", "validation", "test", "test AUC", "sigma"):
             table.add_column(column, justify="right")
         for _, row in heads.sort_values(f"{label}_rank").head(TOP).iterrows():

@@ -55,7 +55,7 @@ def initial_questions(
         rooms: the rooms in the order in which they are offered.
         nodes: frame numbers that bound the stages.
     """
-    colours = tuple(c for c in COLOURS if c != cast.own_room)
+    colours = tuple(c for c in COLOURS if c in cast)
     walks = [
         InitialQuestion(
             f"What is the colour of the room that the {agent} agent walks into first? Choose "

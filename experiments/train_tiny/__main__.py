@@ -29,9 +29,9 @@ class TrainConfig:
     out: Path = Path("runs/train_tiny")
     seed: int = 0
     threads: int = 2
-    seeing_steps: int = 300
-    watching_steps: int = 250
-    talking_steps: int = 500
+    seeing_steps: int = 160
+    watching_steps: int = 120
+    talking_steps: int = 320
 
 
 def main() -> None:

@@ -68,8 +68,11 @@ def levels(tokenizer: PreTrainedTokenizerFast) -> list[Level]:
     )
     return [
         *(level(f"facts-{i}", facts(i), *numbers) for i, numbers in enumerate(plan)),
-        level("looking-up", documents.looking_up, STORIES, 0.12, 300),
-        level("judging", documents.judging, STORIES, 0.15, 700),
+        level("looking-up", documents.looking_up, STORIES, 0.12, 110),
+        level("completing", documents.completing, STORIES, 0.15, 251),
+        level("roles", documents.roles, STORIES, 0.15, 300),
+        level("judging", documents.judging, STORIES, 0.15, 208),
+        level("reasoning", documents.reasoning, STORIES, 0.12, 900),
         level("everything", documents.everything, STORIES, 0.0, 60),
     ]
 

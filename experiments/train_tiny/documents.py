@@ -167,13 +167,32 @@ def completion(rng: random.Random, scene: Scene, kind: str) -> Document:
     return [Piece(head, _QUIET), Piece(room, 1.0), Piece("room.", _QUIET)]
 
 
-def role(rng: random.Random, scene: Scene) -> Document:
-    """Which part a room plays; makes rooms of one agent easier to tell apart."""
+def scaffolded(rng: random.Random, scene: Scene, kind: str) -> Document:
+    """A statement and its verdict, after the part of the room that it names."""
+    head, said = statement(rng, scene, kind)
     cast = scene.cast
-    room, name = rng.choice(
-        ((cast.first_room, "first"), (cast.own_room, "middle"), (cast.last_room, "last"))
+    room = head.text.split()[-2]
+    parts = {cast.first_room: "first", cast.own_room: "middle", cast.last_room: "last"}
+    return [Piece(f"Role: the {room} room.", _QUIET), Piece(parts[room], 1.0), head, said]
+
+
+def role(rng: random.Random, scene: Scene) -> Document:
+    """Which part a room or an agent plays in the story.
+
+    Naming the part of a colour takes one look at where the story names it; statements are judged
+    by comparing that part with the one they claim.
+    """
+    cast = scene.cast
+    thing, name = rng.choice(
+        (
+            (f"{cast.first_room} room", "first"),
+            (f"{cast.own_room} room", "middle"),
+            (f"{cast.last_room} room", "last"),
+            (f"{cast.participant} agent", "walks"),
+            (f"{cast.protagonist} agent", "sees"),
+        )
     )
-    return [Piece(f"Role: the {room} room.", _QUIET), Piece(name, 1.0)]
+    return [Piece(f"Role: the {thing}.", _QUIET), Piece(name, 1.0)]
 
 
 def offer(rng: random.Random, options: tuple[str, str]) -> str:
@@ -237,15 +256,53 @@ def looking_up(rng: random.Random) -> Document:
     return pieces
 
 
-def judging(rng: random.Random) -> Document:
-    """A story, hard true and false statements with verdicts, and roles of rooms."""
-    scene = random_scene(rng, 0.2)
-    pieces: Document = [telling(rng, scene)]
-    for _ in range(6):
-        if rng.random() < 0.2:
+def completing(rng: random.Random) -> Document:
+    """A story and many true statements: as many targets as its length allows."""
+    scene = random_scene(rng, 0.1)
+    pieces: Document = [telling(rng, scene, 0.0)]
+    for _ in range(12):
+        if rng.random() < 0.15:
             pieces += role(rng, scene)
         else:
-            pieces += statement(rng, scene, rng.choice(("now", "first", "belief")))
+            pieces += completion(rng, scene, rng.choice(_KINDS))
+    return pieces
+
+
+def roles(rng: random.Random) -> Document:
+    """A story and the parts of its rooms and agents."""
+    scene = random_scene(rng, 0.1)
+    pieces: Document = [telling(rng, scene, 0.0)]
+    for _ in range(12):
+        pieces += role(rng, scene)
+    return pieces
+
+
+def judging(rng: random.Random) -> Document:
+    """A story, hard true and false statements with verdicts, and roles of rooms."""
+    scene = random_scene(rng, 0.1)
+    pieces: Document = [telling(rng, scene, 0.0)]
+    for _ in range(12):
+        draw = rng.random()
+        if draw < 0.25:
+            pieces += role(rng, scene)
+        elif draw < 0.35:
+            pieces += completion(rng, scene, rng.choice(_KINDS))
+        else:
+            kinds = ("now", "now", "first", "first", "belief", "belief", "belief", "own")
+            pieces += statement(rng, scene, rng.choice(kinds))
+    return pieces
+
+
+def reasoning(rng: random.Random) -> Document:
+    """As :func:`judging`, with half of the statements after the part of the room they name."""
+    scene = random_scene(rng, 0.1)
+    pieces: Document = [telling(rng, scene, 0.0)]
+    for _ in range(10):
+        kind = rng.choice(("now", "now", "first", "first", "belief", "belief", "belief", "own"))
+        if rng.random() < 0.1:
+            pieces += completion(rng, scene, kind)
+        else:
+            pieces += (scaffolded if rng.random() < 0.5 else statement)(rng, scene, kind)
     return pieces
 
 

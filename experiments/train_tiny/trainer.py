@@ -98,6 +98,7 @@ def train(
     model.train()
     last = len(levels) - 1
     started = time.monotonic() - progress.seconds
+    begun_at = progress.step
     with (folder / CURVE).open("a", newline="") as curve:
         writer = csv.writer(curve)
         while not (progress.level == last and progress.since >= levels[last].most):
@@ -143,7 +144,9 @@ def train(
             if progress.step % settings.checkpoint_every == 0:
                 curve.flush()
                 _save(model, optimiser, progress, folder)
-    _save(model, optimiser, progress, folder)
+    # A finished stage is left as it is: another family may be reading it.
+    if progress.step > begun_at:
+        _save(model, optimiser, progress, folder)
 
 
 def _rate(progress: _Progress, final_steps: int | None, settings: Settings) -> float:

@@ -1,0 +1,141 @@
+"""Runs that are broken off, repeated, or repeated with other options."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from hooks.errors import StoreMismatchError
+from hooks.store import ActivationStore
+from probing import extraction, pipeline
+from probing.errors import ProbingError
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def interrupt_after(monkeypatch: pytest.MonkeyPatch, batches: int, error: BaseException) -> None:
+    """Let the model be given so many batches."""
+    left = iter(range(batches))
+    encode = extraction.encode
+
+    def counted(*args):
+        if next(left, None) is None:
+            raise error
+        return encode(*args)
+
+    monkeypatch.setattr(extraction, "encode", counted)
+
+
+def test_a_resumed_extraction_gives_the_same_bytes(finished, carry, tmp_path, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 5, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            carry(tmp_path / "run")
+    store = ActivationStore.open(tmp_path / "run" / "activations")
+    assert store.pending() == list(range(5, 12))
+    assert not (tmp_path / "run" / "config.json").exists()
+    interrupt_after(monkeypatch, 7, AssertionError("more than the missing batches were run"))
+    carry(tmp_path / "run")
+    assert files(tmp_path / "run" / "activations") == files(finished / "activations")
+    for name in ("heads.parquet", "probes.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_progress_counts_what_is_stored_already(carry, tmp_path, options, monkeypatch) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def watched(*args):
+        *rest, on_progress = args
+        return extraction.extract(*rest, lambda done, total: seen.append((done, total)))
+
+    monkeypatch.setattr(pipeline, "extract", watched)
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 2, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            carry(tmp_path / "run", stories=18, batch_size=18)
+    assert seen == [(0, 4), (1, 4), (2, 4)]
+    seen.clear()
+    carry(tmp_path / "run", stories=18, batch_size=18)
+    assert seen == [(2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"order": 2}, "order is '1' in the store, '2' in this run"),
+        ({"contrast": "paper"}, "contrast is 'matched' in the store, 'paper' in this run"),
+        ({"site": "resid"}, "site is 'head_out' in the store, 'resid' in this run"),
+        ({"dtype": "bfloat16"}, "dtype is 'float32' in the store, 'bfloat16' in this run"),
+        ({"setting": "video"}, "setting is 'text' in the store, 'video' in this run"),
+        ({"stories": 20}, "stories is '24' in the store, '20' in this run"),
+        ({"split_seed": 1}, "splits is 'seed 0' in the store, 'seed 1' in this run"),
+        ({"data_seed": 1}, "data is '[0-9a-f]+' in the store"),
+        ({"batch_size": 5}, "batch 0 of the plan"),
+    ],
+)
+def test_other_options_in_the_same_folder_are_named(
+    finished, carry, no_weights, changes, named
+) -> None:
+    before = files(finished)
+    with pytest.raises(StoreMismatchError, match=named) as caught:
+        carry(finished, **changes)
+    assert "Choose another --out" in str(caught.value)
+    assert files(finished) == before
+
+
+def test_other_probe_settings_fit_again_without_the_model(
+    finished, carry, tmp_path, no_weights
+) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    printed = carry(folder, c=1.0)
+    assert "nothing was computed again" not in printed
+    old, new = (pd.read_parquet(f / "heads.parquet") for f in (finished, folder))
+    assert not old["y_p_validation_log_loss"].equals(new["y_p_validation_log_loss"])
+    assert json.loads((folder / "config.json").read_text())["config"]["c"] == 1.0
+
+
+def test_a_fit_that_breaks_off_does_not_pass_for_the_run_before(
+    finished, carry, tmp_path, monkeypatch, no_weights
+) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "save_heads", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            carry(folder, c=1.0)
+    carry(folder)
+    for name in ("heads.parquet", "probes.safetensors"):
+        assert (folder / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_missing_figures_are_drawn_without_fitting(
+    finished, carry, tmp_path, monkeypatch, no_weights
+) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    monkeypatch.setattr(pipeline, "fit_probes", lambda *_: pytest.fail("probes were fitted"))
+    drawn: list[Path] = []
+
+    def draw_all(run: Path) -> list[Path]:
+        drawn.append(run)
+        return [run / "figures" / "new.png"]
+
+    monkeypatch.setattr("figures.all.draw_all", draw_all)
+    carry(folder, figures=True)
+    assert drawn == []
+    next((folder / "figures").glob("*.pdf")).unlink()
+    carry(folder, figures=False)
+    assert drawn == []
+    carry(folder, figures=True)
+    assert drawn == [folder]
+
+
+def test_too_large_a_batch_says_how_to_go_on(carry, tmp_path, monkeypatch) -> None:
+    interrupt_after(monkeypatch, 1, torch.OutOfMemoryError("full"))
+    with pytest.raises(ProbingError, match="8 inputs together do not fit.*--batch-size"):
+        carry(tmp_path / "run")

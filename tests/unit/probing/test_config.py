@@ -1,0 +1,112 @@
+"""The options of a run: what they are called, what they choose, which are refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.gridtom.records import StorySet
+from hooks.capture import SITES
+from models.loading import DTYPES
+from probing import pipeline
+from probing.config import ProbeConfig, Site
+from probing.errors import ProbingError
+from probing.pipeline import carry_out, choose_stories
+
+FULL = {"test": 500, "train": 111, "validation": 37}
+
+
+def story_set(indices) -> StorySet:
+    """Stories of which nothing but the numbers may be asked."""
+    return StorySet(indices, lambda index: pytest.fail("a story was made"), "test", lambda: "")
+
+
+def test_choices_are_those_of_the_rooms_below() -> None:
+    assert get_args(Site) == SITES
+    assert get_args(get_type_hints(ProbeConfig)["dtype"]) == DTYPES
+
+
+@pytest.mark.parametrize(
+    ("config", "folder"),
+    [
+        (ProbeConfig(), "runs/tiny-qwen2-vl-order1-matched-multimodal-head_out"),
+        (
+            ProbeConfig(model="owner/Name-7B", order=2, contrast="paper", site="resid"),
+            "runs/Name-7B-order2-paper-multimodal-resid",
+        ),
+        (
+            ProbeConfig(model="/a/folder/", setting="text", stories=24),
+            "runs/folder-order1-matched-text-head_out-24stories",
+        ),
+        (ProbeConfig(model="."), "runs/model-order1-matched-multimodal-head_out"),
+        (ProbeConfig(out=Path("here"), stories=24), "here"),
+    ],
+)
+def test_run_folder_is_named_after_the_options(config: ProbeConfig, folder: str) -> None:
+    assert config.folder == Path(folder)
+
+
+def test_all_stories_are_split_as_in_the_paper() -> None:
+    chosen = choose_stories(story_set(range(648)), ProbeConfig())
+    assert sorted(chosen) == list(range(648))
+    assert Counter(chosen.values()) == FULL
+
+
+@given(st.integers(17, 648), st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_a_part_of_the_stories_keeps_the_proportions(stories: int, seed: int) -> None:
+    everything = choose_stories(story_set(range(648)), ProbeConfig(split_seed=seed))
+    chosen = choose_stories(story_set(range(648)), ProbeConfig(stories=stories, split_seed=seed))
+    assert len(chosen) == stories
+    assert chosen.items() <= everything.items()
+    counts = Counter(chosen.values())
+    for split, size in FULL.items():
+        assert abs(counts[split] - size * stories / 648) < 1
+
+
+def test_strict_maps_leave_stories_out() -> None:
+    everything = choose_stories(story_set(range(648)), ProbeConfig())
+    strict = choose_stories(story_set(range(648)), ProbeConfig(strict_maps=True))
+    assert strict.items() < everything.items()
+    assert {everything[i] for i in everything.keys() - strict.keys()} == {"train"}
+
+
+def test_splits_follow_the_order_of_the_stories_whatever_their_numbers() -> None:
+    plain = choose_stories(story_set(range(240)), ProbeConfig())
+    moved = choose_stories(story_set(range(1000, 1480, 2)), ProbeConfig())
+    assert moved == {1000 + 2 * i: split for i, split in plain.items()}
+
+
+def test_too_few_and_too_many_stories_are_refused() -> None:
+    with pytest.raises(ProbingError, match="--stories 5 is too few; 20 is the least"):
+        choose_stories(story_set(range(648)), ProbeConfig(stories=5))
+    with pytest.raises(ProbingError, match="--stories 649 is more than the 648"):
+        choose_stories(story_set(range(648)), ProbeConfig(stories=649))
+    with pytest.raises(ProbingError, match="the data has only 3 stories"):
+        choose_stories(story_set(range(3)), ProbeConfig())
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("stories", 0),
+        ("stories", -5),
+        ("batch_size", 0),
+        ("max_iter", 0),
+        ("c", 0.0),
+        ("c", float("nan")),
+    ],
+)
+def test_impossible_options_are_named_before_anything_is_read(
+    option: str, value: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pipeline, "open_stories", lambda *_: pytest.fail("stories were opened"))
+    config = ProbeConfig(out=tmp_path / "run", **{option: value})  # type: ignore[arg-type]
+    with pytest.raises(ProbingError, match=f"--{option.replace('_', '-')} must be .*, got {value}"):
+        carry_out(config)
+    assert not config.folder.exists()

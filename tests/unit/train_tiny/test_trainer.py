@@ -1,0 +1,81 @@
+"""The loop: levels rise when learned, and an interrupted run ends in the same bytes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from experiments.train_tiny.trainer import CHECKPOINT, CURVE, Batch, Level, Settings, train
+
+SETTINGS = Settings(checkpoint_every=10, warm_up=5, learning_rate=0.05, bfloat16=False)
+
+
+class Line(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+
+def level(name: str, goal: float, most: int, fail_at: list[int] | None = None) -> Level:
+    calls = [0]
+
+    def batch(rng: random.Random) -> Batch:
+        calls[0] += 1
+        if fail_at and calls[0] == fail_at[0]:
+            raise KeyboardInterrupt
+        x = torch.tensor([[rng.gauss(0, 1), rng.gauss(0, 1)] for _ in range(16)])
+
+        def score(output: Tensor) -> tuple[Tensor, float]:
+            loss = ((output - x.sum(1, keepdim=True)) ** 2).mean()
+            return loss, loss.item()
+
+        return {"x": x}, score
+
+    return Level(name, batch, goal, most)
+
+
+def quiet(line: str) -> None:
+    del line
+
+
+def test_levels_rise_by_loss_and_the_last_runs_its_steps(tmp_path: Path) -> None:
+    train(Line(), [level("a", 0.05, 500), level("b", 0, 30)], tmp_path, SETTINGS, "t", quiet)
+    names = [line.split(",")[1] for line in (tmp_path / CURVE).read_text().splitlines()[1:]]
+    assert 15 <= names.index("b") < 500
+    assert names.count("b") == 30
+
+
+def test_unlearned_level_ends_after_its_most_steps(tmp_path: Path) -> None:
+    said: list[str] = []
+    train(Line(), [level("a", -1, 20), level("b", 0, 5)], tmp_path, SETTINGS, "t", said.append)
+    assert any("NOT learned after 20 steps" in line for line in said)
+
+
+@pytest.mark.parametrize("stop", [3, 17, 38])
+def test_interrupted_training_ends_in_the_same_weights(tmp_path: Path, stop: int) -> None:
+    def levels(fail: list[int] | None = None) -> list[Level]:
+        return [level("a", -1, 25, fail), level("b", 0, 20)]
+
+    whole, broken = Line(), Line()
+    train(whole, levels(), tmp_path / "whole", SETTINGS, "t", quiet)
+    with pytest.raises(KeyboardInterrupt):
+        train(broken, levels([min(stop, 25)]), tmp_path / "broken", SETTINGS, "t", quiet)
+    resumed = Line()
+    train(resumed, levels(), tmp_path / "broken", SETTINGS, "t", quiet)
+    for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+    def steps(folder: str) -> list[list[str]]:
+        lines = (tmp_path / folder / CURVE).read_text().splitlines()
+        return [line.split(",")[:3] for line in lines]
+
+    assert steps("whole") == steps("broken")
+    assert (tmp_path / "broken" / CHECKPOINT).exists()
