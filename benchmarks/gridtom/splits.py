@@ -50,10 +50,12 @@ def assign(
     shared = [story for story in probe if story // STORIES_PER_MAP in tested_maps]
     own = [story for story in probe if story // STORIES_PER_MAP not in tested_maps]
     rng.shuffle(own)
-    n_train_own = max(0, n_train - len(shared))
+    # Training takes the stories of shared maps first; only where there are more of them than it
+    # needs (small data) do some validate.
+    probes = shared + own
     split: dict[int, Split] = dict.fromkeys(test, "test")
-    split.update(dict.fromkeys(own[:n_train_own], "train"))
-    split.update(dict.fromkeys(own[n_train_own:], "validation"))
-    if not strict:
-        split.update(dict.fromkeys(shared, "train"))
+    split.update(dict.fromkeys(probes[:n_train], "train"))
+    split.update(dict.fromkeys(probes[n_train:], "validation"))
+    if strict:
+        split = {story: name for story, name in split.items() if story not in set(shared)}
     return dict(sorted(split.items()))

@@ -73,7 +73,7 @@ def levels(tokenizer: PreTrainedTokenizerFast) -> list[Level]:
         level("roles", documents.roles, STORIES, 0.15, 300),
         level("judging", documents.judging, STORIES, 0.15, 208),
         level("reasoning", documents.reasoning, STORIES, 0.12, 900),
-        level("everything", documents.everything, STORIES, 0.0, 60),
+        level("everything", documents.everything, STORIES, 0.0, 280),
     ]
 
 
