@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -91,11 +93,16 @@ def extract(
         on_progress(stored, len(batches))
         if pending:
             with Capture(loaded.model, site=site, positions=POSITION) as capture:
-                for b in pending:
+
+                def prepare(b: int) -> dict[str, Any]:
                     chosen = [samples[i] for i in batches[b]]
                     clips = [s.case.frames(s.perspective) for s in chosen] if video else None
+                    return encode(loaded, [prompts[i] for i in batches[b]], clips)
+
+                for b, prepared in zip(pending, _one_ahead(prepare, pending), strict=True):
+                    chosen = [samples[i] for i in batches[b]]
                     try:
-                        inputs = encode(loaded, [prompts[i] for i in batches[b]], clips)
+                        inputs = prepared.result()
                         with torch.inference_mode():
                             # One row of logits: all others would cost as much as the model.
                             loaded.model(**inputs, logits_to_keep=1, use_cache=False)
@@ -112,6 +119,21 @@ def extract(
         if not store.complete:
             store.finish()
     return ActivationStore.open(folder)
+
+
+def _one_ahead(
+    prepare: Callable[[int], dict[str, Any]], numbers: Sequence[int]
+) -> Iterator[Future[dict[str, Any]]]:
+    """Prepare each batch in a thread of its own while the model works on the one before."""
+    with ThreadPoolExecutor(max_workers=1) as worker:
+        waiting: Future[dict[str, Any]] | None = None
+        for b in numbers:
+            following = worker.submit(prepare, b)
+            if waiting is not None:
+                yield waiting
+            waiting = following
+        if waiting is not None:
+            yield waiting
 
 
 def _require_same_options(folder: Path, about: dict[str, str]) -> None:
