@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiments.train_tiny.evaluate import MEASURES
 from experiments.train_tiny.families import Family
 
 _CLASS = {
@@ -34,7 +33,7 @@ def write_card(
     settings = list(figures)
     rows = [
         f"| {name} | " + " | ".join(f"{100 * figures[s][name]:.1f}" for s in settings) + " |"
-        for name in MEASURES
+        for name in figures[settings[0]]
     ]
     table = "\n".join(
         [

@@ -35,14 +35,14 @@ class EvaluateConfig:
 
     Attributes:
         model: catalogue name or folder.
-        stories: so many test stories; all 500 by default.
+        stories: so many test stories; 500 are all.
         batch_size: prompts that go through the model together.
         out: write the figures to this JSON file as well.
         card: write the model card to this file as well (tiny models only).
     """
 
     model: str = DEFAULT_MODEL
-    stories: int = 500
+    stories: int = 100
     batch_size: int = 16
     out: Path | None = None
     card: Path | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from experiments.train_tiny import curve, seeing
-from experiments.train_tiny.__main__ import TrainConfig
+from experiments.train_tiny.config import TrainConfig
 from experiments.train_tiny.decoder import HIDDEN, train_decoder
 from experiments.train_tiny.families import build_model, build_processor
 from experiments.train_tiny.multimodal import Cinema
