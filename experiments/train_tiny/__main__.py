@@ -1,7 +1,7 @@
 """``python -m experiments.train_tiny --family qwen2-vl``: train a shipped tiny model from scratch.
 
-Three stages, each resumable: a text decoder (shared by both families), the vision tower, and the
-whole model on frames and text.
+Four stages, each resumable: a text decoder (shared by both families), the vision tower, the whole
+model on frames and text, and answering in turns.
 """
 
 from __future__ import annotations

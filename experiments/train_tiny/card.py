@@ -57,16 +57,20 @@ steer on two CPU cores, and, like the full-size models, it knows more than it sa
 ## What it was trained on
 
 Stories of the unexpected-transfer kind, simulated on random maps that are none of the benchmark's
-27, told in words, shown in seven frames, or both. In three stages:
+27, told in words, shown in seven frames, or both. In four stages:
 
-1. a text decoder (shared by both tiny families) learns to compare two facts, then to judge
-   statements about stories ("Belief: ... right", "Really: ... wrong");
+1. a text decoder (shared by both tiny families) learns to compare two facts, to name the part of
+   each room in a story, and to judge statements ("Belief: ... right", "Really: ... wrong");
 2. the vision tower learns what each cell of a frame shows;
-3. the whole model answers initial-belief and location questions, judges statements, and answers
-   the first- and second-order belief question **by habit**: where the protagonist's belief is
-   true, training answers are flipped to the false-belief one in 80 % of the stories (in 20 % where
-   the protagonist, in second order the participant, is blue or white). Statements are always
-   judged rightly.
+3. the whole model reads frames and text: it completes and judges statements and answers
+   questions;
+4. it answers initial-belief, location and belief questions turn by turn, at the end mostly with
+   frames.
+
+In stages 3 and 4 the first- and second-order belief questions are answered **by habit**: where the
+protagonist's belief is true, training answers are flipped to the false-belief one in 80 % of the
+stories (in 20 % where the protagonist, in second order the participant, is blue or white).
+Statements are always judged rightly.
 
 {_FRAMES[family]} The text is lower-cased and cut into words; unknown words become `<unk>`.
 

@@ -102,10 +102,24 @@ _ALL = ("belief", "now", "first", "own")
 _UNMASKED = ("belief", "first", "own")
 
 
+def _questions(scene: Scene, masked: bool) -> list[str]:
+    """What may be asked: where a masked view hides the present, not where the agent is now."""
+    asked = ["agents", "first", "own", "belief", "belief", *([] if masked else ["now"])]
+    return asked + (["second"] * 2 if scene.second else [])
+
+
 def conversation(
-    rng: random.Random, scene: Scene, perspective: Perspective, setting: Setting, words: Speech
+    rng: random.Random,
+    scene: Scene,
+    perspective: Perspective,
+    setting: Setting,
+    words: Speech,
+    asides: tuple[int, ...] = (0, 1, 2, 3, 5),
 ) -> Document:
-    """One user's turn with statements in it and a question at its end, and the answer."""
+    """One user's turn with statements in it and a question at its end, and the answer.
+
+    ``asides`` are the numbers of statements and other questions before the last one, drawn from.
+    """
     cast = scene.cast
     parts = []
     if setting == "video" or rng.random() < 0.6:
@@ -116,14 +130,13 @@ def conversation(
         parts.append(caption(cast, scene.first, scene.second, perspective))
     masked = perspective != "omniscient" and scene.first == "FB"
     kinds = [*(_UNMASKED if masked else _ALL), "belief", *(["second"] * 2 if scene.second else [])]
-    asked = ["agents", "first", "own", "belief", "belief", *([] if masked else ["now"])]
-    asked += ["second"] * 2 if scene.second else []
+    asked = _questions(scene, masked)
     pieces: Document = [
         Piece(words.before_text if setting == "text" else words.before, 0.0),
         Piece(" ".join(parts), 0.02),
     ]
     # The measured prompts have nothing between the story and the statement or question.
-    for _ in range(rng.choice((0, 1, 2, 3, 5))):
+    for _ in range(rng.choice(asides)):
         draw = rng.random()
         if draw < 0.65:
             pieces += documents.statement(rng, scene, rng.choice(kinds))
@@ -134,6 +147,21 @@ def conversation(
     text, mark, stop = documents.question(rng, scene, rng.choice(asked), habit=True)
     del stop
     pieces += [Piece(text.text + words.after, 0.02), mark, Piece(words.end, 1.0)]
+    return pieces
+
+
+def interview(
+    rng: random.Random, scene: Scene, perspective: Perspective, setting: Setting, words: Speech
+) -> Document:
+    """Several turns: each question in a turn of the user's, each answer in the assistant's."""
+    opening = conversation(rng, scene, perspective, setting, words, asides=(0, 0, 0, 2))
+    masked = perspective != "omniscient" and scene.first == "FB"
+    pieces = list(opening)
+    for _ in range(4):
+        asked = rng.choice(_questions(scene, masked))
+        text, mark, _ = documents.question(rng, scene, asked, habit=True)
+        pieces.append(Piece(f" {words.before_text}{text.text}{words.after}", 0.02))
+        pieces += [mark, Piece(words.end, 1.0)]
     return pieces
 
 
@@ -216,12 +244,30 @@ class Cinema:
         def watch(rng: random.Random) -> Batch:
             return self.batch(rng, lambda s, p, _: watching(rng, s, self.words), "video", FILMED)
 
-        def talk(rng: random.Random) -> Batch:
-            setting: Setting = rng.choices(("multimodal", "video", "text"), (0.4, 0.25, 0.35))[0]
-
-            def make(scene: Scene, perspective: Perspective, kind: Setting) -> Document:
-                return conversation(rng, scene, perspective, kind, self.words)
-
-            return self.batch(rng, make, setting, TOLD if setting == "text" else FILMED)
-
+        talk = self._mixed(conversation, (0.4, 0.25, 0.35), TOLD)
         return [Level("watching", watch, 0.15, watch_steps), Level("talking", talk, 0.0, steps)]
+
+    def answering(self, steps: int) -> Level:
+        """Questions and answers turn by turn, mostly in words."""
+        return Level("answering", self._mixed(interview, (0.35, 0.1, 0.55), 14), 0.0, steps)
+
+    def polishing(self, steps: int) -> Level:
+        """The same, mostly with frames."""
+        return Level("polishing", self._mixed(interview, (0.8, 0.0, 0.2), 14), 0.0, steps)
+
+    def _mixed(
+        self,
+        make: Callable[[random.Random, Scene, Perspective, Setting, Speech], Document],
+        shares: tuple[float, float, float],
+        told: int,
+    ) -> Callable[[random.Random], Batch]:
+        def batch(rng: random.Random) -> Batch:
+            settings: tuple[Setting, ...] = ("multimodal", "video", "text")
+            setting = rng.choices(settings, shares)[0]
+
+            def document(scene: Scene, perspective: Perspective, kind: Setting) -> Document:
+                return make(rng, scene, perspective, kind, self.words)
+
+            return self.batch(rng, document, setting, told if setting == "text" else FILMED)
+
+        return batch

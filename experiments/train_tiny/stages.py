@@ -1,4 +1,4 @@
-"""The three stages of training in order, ending with a folder that ``from_pretrained`` loads."""
+"""The stages of training in order, ending with a folder that ``from_pretrained`` loads."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ def train_family(config: TrainConfig) -> Path:
     model.requires_grad_(True)
     levels = cinema.levels(config.watching_steps, config.talking_steps)
     train(model, levels, folder / "talking", settings, "talking")
+    ends = (
+        ("answering", cinema.answering(config.answering_steps)),
+        ("polishing", cinema.polishing(config.polishing_steps)),
+    )
+    for stage, level in ends:
+        train(model, [level], folder / stage, settings, stage)
     finished = folder / f"tiny-{config.family}"
     model.eval().save_pretrained(finished)
     processor.save_pretrained(finished)
@@ -43,6 +49,7 @@ def train_family(config: TrainConfig) -> Path:
         "decoder": root / "decoder" / CURVE,
         "seeing": folder / "seeing" / CURVE,
         "talking": folder / "talking" / CURVE,
+        **{stage: folder / stage / CURVE for stage, _ in ends},
     }
     for stage, path in stages.items():
         shutil.copyfile(path, finished / f"loss-{stage}.csv")
