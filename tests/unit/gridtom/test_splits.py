@@ -20,8 +20,7 @@ def test_sizes_and_maps(seed: int) -> None:
     split = assign(seed=seed)
     assert Counter(split.values()) == {"test": 500, "train": 111, "validation": 37}
     assert sorted(split) == list(range(648))
-    if n >= 168:  # in smaller data the shared map's stories are more than training needs
-        assert not maps_of(split, "validation") & maps_of(split, "test")
+    assert not maps_of(split, "validation") & maps_of(split, "test")
     shared = maps_of(split, "train") & maps_of(split, "test")
     assert len(shared) == 1
     assert sum(1 for s, p in split.items() if p == "train" and s // 24 in shared) == 4
