@@ -93,8 +93,9 @@ def heading(figure: Figure, parts: Sequence[str], subject: str | None = None) ->
     """
     lines = heading_lines(parts, figure.get_figwidth())
     text = "\n".join(lines if subject is None else [subject, *lines])
-    top = 1.0 - 0.07 / figure.get_figheight()
-    figure.suptitle(text, y=top, va="top", fontsize=HEADING_SIZE, color="0.25")
+    # Constrained layout makes room for a heading only as long as its place is left to it.
+    place = {"y": 1.0 - 0.07 / figure.get_figheight()} if figure.get_layout_engine() is None else {}
+    figure.suptitle(text, va="top", fontsize=HEADING_SIZE, color="0.25", **place)
 
 
 def heading_lines(parts: Sequence[str], width: float) -> list[str]:
