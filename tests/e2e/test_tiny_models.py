@@ -20,8 +20,8 @@ def test_abilities_in_the_multimodal_setting(name: str) -> None:
     right = measure(load_model(name), generated(stories=test), "multimodal", 16)
     # Measured figures less a margin; the cards give them.
     assert right["initial belief"] >= 0.78
-    assert right["statements TB"] >= 0.85
-    assert right["statements FB"] >= 0.85
+    assert right["statements TB"] >= 0.8
+    assert right["statements FB"] >= 0.8
     assert right["belief FB"] >= 0.9
     assert 0.0 < right["belief TB"] <= 0.5
 
