@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from figures.errors import ChoiceError
@@ -9,6 +10,8 @@ from figures.runs import Label, require_columns
 
 if TYPE_CHECKING:
     import pandas as pd
+
+ACCURACIES = ("y_p_validation_accuracy", "y_o_validation_accuracy")
 
 
 class Head(NamedTuple):
@@ -41,15 +44,32 @@ def sensitive(heads: pd.DataFrame) -> Head:
 
     Ties go to the better sum of both accuracies, then to the lower layer and head.
     """
-    return _head(_by_worse_label(heads).iloc[-1])
+    table = _with_accuracies(heads)
+    table["worse"] = table[list(ACCURACIES)].min(axis=1)
+    ranked = table.sort_values(
+        ["worse", "total", "layer", "head"], ascending=[False, False, True, True]
+    )
+    return _head(ranked.iloc[0])
 
 
-def insensitive(heads: pd.DataFrame) -> Head:
-    """The head whose worse label is worst: lowest min(Y_p, Y_o) validation accuracy.
+def insensitive(
+    heads: pd.DataFrame, has_weights: Callable[[int, int], bool], other_than: Head
+) -> Head:
+    """The head whose better label is worst: lowest max(Y_p, Y_o) validation accuracy.
 
-    Ties go to the worse sum of both accuracies, then to the higher layer and head.
+    Only heads for which ``has_weights(layer, head)`` holds take part: a probe that has stayed
+    at zero answers the same for every sample and has no boundary to show. Where no head is
+    left, all take part. ``other_than`` is passed over unless it is the only head. Ties go to
+    the worse sum of both accuracies, then to the higher layer and head.
     """
-    return _head(_by_worse_label(heads).iloc[0])
+    table = _with_accuracies(heads)
+    table["better"] = table[list(ACCURACIES)].max(axis=1)
+    ranked = table.sort_values(
+        ["better", "total", "layer", "head"], ascending=[True, True, False, False]
+    )
+    every = [_head(row) for _, row in ranked.iterrows()]
+    others = [head for head in every if head != other_than] or every
+    return next((head for head in others if has_weights(*head)), others[0])
 
 
 def named(heads: pd.DataFrame, layer: int, head: int) -> Head:
@@ -67,15 +87,14 @@ def named(heads: pd.DataFrame, layer: int, head: int) -> Head:
     return Head(layer, head)
 
 
-def _by_worse_label(heads: pd.DataFrame) -> pd.DataFrame:
-    columns = ["y_p_validation_accuracy", "y_o_validation_accuracy"]
+def _with_accuracies(heads: pd.DataFrame) -> pd.DataFrame:
+    """The heads that have both validation accuracies, with their sum in ``total``."""
+    columns = list(ACCURACIES)
     require_columns(heads, columns, "heads.parquet")
     table = heads.dropna(subset=columns)
     if table.empty:
         raise ChoiceError("heads.parquet has no validation accuracy for any head")
-    return table.assign(
-        worse=table[columns].min(axis=1), total=table[columns].sum(axis=1)
-    ).sort_values(["worse", "total", "layer", "head"], ascending=[True, True, False, False])
+    return table.assign(total=table[columns].sum(axis=1))
 
 
 def _head(row: pd.Series) -> Head:

@@ -3,9 +3,10 @@
     python -m figures.clusters RUN [--split held-out|validation|test|train|all]
                                    [--sensitive LAYER HEAD] [--insensitive LAYER HEAD]
 
-Left, the head whose worse label is read best on validation samples; right, the one whose worse
-label is read worst. The plane is spanned by the weights of the head's two probes, so each
-boundary is an exact line, and a sample stands on the side that the probe predicts.
+Left, the sensitive head: the one whose worse label is read best on validation samples. Right,
+the insensitive one: among the other heads whose probes have weights, the one whose better label
+is read worst. The plane is spanned by the weights of the head's two probes, so each boundary is
+an exact line, and a sample stands on the side that the probe predicts.
 """
 
 from __future__ import annotations
@@ -13,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from tyro.conf import Positional, arg
+from typing import TYPE_CHECKING, Literal
 
 from figures import lines
 from figures.choose import Head, insensitive, named, sensitive
-from figures.command import run_command
+from figures.command import FigureConfig, run_command
 from figures.plane import two_probe_plane
 from figures.runs import LABELS, Label, Run, Shown, select
 
@@ -34,19 +33,15 @@ LINE_STYLES: dict[Label, Literal["-", "--"]] = {"y_p": "-", "y_o": "--"}
 
 
 @dataclass(frozen=True)
-class ClustersConfig:
+class ClustersConfig(FigureConfig):
     """Draw the four (Y_p, Y_o) clusters of a sensitive and an insensitive head."""
 
-    run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """Run folder, as `python -m probing.run` leaves it."""
     split: Shown = "held-out"
     """Samples shown; held-out is validation and test."""
     sensitive: tuple[int, int] | None = None
     """Layer and head for the left panel; chosen on validation accuracy if not given."""
     insensitive: tuple[int, int] | None = None
     """Layer and head for the right panel; chosen on validation accuracy if not given."""
-    out: Path | None = None
-    """Folder to write to; RUN/figures if not given."""
 
     @property
     def name(self) -> str:
@@ -106,18 +101,16 @@ def draw(config: ClustersConfig) -> list[Path]:
     from figures import style
 
     run = Run.open(config.run)
-    heads = {
-        "sensitive": named(run.heads, *config.sensitive)
-        if config.sensitive
-        else sensitive(run.heads),
-        "insensitive": named(run.heads, *config.insensitive)
+    left = named(run.heads, *config.sensitive) if config.sensitive else sensitive(run.heads)
+    right = (
+        named(run.heads, *config.insensitive)
         if config.insensitive
-        else insensitive(run.heads),
-    }
+        else insensitive(run.heads, run.has_weights, left)
+    )
     items = run.items
     train, shown = select(items, "train"), select(items, config.split)
     panels = []
-    for role, head in heads.items():
+    for role, head in (("sensitive", left), ("insensitive", right)):
         activations = run.activations(*head)
         probes = {label: run.probe(label, *head) for label in LABELS}
         panels.append(
@@ -125,9 +118,7 @@ def draw(config: ClustersConfig) -> list[Path]:
         )
     with style.look():
         figure = clusters_figure(panels, config.split, run.title)
-        return style.save(
-            figure, config.out or run.folder / "figures", config.name, plotted_table(panels)
-        )
+        return style.save(figure, config.folder, config.name, plotted_table(panels))
 
 
 def head_panel(
@@ -256,18 +247,7 @@ def _draw_panel(axis: Axes, panel: Panel) -> None:
         f"{panel.role}: {panel.head}\naccuracy: {', '.join(read) or 'no probe has weights'}"
     )
     axis.tick_params(length=2.5)
-    if notes:
-        axis.text(
-            0.015,
-            0.015,
-            "\n".join(notes),
-            transform=axis.transAxes,
-            fontsize=7,
-            color="0.3",
-            va="bottom",
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
-            zorder=6,
-        )
+    style.write_notes(axis, notes)
 
 
 def _shade(axis: Axes, panel: Panel, frame: lines.Frame) -> None:

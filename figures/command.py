@@ -1,17 +1,34 @@
-"""What the commands of this room share: parse, draw, print the paths written."""
+"""What the commands of this room share: the options RUN and --out; parse, draw, print the paths."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import tyro
 
 from hooks.errors import SallyAnneError
 
-Config = TypeVar("Config")
+
+@dataclass(frozen=True)
+class FigureConfig:
+    """What every figure is asked: which run, and where to."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Run folder, as `python -m probing.run` leaves it."""
+    out: Path | None = field(default=None, kw_only=True)
+    """Folder to write to; RUN/figures if not given."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the figure is written."""
+        return self.out or self.run / "figures"
+
+
+Config = TypeVar("Config", bound=FigureConfig)
 
 
 def run_command(

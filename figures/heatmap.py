@@ -13,12 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from tyro.conf import Positional, arg
+from typing import TYPE_CHECKING, Literal
 
 from figures.choose import Head, best
-from figures.command import run_command
+from figures.command import FigureConfig, run_command
 from figures.errors import RunFolderError
 from figures.runs import LABELS, Label, Run, Split, require_columns, select
 
@@ -35,17 +33,13 @@ TICKS_UP_TO = 12
 
 
 @dataclass(frozen=True)
-class HeatmapConfig:
+class HeatmapConfig(FigureConfig):
     """Draw the layer x head heatmap of probe accuracy of a finished run."""
 
-    run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """Run folder, as `python -m probing.run` leaves it."""
     split: Split = "validation"
     """Samples on which the accuracy was taken."""
     label: Literal["both", "y_p", "y_o"] = "both"
     """Label that the probes read."""
-    out: Path | None = None
-    """Folder to write to; RUN/figures if not given."""
 
     @property
     def name(self) -> str:
@@ -70,7 +64,7 @@ def draw(config: HeatmapConfig) -> list[Path]:
     samples = int(select(run.items, config.split).sum())
     with style.look():
         figure = heatmap_figure(table, config.split, samples, run.title)
-        return style.save(figure, config.out or run.folder / "figures", config.name, table)
+        return style.save(figure, config.folder, config.name, table)
 
 
 def accuracy_table(heads: pd.DataFrame, labels: Sequence[Label], split: Split) -> pd.DataFrame:

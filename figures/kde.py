@@ -16,12 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from tyro.conf import Positional, arg
+from typing import TYPE_CHECKING, Literal
 
 from figures.choose import best, named
-from figures.command import run_command
+from figures.command import FigureConfig, run_command
 from figures.density import no_density
 from figures.errors import ChoiceError
 from figures.plane import Plane, pca_plane, probe_plane
@@ -42,11 +40,9 @@ AXIS_TEXT = {
 
 
 @dataclass(frozen=True)
-class KdeConfig:
+class KdeConfig(FigureConfig):
     """Draw the density of one head's activations on two directions."""
 
-    run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """Run folder, as `python -m probing.run` leaves it."""
     label: Label = "y_p"
     """Label that parts true from false samples."""
     layer: int | None = None
@@ -57,8 +53,6 @@ class KdeConfig:
     """probe: the probe's weight and the main direction off it; pca: two main directions."""
     split: Shown = "held-out"
     """Samples shown; held-out is validation and test. Directions are fitted on train."""
-    out: Path | None = None
-    """Folder to write to; RUN/figures if not given."""
 
     @property
     def name(self) -> str:
@@ -107,7 +101,7 @@ def draw(config: KdeConfig) -> list[Path]:
             boundary,
             plane.notes,
         )
-        return style.save(figure, config.out or run.folder / "figures", config.name, table)
+        return style.save(figure, config.folder, config.name, table)
 
 
 def projection_table(
@@ -172,18 +166,7 @@ def kde_figure(
         joint.spines[side].set_visible(False)
     panels["legend"].set_axis_off()
     _legend(figure, table, label, crossed)
-    if notes:
-        joint.text(
-            0.015,
-            0.015,
-            "\n".join(notes),
-            transform=joint.transAxes,
-            fontsize=7,
-            color="0.3",
-            va="bottom",
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
-            zorder=6,
-        )
+    style.write_notes(joint, notes)
     style.heading(figure, title, subject)
     return figure
 

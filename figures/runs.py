@@ -54,7 +54,8 @@ class Run:
 
         Raises:
             MissingRunFileError: no such folder, or it has no ``config.json``.
-            RunFolderError: ``config.json`` is not JSON or has no ``config`` object.
+            RunFolderError: ``config.json`` is not JSON, has no ``config`` object, or what the
+                figures' headings say of it is neither text nor a number.
         """
         folder = Path(folder)
         if not folder.is_dir():
@@ -62,11 +63,19 @@ class Run:
         path = _required(folder, "config.json")
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        # ValueError covers bad JSON and bad UTF-8.
+        except (ValueError, RecursionError) as error:
             raise RunFolderError(f"{path} is not JSON: {error}") from error
         config = saved.get("config") if isinstance(saved, dict) else None
         if not isinstance(config, dict):
             raise RunFolderError(f"{path} has no object 'config'; was it made by `{MADE_BY}`?")
+        for word in ("model", *TITLE_WORDS):
+            value = config.get(word)
+            if not isinstance(value, str | int | float | None):
+                raise RunFolderError(
+                    f"{path}: config.{word} should be text or a number, "
+                    f"is of type {type(value).__name__}"
+                )
         return cls(folder=folder, config=config)
 
     @property
@@ -159,6 +168,14 @@ class Run:
                 f"{label}.coef is {list(coef.shape)}"
             )
         return coef[layer, head].astype("float64"), float(intercept[layer, head])
+
+    def has_weights(self, layer: int, head: int) -> bool:
+        """Whether neither of the head's two probes has stayed at zero weights.
+
+        Raises:
+            RunFolderError: the tensors are missing or do not reach to this head.
+        """
+        return all(self.probe(label, layer, head)[0].any() for label in LABELS)
 
     def activations(self, layer: int, head: int) -> np.ndarray:
         """Activations of one head, ``[N, D]`` in float64, in the order of ``items``.

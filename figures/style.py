@@ -8,14 +8,16 @@ ships, so the same numbers give the same bytes on any machine with the same vers
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from hooks.atomic import write_atomic
+
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
@@ -103,6 +105,23 @@ def heading_lines(parts: Sequence[str], width: float) -> list[str]:
     return wrap(parts, 72.0 * (width - 0.3), HEADING_SIZE)
 
 
+def write_notes(axis: Axes, notes: Sequence[str]) -> None:
+    """Write ``notes``, one a line, on a white ground in the lower left corner of ``axis``."""
+    if not notes:
+        return
+    axis.text(
+        0.015,
+        0.015,
+        "\n".join(notes),
+        transform=axis.transAxes,
+        fontsize=7,
+        color="0.3",
+        va="bottom",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+        zorder=6,
+    )
+
+
 def wrap(parts: Sequence[str], room: float, size: float) -> list[str]:
     """Join ``parts`` by dots into the fewest lines of at most ``room`` points, evenly filled.
 
@@ -148,6 +167,7 @@ def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Pa
 
     Raises:
         OSError: the folder cannot be made or written.
+        StoreError: the disk is full.
     """
     png = _picture(figure, "png", {"Software": None})
     figure.set_layout_engine("none")  # the PDF keeps the places that the PNG found
@@ -158,25 +178,12 @@ def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Pa
         f"{name}.parquet": data.to_parquet(None, index=False),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    return [_replace(folder / file, content) for file, content in contents.items()]
+    for file, content in contents.items():
+        write_atomic(folder / file, content)
+    return [folder / file for file in contents]
 
 
 def _picture(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
     return buffer.getvalue()
-
-
-def _replace(path: Path, content: bytes) -> Path:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            unfinished.unlink()
-        raise
-    return path

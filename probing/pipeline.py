@@ -25,7 +25,7 @@ from probing.confounds import confound_report
 from probing.errors import ProbingError
 from probing.extraction import POSITION, extract
 from probing.ranking import ProbeSet, fit_probes, rank_heads
-from probing.reporting import print_confounds, print_summary, summarise, versions
+from probing.reporting import misfits, print_confounds, print_summary, summarise, versions
 from probing.saving import save_heads, save_probes
 
 CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
@@ -199,14 +199,25 @@ def _key(config: ProbeConfig, folder: Path) -> str:
 
 
 def _finished(folder: Path, key: str) -> dict[str, Any] | None:
-    """What a finished run with this key saved; None if there is none."""
+    """What a finished run with this key saved; None if there is none.
+
+    Raises:
+        ProbingError: there is one, and an entry that is read again is not as it was written.
+    """
     if not all((folder / name).exists() for name in (CONFIG, HEADS, PROBES)):
         return None
     try:
         saved = json.loads((folder / CONFIG).read_text())
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return saved if isinstance(saved, dict) and saved.get(FINISHED) == key else None
+    if not isinstance(saved, dict) or saved.get(FINISHED) != key:
+        return None
+    if wrong := misfits(saved):
+        raise ProbingError(
+            f"{folder / CONFIG}: {', '.join(wrong)} cannot be read; delete the file and run again "
+            "to fit the probes anew"
+        )
+    return saved
 
 
 def _drawn(folder: Path, saved: dict[str, Any]) -> bool:

@@ -16,6 +16,16 @@ from probing.ranking import LABELS, ProbeSet
 
 TOP = 10
 PACKAGES = ("sally-anne", "torch", "transformers", "scikit-learn", "numpy", "minigrid")
+Types = dict[str, type | tuple[type, ...]]
+NUMBER = (int, float)
+# What is printed of a saved run.
+QUOTED: Types = {
+    "best_layer": int,
+    "best_head": int,
+    "best_test_accuracy": NUMBER,
+    "layer_0_median_test_accuracy": NUMBER,
+}
+CONFOUND: Types = {"condition": str, "feature": str, "label": str, "accuracy": NUMBER}
 # In second order the two views are the participant's and the protagonist's.
 MEANING = {
     1: {"y_p": "the protagonist's belief", "y_o": "reality"},
@@ -42,6 +52,11 @@ def summarise(heads: pd.DataFrame, items: pd.DataFrame, probes: ProbeSet) -> dic
     summary: dict[str, Any] = {
         "samples": {str(k): int(v) for k, v in items["split"].value_counts().items()},
         "unconverged_heads": {name: getattr(probes, name).unconverged_ for name in (*LABELS, "op")},
+        # Where the gradient at zero is within the solver's tolerance, it stops at once: such a
+        # probe says the same of every sample, which counts as accuracy 0.5.
+        "zero_weight_heads": {
+            name: int((~getattr(probes, name).coef_.any(axis=-1)).sum()) for name in LABELS
+        },
         "stories": {str(k): int(v) for k, v in items.groupby("split")["group"].nunique().items()},
     }
     for label in LABELS:
@@ -55,6 +70,36 @@ def summarise(heads: pd.DataFrame, items: pd.DataFrame, probes: ProbeSet) -> dic
             "layer_0_median_test_accuracy": float(first.median()),
         }
     return summary
+
+
+def misfits(saved: dict[str, Any]) -> list[str]:
+    """Entries of a saved run that printing needs and that are missing or of another type."""
+    results, confounds, pictures = (saved.get(k) for k in ("results", "confounds", "figures"))
+    if not isinstance(results, dict):
+        wrong = ["results"]
+    else:
+        wrong = [f"results.{label}" for label in LABELS if not _has(results.get(label), QUOTED)]
+        counts = {
+            "unconverged_heads": results.get("unconverged_heads"),
+            # Runs of older versions lack it.
+            "zero_weight_heads": results.get("zero_weight_heads", {}),
+        }
+        wrong += [f"results.{name}" for name, value in counts.items() if not _is_count(value)]
+    if not isinstance(confounds, list) or not all(_has(row, CONFOUND) for row in confounds):
+        wrong.append("confounds")
+    if not isinstance(pictures, list) or not all(isinstance(name, str) for name in pictures):
+        wrong.append("figures")
+    return wrong
+
+
+def _has(value: Any, entries: Types) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(name), kind) for name, kind in entries.items()
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(v, int) for v in value.values())
 
 
 def print_summary(
@@ -87,6 +132,13 @@ def print_summary(
             console.print(
                 f"[yellow]{name}: the solver stopped early at {count} heads[/yellow]; "
                 "raise --max-iter"
+            )
+    for name, count in results.get("zero_weight_heads", {}).items():
+        if count:
+            whose = "1 head's probe" if count == 1 else f"{count} heads' probes"
+            console.print(
+                f"[dim]{name.upper()}: {whose} stayed at zero weights: nothing linear to find at "
+                f"this C ({config.c})[/dim]"
             )
 
 

@@ -235,23 +235,9 @@ def _first_order(
 ) -> Iterator[BeliefCase]:
     entries = _by_type(record)
     for first in CONDITIONS:
-        entry = entries[first]
-        reality, believed, thought = beliefs(cast, first, None)
         index = record.get("index").number()
-        yield BeliefCase(
-            story=index,
-            order=1,
-            first=first,
-            second=None,
-            cast=cast,
-            question=_question(entry, cast, believed),
-            captions=_captions(entry, cast, first),
-            nodes=nodes,
-            reality=reality,
-            believed=believed,
-            thought=thought,
-            film=FolderFilm(folder / str(index) / TYPES[first]),
-        )
+        frames = folder / str(index) / TYPES[first]
+        yield _case(entries[first], index, cast, nodes, first, None, frames)
 
 
 def _second_order(
@@ -266,21 +252,35 @@ def _second_order(
         field.fail("must have one entry for each combination of first and second TB and FB")
     for first, second in COMBINATIONS:
         entry = entries[first, second]
-        reality, believed, thought = beliefs(cast, first, second)
-        yield BeliefCase(
-            story=record.get("index").number(),
-            order=2,
-            first=first,
-            second=second,
-            cast=cast,
-            question=_question(entry, cast, thought),
-            captions=_captions(entry, cast, first),
-            nodes=nodes,
-            reality=reality,
-            believed=believed,
-            thought=thought,
-            film=FolderFilm(folder / _inside(entry.get("frames"))),
-        )
+        frames = folder / _inside(entry.get("frames"))
+        yield _case(entry, record.get("index").number(), cast, nodes, first, second, frames)
+
+
+def _case(
+    entry: Field,
+    story: int,
+    cast: Cast,
+    nodes: tuple[int, int, int, int],
+    first: Condition,
+    second: Condition | None,
+    frames: Path,
+) -> BeliefCase:
+    """One version; it is of second order if it has a second condition."""
+    reality, believed, thought = beliefs(cast, first, second)
+    return BeliefCase(
+        story=story,
+        order=1 if second is None else 2,
+        first=first,
+        second=second,
+        cast=cast,
+        question=_question(entry, cast, believed if second is None else thought),
+        captions=_captions(entry, cast, first),
+        nodes=nodes,
+        reality=reality,
+        believed=believed,
+        thought=thought,
+        film=FolderFilm(frames),
+    )
 
 
 def _inside(field: Field) -> str:

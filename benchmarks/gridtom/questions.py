@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.gridtom.narration import Cast
@@ -97,25 +97,27 @@ def belief_statement(cast: Cast, room: str) -> str:
 
 def first_order(cast: Cast, answer: str) -> BeliefQuestion:
     """Where does the protagonist believe the participant is?"""
-    other = cast.last_room if answer == cast.first_room else cast.first_room
-    return BeliefQuestion(
-        f"At the end of the video, in which room does the {cast.protagonist} agent believe the "
-        f"{cast.participant} agent is?",
-        (cast.first_room, cast.last_room),
-        answer,
-        place_statement(cast, answer),
-        place_statement(cast, other),
-    )
+    asked = f"does the {cast.protagonist} agent believe the {cast.participant} agent is"
+    return _belief_question(cast, asked, answer, place_statement)
 
 
 def second_order(cast: Cast, answer: str) -> BeliefQuestion:
     """Where does the participant think that the protagonist believes it is?"""
+    asked = (
+        f"does the {cast.participant} agent think the {cast.protagonist} agent believes the "
+        f"{cast.participant} agent is"
+    )
+    return _belief_question(cast, asked, answer, belief_statement)
+
+
+def _belief_question(
+    cast: Cast, asked: str, answer: str, statement: Callable[[Cast, str], str]
+) -> BeliefQuestion:
     other = cast.last_room if answer == cast.first_room else cast.first_room
     return BeliefQuestion(
-        f"At the end of the video, in which room does the {cast.participant} agent think the "
-        f"{cast.protagonist} agent believes the {cast.participant} agent is?",
+        f"At the end of the video, in which room {asked}?",
         (cast.first_room, cast.last_room),
         answer,
-        belief_statement(cast, answer),
-        belief_statement(cast, other),
+        statement(cast, answer),
+        statement(cast, other),
     )

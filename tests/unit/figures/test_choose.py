@@ -37,8 +37,34 @@ def test_sensitive_has_the_best_worse_label_and_ties_go_to_the_sum(heads) -> Non
     assert sensitive(heads) == Head(0, 1)  # (0, 1), (1, 0), (2, 1) share 0.8; lower layer wins
 
 
-def test_insensitive_has_the_worst_worse_label_and_ties_go_to_the_sum(heads) -> None:
-    assert insensitive(heads) == Head(2, 0)  # 0.4 + 0.4 and not 1.0 + 0.4
+def weights_in(*chosen: tuple[int, int]):
+    return lambda layer, head: (layer, head) in chosen
+
+
+def everywhere(layer: int, head: int) -> bool:
+    return True
+
+
+def test_insensitive_has_the_worst_better_label(heads) -> None:
+    assert insensitive(heads, everywhere, Head(0, 1)) == Head(2, 0)  # 0.4 and 0.4
+
+
+def test_insensitive_ties_go_to_the_worse_sum_then_to_the_higher_head(heads) -> None:
+    tied = weights_in((0, 1), (1, 1), (2, 1))  # all 0.9 and 0.9, 0.5, 0.8
+    assert insensitive(heads, tied, Head(0, 0)) == Head(1, 1)
+    same = heads.assign(y_p_validation_accuracy=0.5, y_o_validation_accuracy=0.5)
+    assert insensitive(same, everywhere, Head(0, 0)) == Head(2, 1)
+
+
+def test_insensitive_passes_over_heads_without_weights_if_others_have_some(heads) -> None:
+    assert insensitive(heads, weights_in((0, 0), (1, 0), (1, 1)), Head(0, 1)) == Head(1, 0)
+    assert insensitive(heads, weights_in(), Head(0, 1)) == Head(2, 0)
+
+
+def test_insensitive_is_another_head_than_the_sensitive_one(heads) -> None:
+    assert insensitive(heads, everywhere, Head(2, 0)) == Head(1, 0)  # 0.8 and 0.8
+    assert insensitive(heads, weights_in((0, 1)), Head(0, 1)) == Head(2, 0)
+    assert insensitive(heads.query("layer == 0 and head == 1"), everywhere, Head(0, 1)) == (0, 1)
 
 
 def test_a_head_without_an_accuracy_is_passed_over(heads) -> None:

@@ -79,6 +79,29 @@ def test_a_broken_config_is_named(run, text) -> None:
         Run.open(run.folder)
 
 
+@pytest.mark.parametrize("word", ["model", "order", "position"])
+@pytest.mark.parametrize("value", [["a"], {"a": 1}])
+def test_a_word_of_the_wrong_type_is_named(make_run, word, value) -> None:
+    run = make_run(layers=1, heads=1, config={word: value})
+    with pytest.raises(RunFolderError, match=rf"config\.json: config\.{word} should be text") as c:
+        Run.open(run.folder)
+    assert type(value).__name__ in str(c.value)
+
+
+def test_other_entries_of_the_config_file_do_not_matter(run) -> None:
+    path = run.folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"results": "lost", "figures": 3}))
+    assert Run.open(run.folder).title[0] == "tiny-qwen2-vl"
+
+
+def test_a_head_has_weights_if_both_its_probes_have(run) -> None:
+    assert Run.open(run.folder).has_weights(4, 3)
+    run.probes["y_o.coef"][4, 3] = 0.0
+    save_file(run.probes, run.folder / "probes.safetensors")
+    assert not Run.open(run.folder).has_weights(4, 3)
+    assert Run.open(run.folder).has_weights(4, 2)
+
+
 def test_one_head_twice_is_refused(run) -> None:
     pd.concat([run.heads, run.heads.iloc[[10]]]).to_parquet(run.folder / "heads.parquet")
     with pytest.raises(RunFolderError, match="layer 1, head 2 more than once"):

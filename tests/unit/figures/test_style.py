@@ -61,7 +61,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_leftover(tmp_path, monkeypatc
         def fail(*_: object) -> None:
             raise OSError("disk full")
 
-        monkeypatch.setattr("figures.style.os.replace", fail)
+        monkeypatch.setattr("hooks.atomic.os.replace", fail)
         with pytest.raises(OSError, match="disk full"):
             style.save(drawn("other"), tmp_path, "one", data)
     assert png.read_bytes() == before

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.gridtom.errors import GridToMError, MediaError
+from benchmarks.gridtom.narration import Cast
+from benchmarks.gridtom.questions import BeliefQuestion, first_order, second_order
 from benchmarks.gridtom.records import COMBINATIONS, generated, open_stories
 from benchmarks.gridtom.render import key_frames
 from benchmarks.gridtom.stories import Story, generate
@@ -129,6 +131,25 @@ def test_questions_ask_for_the_right_mind(record) -> None:
         assert case.question.options == (record.cast.first_room, record.cast.last_room)
         assert case.question.answer == (case.believed if case.order == 1 else case.thought)
         assert case.question.statement_false != case.question.statement_true
+
+
+def test_belief_questions_to_the_letter() -> None:
+    cast = Cast("red", "green", "blue", "purple", "yellow")
+    assert first_order(cast, "blue") == BeliefQuestion(
+        "At the end of the video, in which room does the green agent believe the red agent is?",
+        ("blue", "yellow"),
+        "blue",
+        "The red agent is now in the blue room.",
+        "The red agent is now in the yellow room.",
+    )
+    assert second_order(cast, "yellow") == BeliefQuestion(
+        "At the end of the video, in which room does the red agent think the green agent "
+        "believes the red agent is?",
+        ("blue", "yellow"),
+        "yellow",
+        "The green agent believes the red agent is now in the yellow room.",
+        "The green agent believes the red agent is now in the blue room.",
+    )
 
 
 def test_initial_questions(record) -> None:
