@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.gridtom.setting import Setting
 from models.catalogue import DEFAULT_MODEL
 
 Contrast = Literal["matched", "paper"]
-Setting = Literal["multimodal", "video", "text"]
 Site = Literal["head_out", "attn_out", "resid"]
 
 # The released GridToM code's settings (equation 3 is the same model without a penalty).
@@ -66,11 +67,20 @@ class ProbeConfig:
 
     @property
     def folder(self) -> Path:
-        """Where the run is kept."""
+        """Where the run is kept; each option that chooses the samples shows in the default name."""
         if self.out is not None:
             return self.out
         name = Path(self.model).name or "model"
         parts = [name, f"order{self.order}", self.contrast, self.setting, self.site]
         if self.stories is not None:
             parts.append(f"{self.stories}stories")
+        if self.data is not None:
+            # Of . and .., too, the folder's own name.
+            parts.append(f"data-{Path(os.path.abspath(self.data)).name or 'root'}")
+        if self.split_seed != ProbeConfig.split_seed:
+            parts.append(f"split{self.split_seed}")
+        if self.data_seed != ProbeConfig.data_seed:
+            parts.append(f"seed{self.data_seed}")
+        if self.strict_maps:
+            parts.append("strict")
         return Path("runs") / "-".join(parts)

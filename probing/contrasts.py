@@ -17,9 +17,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from benchmarks.gridtom.context import context_text
 from benchmarks.gridtom.records import BeliefCase, StoryRecord
 from benchmarks.gridtom.render import Perspective
-from probing.config import Contrast, Setting
+from benchmarks.gridtom.setting import Setting
+from probing.config import Contrast
 
 
 @dataclass(frozen=True)
@@ -113,15 +115,6 @@ def _sample(
         y_o=colour == reference,
         case=case,
     )
-
-
-def context_text(
-    record: StoryRecord, case: BeliefCase, perspective: Perspective, setting: Setting
-) -> str:
-    """What is said before a statement or question: the world, and the story unless video-only."""
-    if setting == "video":
-        return record.environment
-    return f"{record.environment} {case.captions[perspective]}"
 
 
 def statement_text(

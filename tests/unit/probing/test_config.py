@@ -19,6 +19,7 @@ from probing.errors import ProbingError
 from probing.pipeline import carry_out, choose_stories
 
 FULL = {"test": 500, "train": 111, "validation": 37}
+DEFAULT_FOLDER = "runs/tiny-qwen2-vl-order1-matched-multimodal-head_out"
 
 
 def story_set(indices) -> StorySet:
@@ -34,7 +35,7 @@ def test_choices_are_those_of_the_rooms_below() -> None:
 @pytest.mark.parametrize(
     ("config", "folder"),
     [
-        (ProbeConfig(), "runs/tiny-qwen2-vl-order1-matched-multimodal-head_out"),
+        (ProbeConfig(), DEFAULT_FOLDER),
         (
             ProbeConfig(model="owner/Name-7B", order=2, contrast="paper", site="resid"),
             "runs/Name-7B-order2-paper-multimodal-resid",
@@ -44,11 +45,39 @@ def test_choices_are_those_of_the_rooms_below() -> None:
             "runs/folder-order1-matched-text-head_out-24stories",
         ),
         (ProbeConfig(model="."), "runs/model-order1-matched-multimodal-head_out"),
-        (ProbeConfig(out=Path("here"), stories=24), "here"),
+        (
+            ProbeConfig(data=Path("/a/GridToM/"), split_seed=3, data_seed=7, strict_maps=True),
+            f"{DEFAULT_FOLDER}-data-GridToM-split3-seed7-strict",
+        ),
+        (ProbeConfig(data=Path("/a/..")), f"{DEFAULT_FOLDER}-data-root"),
+        (ProbeConfig(stories=24, split_seed=1), f"{DEFAULT_FOLDER}-24stories-split1"),
+        (ProbeConfig(out=Path("here"), stories=24, strict_maps=True), "here"),
     ],
 )
 def test_run_folder_is_named_after_the_options(config: ProbeConfig, folder: str) -> None:
     assert config.folder == Path(folder)
+
+
+def test_data_in_the_current_folder_is_called_by_its_name(tmp_path, monkeypatch) -> None:
+    (tmp_path / "stories" / "inner").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "stories" / "inner")
+    assert ProbeConfig(data=Path(".")).folder.name.endswith("-data-inner")
+    assert ProbeConfig(data=Path("..")).folder.name.endswith("-data-stories")
+
+
+def test_runs_on_other_samples_have_folders_of_their_own() -> None:
+    changes = [
+        {},
+        {"data": Path("a")},
+        {"data": Path("b")},
+        {"stories": 3},
+        {"split_seed": 3},
+        {"data_seed": 3},
+        {"strict_maps": True},
+        {"split_seed": 3, "strict_maps": True},
+    ]
+    folders = {ProbeConfig(**change).folder for change in changes}  # type: ignore[arg-type]
+    assert len(folders) == len(changes)
 
 
 def test_all_stories_are_split_as_in_the_paper() -> None:
