@@ -15,11 +15,7 @@ from hooks.errors import CaptureError, GeometryError
 from hooks.finite import require_finite
 from hooks.geometry import find_geometry
 from hooks.positions import ALL, GENERATED, LAST_PROMPT_GENERATED, PassTracker, fresh_index
-
-HEAD_OUT = "head_out"
-ATTN_OUT = "attn_out"
-RESID = "resid"
-SITES = (HEAD_OUT, ATTN_OUT, RESID)
+from hooks.sites import HEAD_OUT, RESID, SITES, slice_width
 
 
 class Capture:
@@ -80,12 +76,7 @@ class Capture:
         self.device = torch.device(device)
         self.geometry = find_geometry(model)
         self.layers = _chosen_layers(layers, self.geometry.n_layers)
-        if site != HEAD_OUT and self.geometry.hidden_size % self.geometry.n_heads:
-            raise GeometryError(
-                f"site {site!r} cuts the hidden size {self.geometry.hidden_size} in "
-                f"{self.geometry.n_heads} equal slices, which it does not divide into. "
-                f"Use site {HEAD_OUT!r}."
-            )
+        slice_width(self.geometry, site)
         self.valid: Tensor | None = None
         self._tracker = PassTracker(positions)
         self._beams = BeamGuard() if positions in (GENERATED, LAST_PROMPT_GENERATED) else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ import pandas as pd
 import torch
 
 from hooks.capture import Capture
-from hooks.geometry import Geometry, find_geometry
+from hooks.geometry import find_geometry
 from hooks.positions import LAST_PROMPT
+from hooks.sites import slice_width
 from hooks.store import ActivationStore
 from hooks.store_manifest import MANIFEST_NAME, StoreMeta, mismatch, read_manifest
 from models.loading import LoadedModel
+from models.prefix import go_on, read, share
 from models.prompts import encode, open_prompt
 from probing.contrasts import Sample
 from probing.errors import ProbingError
@@ -32,12 +36,31 @@ def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def plan_batches(n_samples: int, batch_size: int) -> list[list[int]]:
-    """Rows of each batch. Samples of one story stand together, so its frames are drawn once."""
-    return [
-        list(range(start, min(start + batch_size, n_samples)))
-        for start in range(0, n_samples, batch_size)
-    ]
+@dataclass(frozen=True)
+class _Prepared:
+    """A batch ready for the model.
+
+    Attributes:
+        inputs: the contexts with their frames, each once.
+        rows: for each sample, its context.
+        endings: token ids of each sample's own end.
+    """
+
+    inputs: dict[str, Any]
+    rows: list[int]
+    endings: list[tuple[int, ...]]
+
+
+def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[list[int]]:
+    """Rows of each batch.
+
+    Contexts of one condition and perspective are nearly equally long, so they go together: without
+    padding, attention computes half as much. Samples of one context stay together, too.
+    """
+    rows = sorted(
+        range(len(samples)), key=lambda i: (samples[i].condition, samples[i].perspective, i)
+    )
+    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 
 
 def extract(
@@ -51,6 +74,8 @@ def extract(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ActivationStore:
     """Run every sample through the model once and keep its activations; resumes.
+
+    Samples with the same frames and context share one pass over them.
 
     Args:
         loaded: the model.
@@ -86,47 +111,60 @@ def extract(
         extra=about,
     )
     _require_same_options(folder, about)
-    batches = plan_batches(len(samples), batch_size)
+    batches = plan_batches(samples, batch_size)
     with ActivationStore.open_or_create(folder, meta, items_table(samples), batches) as store:
         pending = store.pending()
         stored = len(batches) - len(pending)
         on_progress(stored, len(batches))
         if pending:
-            with Capture(loaded.model, site=site, positions=POSITION) as capture:
 
-                def prepare(b: int) -> dict[str, Any]:
-                    chosen = [samples[i] for i in batches[b]]
-                    clips = [s.case.frames(s.perspective) for s in chosen] if video else None
-                    return encode(loaded, [prompts[i] for i in batches[b]], clips)
+            def prepare(b: int) -> _Prepared:
+                return _prepare(loaded, [(samples[i], prompts[i]) for i in batches[b]], video)
 
-                for b, prepared in zip(pending, _one_ahead(prepare, pending), strict=True):
-                    chosen = [samples[i] for i in batches[b]]
-                    try:
-                        inputs = prepared.result()
-                        with torch.inference_mode():
-                            # One row of logits: all others would cost as much as the model.
-                            loaded.model(**inputs, logits_to_keep=1, use_cache=False)
-                    except torch.OutOfMemoryError as error:
-                        raise ProbingError(
-                            f"{len(chosen)} inputs together do not fit on the GPU. Use a smaller "
-                            f"--batch-size; the batches belong to the store, so delete {folder} "
-                            "or choose another --out as well"
-                        ) from error
-                    activations = capture.take(items=[s.item_id for s in chosen])
-                    store.write_batch(b, activations[:, 0])
-                    stored += 1
-                    on_progress(stored, len(batches))
+            for b, prepared in zip(pending, _one_ahead(prepare, pending), strict=True):
+                items = [samples[i].item_id for i in batches[b]]
+                try:
+                    batch = prepared.result()
+                    with torch.inference_mode():
+                        prefix = read(loaded, batch.inputs)
+                        with Capture(loaded.model, site=site, positions=POSITION) as capture:
+                            go_on(loaded, prefix, batch.rows, batch.endings)
+                            activations = capture.take(items=items)
+                except torch.OutOfMemoryError as error:
+                    raise ProbingError(
+                        f"{len(items)} inputs together do not fit on the GPU. Use a smaller "
+                        f"--batch-size; the batches belong to the store, so delete {folder} "
+                        "or choose another --out as well"
+                    ) from error
+                store.write_batch(b, activations[:, 0])
+                stored += 1
+                on_progress(stored, len(batches))
         if not store.complete:
             store.finish()
     return ActivationStore.open(folder)
 
 
+def _prepare(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], video: bool) -> _Prepared:
+    """Cut the prompts of each context where they part; contexts stand together."""
+    beginnings, clips, rows, endings = [], [], [], []
+    for _, members in groupby(chosen, lambda m: (m[0].group, m[0].condition, m[0].perspective)):
+        group = list(members)
+        shared = share(loaded, [prompt for _, prompt in group])
+        rows += [len(beginnings)] * len(group)
+        endings += shared.endings
+        beginnings.append(shared.beginning)
+        if video:
+            first = group[0][0]
+            clips.append(first.case.frames(first.perspective))
+    return _Prepared(encode(loaded, beginnings, clips if video else None), rows, endings)
+
+
 def _one_ahead(
-    prepare: Callable[[int], dict[str, Any]], numbers: Sequence[int]
-) -> Iterator[Future[dict[str, Any]]]:
+    prepare: Callable[[int], _Prepared], numbers: Sequence[int]
+) -> Iterator[Future[_Prepared]]:
     """Prepare each batch in a thread of its own while the model works on the one before."""
     with ThreadPoolExecutor(max_workers=1) as worker:
-        waiting: Future[dict[str, Any]] | None = None
+        waiting: Future[_Prepared] | None = None
         for b in numbers:
             following = worker.submit(prepare, b)
             if waiting is not None:
@@ -150,10 +188,3 @@ def _require_same_options(folder: Path, about: dict[str, str]) -> None:
             raise mismatch(
                 folder, f"{name} is {stored.get(name)!r} in the store, {value!r} in this run"
             )
-
-
-def slice_width(geometry: Geometry, site: str) -> int:
-    """Width of one head's slice at a site: D at ``head_out``, hidden / H elsewhere."""
-    if site == "head_out":
-        return geometry.head_dim
-    return geometry.hidden_size // geometry.n_heads

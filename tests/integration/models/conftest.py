@@ -1,4 +1,4 @@
-"""Tiny untrained models of both families, saved as a user would save them."""
+"""The tiny models of both families, opened, and clips for them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from transformers import LlamaForCausalLM
 
-from experiments.train_tiny.decoder import decoder_config
-from experiments.train_tiny.families import FAMILIES, Family, build_model, build_processor
-from experiments.train_tiny.vocabulary import build_tokenizer
+from experiments.train_tiny.families import FAMILIES, Family
 from models.loading import LoadedModel, load_model
-
-
-@pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Family, Path]:
-    """A saved model folder of each family."""
-    found = {}
-    for family in FAMILIES:
-        torch.manual_seed(0)
-        tokenizer = build_tokenizer()
-        model = build_model(family, tokenizer, LlamaForCausalLM(decoder_config()), seed=0)
-        found[family] = tmp_path_factory.mktemp(family)
-        model.save_pretrained(found[family])
-        build_processor(family, tokenizer).save_pretrained(found[family])
-    return found
 
 
 @pytest.fixture(scope="session", params=FAMILIES)

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, MambaConfig
 
+from experiments.train_tiny.families import FAMILIES, Family, deepen
 from hooks.geometry import find_geometry
 from models import loading
 from models.catalogue import CATALOGUE, DEFAULT_MODEL, Entry
@@ -200,3 +201,13 @@ def test_weights_are_read_only_when_needed(folders, monkeypatch) -> None:
     loaded = load_model(str(folders["qwen2-vl"]))
     assert find_geometry(loaded.skeleton).n_layers == 6
     assert loaded.processor_hash
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_deeper_model_is_the_same_function(folders: dict[Family, Path], family: Family) -> None:
+    shallow = load_model(str(folders[family])).model
+    deeper = deepen(shallow, 9)
+    assert find_geometry(deeper).n_layers == 9
+    ids = torch.randint(20, 200, (2, 12))
+    with torch.inference_mode():
+        assert torch.equal(deeper(input_ids=ids).logits, shallow(input_ids=ids).logits)

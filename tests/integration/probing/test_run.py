@@ -12,12 +12,15 @@ import pytest
 import torch
 
 from benchmarks.gridtom.records import generated
+from benchmarks.gridtom.setting import Setting
+from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.store import ActivationStore
 from models.loading import load_model
 from models.prompts import encode, open_prompt
-from probing.config import ProbeConfig
+from probing.config import Contrast, ProbeConfig
 from probing.contrasts import build
+from probing.extraction import extract
 from probing.pipeline import choose_stories
 from probing.saving import load_probes
 
@@ -209,3 +212,23 @@ def test_frames_reach_the_model(carry, tmp_path, options) -> None:
     stored = store.read()[row, -1]
     torch.testing.assert_close(stored, found["protagonist"], rtol=1e-3, atol=1e-4)
     assert (found["protagonist"] - found["omniscient"]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("video", [True, False])
+def test_shared_contexts_equal_whole_prompts(
+    model_folder: Path, tmp_path: Path, video: bool
+) -> None:
+    loaded = load_model(str(model_folder))
+    splits = {0: "train", 1: "train"}
+    contrasts: tuple[Contrast, ...] = ("matched", "paper")
+    for contrast in contrasts:
+        setting: Setting = "multimodal" if video else "text"
+        samples = build(generated(stories=splits), splits, 1, contrast, setting)
+        store = extract(loaded, samples, tmp_path / contrast, "head_out", video, 3, {})
+        for row, sample in zip(store.read(), samples, strict=True):
+            clips = [sample.case.frames(sample.perspective)] if video else None
+            inputs = encode(loaded, [open_prompt(loaded, sample.content, video)], clips)
+            with torch.inference_mode(), Capture(loaded.model) as capture:
+                loaded.model(**inputs)
+            plain = capture.take()[0, 0]
+            assert (row - plain).abs().max() <= 1e-5 * plain.abs().max()

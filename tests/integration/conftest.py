@@ -1,0 +1,27 @@
+"""Tiny untrained models of both families, saved as a user would save them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from experiments.train_tiny.decoder import decoder_config
+from experiments.train_tiny.families import FAMILIES, Family, build_model, build_processor
+from experiments.train_tiny.vocabulary import build_tokenizer
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Family, Path]:
+    """A saved model folder of each family."""
+    found = {}
+    for family in FAMILIES:
+        torch.manual_seed(0)
+        tokenizer = build_tokenizer()
+        model = build_model(family, tokenizer, LlamaForCausalLM(decoder_config()), seed=0)
+        found[family] = tmp_path_factory.mktemp(family)
+        model.save_pretrained(found[family])
+        build_processor(family, tokenizer).save_pretrained(found[family])
+    return found
