@@ -19,6 +19,10 @@ class CaptureError(SallyAnneError):
     """A capture was used in a way that would mix up or lose activations."""
 
 
+class EditError(SallyAnneError):
+    """Activations cannot be edited as asked."""
+
+
 class StoreError(SallyAnneError):
     """An activation store cannot be read or written."""
 

@@ -166,8 +166,17 @@ class PassTracker:
     A prompt of which all but one token was cached beforehand reads as a generated token.
     """
 
-    def __init__(self, spec: str) -> None:
+    def __init__(self, spec: str, rows_may_move: bool = False) -> None:
+        """Follow one model.
+
+        Args:
+            spec: one of POSITIONS.
+            rows_may_move: in generation without a cache, know a sequence again by its prompt alone.
+                Beam search moves rows between beams; what is done at positions does not mind,
+                what is read from them does.
+        """
         self.spec = check_spec(spec)
+        self.rows_may_move = rows_may_move
         self.reset()
 
     def reset(self) -> None:
@@ -226,18 +235,20 @@ class PassTracker:
         self, mask: Any, ids: Tensor | None, n_query: int, batch: int, device: torch.device
     ) -> Pass:
         before, self._ids = self._ids, ids
-        if before is None or ids is None or not _one_token_more(before, ids):
+        kept = self._n_prompt if self.rows_may_move else None
+        if before is None or ids is None or not _one_token_more(before, ids, kept):
             self._n_prompt = n_query
             return make_pass(mask, n_query, 0, batch=batch, device=device)
         at = make_pass(mask, n_query, 0, batch=batch, n_prompt=self._n_prompt, device=device)
         return Pass(at.real, at.n_prompt, n_seen=n_query - 1, new_sequence=False)
 
 
-def _one_token_more(before: Tensor, now: Tensor) -> bool:
+def _one_token_more(before: Tensor, now: Tensor, kept: int | None) -> bool:
+    """Whether `now` is `before` and one token; of `before` only `kept` columns if that is given."""
     return (
         now.device.type != "meta"
         and now.shape == (before.shape[0], before.shape[1] + 1)
-        and torch.equal(now[:, :-1], before)
+        and torch.equal(now[:, :-1][:, :kept], before[:, :kept])
     )
 
 

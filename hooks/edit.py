@@ -1,0 +1,233 @@
+"""Adding vectors to the activations of heads while a model runs, with plain forward hooks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from hooks.errors import EditError
+from hooks.geometry import Geometry, find_geometry
+from hooks.positions import LAST_PROMPT_GENERATED, PassTracker, position_mask
+from hooks.sites import ATTN_OUT, HEAD_OUT, RESID, SITES, slice_width
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A probe on one head that says, at each token, whether to edit there.
+
+    Attributes:
+        layer, head: where it reads `head_out`; not after the first edited layer.
+        weight: `[D]`.
+        bias: intercept.
+        threshold: probability.
+        above: edit where the probability is above the threshold; else where it is not.
+    """
+
+    layer: int
+    head: int
+    weight: Tensor
+    bias: float
+    threshold: float = 0.5
+    above: bool = True
+
+
+class Edit:
+    """Adds vectors to head slices while the `with` block is open.
+
+        with Edit(model, delta):                  # delta [L, H, D]
+            model.generate(**inputs)
+
+    The same positions are edited whether the sequence is padded or not, cached or not. Rows of a
+    batch may have vectors of their own: `delta [B, L, H, D]`; when the model runs n rows for each
+    (beams, several returned sequences), n neighbouring rows share one. A zero slice adds nothing:
+    activations keep their bits.
+
+    Edits nest, and what they add adds up. The same object opens once at a time and may be opened
+    again. After the block, also after an exception in it, the model has no hook left.
+
+    Sites (as in `hooks.capture`):
+        head_out: before W_o, the definition of the GridToM paper (equation 4); D = head width.
+        attn_out: after W_o, in slices of hidden / H, as the paper's released code does.
+        resid: after the layer, in slices of hidden / H.
+
+    Args:
+        model: the Hugging Face model whose forward will be called, not a part of it.
+        delta: what is added, `[L, H, D]` or `[B, L, H, D]`, in the model's own units.
+        site: one of SITES.
+        positions: a spec of `hooks.positions`.
+        gate: edit only the tokens at which this probe says so.
+
+    Raises:
+        EditError: the shape does not fit the model, a value is not finite, an unknown site, or a
+            gate behind the edit; during a forward, rows that do not fit `B`.
+        GeometryError: the heads are not found.
+        PositionError: unknown positions; during a forward, tokens that cannot be told apart.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        delta: Tensor,
+        site: str = HEAD_OUT,
+        positions: str = LAST_PROMPT_GENERATED,
+        gate: Gate | None = None,
+    ) -> None:
+        if site not in SITES:
+            raise EditError(f"unknown site {site!r}: choose one of {', '.join(SITES)}.")
+        self.model = model
+        self.site = site
+        self.positions = positions
+        self.gate = gate
+        self.geometry = find_geometry(model)
+        self.delta = _checked(delta, self.geometry, site)
+        used = self.delta.ne(0).flatten(2).any(-1).any(0)  # [L]
+        self.layers = tuple(int(layer) for layer in used.nonzero()[:, 0])
+        if gate is not None:
+            _check_gate(gate, self.geometry, self.layers)
+        self._tracker = PassTracker(positions, rows_may_move=True)
+        self._handles: list[RemovableHandle] = []
+        self._mask: Tensor | None = None
+        self._open_gate: Tensor | None = None
+
+    def __enter__(self) -> Edit:
+        if self._handles:
+            raise EditError("this edit is already open; make another one to nest.")
+        self._tracker.reset()
+        self._mask = None
+        try:
+            if self.layers:
+                self._add_hooks()
+        except BaseException:
+            self._remove_hooks()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._remove_hooks()
+
+    def _remove_hooks(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _add_hooks(self) -> None:
+        add = self._handles.append
+        add(self.model.register_forward_pre_hook(self._before_model, with_kwargs=True))
+        add(self.model.register_forward_hook(self._after_model, always_call=True))
+        if self.gate is not None:
+            o_proj = self.model.get_submodule(self.geometry.o_proj_names[self.gate.layer])
+            add(o_proj.register_forward_pre_hook(self._read_gate))
+        for layer in self.layers:
+            vectors = self.delta[:, layer].flatten(1)
+            if self.site == RESID:
+                block = self.model.get_submodule(self.geometry.layer_names[layer])
+                add(block.register_forward_hook(self._on_output(layer, vectors)))
+                continue
+            o_proj = self.model.get_submodule(self.geometry.o_proj_names[layer])
+            if self.site == ATTN_OUT:
+                add(o_proj.register_forward_hook(self._on_output(layer, vectors)))
+            else:
+                add(o_proj.register_forward_pre_hook(self._on_input(layer, vectors)))
+
+    def _before_model(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        at = self._tracker.follow(model, args, kwargs)
+        self._mask = position_mask(self.positions, at)
+        self._open_gate = None
+
+    def _after_model(self, model: nn.Module, args: Any, output: Any) -> None:
+        self._mask = self._open_gate = None
+
+    def _read_gate(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        gate = self.gate
+        if gate is None:
+            return
+        width = self.geometry.head_dim
+        z = args[0][..., gate.head * width : (gate.head + 1) * width].detach().float()
+        likely = torch.sigmoid(z @ gate.weight.to(z) + gate.bias)
+        self._open_gate = (likely > gate.threshold) == gate.above
+
+    def _on_input(
+        self, layer: int, vectors: Tensor
+    ) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (self._added(layer, args[0], vectors), *args[1:])
+
+        return hook
+
+    def _on_output(self, layer: int, vectors: Tensor) -> Callable[[nn.Module, Any, Any], Any]:
+        def hook(module: nn.Module, args: Any, output: Any) -> Any:
+            if isinstance(output, tuple):
+                return (self._added(layer, output[0], vectors), *output[1:])
+            return self._added(layer, output, vectors)
+
+        return hook
+
+    def _added(self, layer: int, activation: Tensor, vectors: Tensor) -> Tensor:
+        """`activation [R, T, W]` with `vectors [1 or B, W]` added at the positions."""
+        if self._mask is None or self._mask.shape != activation.shape[:2]:
+            raise EditError(
+                f"layer {layer} ran outside a forward pass of the {type(self.model).__name__} "
+                "given to Edit, or on other tokens. Call that model, not a part of it."
+            )
+        rows = activation.shape[0]
+        if len(vectors) not in (1, rows):
+            if rows % len(vectors):
+                raise EditError(
+                    f"delta has vectors for {len(vectors)} rows, but the model runs {rows} rows."
+                )
+            vectors = vectors.repeat_interleave(rows // len(vectors), dim=0)
+        mask = self._mask.to(activation.device)
+        if self._open_gate is not None:
+            mask = mask & self._open_gate.to(activation.device)
+        vectors = vectors.to(activation.device, activation.dtype)[:, None]
+        # Zeros are not added: -0.0 would lose its sign.
+        return torch.where(mask[..., None] & vectors.ne(0), activation + vectors, activation)
+
+
+def _checked(delta: Tensor, geometry: Geometry, site: str) -> Tensor:
+    wanted = (geometry.n_layers, geometry.n_heads, slice_width(geometry, site))
+    if delta.ndim not in (3, 4) or tuple(delta.shape[-3:]) != wanted:
+        raise EditError(
+            f"delta has shape {list(delta.shape)}; this model takes [{', '.join(map(str, wanted))}]"
+            f" or [B, {', '.join(map(str, wanted))}] (layers, heads, width at {site})."
+        )
+    if delta.ndim == 3:
+        delta = delta[None]
+    if not bool(torch.isfinite(delta).all()):
+        _, layer, head, _ = (~torch.isfinite(delta)).nonzero()[0].tolist()
+        raise EditError(f"delta is not finite at layer {layer} head {head}.")
+    return delta.detach()
+
+
+def _check_gate(gate: Gate, geometry: Geometry, layers: tuple[int, ...]) -> None:
+    if not (0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads):
+        raise EditError(
+            f"the gate reads layer {gate.layer} head {gate.head}; the model has "
+            f"{geometry.n_layers} layers of {geometry.n_heads} heads."
+        )
+    if tuple(gate.weight.shape) != (geometry.head_dim,):
+        raise EditError(
+            f"the gate's weight has shape {list(gate.weight.shape)}, a head is "
+            f"{geometry.head_dim} wide."
+        )
+    if not (math.isfinite(gate.bias) and 0 <= gate.threshold <= 1):
+        raise EditError(f"gate: bias {gate.bias}, threshold {gate.threshold} (a probability).")
+    if layers and gate.layer > layers[0]:
+        raise EditError(
+            f"the gate reads layer {gate.layer}, but layer {layers[0]} is edited before it: on the "
+            "same pass a probe can only decide about its own and later layers."
+        )
