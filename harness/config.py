@@ -1,0 +1,76 @@
+"""What an evaluation is asked to do: the single source for the command line and the saved run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.gridtom.setting import Setting
+from models.catalogue import DEFAULT_MODEL
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Ask a model, steered or not, the questions of a task.
+
+    Attributes:
+        model: catalogue name, hub id or folder.
+        task: which benchmark.
+        order: belief of first or second order, or the initial-belief questions.
+        setting: what the model is given: frames and text, frames, or text.
+        steer: folder of a steering vector; none leaves the model as it is.
+        alpha: strength of the vector; its own by default.
+        split: which stories are asked about.
+        limit: only the first so many stories of the split.
+        style: plain questions, or questions that ask for a JSON object.
+        options: score the options by their probability as well.
+        data: folder in the release layout; stories are generated if none is given.
+        out: run folder; named after the options by default. An existing one is resumed.
+        dtype: of the weights: auto, float32, bfloat16 or float16.
+        device_map: as in accelerate, e.g. auto.
+        revision: branch, tag or commit on the hub.
+        batch_size: prompts that go through the model together.
+        max_new_tokens: length of a reply.
+        split_seed: which stories test, train and validate.
+        data_seed: seed of generated stories.
+    """
+
+    model: str = DEFAULT_MODEL
+    task: Literal["gridtom"] = "gridtom"
+    order: Literal["1", "2", "initial"] = "1"
+    setting: Setting = "multimodal"
+    steer: Path | None = None
+    alpha: float | None = None
+    split: Literal["test", "validation", "train"] = "test"
+    limit: int | None = None
+    style: Literal["plain", "json"] = "plain"
+    options: bool = False
+    data: Path | None = None
+    out: Path | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device_map: str | None = None
+    revision: str | None = None
+    batch_size: int = 16
+    max_new_tokens: int = 16
+    split_seed: int = 0
+    data_seed: int = 2025
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is kept."""
+        if self.out is not None:
+            return self.out
+        parts = [Path(self.model).name or "model", self.task, self.order, self.setting]
+        if self.steer is not None:
+            parts.append(f"steered-{self.steer.name}")
+        if self.alpha is not None:
+            parts.append(f"alpha{self.alpha:g}")
+        for name in ("split", "style", "split_seed", "data_seed"):
+            if (value := getattr(self, name)) != getattr(EvalConfig, name):
+                parts.append(f"{name.replace('_', '')}{value}")
+        if self.data is not None:
+            parts.append(f"data-{self.data.name}")
+        if self.limit is not None:
+            parts.append(f"{self.limit}stories")
+        return Path("runs") / "eval" / "-".join(parts)

@@ -1,0 +1,7 @@
+"""Errors of the harness."""
+
+from __future__ import annotations
+
+
+class HarnessError(ValueError):
+    """An evaluation or its data cannot be used as asked; the message says what to change."""

@@ -1,0 +1,204 @@
+"""A model under evaluation, steered or not: replies and probabilities for batches of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hooks.positions import ALL
+from models.loading import LoadedModel
+from models.prefix import State, go_on, read, share, step
+from models.prompts import encode, reply_prompt
+
+
+class Steering(Protocol):
+    """What a steering vector has to be for a model under evaluation."""
+
+    @property
+    def positions(self) -> str:
+        """At which tokens it is applied."""
+
+    def apply(
+        self, model: nn.Module, alpha: float | Tensor | None = None
+    ) -> AbstractContextManager[Any]:
+        """Steer while a block is open."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A user's turn: its text, and frames ``uint8 [F, height, width, 3]`` or None."""
+
+    text: str
+    clip: np.ndarray | None = None
+
+
+class SteeredModel:
+    """A model, and a vector that steers it or none.
+
+    Decoding is greedy (temperature 0, as in the paper).
+
+    Args:
+        loaded: the model.
+        steering: a vector; None leaves the model as it is.
+        alpha: its strength; the vector's own by default.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        steering: Steering | None = None,
+        alpha: float | None = None,
+    ) -> None:
+        self.loaded = loaded
+        self.steering = steering
+        self.alpha = alpha
+
+    def generate(self, prompts: Sequence[Prompt], max_new_tokens: int = 16) -> list[str]:
+        """Replies, without special tokens; a reply ends at the model's end token.
+
+        Raises:
+            ModelError: the processor dropped frames.
+        """
+        with torch.inference_mode(), self._everywhere():
+            state = self._read(prompts)
+            with self._at_the_end():
+                state = self._finish_prompt(state)
+                tokens = greedy(self.loaded, state.state, max_new_tokens)
+        return decode(self.loaded, tokens)
+
+    def option_log_probs(
+        self, prompts: Sequence[Prompt], options: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        """Log-probability of each option as the beginning of the reply, in nats.
+
+        Args:
+            prompts: what is asked.
+            options: the options of each prompt; summed over an option's tokens.
+
+        Raises:
+            ValueError: a prompt without options.
+        """
+        if len(options) != len(prompts) or not all(options):
+            raise ValueError("every prompt needs its options")
+        endings = [self._continuations(p, o) for p, o in zip(prompts, options, strict=True)]
+        rows = [i for i, ends in enumerate(endings) for _ in ends]
+        flat = [end for ends in endings for end in ends]
+        with torch.inference_mode(), self._everywhere():
+            begun = self._read(prompts)
+            with self._at_the_end():
+                state = self._finish_prompt(begun, rows).state
+                total = _walk(self.loaded, state, flat)
+        scores = iter(total.tolist())
+        return [[next(scores) for _ in ends] for ends in endings]
+
+    def _everywhere(self) -> AbstractContextManager[Any]:
+        if self.steering is not None and self.steering.positions == ALL:
+            return self.steering.apply(self.loaded.model, self.alpha)
+        return nullcontext()
+
+    def _at_the_end(self) -> AbstractContextManager[Any]:
+        if self.steering is not None and self.steering.positions != ALL:
+            return self.steering.apply(self.loaded.model, self.alpha)
+        return nullcontext()
+
+    def _read(self, prompts: Sequence[Prompt]) -> _Begun:
+        """All but the last tokens of each prompt, which no vector touches."""
+        clips = [p.clip for p in prompts if p.clip is not None]
+        if clips and len(clips) != len(prompts):
+            raise ValueError("a batch holds prompts with frames or without, not both")
+        rendered = [reply_prompt(self.loaded, p.text, bool(clips)) for p in prompts]
+        shared = [share(self.loaded, [text]) for text in rendered]
+        inputs = encode(self.loaded, [s.beginning for s in shared], clips or None)
+        return _Begun(read(self.loaded, inputs), [s.endings[0] for s in shared])
+
+    def _finish_prompt(self, begun: _Begun, rows: Sequence[int] | None = None) -> _Begun:
+        chosen = range(len(begun.endings)) if rows is None else rows
+        endings = [begun.endings[i] for i in chosen]
+        return _Begun(go_on(self.loaded, begun.state, list(chosen), endings), endings)
+
+    def _continuations(self, prompt: Prompt, options: Sequence[str]) -> list[list[int]]:
+        """Token ids of each option as they follow the prompt."""
+        tokenizer = self.loaded.processor.tokenizer
+        text = reply_prompt(self.loaded, prompt.text, prompt.clip is not None)
+        before = tokenizer(text, add_special_tokens=False)["input_ids"]
+        gap = "" if text[-1].isspace() else " "
+        found = []
+        for option in options:
+            whole = tokenizer(f"{text}{gap}{option}", add_special_tokens=False)["input_ids"]
+            joined = whole[: len(before)] == before and len(whole) > len(before)
+            own = tokenizer(option, add_special_tokens=False)["input_ids"]
+            found.append(whole[len(before) :] if joined else own)
+        return found
+
+
+@dataclass(frozen=True)
+class _Begun:
+    state: State
+    endings: list[tuple[int, ...]]
+
+
+def greedy(loaded: LoadedModel, state: State, max_new_tokens: int) -> Tensor:
+    """Most probable tokens one by one, ``[R, n]``; rows are filled up with padding after their end.
+
+    Args:
+        loaded: the model.
+        state: after the prompts; it is used up.
+        max_new_tokens: at most so many; fewer once all rows have ended.
+
+    Raises:
+        ValueError: less than one token is asked for.
+    """
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    ends = torch.tensor(end_tokens(loaded), device=state.logits.device)
+    pad = loaded.processor.tokenizer.pad_token_id
+    done = torch.zeros(len(state.logits), dtype=torch.bool, device=state.logits.device)
+    said: list[Tensor] = []
+    while True:
+        tokens = torch.where(done, pad, state.logits.argmax(-1))
+        said.append(tokens)
+        done = done | torch.isin(tokens, ends)
+        if len(said) == max_new_tokens or bool(done.all()):
+            return torch.stack(said, dim=1)
+        state = step(loaded, state, tokens)
+
+
+def end_tokens(loaded: LoadedModel) -> list[int]:
+    """Ids that end a reply."""
+    ends = loaded.model.generation_config.eos_token_id
+    if ends is None:
+        ends = loaded.processor.tokenizer.eos_token_id
+    return list(ends) if isinstance(ends, (list, tuple)) else [ends]
+
+
+def decode(loaded: LoadedModel, tokens: Tensor) -> list[str]:
+    """Texts of token rows, without what follows the first end token, and without special tokens."""
+    ends = set(end_tokens(loaded))
+    texts = []
+    for row in tokens.tolist():
+        cut = next((i for i, token in enumerate(row) if token in ends), len(row))
+        texts.append(loaded.processor.tokenizer.decode(row[:cut], skip_special_tokens=True))
+    return texts
+
+
+def _walk(loaded: LoadedModel, state: State, endings: Sequence[Sequence[int]]) -> Tensor:
+    """Sum of log-probabilities of each row's ending ``[R]``, fed token by token."""
+    longest = max(len(e) for e in endings)
+    pad = loaded.processor.tokenizer.pad_token_id
+    tokens = torch.tensor([[*e, *[pad] * (longest - len(e))] for e in endings])
+    real = torch.tensor([[True] * len(e) + [False] * (longest - len(e)) for e in endings])
+    total = torch.zeros(len(endings), dtype=torch.float64)
+    for column in range(longest):
+        chosen = tokens[:, column].to(state.logits.device)
+        log_probs = state.logits.float().log_softmax(-1)
+        gained = log_probs.gather(1, chosen[:, None])[:, 0].double().cpu()
+        total += torch.where(real[:, column], gained, 0.0)
+        if column + 1 < longest:
+            state = step(loaded, state, chosen)
+    return total

@@ -1,0 +1,123 @@
+"""An evaluation from config to files."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from experiments.train_tiny.families import Family
+from harness.config import EvalConfig
+from harness.errors import HarnessError
+from harness.evaluate import score
+from harness.model import SteeredModel
+from harness.pipeline import carry_out, choose_items, summarise
+
+
+@pytest.fixture
+def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
+    return EvalConfig(
+        model=str(folders["qwen2-vl"]), setting="text", limit=3, out=tmp_path / "run", batch_size=4
+    )
+
+
+def evaluate(config: EvalConfig) -> str:
+    printed = io.StringIO()
+    carry_out(config, console=Console(file=printed, width=160))
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize(("order", "n"), [("1", 6), ("2", 12), ("initial", 9)])
+def test_leaves_answers_and_results(config: EvalConfig, order: str, n: int) -> None:
+    config = replace(config, order=order)  # type: ignore[arg-type]
+    printed = evaluate(config)
+    table = pd.read_parquet(config.folder / "answers.parquet")
+    assert len(table) == n
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert set(saved["results"]) == {"robust", "official"}
+    assert ("Both" in printed) == (order != "initial")
+
+
+def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = SteeredModel.generate
+    calls: list[int] = []
+
+    def once(self: SteeredModel, prompts, max_new_tokens=16):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(len(prompts))
+        return generate(self, prompts, max_new_tokens)
+
+    monkeypatch.setattr(SteeredModel, "generate", once)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(config)
+    kept = (config.folder / "answers.jsonl").read_text()
+    assert len(kept.splitlines()) == 1 + 4
+    monkeypatch.setattr(SteeredModel, "generate", generate)
+    evaluate(config)
+    whole = (config.folder / "answers.jsonl").read_text()
+    assert whole.startswith(kept) and len(whole.splitlines()) == 1 + 6
+    monkeypatch.setattr(SteeredModel, "generate", once)
+    evaluate(config)
+
+
+def test_options_are_scored_on_request(config: EvalConfig) -> None:
+    evaluate(replace(config, options=True))
+    table = pd.read_parquet(config.folder / "answers.parquet")
+    assert not table["options_invalid"].any()
+    assert table["options_correct"].dtype == bool
+
+
+def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
+    evaluate(config)
+    with pytest.raises(HarnessError, match="setting is 'text' there, 'video' here"):
+        evaluate(replace(config, setting="video"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"limit": 0}, "--limit must be at least 1"),
+        ({"batch_size": 0}, "--batch-size"),
+        ({"alpha": 2.0}, "--steer"),
+        ({"alpha": float("nan"), "steer": Path("x")}, "finite"),
+    ],
+)
+def test_bad_options(config: EvalConfig, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(HarnessError, match=message):
+        evaluate(replace(config, **changes))  # type: ignore[arg-type]
+
+
+def test_answer_sheets_by_hand(config: EvalConfig) -> None:
+    items = choose_items(config)
+    right = [{"item_id": i.item_id, "reply": f" {i.answer[0]}."} for i in items]
+    other = [
+        {
+            "item_id": i.item_id,
+            "reply": next(o.text for o in i.options if o.label not in i.answer),
+        }
+        for i in items
+    ]
+    silent = [{"item_id": i.item_id, "reply": "the"} for i in items]
+    always_first = [
+        {"item_id": i.item_id, "reply": i.answer[0] if i.condition == "FB" else o["reply"]}
+        for i, o in zip(items, other, strict=True)
+    ]
+    for sheet, expected in (
+        (right, (1, 1, 1, 0)),
+        (other, (0, 0, 0, 0)),
+        (silent, (0, 0, 0, 1)),
+        (always_first, (0, 1, 0, 0)),
+    ):
+        metrics = summarise(score(items, sheet), "1")["robust"]
+        found = tuple(metrics[m]["value"] for m in ("TB", "FB", "Both", "invalid"))
+        assert found == expected
+    in_json = [{"item_id": i.item_id, "reply": json.dumps({"answer": i.answer[0]})} for i in items]
+    for reader in ("robust", "official"):
+        assert summarise(score(items, in_json), "1")[reader]["Both"]["value"] == 1
+    assert summarise(score(items, right), "1")["official"]["invalid"]["value"] == 1
