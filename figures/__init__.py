@@ -2,11 +2,13 @@
 
 This room holds the layer x head heatmap, the density plot of one head, and the four
 (Y_p, Y_o) clusters with the probes' boundaries: figures 5, 19 and 20 of the GridToM paper.
-Each is its own command on a run folder (``python -m figures.heatmap RUN``) and a set of
-plain functions from tables and arrays to a matplotlib figure.
+It also holds the curves of a steering sweep (figures 15 to 18). Each is its own command on a run
+folder (``python -m figures.heatmap RUN``) and a set of plain functions from tables and arrays to
+a matplotlib figure.
 
-What it must not know: how a model runs. Figures never load a model and never fit a probe;
-they read what ``python -m probing.run`` has saved, and import no room above ``hooks.store``.
+What it must not know: how a model runs. Figures never load a model and never fit a probe; they
+read what ``python -m probing.run`` and ``python -m steering.sweep`` have saved, and import no
+room above ``hooks.store``.
 Every figure is saved with the very numbers that it shows (NAME.png, NAME.pdf, NAME.parquet),
 and two drawings of one run give equal bytes.
 """

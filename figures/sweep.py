@@ -1,0 +1,346 @@
+"""Accuracy against alpha, a panel for each K: figures 15 to 18 of the GridToM paper.
+
+    python -m figures.sweep RUN
+
+RUN is a folder of `python -m steering.sweep`. What is drawn are its validation stories, on which
+every K and alpha was tried; on test stories there is only the setting that was chosen. At alpha 0
+all curves meet in the model without steering; the horizontal line is its Both, so that gain and
+loss can be read from it. The controls, random directions in the same heads and the same kind of
+direction in random heads, are drawn by Both alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import tyro
+
+from figures.command import FigureConfig, run_command
+from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
+from figures.runs import require_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MADE_BY = "python -m steering.sweep"
+TABLE, RESULTS = "sweep.parquet", "results.json"
+SPLIT = "validation"
+MEASURES = ("TB", "FB", "Both", "invalid")
+CONTROLS = {"random": "random directions", "random_heads": "random heads"}
+NUMBERS = ("k", "alpha", "value", "low", "high", "n")
+COLUMNS = ("split", "direction", "measure", *NUMBERS)
+TITLE_WORDS = ("order", "setting")
+
+COLOURS = {"TB": "#009E73", "FB": "#E69F00", "Both": "#0072B2", "invalid": "#7F7F7F"}
+MARKERS = {"TB": "o", "FB": "^", "Both": "s", "invalid": "x"}
+MEASURE_TEXT = {"invalid": "invalid (share of answers)"}
+DASHES = {"random": (0, (5, 2)), "random_heads": (0, (1.5, 1.5))}
+CONTROL_COLOURS = {"random": "#CC79A7", "random_heads": "#D55E00"}
+PANELS_IN_A_ROW = 4
+TICKS_UP_TO = 7  # so many alphas are all written on the axis
+
+
+@dataclass(frozen=True)
+class SweepConfig(FigureConfig):
+    """Draw accuracy against alpha of a finished sweep, a panel for each K."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Sweep folder, as `python -m steering.sweep` leaves it."""
+
+
+class Panel(NamedTuple):
+    """What one panel shows.
+
+    Attributes:
+        direction: how theta was found.
+        k: number of heads.
+    """
+
+    direction: str
+    k: int
+
+
+def draw(config: SweepConfig) -> list[Path]:
+    """Draw and save the figure; return the paths written.
+
+    Raises:
+        FigureError: the sweep folder lacks what the figure needs.
+    """
+    from figures import style
+
+    table = curves(read_sweep(config.run))
+    with style.look():
+        figure = sweep_figure(table, read_title(config.run))
+        return style.save(figure, config.folder, "sweep", table)
+
+
+def read_sweep(folder: Path) -> pd.DataFrame:
+    """The table of a sweep, checked: one row a setting and measure of the validation stories.
+
+    Raises:
+        MissingRunFileError: no such folder, or it has no ``sweep.parquet``.
+        RunFolderError: the file is damaged, lacks a column, or holds what a sweep does not write.
+        ChoiceError: it has no validation stories.
+    """
+    import pandas as pd
+    from pandas.api.types import is_numeric_dtype
+
+    path = _required(folder)
+    try:
+        table = pd.read_parquet(path)
+    # ValueError covers what pyarrow says of a file cut short.
+    except (ValueError, OSError) as error:
+        raise RunFolderError(
+            f"{path} is damaged or no Parquet file ({error}); run `{MADE_BY}` again"
+        ) from error
+    require_columns(table, COLUMNS, path)
+    for column in NUMBERS:
+        if not is_numeric_dtype(table[column]):
+            raise RunFolderError(f"{path}: column {column} does not hold numbers")
+    there = ", ".join(sorted(map(str, table["split"].unique()))) or "none"
+    table = table[(table["split"] == SPLIT) & table["measure"].isin(MEASURES)]
+    if table.empty:
+        raise ChoiceError(f"{path} has no row of split {SPLIT} (splits there: {there})")
+    if table[["k", "alpha", "n"]].isna().any(axis=None):
+        raise RunFolderError(f"{path}: a row has no k, no alpha or no n")
+    for column in ("value", "low", "high"):
+        wrong = table[(table[column] < 0) | (table[column] > 1)]
+        if not wrong.empty:
+            raise RunFolderError(
+                f"{path}: {column} should be a share between 0 and 1, "
+                f"there is {wrong[column].iloc[0]:g}"
+            )
+    keys = ["direction", "k", "alpha", "measure"]
+    twice = table[table.duplicated(keys)]
+    if not twice.empty:
+        first = ", ".join(f"{key} {twice[key].iloc[0]}" for key in keys)
+        raise RunFolderError(f"{path} has more than one row for {first}")
+    if not (table["k"] == 0).any():
+        raise RunFolderError(f"{path} has no row without steering (k = 0)")
+    if (table["k"] == 0).all():
+        raise RunFolderError(f"{path} has no row with steering")
+    for (direction, k, alpha), rows in table.groupby(["direction", "k", "alpha"], sort=False):
+        if lacking := [m for m in MEASURES if m not in set(rows["measure"])]:
+            raise RunFolderError(
+                f"{path} has no {', '.join(lacking)} for direction {direction}, k {k}, "
+                f"alpha {alpha:g}"
+            )
+    return table.reset_index(drop=True)
+
+
+def read_title(folder: Path) -> list[str]:
+    """Whose sweep it is: model, order, setting; empty without ``results.json``.
+
+    Raises:
+        RunFolderError: ``results.json`` is not JSON or has no ``config`` object.
+    """
+    path = folder / RESULTS
+    if not path.exists():
+        return []
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    # ValueError covers bad JSON and bad UTF-8.
+    except (ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} is not JSON: {error}") from error
+    config: Any = saved.get("config") if isinstance(saved, dict) else None
+    if not isinstance(config, dict):
+        raise RunFolderError(f"{path} has no object 'config'; was it made by `{MADE_BY}`?")
+    parts = [str(config["model"])] if "model" in config else []
+    return parts + [f"{word} {config[word]}" for word in TITLE_WORDS if word in config]
+
+
+def curves(table: pd.DataFrame) -> pd.DataFrame:
+    """The numbers shown, a row a point, alpha rising along each curve.
+
+    ``table`` is from `read_sweep`. The point without steering is in every curve, at alpha 0.
+
+    Returns:
+        Columns ``panel`` (the direction steered), ``k, direction`` (that, or a control),
+        ``measure, alpha, value, low, high, n``; shares, not percent.
+    """
+    import pandas as pd
+
+    plain, steered = table[table["k"] == 0], table[(table["k"] > 0) & (table["alpha"] != 0)]
+    found = list(dict.fromkeys(steered["direction"]))
+    controls = [d for d in CONTROLS if d in found]
+    # A sweep of nothing but controls shows them as what they are: directions.
+    shown = [d for d in found if d not in CONTROLS] or found
+    parts = []
+    for main in shown:
+        of_main = steered[steered["direction"] == main]
+        for k in sorted(of_main["k"].unique()):
+            for direction in (main, *(c for c in controls if c not in shown)):
+                own = steered[(steered["direction"] == direction) & (steered["k"] == k)]
+                if own.empty:
+                    continue
+                for measure in MEASURES if direction == main else ("Both",):
+                    points = pd.concat([own, plain])
+                    points = points[points["measure"] == measure].sort_values("alpha")
+                    parts.append(points.assign(panel=main, k=int(k), direction=direction))
+    columns = ["panel", "k", "direction", "measure", "alpha", "value", "low", "high", "n"]
+    return pd.concat(parts, ignore_index=True)[columns]
+
+
+def sweep_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
+    """A panel for each K, and for each direction if there are several; one legend below.
+
+    ``table`` is from `curves`.
+    """
+    import numpy as np
+    from matplotlib.ticker import PercentFormatter
+
+    from figures import style
+
+    panels = _arranged(table)
+    rows, columns = len(panels), len(panels[0])
+    shown = [panel for row in panels for panel in row if panel is not None]
+    several = len({panel.direction for panel in shown}) > 1
+    figure = style.new_figure(max(2.4 * columns + 0.6, 5.2), 2.35 * rows + 1.35)
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for (row, column), axis in np.ndenumerate(axes):
+        panel = panels[row][column]
+        if panel is None:
+            axis.remove()
+            continue
+        own = table[(table["panel"] == panel.direction) & (table["k"] == panel.k)]
+        _draw_panel(axis, own, panel.direction)
+        axis.set_title(f"K = {panel.k}" + (f", {panel.direction}" if several else ""))
+        if row + 1 == rows or panels[row + 1][column] is None:
+            axis.set_xlabel("α (standard deviations)")
+            axis.tick_params(labelbottom=True)
+        if column == 0 or panels[row][column - 1] is None:
+            axis.set_ylabel("accuracy (%)")
+            axis.tick_params(labelleft=True)
+    first = figure.axes[0]
+    first.set_ylim(-0.03, 1.03)
+    first.set_yticks([i / 5 for i in range(6)])
+    first.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=None))
+    alphas = sorted(table["alpha"].unique())
+    if len(alphas) <= TICKS_UP_TO:
+        first.set_xticks(
+            alphas, labels=[f"{alpha:g}".replace("-", "\N{MINUS SIGN}") for alpha in alphas]
+        )
+    _legend(figure, table)
+    pairs = sorted({int(n) for n in table.loc[table["measure"] == "Both", "n"]})
+    count = f"{pairs[0]}" if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]}"
+    parts = [*title] if several else [*title, f"direction {shown[0].direction}"]
+    style.heading(figure, parts, f"{SPLIT} stories (N = {count} pairs of TB and FB)")
+    return figure
+
+
+def _arranged(table: pd.DataFrame) -> list[list[Panel | None]]:
+    """The panels in rows of one length: a row a direction, or as few rows as hold a lone one."""
+    panels = [
+        Panel(str(direction), int(k))
+        for direction, k in table[["panel", "k"]].drop_duplicates().itertuples(index=False)
+    ]
+    directions = list(dict.fromkeys(panel.direction for panel in panels))
+    if len(directions) > 1:
+        ks = sorted({panel.k for panel in panels})
+        wanted = [[Panel(direction, k) for k in ks] for direction in directions]
+        return [[panel if panel in panels else None for panel in row] for row in wanted]
+    columns = -(-len(panels) // -(-len(panels) // PANELS_IN_A_ROW))
+    rows: list[list[Panel | None]] = [
+        [*panels[start : start + columns]] for start in range(0, len(panels), columns)
+    ]
+    rows[-1] += [None] * (columns - len(rows[-1]))
+    return rows
+
+
+def _draw_panel(axis: Axes, table: pd.DataFrame, main: str) -> None:
+    for measure in MEASURES:
+        points = table[(table["direction"] == main) & (table["measure"] == measure)]
+        colour = COLOURS[measure]
+        axis.fill_between(
+            points["alpha"],
+            points["low"],
+            points["high"],
+            color=colour,
+            alpha=0.16,
+            linewidth=0,
+            zorder=1,
+        )
+        axis.plot(
+            points["alpha"],
+            points["value"],
+            color=colour,
+            marker=MARKERS[measure],
+            markersize=4,
+            linewidth=2.0 if measure == "Both" else 1.3,
+            zorder=4 if measure == "Both" else 3,
+        )
+    for control in CONTROLS:
+        points = table[(table["direction"] == control) & (table["direction"] != main)]
+        if not points.empty:
+            axis.plot(
+                points["alpha"],
+                points["value"],
+                color=CONTROL_COLOURS[control],
+                linewidth=1.1,
+                linestyle=DASHES[control],
+                zorder=5,  # a control that lies on the curve must be seen
+            )
+    plain = table[(table["measure"] == "Both") & (table["alpha"] == 0)]
+    axis.axhline(float(plain["value"].iloc[0]), color="black", linewidth=0.7, zorder=2)
+    axis.tick_params(length=2.5)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+
+
+def _legend(figure: Figure, table: pd.DataFrame) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Line2D(
+            [],
+            [],
+            color=COLOURS[measure],
+            marker=MARKERS[measure],
+            markersize=4,
+            linewidth=2.0 if measure == "Both" else 1.3,
+            label=MEASURE_TEXT.get(measure, measure),
+        )
+        for measure in MEASURES
+    ]
+    handles += [
+        Line2D(
+            [],
+            [],
+            color=CONTROL_COLOURS[control],
+            linewidth=1.1,
+            linestyle=DASHES[control],
+            label=f"Both, {text}",
+        )
+        for control, text in CONTROLS.items()
+        if ((table["direction"] == control) & (table["panel"] != control)).any()
+    ]
+    handles.append(Line2D([], [], color="black", linewidth=0.7, label="Both without steering"))
+    handles.append(Patch(color="0.5", alpha=0.25, linewidth=0, label="bands: 95 % intervals"))
+    wide = figure.get_figwidth() > 7
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=4 if wide else 3,
+        frameon=False,
+        columnspacing=1.6,
+    )
+
+
+def _required(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise MissingRunFileError(f"no sweep folder at {folder}; make one with `{MADE_BY}`")
+    path = folder / TABLE
+    if not path.exists():
+        raise MissingRunFileError(f"{path} is missing; `{MADE_BY}` makes it")
+    return path
+
+
+if __name__ == "__main__":
+    run_command(SweepConfig, draw)

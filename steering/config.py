@@ -1,0 +1,131 @@
+"""What the commands of this room are asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from benchmarks.gridtom.setting import Setting
+from models.catalogue import DEFAULT_MODEL
+
+Direction = Literal[
+    "logistic",
+    "mass_mean",
+    "pca",
+    "multinomial:o0p0",
+    "multinomial:o0p1",
+    "multinomial:o1p0",
+    "multinomial:o1p1",
+    "random",
+    "random_heads",
+]
+Label = Literal["y_p", "y_o"]
+
+
+@dataclass(frozen=True)
+class VectorConfig:
+    """Make a steering vector from a probing run and save it.
+
+    Attributes:
+        run: folder of a finished probing run.
+        k: number of heads.
+        alpha: strength, in standard deviations.
+        direction: how directions are found.
+        label: whose perspective ranks heads and gives directions.
+        positions: at which tokens the vector is applied.
+        seed: of random directions and heads.
+        out: folder of the vector; inside the run's by default.
+    """
+
+    run: Path
+    k: Annotated[int, tyro.conf.arg(name="K")] = 14
+    alpha: float = 10.0
+    direction: Direction = "logistic"
+    label: Label = "y_p"
+    positions: Literal["last_prompt", "generated", "last_prompt+generated", "all"] = (
+        "last_prompt+generated"
+    )
+    seed: int = 0
+    out: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the vector is kept."""
+        name = f"{self.direction.replace(':', '-')}-{self.label}-K{self.k}-alpha{self.alpha:g}"
+        return self.out or self.run / "vectors" / name
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """Steer with every K and alpha, choose on validation stories, report once on test stories.
+
+    Attributes:
+        model: catalogue name, hub id or folder.
+        k: numbers of heads.
+        alpha: strengths, in standard deviations; 0 is always in, once.
+        direction: how directions are found.
+        label: whose perspective ranks heads and gives directions.
+        controls: also random directions in the same heads, and random heads.
+        order: belief of first or second order.
+        setting: what the model is given: frames and text, frames, or text.
+        run: probing run that gives heads and directions; made if it is not there.
+        limit: only the first so many stories of each split.
+        style: plain questions, or questions that ask for a JSON object.
+        reader: who reads the answers that choose K and alpha.
+        test: report the chosen K and alpha on the test stories.
+        data: folder in the release layout; stories are generated if none is given.
+        out: run folder; named after the options by default. An existing one is resumed.
+        dtype: of the weights: auto, float32, bfloat16 or float16.
+        device_map: as in accelerate, e.g. auto.
+        revision: branch, tag or commit on the hub.
+        batch_size: prompts that are read together.
+        rows: answers that are given together.
+        max_new_tokens: length of a reply.
+        seed: of random directions and heads.
+        split_seed: which stories test, train and validate.
+        data_seed: seed of generated stories.
+    """
+
+    model: str = DEFAULT_MODEL
+    k: Annotated[tuple[int, ...], tyro.conf.arg(name="K")] = (4, 8, 14)
+    alpha: tuple[float, ...] = (-10.0, -5.0, 0.0, 5.0, 10.0)
+    direction: Direction = "logistic"
+    label: Label = "y_p"
+    controls: bool = True
+    order: Literal["1", "2"] = "1"
+    setting: Setting = "multimodal"
+    run: Path | None = None
+    limit: int | None = None
+    style: Literal["plain", "json"] = "plain"
+    reader: Literal["robust", "official"] = "robust"
+    test: bool = True
+    data: Path | None = None
+    out: Path | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device_map: str | None = None
+    revision: str | None = None
+    batch_size: int = 8
+    rows: int = 64
+    max_new_tokens: int = 16
+    seed: int = 0
+    split_seed: int = 0
+    data_seed: int = 2025
+
+    @property
+    def folder(self) -> Path:
+        """Where the sweep is kept."""
+        if self.out is not None:
+            return self.out
+        parts = [Path(self.model).name or "model", f"order{self.order}", self.setting]
+        parts += [self.direction.replace(":", "-")]
+        for name in ("label", "style", "split_seed", "data_seed"):
+            if (value := getattr(self, name)) != getattr(SweepConfig, name):
+                parts.append(f"{name.replace('_', '')}{value}")
+        if self.data is not None:
+            parts.append(f"data-{self.data.name}")
+        if self.limit is not None:
+            parts.append(f"{self.limit}stories")
+        return Path("runs") / "sweep" / "-".join(parts)

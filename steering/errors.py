@@ -1,0 +1,7 @@
+"""Errors of the steering room."""
+
+from __future__ import annotations
+
+
+class SteeringError(ValueError):
+    """A vector cannot be made, read or applied as asked; the message says what to change."""

@@ -1,0 +1,230 @@
+"""Steering vectors from a finished probing run (GridToM paper, sections 4.3 and 4.4).
+
+Heads by validation accuracy, directions and sigma from the training stories: no test story enters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+
+from hooks.store import ActivationStore
+from probing.ranking import LABELS
+from probing.saving import load_probes
+from steering.errors import SteeringError
+from steering.vector import SteeringVector
+
+Label = Literal["y_p", "y_o"]
+DIRECTIONS = (
+    "logistic",
+    "mass_mean",
+    "pca",
+    "multinomial:o0p0",
+    "multinomial:o0p1",
+    "multinomial:o1p0",
+    "multinomial:o1p1",
+    "random",
+    "random_heads",
+)
+_CELL = re.compile(r"multinomial:o([01])p([01])")
+_KEPT = ("order", "contrast", "setting", "stories", "c", "max_iter", "split_seed", "data_seed")
+
+
+def fit_vector(
+    run: Path | str,
+    k: int,
+    alpha: float = 1.0,
+    direction: str = "logistic",
+    label: Label = "y_p",
+    positions: str = "last_prompt+generated",
+    seed: int = 0,
+) -> SteeringVector:
+    """Make a vector from a run folder of ``python -m probing.run``.
+
+    Args:
+        run: the run folder.
+        k: number of heads: the best by validation accuracy on ``label``, ties by log-loss. Heads
+            whose probe has no weights have no direction and are passed over.
+        alpha: strength.
+        direction: ``logistic``: the probe's unit weight. ``mass_mean``: difference of the class
+            means. ``pca``: first principal component, turned towards the true class.
+            ``multinomial:oNpM``: weight of that class of the four-way probe. ``random``: random
+            unit directions in the same heads. ``random_heads``: the logistic directions of K heads
+            drawn from all others as well.
+        label: whose perspective ranks heads and gives directions.
+        positions: where it will be applied.
+        seed: of random directions and heads.
+
+    Returns:
+        The vector; sigma is the standard deviation of the training activations along theta.
+
+    Raises:
+        SteeringError: not a finished run, an unknown direction or label, or K without so many
+            usable heads.
+        ProbingError, StoreError: the run's files are damaged.
+    """
+    run = Path(run)
+    if direction not in DIRECTIONS:
+        raise SteeringError(
+            f"unknown direction {direction!r}: choose one of {', '.join(DIRECTIONS)}"
+        )
+    if label not in LABELS:
+        raise SteeringError(f"unknown label {label!r}: choose one of {', '.join(LABELS)}")
+    saved = _saved(run)
+    table = _table(run, f"{label}_rank")
+    probes = load_probes(run / "probes.safetensors")
+    coef = probes[f"{label}.coef"]
+    n_layers, n_heads, _ = coef.shape
+    if not 1 <= k <= n_layers * n_heads:
+        raise SteeringError(
+            f"K = {k}: the model has {n_layers} x {n_heads} = {n_layers * n_heads} heads"
+        )
+    ranked = [
+        (int(row.layer), int(row.head))
+        for row in table.sort_values(f"{label}_rank").itertuples()
+        if np.any(coef[row.layer, row.head])
+    ]
+    if k > len(ranked):
+        raise SteeringError(
+            f"K = {k}: only {len(ranked)} of {n_layers * n_heads} heads have a probe with weights, "
+            "and thus a direction"
+        )
+    rng = np.random.default_rng(seed)
+    if direction == "random_heads":
+        chosen = [ranked[i] for i in rng.permutation(len(ranked))[:k]]
+    else:
+        chosen = ranked[:k]
+    store = ActivationStore.open(run / "activations")
+    train = (store.items["split"] == "train").to_numpy()
+    x = _activations(store, chosen, train)
+    labels = store.items[label].to_numpy(bool)[train]
+    theta = np.stack(
+        [
+            _direction(direction, x[:, i], labels, probes, label, head, rng)
+            for i, head in enumerate(chosen)
+        ]
+    )
+    sigma = np.einsum("nkd,kd->nk", x, theta).std(axis=0)
+    return SteeringVector(
+        heads=tuple(chosen),
+        theta=torch.from_numpy(theta),
+        sigma=torch.from_numpy(sigma),
+        n_layers=n_layers,
+        n_heads=n_heads,
+        alpha=alpha,
+        direction=direction,
+        site=saved["config"]["site"],
+        positions=positions,
+        fitted=_provenance(saved, label, direction, seed),
+    )
+
+
+def _direction(
+    kind: str,
+    x: np.ndarray,
+    labels: np.ndarray,
+    probes: dict[str, np.ndarray],
+    label: Label,
+    head: tuple[int, int],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Unit direction ``[D]`` of one head, from its training activations ``x [N, D]``."""
+    layer, number = head
+    if kind in ("logistic", "random_heads"):
+        found = probes[f"{label}.coef"][layer, number]
+    elif kind == "random":
+        found = rng.standard_normal(x.shape[1])
+    elif kind == "mass_mean":
+        found = x[labels].mean(axis=0) - x[~labels].mean(axis=0)
+    elif kind == "pca":
+        centred = x - x.mean(axis=0)
+        found = np.linalg.svd(centred, full_matrices=False)[2][0]
+        if (x[labels].mean(axis=0) - x[~labels].mean(axis=0)) @ found < 0:
+            found = -found
+    elif cell := _CELL.fullmatch(kind):
+        wanted = 2 * int(cell[1]) + int(cell[2])
+        rows = np.flatnonzero(probes["op.classes"] == wanted)
+        if not len(rows):
+            raise SteeringError(f"{kind}: the run's training stories have no sample of that class")
+        found = probes["op.coef"][layer, number, rows[0]]
+    else:
+        raise SteeringError(f"unknown direction {kind!r}")
+    norm = np.linalg.norm(found)
+    if not norm > 0:
+        raise SteeringError(f"{kind} has no direction at layer {layer} head {number}; lower K")
+    return np.asarray(found / norm, dtype=np.float64)
+
+
+def _activations(
+    store: ActivationStore, heads: list[tuple[int, int]], rows: np.ndarray
+) -> np.ndarray:
+    """Training activations of the chosen heads ``[N, K, D]``, a layer read at a time."""
+    out: list[np.ndarray] = [np.empty(0)] * len(heads)
+    for layer in sorted({layer for layer, _ in heads}):
+        block = store.read(layers=[layer]).float().numpy()[rows, 0].astype(np.float64)
+        for i, (at, head) in enumerate(heads):
+            if at == layer:
+                out[i] = block[:, head]
+    return np.stack(out, axis=1)
+
+
+def _saved(run: Path) -> dict[str, Any]:
+    path = run / "config.json"
+    try:
+        saved = json.loads(path.read_text())
+        for part, names in (
+            ("config", ("site", *_KEPT)),
+            ("model", ("source", "revision", "dtype")),
+            ("data", ("source", "fingerprint")),
+        ):
+            for name in names:
+                saved[part][name]
+    except FileNotFoundError:
+        raise SteeringError(
+            f"{run} is not a finished run: {path.name} is missing; `python -m probing.run --out "
+            f"{run}` makes one"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise SteeringError(f"{path} is not the config of a finished run ({error})") from error
+    return saved
+
+
+def _table(run: Path, rank: str) -> pd.DataFrame:
+    """The run's table of heads."""
+    path = run / "heads.parquet"
+    try:
+        table = pd.read_parquet(path)
+        table[["layer", "head", rank]]
+    except FileNotFoundError:
+        raise SteeringError(
+            f"{path} is missing; `python -m probing.run --out {run}` writes it"
+        ) from None
+    except (OSError, ValueError, KeyError) as error:
+        raise SteeringError(
+            f"{path} is damaged ({error}); delete it and run `python -m probing.run` again"
+        ) from error
+    return table
+
+
+def _provenance(saved: dict[str, Any], label: Label, direction: str, seed: int) -> dict[str, Any]:
+    """What the vector was fitted on; enough to fit it again."""
+    config = saved["config"]
+    facts: dict[str, Any] = {
+        "model": saved["model"]["source"],
+        "revision": saved["model"]["revision"],
+        "dtype": saved["model"]["dtype"],
+        "data": saved["data"]["source"],
+        "data_hash": saved["data"]["fingerprint"],
+        "split": "heads by validation stories, directions and sigma from training stories",
+        "label": label,
+    }
+    facts |= {name: config[name] for name in _KEPT}
+    if direction.startswith("random"):
+        facts["seed"] = seed
+    return facts

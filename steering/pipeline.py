@@ -1,0 +1,250 @@
+"""A sweep: every cell on validation stories, then the chosen one on test stories."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from harness.config import EvalConfig
+from harness.items import Item
+from harness.journal import Journal
+from harness.metrics import mcnemar_both, paired_difference
+from harness.pipeline import check as check_evaluation
+from harness.pipeline import choose_items, sheet_of
+from harness.reporting import BELIEF, shown
+from hooks.atomic import write_atomic
+from models.loading import LoadedModel, load_model
+from probing.config import ProbeConfig
+from probing.pipeline import CONFIG as FINISHED_RUN
+from probing.pipeline import carry_out as probe
+from steering.choose import cell_metrics, choose
+from steering.config import SweepConfig
+from steering.errors import SteeringError
+from steering.fit import fit_vector
+from steering.grid import BASELINE, CONTROLS, Cell, cells, vectors_of
+from steering.saving import describe, save_vector
+from steering.sweeping import run_cells
+from steering.vector import SteeringVector
+
+ANSWERS, METRICS, RESULTS, VECTOR = "answers.parquet", "sweep.parquet", "results.json", "vector"
+
+
+@dataclass
+class Sweep:
+    """What a finished sweep found.
+
+    Attributes:
+        validation: answers of every cell on validation stories.
+        test: answers of the baseline, the chosen cell and its controls on test stories, or None.
+        chosen: K and alpha with the best Both on validation stories.
+        controls: the same K and alpha with other directions or heads.
+    """
+
+    validation: pd.DataFrame
+    test: pd.DataFrame | None
+    chosen: Cell
+    controls: tuple[Cell, ...]
+
+
+def carry_out(
+    config: SweepConfig, console: Console | None = None, loaded: LoadedModel | None = None
+) -> Sweep:
+    """Do the whole sweep in ``config.folder``; what is there is not computed again.
+
+    Raises:
+        SteeringError, HarnessError, ProbingError, ModelError, GridToMError, SallyAnneError: bad
+            input, named before long work wherever it can be known.
+    """
+    console = console or Console()
+    grid = cells(config.k, config.alpha, (config.direction,), config.seed)
+    if len(grid) < 2:
+        raise SteeringError("--alpha holds nothing but 0: there is nothing to sweep")
+    if config.controls and config.direction not in CONTROLS:
+        grid += cells(config.k, config.alpha, CONTROLS, config.seed)[1:]
+    asked = {split: _evaluation(config, split) for split in ("validation", "test")}
+    check_evaluation(asked["test"])
+    items = {split: choose_items(evaluation) for split, evaluation in asked.items()}
+    if loaded is None:
+        loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+    run = _probing_run(config, console)
+
+    def fit(direction: str, k: int, seed: int) -> SteeringVector:
+        return fit_vector(run, k, 1.0, direction, config.label, seed=seed)
+
+    vectors = vectors_of(grid, fit)
+    about = _about(config, loaded, run, fit(config.direction, max(config.k), config.seed))
+    go = partial(_run, config, console, loaded, about)
+    validation = go(items["validation"], vectors, "validation")
+    chosen = choose(validation, [c for c in grid if c.direction == config.direction], config.reader)
+    controls = tuple(
+        c
+        for c in grid
+        if c.direction != config.direction and (c.k, c.alpha) == (chosen.k, chosen.alpha)
+    )
+    best = vectors[chosen]
+    if best is not None:
+        save_vector(best, config.folder / VECTOR)
+    test = None
+    if config.test:
+        final = {cell: vectors[cell] for cell in (BASELINE, chosen, *controls)}
+        test = go(items["test"], final, "test")
+    sweep = Sweep(validation, test, chosen, controls)
+    _save(config, about, sweep)
+    # Upwards, and only here: a sweep ends with its picture, as the same command draws it.
+    from figures import sweep as picture
+
+    picture.draw(picture.SweepConfig(config.folder))
+    _print(console, config, sweep)
+    return sweep
+
+
+def _evaluation(config: SweepConfig, split: Any) -> EvalConfig:
+    """The same questions as ``harness.run`` would ask."""
+    names = ("model", "order", "setting", "style", "limit", "data", "split_seed", "data_seed")
+    names += ("batch_size", "max_new_tokens")
+    return EvalConfig(split=split, **{name: getattr(config, name) for name in names})
+
+
+def _probing_run(config: SweepConfig, console: Console) -> Path:
+    """The folder of the probing run, made now if it is not there."""
+    if config.run is not None:
+        if not (config.run / FINISHED_RUN).exists():
+            raise SteeringError(
+                f"{config.run} is not a finished probing run; leave out --run to have one made"
+            )
+        return config.run
+    names = ("model", "setting", "data", "dtype", "device_map", "revision")
+    names += ("split_seed", "data_seed")
+    wanted = ProbeConfig(
+        order=1 if config.order == "1" else 2, **{name: getattr(config, name) for name in names}
+    )
+    if not (wanted.folder / FINISHED_RUN).exists():
+        console.print(f"first the probes: {escape(str(wanted.folder))}")
+        probe(wanted, console)
+    return wanted.folder
+
+
+def _about(
+    config: SweepConfig, loaded: LoadedModel, run: Path, vector: SteeringVector
+) -> dict[str, Any]:
+    """What answers depend on beside cell and item."""
+    return {
+        "model": loaded.source,
+        "revision": loaded.revision,
+        "dtype": loaded.dtype,
+        "order": config.order,
+        "setting": config.setting,
+        "style": config.style,
+        "max_new_tokens": config.max_new_tokens,
+        "label": config.label,
+        "fitted": dict(vector.fitted),
+        # Of the widest vector, which holds those of all K.
+        "vector": describe(vector)["numbers"],
+    }
+
+
+def _run(
+    config: SweepConfig,
+    console: Console,
+    loaded: LoadedModel,
+    about: dict[str, Any],
+    items: Sequence[Item],
+    vectors: dict[Cell, SteeringVector | None],
+    split: str,
+) -> pd.DataFrame:
+    path = config.folder / f"{split}.jsonl"
+    with Journal(path, about) as journal, Progress(console=console) as bar:
+        task = bar.add_task(f"{split}: {len(vectors)} settings x {len(items)} items", total=None)
+        return run_cells(
+            loaded,
+            items,
+            vectors,
+            journal,
+            config.batch_size,
+            config.rows,
+            config.max_new_tokens,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
+    """One row a cell and measure: ``split, cell, direction, k, alpha, measure, value, low, high,
+    n``."""
+    facts = table.drop_duplicates("cell").set_index("cell")
+    rows = []
+    for name, metrics in cell_metrics(table, reader).items():
+        for measure in BELIEF:
+            estimate = getattr(metrics, measure)
+            rows.append(
+                {
+                    "split": split,
+                    "cell": name,
+                    "direction": facts.loc[name, "direction"],
+                    "k": int(facts.loc[name, "k"]),
+                    "alpha": float(facts.loc[name, "alpha"]),
+                    "measure": measure,
+                    **asdict(estimate),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def compare(table: pd.DataFrame, cell: Cell, reader: str) -> dict[str, Any]:
+    """A cell against the baseline on the same items: paired differences, and McNemar's p."""
+    before = sheet_of(table[table["cell"] == BASELINE.name], reader)
+    after = sheet_of(table[table["cell"] == cell.name], reader)
+    differences = {m: asdict(e) for m, e in paired_difference(before, after).items()}
+    return {"difference": differences, "mcnemar_both": mcnemar_both(before, after)}
+
+
+def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
+    tables = [metrics_table(sweep.validation, "validation", config.reader)]
+    answers = [sweep.validation]
+    saved: dict[str, Any] = {
+        "config": asdict(config),
+        "about": about,
+        "chosen": asdict(sweep.chosen) | {"name": sweep.chosen.name},
+    }
+    if sweep.test is not None:
+        tables.append(metrics_table(sweep.test, "test", config.reader))
+        answers.append(sweep.test)
+        saved["test"] = {
+            cell.name: compare(sweep.test, cell, config.reader)
+            for cell in (sweep.chosen, *sweep.controls)
+        }
+    for name, parts in ((METRICS, tables), (ANSWERS, answers)):
+        buffer = io.BytesIO()
+        pd.concat(parts, ignore_index=True).to_parquet(buffer, index=False)
+        write_atomic(config.folder / name, buffer.getvalue())
+    text = json.dumps(saved, indent=2, default=str) + "\n"
+    write_atomic(config.folder / RESULTS, text.encode())
+
+
+def _print(console: Console, config: SweepConfig, sweep: Sweep) -> None:
+    for split, answers in (("validation", sweep.validation), ("test", sweep.test)):
+        if answers is None:
+            continue
+        table = Table(title=escape(f"{config.model}, order {config.order}, {split} stories (%)"))
+        table.add_column("setting")
+        for column in BELIEF:
+            table.add_column(column, justify="right")
+        for name, metrics in cell_metrics(answers, config.reader).items():
+            table.add_row(name, *(shown(asdict(getattr(metrics, c))) for c in BELIEF))
+        console.print(table)
+    console.print(f"chosen on validation stories: {sweep.chosen.name}")
+    if sweep.test is not None:
+        for cell in (sweep.chosen, *sweep.controls):
+            both = compare(sweep.test, cell, config.reader)["difference"]["Both"]
+            console.print(f"{cell.name} minus baseline, Both: {shown(both)} points on test stories")
+    console.print(f"sweep folder: {escape(str(config.folder))}", soft_wrap=True)

@@ -1,0 +1,46 @@
+"""``python -m steering.run --run RUN``: a steering vector from a probing run."""
+
+from __future__ import annotations
+
+import sys
+
+from steering.config import VectorConfig
+
+
+def run(config: VectorConfig) -> None:
+    """Make and save a vector.
+
+    Raises:
+        SteeringError, ProbingError, SallyAnneError: bad input, named.
+    """
+    # Heavy libraries are imported here, so that --help answers at once.
+    from steering.fit import fit_vector
+    from steering.saving import save_vector
+
+    vector = fit_vector(
+        config.run,
+        config.k,
+        config.alpha,
+        config.direction,
+        config.label,
+        config.positions,
+        config.seed,
+    )
+    print(f"the vector is in {save_vector(vector, config.folder)}")
+
+
+def main() -> None:
+    """The command line."""
+    import tyro
+
+    config = tyro.cli(VectorConfig, prog="python -m steering.run")
+    from steering.failures import expected_errors
+
+    try:
+        run(config)
+    except expected_errors() as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Steering vectors on disk: a folder that can be pushed to a hub as it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+
+from hooks.atomic import write_atomic
+from hooks.errors import PositionError
+from steering.errors import SteeringError
+from steering.vector import SteeringVector
+
+FILE = "vector.safetensors"
+FORMAT = "sally-anne steering vector 1"
+_FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "positions", "fitted")
+
+
+def save_vector(vector: SteeringVector, folder: Path | str) -> Path:
+    """Write ``vector.safetensors`` (tensors ``theta``, ``sigma``; JSON metadata) and a card.
+
+    Returns:
+        The folder.
+
+    Raises:
+        StoreError: the disk is full.
+        SteeringError: the folder cannot be made.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SteeringError(f"{folder} cannot be made ({error.strerror})") from error
+    facts = {name: getattr(vector, name) for name in _FACTS}
+    tensors = {
+        "theta": vector.theta.double().contiguous().cpu(),
+        "sigma": vector.sigma.double().contiguous().cpu(),
+    }
+    metadata = {"format": FORMAT, "vector": json.dumps(facts, default=dict)}
+    write_atomic(folder / FILE, save(tensors, metadata))
+    write_atomic(folder / "README.md", card(vector).encode())
+    return folder
+
+
+def load_vector(path: Path | str, model: nn.Module | None = None) -> SteeringVector:
+    """Read a vector.
+
+    Args:
+        path: the folder, or the safetensors file itself.
+        model: refuse a vector that does not fit this model.
+
+    Raises:
+        SteeringError: no such file, a file cut short or of another kind, a part that is missing,
+            or a vector for another model (both shapes are named).
+    """
+    path = Path(path)
+    file = path / FILE if path.is_dir() else path
+    if not file.exists():
+        raise SteeringError(f"{file} is missing; `python -m steering.run` writes it")
+    try:
+        with safe_open(file, "pt") as stored:
+            metadata = stored.metadata() or {}
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise SteeringError(
+            f"{file} is cut short or not a safetensors file ({error}); write the vector again"
+        ) from error
+    if metadata.get("format") != FORMAT:
+        raise SteeringError(
+            f"{file} is not a steering vector of this toolkit: its format is "
+            f"{metadata.get('format')!r}, not {FORMAT!r}"
+        )
+    try:
+        facts: dict[str, Any] = json.loads(metadata["vector"])
+        facts["heads"] = tuple((int(layer), int(head)) for layer, head in facts["heads"])
+        vector = SteeringVector(
+            theta=tensors["theta"], sigma=tensors["sigma"], **{n: facts[n] for n in _FACTS}
+        )
+    except (KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
+        raise SteeringError(f"{file} lacks a part of a steering vector: {error}") from error
+    except (ValueError, PositionError) as error:
+        raise SteeringError(f"{file}: {error}") from error
+    if model is not None:
+        vector.check(model)
+    return vector
+
+
+def describe(vector: SteeringVector) -> dict[str, Any]:
+    """What identifies a vector: its facts, and a hash of its numbers."""
+    digest = hashlib.sha256()
+    for tensor in (vector.theta, vector.sigma):
+        digest.update(tensor.double().contiguous().cpu().numpy().tobytes())
+    facts = {name: getattr(vector, name) for name in _FACTS if name != "fitted"}
+    return {**facts, "numbers": digest.hexdigest()[:16]}
+
+
+def card(vector: SteeringVector) -> str:
+    """The README of a saved vector."""
+    fitted = vector.fitted
+    model = fitted.get("model", "unknown")
+    rows = "\n".join(f"| {name} | {_shown(value)} |" for name, value in fitted.items())
+    heads = ", ".join(f"L{layer}H{head}" for layer, head in vector.heads)
+    return f"""---
+license: apache-2.0
+base_model: {json.dumps(model)}
+tags: [steering-vector, theory-of-mind, interpretability]
+---
+# Steering vector for {model}
+
+Adds `alpha * sigma * theta` to the `{vector.site}` of {vector.k} attention heads
+({vector.n_layers} layers x {vector.n_heads} heads x {vector.width}), at `{vector.positions}`.
+
+| | |
+|---|---|
+| direction | {vector.direction} |
+| alpha | {vector.alpha:g} |
+| K | {vector.k} |
+| heads, best first | {heads} |
+
+## Fitted on
+
+| | |
+|---|---|
+{rows}
+
+## Use
+
+```python
+from steering.saving import load_vector
+
+vector = load_vector("this/folder", model)
+with vector.apply(model):
+    model.generate(**inputs)
+```
+"""
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else f"`{json.dumps(value)}`"

@@ -1,0 +1,139 @@
+"""Many settings at once: the prompt is read once, and each setting is a row of a batch.
+
+Vectors at ``last_prompt``, ``generated`` or both leave all earlier tokens alone. So these are the
+same in every cell, and one reading of them, frames and all, serves the whole grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import pandas as pd
+import torch
+
+from harness.evaluate import score
+from harness.items import Item
+from harness.journal import Journal
+from harness.model import decode, greedy
+from hooks.edit import Edit
+from hooks.positions import ALL
+from models.loading import LoadedModel
+from models.prefix import State, go_on, read, share
+from models.prompts import encode, reply_prompt
+from steering.errors import SteeringError
+from steering.grid import Cell
+from steering.vector import SteeringVector
+
+
+def run_cells(
+    loaded: LoadedModel,
+    items: Sequence[Item],
+    vectors: Mapping[Cell, SteeringVector | None],
+    journal: Journal,
+    batch_size: int,
+    rows: int,
+    max_new_tokens: int,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> pd.DataFrame:
+    """Every item in every cell; what the journal holds is not run again.
+
+    Args:
+        loaded: the model.
+        items: what is asked.
+        vectors: the cells, and the vector of each; None for the baseline.
+        journal: open; keeps an answer for each cell and item.
+        batch_size: prompts that are read together.
+        rows: answers (prompts x cells) that are given together.
+        max_new_tokens: length of a reply.
+        on_progress: told how many of how many answers there are.
+
+    Returns:
+        The columns of :func:`harness.evaluate.score` and ``cell, direction, k, alpha, seed``.
+
+    Raises:
+        SteeringError: vectors differ in site or positions, or are for all positions.
+    """
+    site, positions = _common(vectors)
+    for vector in vectors.values():
+        if vector is not None:
+            vector.check(loaded.skeleton)
+    keys = {(cell, item.item_id): _key(cell, item) for cell in vectors for item in items}
+    done = sum(key in journal.answers for key in keys.values())
+    on_progress(done, len(keys))
+    todo = [i for i in items if any(keys[c, i.item_id] not in journal.answers for c in vectors)]
+    deltas = {cell: None if v is None else v.delta() for cell, v in vectors.items()}
+    for start in range(0, len(todo), batch_size):
+        batch = todo[start : start + batch_size]
+        missing = [
+            (number, cell)
+            for cell in vectors
+            for number, item in enumerate(batch)
+            if keys[cell, item.item_id] not in journal.answers
+        ]
+        with torch.inference_mode():
+            state, endings = _read(loaded, batch)
+            for first in range(0, len(missing), rows):
+                part = missing[first : first + rows]
+                delta = _stack([deltas[cell] for _, cell in part])
+                numbers = [number for number, _ in part]
+                ends = [endings[number] for number in numbers]
+                with _edited(loaded, delta, site, positions):
+                    after = go_on(loaded, state, numbers, ends)
+                    tokens = greedy(loaded, after, max_new_tokens)
+                journal.add(
+                    {"item_id": keys[cell, batch[number].item_id], "reply": reply}
+                    for (number, cell), reply in zip(part, decode(loaded, tokens), strict=True)
+                )
+                done += len(part)
+                on_progress(done, len(keys))
+    return pd.concat([_table(cell, items, journal) for cell in vectors], ignore_index=True)
+
+
+def _key(cell: Cell, item: Item) -> str:
+    return f"{cell.name}|{item.item_id}"
+
+
+def _table(cell: Cell, items: Sequence[Item], journal: Journal) -> pd.DataFrame:
+    table = score(items, [journal.answers[_key(cell, item)] for item in items])
+    return table.assign(
+        cell=cell.name, direction=cell.direction, k=cell.k, alpha=cell.alpha, seed=cell.seed
+    )
+
+
+def _common(vectors: Mapping[Cell, SteeringVector | None]) -> tuple[str, str]:
+    """Site and positions that all vectors share."""
+    found: set[tuple[str, str]] = {(v.site, v.positions) for v in vectors.values() if v is not None}
+    if len(found) > 1:
+        raise SteeringError(f"the vectors of a sweep differ in site or positions: {sorted(found)}")
+    if not found:
+        return "head_out", "last_prompt+generated"
+    site, positions = found.pop()
+    if positions == ALL:
+        raise SteeringError(
+            "positions 'all' change the whole prompt, which a sweep reads only once; use "
+            "'last_prompt+generated', or evaluate such vectors one by one (harness.run --steer)"
+        )
+    return site, positions
+
+
+def _read(loaded: LoadedModel, batch: Sequence[Item]) -> tuple[State, list[tuple[int, ...]]]:
+    clips = [item.clip() for item in batch if item.clip is not None]
+    prompts = [reply_prompt(loaded, item.text, bool(clips)) for item in batch]
+    shared = [share(loaded, [prompt]) for prompt in prompts]
+    inputs = encode(loaded, [s.beginning for s in shared], clips or None)
+    return read(loaded, inputs), [s.endings[0] for s in shared]
+
+
+def _stack(deltas: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
+    """``[R, L, H, D]``, zero for rows that are not steered; None if no row is."""
+    given = list(deltas)
+    some = next((d for d in given if d is not None), None)
+    if some is None:
+        return None
+    return torch.stack([torch.zeros_like(some) if d is None else d for d in given])
+
+
+def _edited(loaded: LoadedModel, delta: torch.Tensor | None, site: str, positions: str) -> Any:
+    return nullcontext() if delta is None else Edit(loaded.model, delta, site, positions)

@@ -1,0 +1,114 @@
+"""A probing run on made-up activations, with everything after the model done as in a true run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hooks.store import ActivationStore, StoreMeta
+from probing.config import ProbeConfig
+from probing.extraction import POSITION
+from probing.ranking import fit_probes, rank_heads
+from probing.saving import save_heads, save_probes
+
+ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
+STORIES = {"train": 12, "validation": 10, "test": 8}
+LAYERS, HEADS, WIDTH = 3, 4, 5
+
+
+@dataclass(frozen=True)
+class Made:
+    """Activations ``[N, L, H, D]``, their labels and the run folder made of them."""
+
+    x: np.ndarray
+    items: pd.DataFrame
+    folder: Path
+
+    def rows(self, split: str) -> np.ndarray:
+        return (self.items["split"] == split).to_numpy()
+
+
+@pytest.fixture(scope="session")
+def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
+    """``write(x, items, **options)``: a finished run folder on these activations."""
+
+    def make(x: np.ndarray, items: pd.DataFrame, dtype: str = "float32", **options) -> Made:
+        folder = tmp_path_factory.mktemp("run")
+        stored = torch.from_numpy(x).to(getattr(torch, dtype))
+        meta = StoreMeta("head_out", POSITION, "tiny", "0", "p", "q", dtype, *x.shape[1:])
+        order = np.random.default_rng(5).permutation(len(items)).tolist()
+        batches = [order[start : start + 7] for start in range(0, len(order), 7)]
+        with ActivationStore.open_or_create(
+            folder / "activations", meta, items, batches, shard_items=32
+        ) as store:
+            for number, batch in enumerate(batches):
+                store.write_batch(number, stored[batch])
+            store.finish()
+        x = stored.float().numpy()
+        config = ProbeConfig(model="tiny", c=0.05, max_iter=200, **options)
+        probes = fit_probes(x, items, config.c, config.max_iter)
+        heads = rank_heads(x, items, probes)
+        save_probes(folder / "probes.safetensors", probes, heads)
+        save_heads(folder / "heads.parquet", heads)
+        saved = {
+            "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
+            "model": {"source": "tiny", "revision": "0", "dtype": dtype},
+            "data": {"source": "generated", "fingerprint": "abc"},
+        }
+        (folder / "config.json").write_text(json.dumps(saved))
+        return Made(x, items, folder)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def made(write: Callable[..., Made]) -> Made:
+    """A run in which some heads know the labels: look, but do not touch."""
+    rows = [
+        {
+            "item_id": f"{split}-{story}-{int(y_p)}{int(y_o)}",
+            "group": f"{split}-{story}",
+            "split": split,
+            "condition": condition,
+            "y_p": y_p,
+            "y_o": y_o,
+        }
+        for split, count in STORIES.items()
+        for story in range(count)
+        for y_p, y_o, condition in ROWS
+    ]
+    items = pd.DataFrame(rows)
+    strength = np.linspace(0.1, 1.2, LAYERS * HEADS).reshape(LAYERS, HEADS)
+    x = np.random.default_rng(0).normal(size=(len(items), LAYERS, HEADS, WIDTH))
+    for axis, label in enumerate(("y_p", "y_o")):
+        x[..., axis] += (2.0 * items[label].to_numpy()[:, None, None] - 1.0) * strength
+        strength = strength[::-1]
+    # Far from zero, as true activations are, and wider in one direction off both labels.
+    x[..., 2] *= 1.5
+    return write((x + 0.7).astype(np.float32), items)
+
+
+@pytest.fixture
+def again(made: Made, write: Callable[..., Made]) -> Callable[..., Made]:
+    """``again(change)``: a second run, on activations and items that ``change`` has altered."""
+
+    def make(change: Callable[[np.ndarray, pd.DataFrame], None], **options) -> Made:
+        x, items = made.x.copy(), made.items.copy()
+        change(x, items)
+        return write(x, items, **options)
+
+    return make
+
+
+@pytest.fixture
+def copy(made: Made, tmp_path: Path) -> Made:
+    """The run in a folder that a test may damage."""
+    return replace(made, folder=Path(shutil.copytree(made.folder, tmp_path / "run")))

@@ -1,0 +1,171 @@
+"""Every cell of a sweep is what the plain one-by-one evaluation gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from benchmarks.gridtom.records import generated
+from benchmarks.gridtom.setting import Setting
+from experiments.train_tiny.families import FAMILIES, Family
+from harness.errors import HarnessError
+from harness.gridtom import items
+from harness.items import Item
+from harness.journal import Journal
+from harness.model import Prompt, SteeredModel
+from models.loading import LoadedModel, load_model
+from steering.choose import choose
+from steering.errors import SteeringError
+from steering.grid import BASELINE, Cell, cells, vectors_of
+from steering.sweeping import run_cells
+from steering.vector import SteeringVector
+
+
+def vector(direction: str, k: int, seed: int) -> SteeringVector:
+    """Large enough that an untrained model says something else."""
+    draw = torch.Generator().manual_seed(seed + len(direction))
+    heads = torch.randperm(48, generator=draw)[:k].tolist()
+    theta = torch.randn(k, 16, generator=draw, dtype=torch.float64)
+    theta /= theta.norm(dim=1, keepdim=True)
+    return SteeringVector(
+        heads=tuple((h // 8, h % 8) for h in heads),
+        theta=theta,
+        sigma=torch.ones(k, dtype=torch.float64),
+        n_layers=6,
+        n_heads=8,
+        direction=direction,
+    )
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def lively(request: pytest.FixtureRequest, folders: dict[Family, Path]) -> LoadedModel:
+    """Untrained models with weights large enough that prompts differ in their answers."""
+    loaded = load_model(str(folders[request.param]))
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in loaded.model.named_parameters():
+            if "norm" not in name:
+                parameter.normal_(std=0.08)
+    return loaded
+
+
+def questions(setting: Setting) -> list[Item]:
+    splits = {3: "validation", 77: "validation"}
+    return list(items(generated(stories=splits), splits, "1", setting))
+
+
+GRID = cells((2, 6), (-20.0, 0.0, 20.0), ("logistic", "random"))
+
+
+@pytest.mark.parametrize("setting", ["multimodal", "text"])
+def test_cells_equal_one_by_one(lively: LoadedModel, tmp_path: Path, setting: Setting) -> None:
+    asked = questions(setting)
+    vectors = vectors_of(GRID, vector)
+    with Journal(tmp_path / "sweep.jsonl", {}) as journal:
+        table = run_cells(lively, asked, vectors, journal, 3, 5, 4)
+    assert len(table) == len(asked) * len(GRID)
+    for cell, chosen in vectors.items():
+        model = SteeredModel(lively, chosen)
+        replies = table[table["cell"] == cell.name].set_index("item_id")["reply"]
+        for item in asked:
+            prompt = Prompt(item.text, item.clip() if item.clip else None)
+            assert replies[item.item_id] == model.generate([prompt], 4)[0]
+    assert table.groupby("item_id")["reply"].nunique().max() > 1
+
+
+def test_logits_of_cells_equal_one_by_one(lively: LoadedModel) -> None:
+    from hooks.edit import Edit
+    from models.prefix import go_on, read, share
+    from models.prompts import encode, reply_prompt
+
+    item = questions("multimodal")[0]
+    assert item.clip is not None
+    prompt = reply_prompt(lively, item.text, True)
+    vectors = [vector("logistic", 4, 0).with_alpha(a) for a in (-5.0, 5.0, 20.0)]
+    delta = torch.stack([v.delta() for v in vectors])
+    cut = share(lively, [prompt])
+    with torch.inference_mode():
+        state = read(lively, encode(lively, [cut.beginning], [item.clip()]))
+        with Edit(lively.model, delta):
+            together = go_on(lively, state, [0, 0, 0], list(cut.endings) * 3).logits
+        for row, each in zip(together, vectors, strict=True):
+            inputs = encode(lively, [prompt], [item.clip()])
+            with each.apply(lively.model):
+                alone = lively.model(**inputs, logits_to_keep=1).logits[0, -1]
+            assert (row - alone).abs().max() <= 1e-5 * alone.abs().max()
+
+
+def test_resumes_by_cell(lively: LoadedModel, tmp_path: Path) -> None:
+    asked = questions("text")
+    path = tmp_path / "sweep.jsonl"
+    with Journal(path, {}) as journal:
+        run_cells(lively, asked, vectors_of(GRID[:3], vector), journal, 3, 5, 4)
+        kept = path.read_text()
+    seen: list[tuple[int, int]] = []
+    with Journal(path, {}) as journal:
+        resumed = run_cells(
+            lively,
+            asked,
+            vectors_of(GRID, vector),
+            journal,
+            3,
+            5,
+            4,
+            lambda done, total: seen.append((done, total)),
+        )
+    assert path.read_text().startswith(kept)
+    assert seen[0] == (3 * len(asked), len(GRID) * len(asked))
+    with Journal(tmp_path / "whole.jsonl", {}) as journal:
+        whole = run_cells(lively, asked, vectors_of(GRID, vector), journal, 3, 5, 4)
+    pd.testing.assert_frame_equal(resumed, whole)
+
+
+def test_vectors_for_all_positions_are_refused(lively: LoadedModel, tmp_path: Path) -> None:
+    everywhere = replace(vector("logistic", 2, 0), positions="all")
+    with (
+        Journal(tmp_path / "sweep.jsonl", {}) as journal,
+        pytest.raises(SteeringError, match="all"),
+    ):
+        run_cells(
+            lively, questions("text"), {Cell("logistic", 2, 1.0): everywhere}, journal, 3, 5, 4
+        )
+
+
+def test_a_vector_for_another_model_is_refused(lively: LoadedModel, tmp_path: Path) -> None:
+    other = replace(vector("logistic", 2, 0), n_layers=9)
+    with (
+        Journal(tmp_path / "sweep.jsonl", {}) as journal,
+        pytest.raises(SteeringError, match="9 layers x 8 heads x 16.*6 x 8 x 16"),
+    ):
+        run_cells(lively, questions("text"), {Cell("logistic", 2, 1.0): other}, journal, 3, 5, 4)
+
+
+def test_chosen_on_validation_alone() -> None:
+    best, weaker = Cell("logistic", 2, 5.0), Cell("logistic", 2, 10.0)
+    rows = [
+        {
+            "item_id": f"{story}/{condition}",
+            "story": story,
+            "split": "validation",
+            "condition": condition,
+            "first": condition,
+            "cell": cell.name,
+            "robust_correct": good,
+            "robust_invalid": False,
+        }
+        for cell, good in ((BASELINE, False), (weaker, True), (best, True))
+        for story in ("a", "b")
+        for condition in ("TB", "FB")
+    ]
+    table = pd.DataFrame(rows)
+    assert choose(table, [BASELINE, weaker, best]) == best
+    with pytest.raises(SteeringError, match="test stories"):
+        choose(table.assign(split="test"), [best])
+    with pytest.raises(SteeringError, match="no steered cell"):
+        choose(table, [BASELINE])
+    with pytest.raises(HarnessError):
+        choose(table.drop(columns="story").assign(story=None), [best])

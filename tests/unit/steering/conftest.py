@@ -1,0 +1,53 @@
+"""A small steering vector, and models of few heads without weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from steering.vector import SteeringVector
+
+LAYERS, HEADS, WIDTH = 3, 4, 8
+
+
+@pytest.fixture(scope="session")
+def make() -> Callable[..., SteeringVector]:
+    """`make(**changes)`: a vector of three heads with some of its parts changed."""
+
+    def made(**changes) -> SteeringVector:
+        theta = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0)).double()
+        parts = {
+            "heads": ((2, 1), (0, 3), (2, 0)),
+            "theta": theta / theta.norm(dim=1, keepdim=True),
+            "sigma": torch.tensor([0.5, 2.0, 0.25], dtype=torch.float64),
+            "n_layers": LAYERS,
+            "n_heads": HEADS,
+            "alpha": 2.0,
+            "fitted": {"model": "tiny-qwen2-vl", "order": 1, "stories": None, "c": 0.015},
+        }
+        return SteeringVector(**{**parts, **changes})
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def skeleton() -> Callable[..., LlamaForCausalLM]:
+    """`skeleton(layers, heads, width)`: a decoder on the meta device; hidden size is 32."""
+
+    def build(layers: int = LAYERS, heads: int = HEADS, width: int = WIDTH) -> LlamaForCausalLM:
+        config = LlamaConfig(
+            vocab_size=16,
+            hidden_size=32,
+            intermediate_size=16,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=2,
+            head_dim=width,
+        )
+        with torch.device("meta"):
+            return LlamaForCausalLM(config)
+
+    return build
