@@ -1,0 +1,158 @@
+"""``python -m experiments.perf.sweep``: what a sweep costs, in evaluation passes.
+
+Contenders, on the same items and the same loaded model:
+
+- one pass: every item once, not steered, as ``harness.run`` does it;
+- the sweep with 15 and with 45 cells;
+- the released procedure, re-implemented plainly: for each cell every item alone, prompt and frames
+  read anew, ``model.generate`` with a hook. Measured on a few cells and multiplied.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gridtom.setting import Setting
+from models.catalogue import DEFAULT_MODEL
+
+GRIDS = {
+    15: ((4, 8, 14), (-10.0, -5.0, 0.0, 5.0, 10.0)),
+    45: ((2, 4, 8, 14, 28), (-20.0, -15.0, -10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0)),
+}
+
+
+@dataclass(frozen=True)
+class SweepPerfConfig:
+    """Time sweeps against one evaluation pass.
+
+    Attributes:
+        model: catalogue name, hub id or folder.
+        setting: what the model is given.
+        stories: number of stories; two items each.
+        repeats: runs of each contender; medians are compared.
+        peer_cells: cells of the released procedure that are really run.
+        batch_size: prompts that are read together.
+        rows: answers that are given together.
+    """
+
+    model: str = DEFAULT_MODEL
+    setting: Setting = "multimodal"
+    stories: int = 24
+    repeats: int = 3
+    peer_cells: int = 1
+    batch_size: int = 8
+    rows: int = 128
+
+
+def measure(config: SweepPerfConfig) -> dict[str, Any]:
+    """Median seconds of each contender, their ratios to one pass, and peak memory in MB."""
+    import torch
+
+    from benchmarks.gridtom.records import generated
+    from harness.gridtom import items
+    from harness.journal import Journal
+    from harness.model import Prompt, SteeredModel
+    from hooks.geometry import find_geometry
+    from models.loading import load_model
+    from models.prompts import encode, reply_prompt
+    from steering.grid import cells, vectors_of
+    from steering.sweeping import run_cells
+    from steering.vector import SteeringVector
+
+    loaded = load_model(config.model)
+    geometry = find_geometry(loaded.model)
+    splits = dict.fromkeys(range(config.stories), "validation")
+    asked = list(items(generated(stories=splits), splits, "1", config.setting))
+    draw = torch.Generator().manual_seed(0)
+    order = torch.randperm(geometry.n_layers * geometry.n_heads, generator=draw).tolist()
+
+    def vector(direction: str, k: int, seed: int) -> SteeringVector:
+        theta = torch.randn(k, geometry.head_dim, generator=draw, dtype=torch.float64)
+        return SteeringVector(
+            heads=tuple(divmod(n, geometry.n_heads) for n in order[:k]),
+            theta=theta / theta.norm(dim=1, keepdim=True),
+            sigma=torch.full((k,), 0.01, dtype=torch.float64),
+            n_layers=geometry.n_layers,
+            n_heads=geometry.n_heads,
+        )
+
+    def one_pass() -> None:
+        model = SteeredModel(loaded)
+        for start in range(0, len(asked), config.batch_size):
+            batch = asked[start : start + config.batch_size]
+            model.generate([Prompt(i.text, i.clip() if i.clip else None) for i in batch])
+
+    def sweep(n: int) -> Callable[[], None]:
+        ks, alphas = GRIDS[n]
+        vectors = vectors_of(cells(ks, alphas, ("random",)), vector)
+
+        def run() -> None:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                Journal(Path(folder) / "sweep.jsonl", {}) as journal,
+            ):
+                run_cells(loaded, asked, vectors, journal, config.batch_size, config.rows, 16)
+
+        return run
+
+    def released() -> None:
+        steering = vector("random", 8, 0)
+        for _ in range(config.peer_cells):
+            for item in asked:
+                prompt = reply_prompt(loaded, item.text, item.clip is not None)
+                inputs = encode(loaded, [prompt], [item.clip()] if item.clip else None)
+                with torch.inference_mode(), steering.apply(loaded.model):
+                    loaded.model.generate(**inputs, max_new_tokens=16, do_sample=False)
+
+    contenders: dict[str, Callable[[], None]] = {
+        "one pass": one_pass,
+        "sweep, 15 cells": sweep(15),
+        "sweep, 45 cells": sweep(45),
+        "released procedure, one cell": released,
+    }
+    one_pass()
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(config.repeats):
+        for name, contender in contenders.items():
+            begun = time.perf_counter()
+            contender()
+            seconds[name].append(time.perf_counter() - begun)
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    medians["released procedure, one cell"] /= config.peer_cells
+    for n in GRIDS:
+        medians[f"released procedure, {n} cells (extrapolated)"] = (
+            n * medians["released procedure, one cell"]
+        )
+    return {
+        "items": len(asked),
+        "seconds": medians,
+        "ratio to one pass": {name: s / medians["one pass"] for name, s in medians.items()},
+        "peak memory MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def main() -> None:
+    """The command line."""
+    import tyro
+
+    config = tyro.cli(SweepPerfConfig, prog="python -m experiments.perf.sweep")
+    if config.repeats < 1 or config.stories < 1 or config.peer_cells < 1:
+        sys.exit("error: --repeats, --stories and --peer-cells must be at least 1")
+    found = measure(config)
+    print(f"{config.model}, {config.setting}, {found['items']} items, median of {config.repeats}")
+    print("| contender | seconds | evaluation passes |\n|---|---|---|")
+    for name, seconds in found["seconds"].items():
+        print(f"| {name} | {seconds:.2f} | {found['ratio to one pass'][name]:.2f} |")
+    print(f"\npeak memory {found['peak memory MB']:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""``python -m experiments.table1 --model M``: table 1 of the GridToM paper, measured here.
+
+Both orders, three settings; the model as it is, steered, and under both controls. K and alpha are
+chosen on validation stories and reported on test stories. Each part is a sweep of its own, in a
+folder of its own, so the command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from models.catalogue import DEFAULT_MODEL
+from steering.config import SweepConfig
+
+SETTINGS = ("multimodal", "video", "text")
+ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
+
+
+@dataclass(frozen=True)
+class Table1Config:
+    """Measure table 1.
+
+    Attributes:
+        model: catalogue name, hub id or folder.
+        k: numbers of heads to choose from.
+        alpha: strengths to choose from.
+        settings: which settings.
+        orders: which orders.
+        limit: only the first so many stories of each split.
+        style: plain questions, or questions that ask for a JSON object.
+        data: folder in the release layout; stories are generated if none is given.
+        out: folder; named after the model by default. An existing one is resumed.
+        dtype: of the weights: auto, float32, bfloat16 or float16.
+        device_map: as in accelerate, e.g. auto.
+        revision: branch, tag or commit on the hub.
+        batch_size: prompts that are read together.
+        rows: answers that are given together.
+    """
+
+    model: str = DEFAULT_MODEL
+    k: Annotated[tuple[int, ...], tyro.conf.arg(name="K")] = SweepConfig.k
+    alpha: tuple[float, ...] = SweepConfig.alpha
+    settings: tuple[Literal["multimodal", "video", "text"], ...] = SETTINGS  # type: ignore[assignment]
+    orders: tuple[Literal["1", "2"], ...] = ORDERS
+    limit: int | None = None
+    style: Literal["plain", "json"] = "plain"
+    data: Path | None = None
+    out: Path | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device_map: str | None = None
+    revision: str | None = None
+    batch_size: int = 8
+    rows: int = 64
+
+    @property
+    def folder(self) -> Path:
+        """Where the table is kept."""
+        return self.out or Path("runs") / f"table1-{Path(self.model).name}"
+
+
+def carry_out(config: Table1Config) -> list[dict[str, Any]]:
+    """Measure and print the table.
+
+    Returns:
+        One row an order, setting and method: ``order, setting, method, TB, FB, Both, invalid``,
+        each measure a dict of value, low, high, n; also written to ``table1.json``.
+    """
+    from rich.console import Console
+
+    from hooks.atomic import write_atomic
+    from models.loading import load_model
+    from steering.choose import cell_metrics
+    from steering.pipeline import carry_out as sweep
+
+    console = Console()
+    loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+    rows: list[dict[str, Any]] = []
+    names = ("model", "k", "alpha", "limit", "style", "data", "dtype", "device_map", "revision")
+    names += ("batch_size", "rows")
+    base = SweepConfig(**{name: getattr(config, name) for name in names})
+    for setting in config.settings:
+        for order in config.orders:
+            part = replace(
+                base, setting=setting, order=order, out=config.folder / f"order{order}-{setting}"
+            )
+            found = sweep(part, console, loaded)
+            if found.test is None:
+                continue
+            methods = {"baseline": "baseline", found.chosen.name: "+ alpha"}
+            methods |= {c.name: f"control: {c.direction}" for c in found.controls}
+            for name, metrics in cell_metrics(found.test, part.reader).items():
+                row = {"order": int(order), "setting": setting, "method": methods[name]}
+                row |= {"cell": name}
+                row |= {m: vars(getattr(metrics, m)) for m in ("TB", "FB", "Both", "invalid")}
+                rows.append(row)
+    config.folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(config.folder / "table1.json", (json.dumps(rows, indent=2) + "\n").encode())
+    print_table(console, config.model, loaded.family.name, rows)
+    console.print(f"table: {config.folder / 'table1.json'}", soft_wrap=True)
+    return rows
+
+
+def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]]) -> None:
+    """Ours with intervals, and the paper's numbers of the full-size model of this family."""
+    from rich.table import Table
+
+    from experiments.paper_table1 import PAPER
+    from harness.reporting import BELIEF, shown
+
+    table = Table(title=f"Table 1: {model}, test stories (%), 95 % intervals over stories")
+    for column in ("setting", "order", "method"):
+        table.add_column(column)
+    for column in BELIEF:
+        table.add_column(column, justify="right")
+    table.add_column(f"paper's 7B {family} (TB / FB / Both)", justify="right")
+    for row in rows:
+        steered = {"baseline": False, "+ alpha": True}.get(row["method"])
+        key = (family, row["setting"], row["order"], bool(steered))
+        numbers = PAPER.get(key) if steered is not None else None
+        paper = " / ".join("?" if n is None else f"{n:.1f}" for n in numbers) if numbers else ""
+        cells = (shown(row[column]) for column in BELIEF)
+        table.add_row(row["setting"], str(row["order"]), row["method"], *cells, paper)
+    console.print(table)
+
+
+def main() -> None:
+    """The command line."""
+    config = tyro.cli(Table1Config, prog="python -m experiments.table1")
+    from steering.failures import expected_errors
+
+    try:
+        carry_out(config)
+    except expected_errors() as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        print(f"\nstopped; the same command goes on from {config.folder}", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
