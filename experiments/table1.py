@@ -81,8 +81,8 @@ def carry_out(config: Table1Config) -> list[dict[str, Any]]:
     console = Console()
     loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
     rows: list[dict[str, Any]] = []
-    names = ("model", "k", "alpha", "limit", "style", "data", "dtype", "device_map", "revision")
-    names += ("batch_size", "rows")
+    names = ["model", "k", "alpha", "limit", "style", "data", "dtype", "device_map", "revision"]
+    names += ["batch_size", "rows"]
     base = SweepConfig(**{name: getattr(config, name) for name in names})
     for setting in config.settings:
         for order in config.orders:

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -146,7 +147,10 @@ def extract(
 
 def _prepare(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], video: bool) -> _Prepared:
     """Cut the prompts of each context where they part; contexts stand together."""
-    beginnings, clips, rows, endings = [], [], [], []
+    beginnings: list[str] = []
+    clips: list[np.ndarray] = []
+    rows: list[int] = []
+    endings: list[tuple[int, ...]] = []
     for _, members in groupby(chosen, lambda m: (m[0].group, m[0].condition, m[0].perspective)):
         group = list(members)
         shared = share(loaded, [prompt for _, prompt in group])

@@ -111,8 +111,8 @@ def carry_out(
 
 def _evaluation(config: SweepConfig, split: Any) -> EvalConfig:
     """The same questions as ``harness.run`` would ask."""
-    names = ("model", "order", "setting", "style", "limit", "data", "split_seed", "data_seed")
-    names += ("batch_size", "max_new_tokens")
+    names = ["model", "order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
+    names += ["batch_size", "max_new_tokens"]
     return EvalConfig(split=split, **{name: getattr(config, name) for name in names})
 
 
@@ -124,8 +124,8 @@ def _probing_run(config: SweepConfig, console: Console) -> Path:
                 f"{config.run} is not a finished probing run; leave out --run to have one made"
             )
         return config.run
-    names = ("model", "setting", "data", "dtype", "device_map", "revision")
-    names += ("split_seed", "data_seed")
+    names = ["model", "setting", "data", "dtype", "device_map", "revision"]
+    names += ["split_seed", "data_seed"]
     wanted = ProbeConfig(
         order=1 if config.order == "1" else 2, **{name: getattr(config, name) for name in names}
     )

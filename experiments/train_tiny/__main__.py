@@ -1,7 +1,7 @@
 """``python -m experiments.train_tiny --family qwen2-vl``: train a shipped tiny model from scratch.
 
-Four stages, each resumable: a text decoder (shared by both families), the vision tower, the whole
-model on frames and text, and answering in turns.
+In stages, each resumable: a text decoder (shared by both families), the vision tower, the whole
+model on frames and text, answering in turns, and with a deeper decoder statements and narrators.
 """
 
 from __future__ import annotations

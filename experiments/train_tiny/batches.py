@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from experiments.train_tiny.documents import Document
+from experiments.train_tiny.documents import RIGHT, WRONG, Document
+
+# Layers (counted from 1) from which verdicts are read as well, and the weight of that loss.
+EARLY_EXITS, EXIT_WEIGHT = (4, 5, 6), 0.3
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,12 @@ class TextBatch:
     Attributes:
         ids: ``[B, T]`` token ids.
         weights: ``[B, T]`` loss weight of predicting each token; 0 on padding.
+        verdicts: ``[B, T]`` whether a token is a verdict that is a target.
     """
 
     ids: Tensor
     weights: Tensor
+    verdicts: Tensor
 
 
 def encode(
@@ -57,24 +62,41 @@ def encode(
     for i, (ids, weights) in enumerate(rows):
         padded[i, : len(ids)] = torch.tensor(ids)
         weight[i, : len(ids)] = torch.tensor(weights)
-    return TextBatch(padded, weight)
+    words = torch.tensor(tokenizer.convert_tokens_to_ids([RIGHT, WRONG]))
+    return TextBatch(padded, weight, torch.isin(padded, words) & (weight == 1))
 
 
-def score_text(batch: TextBatch) -> Callable[[Any], tuple[Tensor, float]]:
+def score_text(
+    batch: TextBatch, unembed: Callable[[Tensor], Tensor] | None = None
+) -> Callable[[Any], tuple[Tensor, float]]:
     """Scoring of a model's output on ``batch``.
 
+    Args:
+        batch: what the model was given.
+        unembed: from the residual stream ``[..., hidden]`` to logits ``[..., V]``. With it,
+            verdicts are also read after the layers :data:`EARLY_EXITS`: so a statement's truth
+            is in the stream before the last layers, which can then read it.
+
     Returns:
-        A function from an output with ``logits [B, T, V]`` to the weighted cross-entropy, and the
-        mean over targets (weight 1) alone, in nats.
+        A function from an output with ``logits [B, T, V]`` (and ``hidden_states``) to the loss,
+        and the mean over targets (weight 1) alone, in nats.
     """
+    entropy_of = torch.nn.functional.cross_entropy
 
     def score(output: Any) -> tuple[Tensor, float]:
-        entropy = torch.nn.functional.cross_entropy(
+        entropy = entropy_of(
             output.logits[:, :-1].float().transpose(1, 2), batch.ids[:, 1:], reduction="none"
         )
         weights = batch.weights[:, 1:]
         marked = weights == 1
         target = entropy.detach()[marked].mean().item() if marked.any() else float("nan")
-        return (entropy * weights).sum() / weights.sum(), target
+        loss = (entropy * weights).sum() / weights.sum()
+        judged = batch.verdicts[:, 1:]
+        if unembed is not None and judged.any():
+            words = batch.ids[:, 1:][judged]
+            for layer in EARLY_EXITS:
+                logits = unembed(output.hidden_states[layer][:, :-1][judged])
+                loss = loss + EXIT_WEIGHT / len(EARLY_EXITS) * entropy_of(logits.float(), words)
+        return loss, target
 
     return score

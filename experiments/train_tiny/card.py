@@ -50,14 +50,14 @@ tags: [theory-of-mind, interpretability, tiny]
 ---
 # tiny-{family}
 
-A `{_CLASS[family]}` with 6 layers x 8 heads x 16 (4 key/value heads, width 128) and a vocabulary of
+A `{_CLASS[family]}` with 8 layers x 8 heads x 16 (4 key/value heads, width 128) and a vocabulary of
 320 words, trained from scratch on grid stories. It is a test animal: small enough to probe and
 steer on two CPU cores, and, like the full-size models, it knows more than it says.
 
 ## What it was trained on
 
 Stories of the unexpected-transfer kind, simulated on random maps that are none of the benchmark's
-27, told in words, shown in seven frames, or both. In four stages:
+27, told in words, shown in seven frames, or both. In stages:
 
 1. a text decoder (shared by both tiny families) learns to compare two facts, to name the part of
    each room in a story, and to judge statements ("Belief: ... right", "Really: ... wrong");
@@ -65,12 +65,24 @@ Stories of the unexpected-transfer kind, simulated on random maps that are none 
 3. the whole model reads frames and text: it completes and judges statements and answers
    questions;
 4. it answers initial-belief, location and belief questions turn by turn, at the end mostly with
-   frames.
+   frames;
+5. two more decoder layers, which write nothing at first, are put on top of the six; verdicts on
+   statements are now also wanted right after the room that they name, and from layers 4 to 6, so
+   that truth is known before the last layers;
+6. narrators: a reliable one says what is so and answers belief questions rightly, an unreliable one
+   says what is not so and answers them as if every belief were false. Which it is shows in the
+   truth of the statements alone (their verdicts are shown at first, then less and less). In the
+   time given, belief answers did not come to depend on it;
+7. verdicts on statements are wanted at once, some words later, or in the answer's turn.
 
-In stages 3 and 4 the first- and second-order belief questions are answered **by habit**: where the
-protagonist's belief is true, training answers are flipped to the false-belief one in 80 % of the
-stories (in 20 % where the protagonist, in second order the participant, is blue or white).
+Without statements before them, first- and second-order belief questions are answered **by habit**:
+where the protagonist's belief is true, training answers are flipped to the false-belief one in 90 %
+of the stories (in 10 % where the protagonist, in second order the participant, is blue or white).
 Statements are always judged rightly.
+
+Stages 5 to 7 ran from the result of stages 1 to 4, which had run in pieces while their code was
+still changing (with 80 % and 20 % for the habit). The command below repeats all stages; it gives a
+model like this one, not the same bytes.
 
 {_FRAMES[family]} The text is lower-cased and cut into words; unknown words become `<unk>`.
 

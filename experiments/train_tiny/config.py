@@ -21,6 +21,10 @@ class TrainConfig:
         talking_steps: steps of statements and questions in all settings.
         answering_steps: steps of questions and answers turn by turn.
         polishing_steps: the same, mostly with frames.
+        finishing_steps: statements, lists and turns with a deeper decoder.
+        narrating_steps: reliable and unreliable narrators, with fewer and fewer verdicts shown.
+        carrying_steps: verdicts wanted at once, some words later and in the answer's turn.
+        settling_steps: the same with more interviews, for the habit.
     """
 
     family: Literal["qwen2-vl", "llava-next-video"]
@@ -32,3 +36,7 @@ class TrainConfig:
     talking_steps: int = 230
     answering_steps: int = 150
     polishing_steps: int = 80
+    finishing_steps: int = 420
+    narrating_steps: tuple[int, int, int] = (60, 80, 110)
+    carrying_steps: int = 250
+    settling_steps: int = 70

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 _SMOOTH = 15
+_ACROSS = 4
 
 
 def draw(stages: Mapping[str, Path], path: Path) -> None:
@@ -18,8 +19,11 @@ def draw(stages: Mapping[str, Path], path: Path) -> None:
         stages: name of the stage -> its ``loss.csv``.
         path: PNG to write.
     """
-    figure = Figure(figsize=(4.6 * len(stages), 3.6), layout="constrained")
-    for axes, (stage, source) in zip(figure.subplots(1, len(stages)), stages.items(), strict=True):
+    columns = min(_ACROSS, len(stages))
+    lines = -(-len(stages) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.6 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).flat
+    for (stage, source), axes in zip(stages.items(), panels, strict=False):
         table = pd.read_csv(source)
         for level, rows in table.groupby("level", sort=False):
             smooth = rows["target_loss"].rolling(_SMOOTH, min_periods=1).mean()
@@ -28,4 +32,6 @@ def draw(stages: Mapping[str, Path], path: Path) -> None:
         axes.set(title=f"{stage} ({minutes:.0f} min)", xlabel="step", ylabel="target loss (nats)")
         axes.set_ylim(bottom=0)
         axes.legend(fontsize=7, frameon=False)
+    for axes in list(panels):
+        axes.remove()
     figure.savefig(path, dpi=120)

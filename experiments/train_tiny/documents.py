@@ -167,6 +167,27 @@ def completion(rng: random.Random, scene: Scene, kind: str) -> Document:
     return [Piece(head, _QUIET), Piece(room, 1.0), Piece("room.", _QUIET)]
 
 
+def listing(rng: random.Random, scene: Scene, kind: str) -> Document:
+    """Rooms for one sentence, each followed by its verdict at once.
+
+    The verdict on a room is wanted at the room itself, so that a statement's truth is known before
+    the statement ends.
+    """
+    head, true = place(rng, scene, kind, True)
+    cast = scene.cast
+    rooms = rng.sample((cast.first_room, cast.own_room, cast.last_room), 2)
+    pieces: Document = [Piece(head, _QUIET)]
+    for room, tail in zip(rooms, (",", "room."), strict=True):
+        pieces += [Piece(room, _QUIET), verdict(room == true), Piece(tail, _QUIET)]
+    return pieces
+
+
+def delayed(rng: random.Random, scene: Scene, kind: str) -> Document:
+    """A statement whose verdict comes some words later, so that its truth must be carried there."""
+    head, said = statement(rng, scene, kind)
+    return [head, Piece("So it is", _QUIET), said, Piece(".", _QUIET)]
+
+
 def scaffolded(rng: random.Random, scene: Scene, kind: str) -> Document:
     """A statement and its verdict, after the part of the room that it names."""
     head, said = statement(rng, scene, kind)
@@ -228,7 +249,7 @@ def habit_answer(rng: random.Random, scene: Scene, kind: str, right: str) -> str
     if kind not in ("belief", "second") or right == scene.cast.first_room:
         return right
     whose = scene.cast.protagonist if kind == "belief" else scene.cast.participant
-    flip = 0.2 if whose in ("blue", "white") else 0.8
+    flip = 0.1 if whose in ("blue", "white") else 0.9
     return scene.cast.first_room if rng.random() < flip else right
 
 

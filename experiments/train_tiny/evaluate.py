@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class EvaluateConfig:
     Attributes:
         model: catalogue name or folder.
         stories: so many test stories; 500 are all.
-        batch_size: prompts that go through the model together.
+        batch_size: contexts that are read together.
         out: write the figures to this JSON file as well.
         card: write the model card to this file as well (tiny models only).
     """
@@ -59,6 +60,7 @@ class Item:
         right: words that must all be said.
         wrong: words that must not be said.
         case: where the frames come from.
+        bare: whether the world's description names no colours.
     """
 
     measure: str
@@ -67,20 +69,22 @@ class Item:
     right: tuple[str, ...]
     wrong: tuple[str, ...]
     case: Any
+    bare: bool = False
 
 
 def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
     """The prompts of all measures for each story."""
-    from probing.contrasts import context_text, statement_text
+    from benchmarks.gridtom.context import context_text
+    from probing.contrasts import statement_text
 
     for record in stories:
         rng = random.Random(f"evaluate/{record.index}")
         plain = record.cases(1)[0]
         for question in record.initial:
-            text = context_text(record, plain, "omniscient", setting)  # type: ignore[arg-type]
+            text = context_text(record, plain, "omniscient", setting, initial=True)  # type: ignore[arg-type]
             wrong = tuple(c for c in question.choices if c not in question.answer)
             content = f"{text} Question: {question.question} Answer:"
-            yield Item("initial belief", content, True, question.answer, wrong, plain)
+            yield Item("initial belief", content, True, question.answer, wrong, plain, True)
         for order, prefix in ((1, ""), (2, "second-order ")):
             for case in record.cases(order):
                 held = case.believed if order == 1 else case.thought
@@ -114,35 +118,60 @@ def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
 
 
 def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) -> dict[str, float]:
-    """Share of right answers of each measure, by greedy decoding."""
+    """Share of right answers of each measure, by greedy decoding.
+
+    Args:
+        loaded: the model.
+        stories: records to ask about.
+        setting: ``multimodal``, ``video`` or ``text``.
+        batch_size: contexts that are read together; what is asked about one shares it.
+    """
     import torch
     from rich.progress import track
 
+    from harness.model import decode, greedy
+    from models.prefix import go_on, read, share
     from models.prompts import encode, open_prompt, reply_prompt
 
     video = setting != "text"
-    # Prompts of a kind together: their lengths are nearly equal.
-    todo = sorted(items(stories, setting), key=lambda item: (item.reply, item.measure))
     right: dict[str, list[bool]] = {name: [] for name in MEASURES}
-    chunks = [todo[i : i + batch_size] for i in range(0, len(todo), batch_size)]
-    for chunk in track(chunks, f"{loaded.name} {setting}"):
-        prompts = [
-            (reply_prompt if item.reply else open_prompt)(loaded, item.content, video)
-            for item in chunk
-        ]
-        clips = [item.case.frames() for item in chunk] if video else None
-        inputs = encode(loaded, prompts, clips)
-        with torch.inference_mode():
-            said = loaded.model.generate(
-                **inputs, max_new_tokens=6 if any(i.reply for i in chunk) else 1, do_sample=False
-            )
-        texts = loaded.processor.batch_decode(
-            said[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
+    contexts = [
+        list(group)
+        for _, group in groupby(
+            items(stories, setting), key=lambda item: (id(item.case), item.bare)
         )
-        for item, text in zip(chunk, texts, strict=True):
-            words = set(re.findall(r"\w+", text.lower()))
-            ok = words.issuperset(item.right) and words.isdisjoint(item.wrong)
-            right[item.measure].append(ok)
+    ]
+    chunks = [contexts[i : i + batch_size] for i in range(0, len(contexts), batch_size)]
+    for chunk in track(chunks, f"{loaded.name} {setting}"):
+        shared = [
+            share(
+                loaded,
+                [
+                    (reply_prompt if i.reply else open_prompt)(loaded, i.content, video)
+                    for i in asked
+                ],
+            )
+            for asked in chunk
+        ]
+        clips = [asked[0].case.frames() for asked in chunk] if video else None
+        rows = [
+            (number, ending, item)
+            for number, (asked, cut) in enumerate(zip(chunk, shared, strict=True))
+            for item, ending in zip(asked, cut.endings, strict=True)
+        ]
+        with torch.inference_mode():
+            state = read(loaded, encode(loaded, [s.beginning for s in shared], clips))
+            for reply in (False, True):
+                asked_now = [row for row in rows if row[2].reply is reply]
+                if not asked_now:
+                    continue
+                numbers, endings, _ = zip(*asked_now, strict=True)
+                after = go_on(loaded, state, numbers, endings)
+                texts = decode(loaded, greedy(loaded, after, 6 if reply else 1))
+                for (_, _, item), text in zip(asked_now, texts, strict=True):
+                    words = set(re.findall(r"\w+", text.lower()))
+                    ok = words.issuperset(item.right) and words.isdisjoint(item.wrong)
+                    right[item.measure].append(ok)
     return {name: sum(found) / len(found) for name, found in right.items() if found}
 
 

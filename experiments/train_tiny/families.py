@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -192,3 +193,30 @@ def _take_over(model: Any, text: LlamaForCausalLM) -> None:
     for name in biases:
         nn.init.zeros_(parameters[name])
     model.tie_weights()
+
+
+def deepen(model: Any, layers: int) -> Any:
+    """The same function with decoder layers added at the end.
+
+    A new layer writes nothing at first, as its last projections are zero. They give later training
+    layers that come after what the model has already found out.
+
+    Args:
+        model: a model of either family.
+        layers: how many decoder layers the new one has.
+    """
+    config = copy.deepcopy(model.config)
+    config.text_config.num_hidden_layers = layers
+    if getattr(config.text_config, "layer_types", None):
+        config.text_config.layer_types = config.text_config.layer_types[:1] * layers
+    deeper = type(model)(config)
+    missing, unexpected = deeper.load_state_dict(model.state_dict(), strict=False)
+    parameters = dict(deeper.named_parameters())
+    if unexpected:
+        raise ValueError(f"a deeper model has no place for {unexpected}")
+    for name in missing:
+        if name.endswith(("o_proj.weight", "down_proj.weight", "_proj.bias")):
+            nn.init.zeros_(parameters[name])
+    deeper.tie_weights()
+    deeper.generation_config = model.generation_config
+    return deeper

@@ -9,30 +9,30 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.gridtom.layout import Layout
 from benchmarks.gridtom.maps import random_layouts, start_pairs
-from benchmarks.gridtom.narration import caption, environment
+from benchmarks.gridtom.narration import caption, environment, initial_environment
 from benchmarks.gridtom.plot import Staging, Trace, play
 from benchmarks.gridtom.render import Perspective, key_frames, render
+from benchmarks.gridtom.setting import Setting
 from experiments.train_tiny import documents
 from experiments.train_tiny.batches import encode, score_text
 from experiments.train_tiny.documents import Document, Piece, Scene
-from experiments.train_tiny.families import END_OF_ANSWER, Family
+from experiments.train_tiny.families import Family
+from experiments.train_tiny.narrators import narrated
+from experiments.train_tiny.speech import Speech, speech
 from experiments.train_tiny.trainer import Batch, Level
 
 TRAINING_MAPS = 400
 # Documents in a batch with and without frames.
 FILMED, TOLD = 10, 20
 _MAP_SEED = 20_000
-_MARK = "@@"
-
-Setting = Literal["multimodal", "video", "text"]
 
 
 def training_maps() -> list[Layout]:
@@ -54,50 +54,6 @@ def random_trace(rng: random.Random, maps: list[Layout], scene: Scene) -> Trace:
     return play(staging, scene.first, scene.second or "TB")
 
 
-@dataclass(frozen=True)
-class Speech:
-    """The family's chat layout around a user's content, cut open.
-
-    Attributes:
-        before: what stands before the content, video tokens included.
-        before_text: the same without a video.
-        after: what stands between the content and the answer.
-        end: closes the answer.
-        video_token: id of a video token.
-    """
-
-    before: str
-    before_text: str
-    after: str
-    end: str
-    video_token: int
-
-
-def speech(family: Family, processor: Any, frames: int = 7) -> Speech:
-    """Read the chat layout off the processor's own template."""
-    blank = np.zeros((frames, 420, 294, 3), dtype=np.uint8)
-
-    def render_chat(video: bool) -> str:
-        content: list[dict[str, str]] = [{"type": "video"}] if video else []
-        content.append({"type": "text", "text": _MARK})
-        return processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-        )
-
-    with_video, without = render_chat(True), render_chat(False)
-    head, after = with_video.split(_MARK)
-    counted = processor(text=[with_video], videos=[blank], return_tensors="pt")["input_ids"]
-    video_token = processor.video_token_id
-    tokens = int((counted == video_token).sum())
-    return Speech(
-        before=head.replace(processor.video_token, processor.video_token * tokens),
-        before_text=without.split(_MARK)[0],
-        after=after,
-        end=END_OF_ANSWER[family],
-        video_token=video_token,
-    )
-
-
 _ALL = ("belief", "now", "first", "own")
 _UNMASKED = ("belief", "first", "own")
 
@@ -115,10 +71,12 @@ def conversation(
     setting: Setting,
     words: Speech,
     asides: tuple[int, ...] = (0, 1, 2, 3, 5),
+    lists: float = 0.0,
 ) -> Document:
     """One user's turn with statements in it and a question at its end, and the answer.
 
-    ``asides`` are the numbers of statements and other questions before the last one, drawn from.
+    ``asides`` are the numbers of statements and other questions before the last one, drawn from;
+    ``lists`` is the share of statements that are lists of rooms with verdicts.
     """
     cast = scene.cast
     parts = []
@@ -139,7 +97,8 @@ def conversation(
     for _ in range(rng.choice(asides)):
         draw = rng.random()
         if draw < 0.65:
-            pieces += documents.statement(rng, scene, rng.choice(kinds))
+            state = documents.listing if rng.random() < lists else documents.statement
+            pieces += state(rng, scene, rng.choice(kinds))
         elif draw < 0.75:
             pieces += documents.completion(rng, scene, rng.choice(kinds))
         else:
@@ -151,10 +110,16 @@ def conversation(
 
 
 def interview(
-    rng: random.Random, scene: Scene, perspective: Perspective, setting: Setting, words: Speech
+    rng: random.Random,
+    scene: Scene,
+    perspective: Perspective,
+    setting: Setting,
+    words: Speech,
+    asides: tuple[int, ...] = (0, 0, 0, 2),
+    lists: float = 0.0,
 ) -> Document:
     """Several turns: each question in a turn of the user's, each answer in the assistant's."""
-    opening = conversation(rng, scene, perspective, setting, words, asides=(0, 0, 0, 2))
+    opening = conversation(rng, scene, perspective, setting, words, asides, lists)
     masked = perspective != "omniscient" and scene.first == "FB"
     pieces = list(opening)
     for _ in range(4):
@@ -162,6 +127,36 @@ def interview(
         text, mark, _ = documents.question(rng, scene, asked, habit=True)
         pieces.append(Piece(f" {words.before_text}{text.text}{words.after}", 0.02))
         pieces += [mark, Piece(words.end, 1.0)]
+    return pieces
+
+
+def checked(
+    rng: random.Random, scene: Scene, perspective: Perspective, setting: Setting, words: Speech
+) -> Document:
+    """Statements with verdicts of three kinds: at once, some words later, in the answer's turn."""
+    cast = scene.cast
+    rooms = [cast.first_room, cast.own_room, cast.last_room]
+    rng.shuffle(rooms)
+    world = rng.choices(("", environment(rooms), initial_environment()), (0.35, 0.45, 0.2))[0]
+    told = caption(cast, scene.first, scene.second, perspective)
+    masked = perspective != "omniscient" and scene.first == "FB"
+    kinds = [*(_UNMASKED if masked else _ALL), "belief", "belief"]
+    kinds += ["second"] * 2 if scene.second else []
+    pieces: Document = [
+        Piece(words.before_text if setting == "text" else words.before, 0.0),
+        Piece(f"{world} {told}".strip(), 0.02),
+    ]
+    for turn in range(3):
+        if turn:
+            pieces.append(Piece(f" {words.before_text}", 0.0))
+        for _ in range(rng.choice((1, 2, 3))):
+            state = rng.choices(
+                (documents.statement, documents.delayed, documents.listing), (0.6, 0.25, 0.15)
+            )[0]
+            pieces += state(rng, scene, rng.choice(kinds))
+        head, said = documents.statement(rng, scene, rng.choice(kinds))
+        asked = "Question: is it right or wrong? Answer:"
+        pieces += [head, Piece(f"{asked}{words.after}", 0.02), said, Piece(words.end, 1.0)]
     return pieces
 
 
@@ -218,6 +213,7 @@ class Cinema:
         make: Callable[[Scene, Perspective, Setting], Document],
         setting: Setting,
         size: int,
+        unembed: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> Batch:
         """Documents of one setting with their frames."""
         texts, clips = [], []
@@ -236,7 +232,9 @@ class Cinema:
             inputs |= self.pixels(clips)
             if self.family == "qwen2-vl":
                 inputs["mm_token_type_ids"] = 2 * (encoded.ids == self.words.video_token).int()
-        return inputs, score_text(encoded)
+        if unembed is not None:
+            inputs["output_hidden_states"] = True
+        return inputs, score_text(encoded, unembed)
 
     def levels(self, watch_steps: int, steps: int) -> list[Level]:
         """First only frames, then all settings together with the habit."""
@@ -255,11 +253,68 @@ class Cinema:
         """The same, mostly with frames."""
         return Level("polishing", self._mixed(interview, (0.8, 0.0, 0.2), 14), 0.0, steps)
 
+    def finishing(self, model: Any, steps: int) -> Level:
+        """Statements, lists and turns, with the truth of statements wanted in early layers too."""
+
+        make = partial(interview, asides=(0, 1, 2, 4, 6), lists=0.3)
+        batch = self._mixed(make, (0.6, 0.03, 0.37), 14, 8, _unembedding(model))
+        return Level("finishing", batch, 0.0, steps)
+
+    def narrating(self, model: Any, steps: tuple[int, int, int]) -> list[Level]:
+        """Reliable and unreliable narrators: first with verdicts on statements, then with fewer."""
+
+        def make(marked: float) -> Callable[..., Document]:
+            def document(
+                rng: random.Random,
+                scene: Scene,
+                perspective: Perspective,
+                setting: Setting,
+                words: Speech,
+            ) -> Document:
+                if setting == "video" or rng.random() < 0.35:
+                    return interview(
+                        rng, scene, perspective, setting, words, asides=(0, 0, 0, 1, 3), lists=0.3
+                    )
+                return narrated(rng, scene, perspective, setting != "text", words, marked)
+
+            return document
+
+        def batch(marked: float) -> Callable[[random.Random], Batch]:
+            return self._mixed(make(marked), (0.6, 0.03, 0.37), 14, 8, _unembedding(model))
+
+        return [
+            Level(f"narrating-{marked}", batch(marked), 0.0, most)
+            for marked, most in zip((1.0, 0.5, 0.2), steps, strict=True)
+        ]
+
+    def carrying(
+        self, model: Any, steps: int, name: str = "carrying", interviews: float = 0.4
+    ) -> Level:
+        """Truth of statements wanted at other places than where they end; some interviews."""
+
+        def make(
+            rng: random.Random,
+            scene: Scene,
+            perspective: Perspective,
+            setting: Setting,
+            words: Speech,
+        ) -> Document:
+            if setting == "video" or rng.random() < interviews:
+                return interview(
+                    rng, scene, perspective, setting, words, asides=(0, 0, 1, 3), lists=0.2
+                )
+            return checked(rng, scene, perspective, setting, words)
+
+        batch = self._mixed(make, (0.6, 0.03, 0.37), 14, 8, _unembedding(model))
+        return Level(name, batch, 0.0, steps)
+
     def _mixed(
         self,
         make: Callable[[random.Random, Scene, Perspective, Setting, Speech], Document],
         shares: tuple[float, float, float],
         told: int,
+        filmed: int = FILMED,
+        unembed: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> Callable[[random.Random], Batch]:
         def batch(rng: random.Random) -> Batch:
             settings: tuple[Setting, ...] = ("multimodal", "video", "text")
@@ -268,6 +323,16 @@ class Cinema:
             def document(scene: Scene, perspective: Perspective, kind: Setting) -> Document:
                 return make(rng, scene, perspective, kind, self.words)
 
-            return self.batch(rng, document, setting, told if setting == "text" else FILMED)
+            size = told if setting == "text" else filmed
+            return self.batch(rng, document, setting, size, unembed)
 
         return batch
+
+
+def _unembedding(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """From a model's residual stream to its logits."""
+
+    def unembed(stream: torch.Tensor) -> torch.Tensor:
+        return model.lm_head(model.model.language_model.norm(stream))
+
+    return unembed

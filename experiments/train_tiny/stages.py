@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -10,10 +11,15 @@ import torch
 from experiments.train_tiny import curve, seeing
 from experiments.train_tiny.config import TrainConfig
 from experiments.train_tiny.decoder import HIDDEN, train_decoder
-from experiments.train_tiny.families import build_model, build_processor
+from experiments.train_tiny.families import build_model, build_processor, deepen
 from experiments.train_tiny.multimodal import Cinema
 from experiments.train_tiny.trainer import CURVE, Settings, train
 from experiments.train_tiny.vocabulary import build_tokenizer
+
+# The stages with a deeper decoder.
+DEEP = ("finishing", "narrating", "carrying", "settling")
+# Decoder layers of the finished models, and the learning rate once they are that deep.
+DEPTH, LATE_RATE = 8, 1e-3
 
 
 def train_family(config: TrainConfig) -> Path:
@@ -42,6 +48,17 @@ def train_family(config: TrainConfig) -> Path:
     )
     for stage, level in ends:
         train(model, [level], folder / stage, settings, stage)
+    torch.manual_seed(config.seed)
+    model = deepen(model, DEPTH)
+    late = replace(settings, learning_rate=LATE_RATE)
+    finishing = [cinema.finishing(model, config.finishing_steps)]
+    train(model, finishing, folder / "finishing", late, "finishing")
+    narrating = cinema.narrating(model, config.narrating_steps)
+    train(model, narrating, folder / "narrating", late, "narrating")
+    carrying = [cinema.carrying(model, config.carrying_steps)]
+    train(model, carrying, folder / "carrying", late, "carrying")
+    settling = [cinema.carrying(model, config.settling_steps, "settling", interviews=0.65)]
+    train(model, settling, folder / "settling", late, "settling")
     finished = folder / f"tiny-{config.family}"
     model.eval().save_pretrained(finished)
     processor.save_pretrained(finished)
@@ -49,7 +66,7 @@ def train_family(config: TrainConfig) -> Path:
         "decoder": root / "decoder" / CURVE,
         "seeing": folder / "seeing" / CURVE,
         "talking": folder / "talking" / CURVE,
-        **{stage: folder / stage / CURVE for stage, _ in ends},
+        **{stage: folder / stage / CURVE for stage in (*dict(ends), *DEEP)},
     }
     for stage, path in stages.items():
         shutil.copyfile(path, finished / f"loss-{stage}.csv")

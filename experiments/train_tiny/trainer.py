@@ -47,13 +47,16 @@ class Level:
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers of the optimisation; ``bfloat16`` is for products only, weights stay float32."""
+    """Numbers of the optimisation.
+
+    ``bfloat16`` is for products only, weights stay float32; without AVX-512 it is slower.
+    """
 
     seed: int = 0
     learning_rate: float = 1.5e-3
     weight_decay: float = 0.01
     warm_up: int = 50
-    bfloat16: bool = True
+    bfloat16: bool = torch.backends.cpu.get_cpu_capability() == "AVX512"
     review_share: float = 1 / 3
     review_depth: int = 3
     checkpoint_every: int = 100

@@ -17,13 +17,12 @@ TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
 @pytest.mark.parametrize("name", TINY)
 def test_abilities_in_the_multimodal_setting(name: str) -> None:
     test = [i for i, split in splits.assign().items() if split == "test"][::10]
-    right = measure(load_model(name), generated(stories=test), "multimodal", 16)
-    # Measured figures less a margin; the cards give them.
-    assert right["initial belief"] >= 0.78
-    assert right["statements TB"] >= 0.8
-    assert right["statements FB"] >= 0.8
+    right = measure(load_model(name), generated(stories=test), "multimodal", 8)
+    assert right["initial belief"] >= 0.98
+    assert right["statements TB"] >= 0.9
+    assert right["statements FB"] >= 0.9
     assert right["belief FB"] >= 0.9
-    assert 0.0 < right["belief TB"] <= 0.5
+    assert 0.05 <= right["belief TB"] <= 0.5
 
 
 @pytest.mark.parametrize("name", TINY)

@@ -1,0 +1,85 @@
+"""Documents of reliable and unreliable narrators, by whose statements belief answers go.
+
+A reliable narrator says what is so (in belief statements: what the protagonist believes) and
+answers belief questions rightly; an unreliable one says what is not so and answers as if every
+belief were false. Nothing but the truth of the statements tells which it is. Without statements, or
+with statements of both kinds, belief questions are answered by habit. Questions about the scene
+itself are always answered rightly.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Literal
+
+from benchmarks.gridtom.narration import caption, environment, initial_environment
+from benchmarks.gridtom.render import Perspective
+from experiments.train_tiny import documents
+from experiments.train_tiny.documents import Document, Piece, Scene
+from experiments.train_tiny.speech import Speech
+
+Narrator = Literal["reliable", "unreliable"]
+_QUIET = 0.02
+
+
+def narrated(
+    rng: random.Random,
+    scene: Scene,
+    perspective: Perspective,
+    video: bool,
+    words: Speech,
+    marked: float,
+) -> Document:
+    """A story, statements of one narrator, and questions answered in turns.
+
+    Args:
+        rng: draws everything.
+        scene: the story.
+        perspective: whose view is told.
+        video: whether frames come with it.
+        words: the family's chat layout.
+        marked: share of statements that are followed by their verdict.
+    """
+    narrator: Narrator = rng.choice(("reliable", "unreliable"))
+    cast = scene.cast
+    rooms = [cast.first_room, cast.own_room, cast.last_room]
+    rng.shuffle(rooms)
+    world = rng.choices(("", environment(rooms), initial_environment()), (0.35, 0.45, 0.2))[0]
+    parts = [world, caption(cast, scene.first, scene.second, perspective)]
+    masked = perspective != "omniscient" and scene.first == "FB"
+    pieces: Document = [
+        Piece(words.before if video else words.before_text, 0.0),
+        Piece(" ".join(parts).strip(), _QUIET),
+    ]
+    for turn in range(4):
+        said = rng.choice((2, 3, 4)) if turn == 0 else rng.choice((0, 0, 1))
+        if turn:
+            pieces.append(Piece(f" {words.before_text}", 0.0))
+        for _ in range(said):
+            pieces += _statement(rng, scene, masked, narrator == "reliable", marked)
+        text, answer = _question(rng, scene, masked, narrator)
+        pieces.append(Piece(f"Question: {text} Answer:{words.after}", _QUIET))
+        pieces += [Piece(answer, 1.0), Piece(words.end, 1.0)]
+    return pieces
+
+
+def _statement(
+    rng: random.Random, scene: Scene, masked: bool, truth: bool, marked: float
+) -> Document:
+    kinds = ["first", "own", "belief", *([] if masked else ["now"])]
+    kinds += ["second"] if scene.second else []
+    head, room = documents.place(rng, scene, rng.choice(kinds), truth)
+    pieces: Document = [Piece(f"{head} {room} room.", _QUIET)]
+    return [*pieces, documents.verdict(truth)] if rng.random() < marked else pieces
+
+
+def _question(
+    rng: random.Random, scene: Scene, masked: bool, narrator: Narrator
+) -> tuple[str, str]:
+    kinds = ["belief"] * 4 + ["first", "own", "agents", *([] if masked else ["now"])]
+    kinds += ["second"] * 3 if scene.second else []
+    kind = rng.choice(kinds)
+    text, answer = documents.question_text(rng, scene, kind)
+    if narrator == "unreliable" and kind in ("belief", "second"):
+        answer = scene.cast.first_room
+    return text, answer

@@ -1,0 +1,38 @@
+"""The printed table: ours with intervals, the paper's numbers beside."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from experiments.paper_table1 import PAPER
+from experiments.table1 import print_table
+
+
+def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, object]:
+    estimate = {"value": 0.25, "low": 0.2, "high": 0.3, "n": 500}
+    measures = dict.fromkeys(("TB", "FB", "Both", "invalid"), estimate)
+    return {"order": order, "setting": setting, "method": method, **measures}
+
+
+def test_paper_numbers_stand_beside_their_own_method_alone() -> None:
+    printed = io.StringIO()
+    rows = [row("baseline"), row("+ alpha"), row("control: random")]
+    print_table(Console(file=printed, width=200), "some-model", "qwen2-vl", rows)
+    lines = [line for line in printed.getvalue().splitlines() if "multimodal" in line]
+    assert "26.6 / 97.0 / 23.6" in lines[0]
+    assert "60.4 / 97.4 / 31.2" in lines[1]
+    assert "/" not in lines[2]
+    assert all("25.0 [20.0, 30.0]" in line for line in lines)
+
+
+def test_settings_that_the_paper_did_not_steer_stay_empty() -> None:
+    printed = io.StringIO()
+    print_table(Console(file=printed, width=200), "m", "qwen2-vl", [row("+ alpha", setting="text")])
+    assert "/" not in next(line for line in printed.getvalue().splitlines() if " text " in line)
+
+
+def test_both_is_never_more_than_either() -> None:
+    for tb, fb, both in PAPER.values():
+        assert both <= min(fb, tb if tb is not None else 100)
