@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from minigrid.core.actions import Actions
@@ -173,11 +173,18 @@ class World:
 
         A closed door is seen from both sides, what lies behind it is not.
         """
-        standing = self.agents[name].cell
+        doors = tuple(self.door(room).is_open for room in range(len(self.layout.doors)))
+        return _visible(self.layout, self.agents[name].cell, doors)
 
-        def open_to_view(cell: Cell) -> bool:
-            thing = self.grid.get(*cell)
-            return thing is None or thing.see_behind()
 
-        inside = reachable([standing], open_to_view)
-        return frozenset(inside | {b for cell in inside for b in neighbours(cell)})
+# A story looks from some twenty cells; the stories of one map look from the same ones.
+@lru_cache(maxsize=8192)
+def _visible(layout: Layout, standing: Cell, open_doors: tuple[bool, ...]) -> frozenset[Cell]:
+    def open_to_view(cell: Cell) -> bool:
+        mark = layout.mark(cell)
+        if mark in DOOR_MARKS:
+            return open_doors[DOOR_MARKS.index(mark)]
+        return mark != WALL
+
+    inside = reachable([standing], open_to_view)
+    return frozenset(inside | {b for cell in inside for b in neighbours(cell)})

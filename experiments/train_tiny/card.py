@@ -92,7 +92,7 @@ model like this one, not the same bytes.
 
 ## What it can do
 
-    python -m experiments.train_tiny.evaluate --model tiny-{family}
+    python -m experiments.train_tiny.evaluate --model tiny-{family} --stories {stories}
 
 {table}
 

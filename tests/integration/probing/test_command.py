@@ -91,7 +91,7 @@ def test_weights_that_are_not_numbers(monkeypatch, tmp_path, model_folder) -> No
     words = ("--model", str(folder), "--setting", "text", "--stories", "20")
     code = command(monkeypatch, *words, "--out", str(tmp_path / "run"))
     assert isinstance(code, str) and code.startswith("error: activations are not finite: ")
-    assert "item 'story-" in code and "/TB/first' at layer 2" in code
+    assert "item 'story-" in code and "/first' at layer 2" in code
 
 
 def test_interrupt_says_how_to_go_on(monkeypatch, tmp_path, capsys) -> None:
