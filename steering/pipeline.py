@@ -236,7 +236,7 @@ def _print(console: Console, config: SweepConfig, sweep: Sweep) -> None:
         if answers is None:
             continue
         table = Table(title=escape(f"{config.model}, order {config.order}, {split} stories (%)"))
-        table.add_column("setting")
+        table.add_column("setting", no_wrap=True)
         for column in BELIEF:
             table.add_column(column, justify="right")
         for name, metrics in cell_metrics(answers, config.reader).items():
