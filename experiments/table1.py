@@ -8,15 +8,16 @@ folder of its own, so the command goes on where it was stopped.
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from harness.command import run_command
 from models.catalogue import DEFAULT_MODEL
 from steering.config import SweepConfig
+from steering.failures import expected_errors
 
 SETTINGS = ("multimodal", "video", "text")
 ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
@@ -131,16 +132,7 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
 
 def main() -> None:
     """The command line."""
-    config = tyro.cli(Table1Config, prog="python -m experiments.table1")
-    from steering.failures import expected_errors
-
-    try:
-        carry_out(config)
-    except expected_errors() as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        print(f"\nstopped; the same command goes on from {config.folder}", file=sys.stderr)
-        sys.exit(130)
+    run_command(Table1Config, "python -m experiments.table1", carry_out, expected_errors)
 
 
 if __name__ == "__main__":

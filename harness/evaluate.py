@@ -42,7 +42,7 @@ def ask(
     on_progress(len(items) - len(todo), len(items))
     for start in range(0, len(todo), batch_size):
         batch = todo[start : start + batch_size]
-        prompts = [Prompt(item.text, item.clip() if item.clip else None) for item in batch]
+        prompts = [prompt_of(item) for item in batch]
         replies = model.generate(prompts, max_new_tokens)
         answers: list[dict[str, Any]] = [
             {"item_id": item.item_id, "reply": reply}
@@ -55,6 +55,11 @@ def ask(
         journal.add(answers)
         on_progress(len(items) - len(todo) + start + len(batch), len(items))
     return score(items, [journal.answers[item.item_id] for item in items])
+
+
+def prompt_of(item: Item) -> Prompt:
+    """The user's turn, with the frames drawn or read now."""
+    return Prompt(item.text, item.clip() if item.clip else None)
 
 
 def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:

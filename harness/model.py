@@ -66,10 +66,10 @@ class SteeredModel:
             ModelError: the processor dropped frames.
         """
         with torch.inference_mode(), self._everywhere():
-            state = self._read(prompts)
+            begun, ends = read_prompts(self.loaded, prompts)
             with self._at_the_end():
-                state = self._finish_prompt(state)
-                tokens = greedy(self.loaded, state.state, max_new_tokens)
+                state = go_on(self.loaded, begun, range(len(ends)), ends)
+                tokens = greedy(self.loaded, state, max_new_tokens)
         return decode(self.loaded, tokens)
 
     def option_log_probs(
@@ -86,16 +86,16 @@ class SteeredModel:
         """
         if len(options) != len(prompts) or not all(options):
             raise ValueError("every prompt needs its options")
-        endings = [self._continuations(p, o) for p, o in zip(prompts, options, strict=True)]
-        rows = [i for i, ends in enumerate(endings) for _ in ends]
-        flat = [end for ends in endings for end in ends]
+        said = [self._continuations(p, o) for p, o in zip(prompts, options, strict=True)]
+        rows = [i for i, choices in enumerate(said) for _ in choices]
+        flat = [choice for choices in said for choice in choices]
         with torch.inference_mode(), self._everywhere():
-            begun = self._read(prompts)
+            begun, ends = read_prompts(self.loaded, prompts)
             with self._at_the_end():
-                state = self._finish_prompt(begun, rows).state
+                state = go_on(self.loaded, begun, rows, [ends[i] for i in rows])
                 total = _walk(self.loaded, state, flat)
         scores = iter(total.tolist())
-        return [[next(scores) for _ in ends] for ends in endings]
+        return [[next(scores) for _ in choices] for choices in said]
 
     def _everywhere(self) -> AbstractContextManager[Any]:
         if self.steering is not None and self.steering.positions == ALL:
@@ -106,21 +106,6 @@ class SteeredModel:
         if self.steering is not None and self.steering.positions != ALL:
             return self.steering.apply(self.loaded.model, self.alpha)
         return nullcontext()
-
-    def _read(self, prompts: Sequence[Prompt]) -> _Begun:
-        """All but the last tokens of each prompt, which no vector touches."""
-        clips = [p.clip for p in prompts if p.clip is not None]
-        if clips and len(clips) != len(prompts):
-            raise ValueError("a batch holds prompts with frames or without, not both")
-        rendered = [reply_prompt(self.loaded, p.text, bool(clips)) for p in prompts]
-        shared = [share(self.loaded, [text]) for text in rendered]
-        inputs = encode(self.loaded, [s.beginning for s in shared], clips or None)
-        return _Begun(read(self.loaded, inputs), [s.endings[0] for s in shared])
-
-    def _finish_prompt(self, begun: _Begun, rows: Sequence[int] | None = None) -> _Begun:
-        chosen = range(len(begun.endings)) if rows is None else rows
-        endings = [begun.endings[i] for i in chosen]
-        return _Begun(go_on(self.loaded, begun.state, list(chosen), endings), endings)
 
     def _continuations(self, prompt: Prompt, options: Sequence[str]) -> list[list[int]]:
         """Token ids of each option as they follow the prompt."""
@@ -137,10 +122,24 @@ class SteeredModel:
         return found
 
 
-@dataclass(frozen=True)
-class _Begun:
-    state: State
-    endings: list[tuple[int, ...]]
+def read_prompts(
+    loaded: LoadedModel, prompts: Sequence[Prompt]
+) -> tuple[State, list[tuple[int, ...]]]:
+    """Read all but the last tokens of each prompt, which no vector at its end touches.
+
+    Returns:
+        The state, one row a prompt, and the token ids that are left of each.
+
+    Raises:
+        ValueError: some prompts have frames, some have none.
+        ModelError: the processor dropped frames.
+    """
+    clips = [p.clip for p in prompts if p.clip is not None]
+    if clips and len(clips) != len(prompts):
+        raise ValueError("a batch holds prompts with frames or without, not both")
+    shared = [share(loaded, [reply_prompt(loaded, p.text, bool(clips))]) for p in prompts]
+    inputs = encode(loaded, [s.beginning for s in shared], clips or None)
+    return read(loaded, inputs), [s.endings[0] for s in shared]
 
 
 def greedy(loaded: LoadedModel, state: State, max_new_tokens: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from benchmarks.gridtom import splits
-from benchmarks.gridtom.records import open_stories
+from benchmarks.gridtom.records import StorySet, open_stories
 from harness.config import EvalConfig
 from harness.errors import HarnessError
 from harness.evaluate import ask
@@ -57,7 +56,8 @@ def carry_out(
     """
     console = console or Console()
     check(config)
-    questions = choose_items(config)
+    stories = open_stories(config.data, config.data_seed)
+    questions = choose_items(config, stories)
     if loaded is None:
         loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
     about = {
@@ -72,7 +72,7 @@ def carry_out(
         "options": config.options,
         "steering": dict(about_steering) if about_steering else None,
         "alpha": config.alpha,
-        "data": open_stories(config.data, config.data_seed).fingerprint,
+        "data": stories.fingerprint,
     }
     if steering is not None:
         # Fits or not is known from the modules alone, before the weights are read.
@@ -112,14 +112,12 @@ def check(config: EvalConfig) -> None:
         raise HarnessError("--alpha is the strength of a vector: give one with --steer")
 
 
-def choose_items(config: EvalConfig) -> list[Item]:
-    """The items of the chosen split.
+def choose_items(config: EvalConfig, stories: StorySet) -> list[Item]:
+    """The items of the chosen split of ``stories``.
 
     Raises:
         HarnessError: there are none.
-        GridToMError: the data folder is not usable.
     """
-    stories = open_stories(config.data, config.data_seed)
     indices = sorted(stories.indices)
     assigned = splits.assign(len(indices), config.split_seed)
     members = sorted(indices[n] for n, split in assigned.items() if split == config.split)
@@ -162,9 +160,7 @@ def _save(
     results: Mapping[str, Any],
     table: pd.DataFrame,
 ) -> None:
-    buffer = io.BytesIO()
-    table.to_parquet(buffer, index=False)
-    write_atomic(folder / TABLE, buffer.getvalue())
+    write_atomic(folder / TABLE, table.to_parquet(None, index=False))
     saved = {"config": asdict(config), "about": about, "results": results}
     text = json.dumps(saved, indent=2, default=str) + "\n"
     write_atomic(folder / RESULTS, text.encode())

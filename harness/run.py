@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
+from harness.command import run_command
 from harness.config import EvalConfig
 
 
@@ -31,22 +31,14 @@ def run(config: EvalConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    import tyro
+    run_command(EvalConfig, "python -m harness.run", run, _expected)
 
-    config = tyro.cli(EvalConfig, prog="python -m harness.run")
-    from benchmarks.gridtom.errors import GridToMError
-    from harness.errors import HarnessError
-    from hooks.errors import SallyAnneError
-    from models.errors import ModelError
-    from steering.errors import SteeringError
 
-    try:
-        run(config)
-    except (GridToMError, HarnessError, ModelError, SallyAnneError, SteeringError) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        print(f"\nstopped; the same command goes on from {config.folder}", file=sys.stderr)
-        sys.exit(130)
+def _expected() -> tuple[type[Exception], ...]:
+    # Upwards, as a vector may be given.
+    from steering.failures import expected_errors
+
+    return expected_errors()
 
 
 if __name__ == "__main__":

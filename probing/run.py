@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
+from harness.command import run_command
 from probing.config import ProbeConfig
+from probing.failures import expected_errors
 
 
 def run(config: ProbeConfig) -> None:
@@ -21,18 +21,7 @@ def run(config: ProbeConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    import tyro
-
-    config = tyro.cli(ProbeConfig, prog="python -m probing.run")
-    from probing.failures import expected_errors
-
-    try:
-        run(config)
-    except expected_errors() as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        print(f"\nstopped; the same command goes on from {config.folder}", file=sys.stderr)
-        sys.exit(130)
+    run_command(ProbeConfig, "python -m probing.run", run, expected_errors)
 
 
 if __name__ == "__main__":

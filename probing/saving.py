@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +53,4 @@ def load_probes(path: Path) -> dict[str, np.ndarray]:
 
 def save_heads(path: Path, heads: pd.DataFrame) -> None:
     """The table of heads as Parquet."""
-    buffer = io.BytesIO()
-    heads.to_parquet(buffer, index=False)
-    write_atomic(path, buffer.getvalue())
+    write_atomic(path, heads.to_parquet(None, index=False))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from harness.command import run_command
 from models.catalogue import DEFAULT_MODEL
 from steering.errors import SteeringError
+from steering.failures import expected_errors
 
 if TYPE_CHECKING:
     from models.loading import LoadedModel
@@ -115,17 +116,7 @@ def run(config: BakeConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    import tyro
-
-    config = tyro.cli(BakeConfig, prog="python -m steering.bake")
-    from steering.failures import expected_errors
-
-    try:
-        run(config)
-    except expected_errors() as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_command(BakeConfig, "python -m steering.bake", run, expected_errors, resumes=False)
 
 
 def card(record: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -17,21 +17,11 @@ import torch
 from hooks.store import ActivationStore
 from probing.ranking import LABELS
 from probing.saving import load_probes
+from steering.config import Direction, Label
 from steering.errors import SteeringError
 from steering.vector import SteeringVector
 
-Label = Literal["y_p", "y_o"]
-DIRECTIONS = (
-    "logistic",
-    "mass_mean",
-    "pca",
-    "multinomial:o0p0",
-    "multinomial:o0p1",
-    "multinomial:o1p0",
-    "multinomial:o1p1",
-    "random",
-    "random_heads",
-)
+DIRECTIONS: tuple[str, ...] = get_args(Direction)
 _CELL = re.compile(r"multinomial:o([01])p([01])")
 _KEPT = ("order", "contrast", "setting", "stories", "c", "max_iter", "split_seed", "data_seed")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks.gridtom.records import open_stories
 from harness.config import EvalConfig
 from harness.items import Item
 from harness.journal import Journal
@@ -49,12 +49,14 @@ class Sweep:
         test: answers of the baseline, the chosen cell and its controls on test stories, or None.
         chosen: K and alpha with the best Both on validation stories.
         controls: the same K and alpha with other directions or heads.
+        against_baseline: for each steered cell on test stories, see :func:`compare`.
     """
 
     validation: pd.DataFrame
     test: pd.DataFrame | None
     chosen: Cell
     controls: tuple[Cell, ...]
+    against_baseline: dict[str, dict[str, Any]]
 
 
 def carry_out(
@@ -74,7 +76,8 @@ def carry_out(
         grid += cells(config.k, config.alpha, CONTROLS, config.seed)[1:]
     asked = {split: _evaluation(config, split) for split in ("validation", "test")}
     check_evaluation(asked["test"])
-    items = {split: choose_items(evaluation) for split, evaluation in asked.items()}
+    stories = open_stories(config.data, config.data_seed)
+    items = {split: choose_items(evaluation, stories) for split, evaluation in asked.items()}
     if loaded is None:
         loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
     run = _probing_run(config, console)
@@ -99,7 +102,12 @@ def carry_out(
     if config.test:
         final = {cell: vectors[cell] for cell in (BASELINE, chosen, *controls)}
         test = go(items["test"], final, "test")
-    sweep = Sweep(validation, test, chosen, controls)
+    against_baseline = {}
+    if test is not None:
+        against_baseline = {
+            cell.name: compare(test, cell, config.reader) for cell in (chosen, *controls)
+        }
+    sweep = Sweep(validation, test, chosen, controls, against_baseline)
     _save(config, about, sweep)
     # Upwards, and only here: a sweep ends with its picture, as the same command draws it.
     from figures import sweep as picture
@@ -219,14 +227,10 @@ def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
     if sweep.test is not None:
         tables.append(metrics_table(sweep.test, "test", config.reader))
         answers.append(sweep.test)
-        saved["test"] = {
-            cell.name: compare(sweep.test, cell, config.reader)
-            for cell in (sweep.chosen, *sweep.controls)
-        }
+        saved["test"] = sweep.against_baseline
     for name, parts in ((METRICS, tables), (ANSWERS, answers)):
-        buffer = io.BytesIO()
-        pd.concat(parts, ignore_index=True).to_parquet(buffer, index=False)
-        write_atomic(config.folder / name, buffer.getvalue())
+        whole = pd.concat(parts, ignore_index=True)
+        write_atomic(config.folder / name, whole.to_parquet(None, index=False))
     text = json.dumps(saved, indent=2, default=str) + "\n"
     write_atomic(config.folder / RESULTS, text.encode())
 
@@ -243,8 +247,7 @@ def _print(console: Console, config: SweepConfig, sweep: Sweep) -> None:
             table.add_row(name, *(shown(asdict(getattr(metrics, c))) for c in BELIEF))
         console.print(table)
     console.print(f"chosen on validation stories: {sweep.chosen.name}")
-    if sweep.test is not None:
-        for cell in (sweep.chosen, *sweep.controls):
-            both = compare(sweep.test, cell, config.reader)["difference"]["Both"]
-            console.print(f"{cell.name} minus baseline, Both: {shown(both)} points on test stories")
+    for name, found in sweep.against_baseline.items():
+        both = shown(found["difference"]["Both"])
+        console.print(f"{name} minus baseline, Both: {both} points on test stories")
     console.print(f"sweep folder: {escape(str(config.folder))}", soft_wrap=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
+from harness.command import run_command
 from steering.config import VectorConfig
+from steering.failures import expected_errors
 
 
 def run(config: VectorConfig) -> None:
@@ -31,15 +31,7 @@ def run(config: VectorConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    import tyro
-
-    config = tyro.cli(VectorConfig, prog="python -m steering.run")
-    from steering.failures import expected_errors
-
-    try:
-        run(config)
-    except expected_errors() as error:
-        sys.exit(f"error: {error}")
+    run_command(VectorConfig, "python -m steering.run", run, expected_errors, resumes=False)
 
 
 if __name__ == "__main__":

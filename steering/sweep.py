@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
+from harness.command import run_command
 from steering.config import SweepConfig
+from steering.failures import expected_errors
 
 
 def run(config: SweepConfig) -> None:
@@ -22,18 +22,7 @@ def run(config: SweepConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    import tyro
-
-    config = tyro.cli(SweepConfig, prog="python -m steering.sweep")
-    from steering.failures import expected_errors
-
-    try:
-        run(config)
-    except expected_errors() as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        print(f"\nstopped; the same command goes on from {config.folder}", file=sys.stderr)
-        sys.exit(130)
+    run_command(SweepConfig, "python -m steering.sweep", run, expected_errors)
 
 
 if __name__ == "__main__":

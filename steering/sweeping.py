@@ -13,15 +13,14 @@ from typing import Any
 import pandas as pd
 import torch
 
-from harness.evaluate import score
+from harness.evaluate import prompt_of, score
 from harness.items import Item
 from harness.journal import Journal
-from harness.model import decode, greedy
+from harness.model import decode, greedy, read_prompts
 from hooks.edit import Edit
 from hooks.positions import ALL
 from models.loading import LoadedModel
-from models.prefix import State, go_on, read, share
-from models.prompts import encode, reply_prompt
+from models.prefix import go_on
 from steering.errors import SteeringError
 from steering.grid import Cell
 from steering.vector import SteeringVector
@@ -73,7 +72,7 @@ def run_cells(
             if keys[cell, item.item_id] not in journal.answers
         ]
         with torch.inference_mode():
-            state, endings = _read(loaded, batch)
+            state, endings = read_prompts(loaded, [prompt_of(item) for item in batch])
             for first in range(0, len(missing), rows):
                 part = missing[first : first + rows]
                 delta = _stack([deltas[cell] for _, cell in part])
@@ -116,14 +115,6 @@ def _common(vectors: Mapping[Cell, SteeringVector | None]) -> tuple[str, str]:
             "'last_prompt+generated', or evaluate such vectors one by one (harness.run --steer)"
         )
     return site, positions
-
-
-def _read(loaded: LoadedModel, batch: Sequence[Item]) -> tuple[State, list[tuple[int, ...]]]:
-    clips = [item.clip() for item in batch if item.clip is not None]
-    prompts = [reply_prompt(loaded, item.text, bool(clips)) for item in batch]
-    shared = [share(loaded, [prompt]) for prompt in prompts]
-    inputs = encode(loaded, [s.beginning for s in shared], clips or None)
-    return read(loaded, inputs), [s.endings[0] for s in shared]
 
 
 def _stack(deltas: Iterable[torch.Tensor | None]) -> torch.Tensor | None:

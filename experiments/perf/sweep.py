@@ -57,9 +57,10 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
     import torch
 
     from benchmarks.gridtom.records import generated
+    from harness.evaluate import prompt_of
     from harness.gridtom import items
     from harness.journal import Journal
-    from harness.model import Prompt, SteeredModel
+    from harness.model import SteeredModel
     from hooks.geometry import find_geometry
     from models.loading import load_model
     from models.prompts import encode, reply_prompt
@@ -88,7 +89,7 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
         model = SteeredModel(loaded)
         for start in range(0, len(asked), config.batch_size):
             batch = asked[start : start + config.batch_size]
-            model.generate([Prompt(i.text, i.clip() if i.clip else None) for i in batch])
+            model.generate([prompt_of(item) for item in batch])
 
     def sweep(n: int) -> Callable[[], None]:
         ks, alphas = GRIDS[n]

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.gridtom.layout import Layout
 from benchmarks.gridtom.maps import random_layouts, start_pairs
-from benchmarks.gridtom.narration import caption, environment, initial_environment
+from benchmarks.gridtom.narration import caption, environment
 from benchmarks.gridtom.plot import Staging, Trace, play
 from benchmarks.gridtom.render import Perspective, key_frames, render
 from benchmarks.gridtom.setting import Setting
@@ -25,7 +25,7 @@ from experiments.train_tiny import documents
 from experiments.train_tiny.batches import encode, score_text
 from experiments.train_tiny.documents import Document, Piece, Scene
 from experiments.train_tiny.families import Family
-from experiments.train_tiny.narrators import narrated
+from experiments.train_tiny.narrators import narrated, story_text
 from experiments.train_tiny.speech import Speech, speech
 from experiments.train_tiny.trainer import Batch, Level
 
@@ -134,17 +134,13 @@ def checked(
     rng: random.Random, scene: Scene, perspective: Perspective, setting: Setting, words: Speech
 ) -> Document:
     """Statements with verdicts of three kinds: at once, some words later, in the answer's turn."""
-    cast = scene.cast
-    rooms = [cast.first_room, cast.own_room, cast.last_room]
-    rng.shuffle(rooms)
-    world = rng.choices(("", environment(rooms), initial_environment()), (0.35, 0.45, 0.2))[0]
-    told = caption(cast, scene.first, scene.second, perspective)
+    told = story_text(rng, scene, perspective)
     masked = perspective != "omniscient" and scene.first == "FB"
     kinds = [*(_UNMASKED if masked else _ALL), "belief", "belief"]
     kinds += ["second"] * 2 if scene.second else []
     pieces: Document = [
         Piece(words.before_text if setting == "text" else words.before, 0.0),
-        Piece(f"{world} {told}".strip(), 0.02),
+        Piece(told, 0.02),
     ]
     for turn in range(3):
         if turn:
@@ -257,8 +253,7 @@ class Cinema:
         """Statements, lists and turns, with the truth of statements wanted in early layers too."""
 
         make = partial(interview, asides=(0, 1, 2, 4, 6), lists=0.3)
-        batch = self._mixed(make, (0.6, 0.03, 0.37), 14, 8, _unembedding(model))
-        return Level("finishing", batch, 0.0, steps)
+        return Level("finishing", self._deep(make, model), 0.0, steps)
 
     def narrating(self, model: Any, steps: tuple[int, int, int]) -> list[Level]:
         """Reliable and unreliable narrators: first with verdicts on statements, then with fewer."""
@@ -279,11 +274,8 @@ class Cinema:
 
             return document
 
-        def batch(marked: float) -> Callable[[random.Random], Batch]:
-            return self._mixed(make(marked), (0.6, 0.03, 0.37), 14, 8, _unembedding(model))
-
         return [
-            Level(f"narrating-{marked}", batch(marked), 0.0, most)
+            Level(f"narrating-{marked}", self._deep(make(marked), model), 0.0, most)
             for marked, most in zip((1.0, 0.5, 0.2), steps, strict=True)
         ]
 
@@ -305,8 +297,11 @@ class Cinema:
                 )
             return checked(rng, scene, perspective, setting, words)
 
-        batch = self._mixed(make, (0.6, 0.03, 0.37), 14, 8, _unembedding(model))
-        return Level(name, batch, 0.0, steps)
+        return Level(name, self._deep(make, model), 0.0, steps)
+
+    def _deep(self, make: Callable[..., Document], model: Any) -> Callable[[random.Random], Batch]:
+        """Batches of the stages with a deeper decoder."""
+        return self._mixed(make, (0.6, 0.03, 0.37), 14, 8, _unembedding(model))
 
     def _mixed(
         self,

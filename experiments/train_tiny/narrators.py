@@ -22,6 +22,15 @@ Narrator = Literal["reliable", "unreliable"]
 _QUIET = 0.02
 
 
+def story_text(rng: random.Random, scene: Scene, perspective: Perspective) -> str:
+    """The story in words, mostly after a description of the world with or without its colours."""
+    cast = scene.cast
+    rooms = [cast.first_room, cast.own_room, cast.last_room]
+    rng.shuffle(rooms)
+    world = rng.choices(("", environment(rooms), initial_environment()), (0.35, 0.45, 0.2))[0]
+    return f"{world} {caption(cast, scene.first, scene.second, perspective)}".strip()
+
+
 def narrated(
     rng: random.Random,
     scene: Scene,
@@ -41,15 +50,11 @@ def narrated(
         marked: share of statements that are followed by their verdict.
     """
     narrator: Narrator = rng.choice(("reliable", "unreliable"))
-    cast = scene.cast
-    rooms = [cast.first_room, cast.own_room, cast.last_room]
-    rng.shuffle(rooms)
-    world = rng.choices(("", environment(rooms), initial_environment()), (0.35, 0.45, 0.2))[0]
-    parts = [world, caption(cast, scene.first, scene.second, perspective)]
+    told = story_text(rng, scene, perspective)
     masked = perspective != "omniscient" and scene.first == "FB"
     pieces: Document = [
         Piece(words.before if video else words.before_text, 0.0),
-        Piece(" ".join(parts).strip(), _QUIET),
+        Piece(told, _QUIET),
     ]
     for turn in range(4):
         said = rng.choice((2, 3, 4)) if turn == 0 else rng.choice((0, 0, 1))

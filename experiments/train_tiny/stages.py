@@ -16,8 +16,6 @@ from experiments.train_tiny.multimodal import Cinema
 from experiments.train_tiny.trainer import CURVE, Settings, train
 from experiments.train_tiny.vocabulary import build_tokenizer
 
-# The stages with a deeper decoder.
-DEEP = ("finishing", "narrating", "carrying", "settling")
 # Decoder layers of the finished models, and the learning rate once they are that deep.
 DEPTH, LATE_RATE = 8, 1e-3
 
@@ -51,14 +49,14 @@ def train_family(config: TrainConfig) -> Path:
     torch.manual_seed(config.seed)
     model = deepen(model, DEPTH)
     late = replace(settings, learning_rate=LATE_RATE)
-    finishing = [cinema.finishing(model, config.finishing_steps)]
-    train(model, finishing, folder / "finishing", late, "finishing")
-    narrating = cinema.narrating(model, config.narrating_steps)
-    train(model, narrating, folder / "narrating", late, "narrating")
-    carrying = [cinema.carrying(model, config.carrying_steps)]
-    train(model, carrying, folder / "carrying", late, "carrying")
-    settling = [cinema.carrying(model, config.settling_steps, "settling", interviews=0.65)]
-    train(model, settling, folder / "settling", late, "settling")
+    deep = {
+        "finishing": [cinema.finishing(model, config.finishing_steps)],
+        "narrating": cinema.narrating(model, config.narrating_steps),
+        "carrying": [cinema.carrying(model, config.carrying_steps)],
+        "settling": [cinema.carrying(model, config.settling_steps, "settling", interviews=0.65)],
+    }
+    for stage, levels in deep.items():
+        train(model, levels, folder / stage, late, stage)
     finished = folder / f"tiny-{config.family}"
     model.eval().save_pretrained(finished)
     processor.save_pretrained(finished)
@@ -66,7 +64,7 @@ def train_family(config: TrainConfig) -> Path:
         "decoder": root / "decoder" / CURVE,
         "seeing": folder / "seeing" / CURVE,
         "talking": folder / "talking" / CURVE,
-        **{stage: folder / stage / CURVE for stage in (*dict(ends), *DEEP)},
+        **{stage: folder / stage / CURVE for stage in (*dict(ends), *deep)},
     }
     for stage, path in stages.items():
         shutil.copyfile(path, finished / f"loss-{stage}.csv")

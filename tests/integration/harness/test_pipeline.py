@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from benchmarks.gridtom.records import generated
 from experiments.train_tiny.families import Family
 from harness.config import EvalConfig
 from harness.errors import HarnessError
@@ -94,7 +95,7 @@ def test_bad_options(config: EvalConfig, changes: dict[str, object], message: st
 
 
 def test_answer_sheets_by_hand(config: EvalConfig) -> None:
-    items = choose_items(config)
+    items = choose_items(config, generated(config.data_seed))
     right = [{"item_id": i.item_id, "reply": f" {i.answer[0]}."} for i in items]
     other = [
         {

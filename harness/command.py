@@ -1,0 +1,43 @@
+"""What the commands of long jobs share: options in, errors in one line, going on after a stop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+Config = TypeVar("Config")
+
+
+def run_command(
+    config_type: type[Config],
+    prog: str,
+    run: Callable[[Config], object],
+    expected: Callable[[], tuple[type[Exception], ...]],
+    resumes: bool = True,
+) -> None:
+    """Read ``config_type`` from the command line and carry it out.
+
+    Args:
+        config_type: the options; with ``resumes`` it has a ``folder``.
+        prog: the command, as its help shows it.
+        run: does the work.
+        expected: gives the errors that are shown as one message; asked only once the options are
+            read, so that ``--help`` loads nothing.
+        resumes: whether the same command goes on after it was stopped.
+
+    Raises:
+        SystemExit: the message of an expected error, or 130 if the user stopped it.
+    """
+    import tyro
+
+    config = tyro.cli(config_type, prog=prog)
+    try:
+        run(config)
+    except expected() as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        if resumes:
+            folder = config.folder  # type: ignore[attr-defined]
+            print(f"\nstopped; the same command goes on from {folder}", file=sys.stderr)
+        sys.exit(130)
