@@ -10,6 +10,7 @@ from models.families import check_frames
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
     from models.loading import LoadedModel
 
@@ -49,10 +50,17 @@ def _render(loaded: LoadedModel, content: str, video: bool, reply: bool) -> str:
 def encode(
     loaded: LoadedModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
 ) -> dict[str, Any]:
-    """Padded inputs of a batch, on the model's device.
+    """Padded inputs of a batch, on the model's device; see :func:`process`."""
+    return to_model(loaded, process(loaded, prompts, clips))
+
+
+def process(
+    loaded: LoadedModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
+) -> dict[str, np.ndarray]:
+    """What the processor makes of a batch; needs no weights.
 
     Args:
-        loaded: model and processor.
+        loaded: whose processor.
         prompts: rendered prompts.
         clips: one ``uint8 [F, height, width, 3]`` a prompt, or None for text alone. All F frames
             are used as they are.
@@ -73,10 +81,16 @@ def encode(
     inputs = loaded.processor(**arguments)
     if clips is not None:
         check_frames(loaded.family, inputs, loaded.processor, [len(c) for c in clips])
+    return {key: value.numpy() for key, value in inputs.items()}
+
+
+def to_model(loaded: LoadedModel, inputs: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    """Processed inputs as tensors on the model's device, frames in its dtype."""
+    import torch
+
     model = loaded.model
+    tensors = {key: torch.from_numpy(value) for key, value in inputs.items()}
     return {
-        key: value.to(model.device, model.dtype)
-        if value.is_floating_point()
-        else value.to(model.device)
-        for key, value in inputs.items()
+        key: value.to(model.device, model.dtype if value.is_floating_point() else None)
+        for key, value in tensors.items()
     }

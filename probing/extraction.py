@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Future
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -22,11 +22,14 @@ from hooks.store import ActivationStore
 from hooks.store_manifest import MANIFEST_NAME, StoreMeta, mismatch, read_manifest
 from models.loading import LoadedModel
 from models.prefix import go_on, read, share
-from models.prompts import encode, open_prompt
+from models.prompts import open_prompt, process, to_model
+from probing.ahead import ahead
 from probing.contrasts import Sample
 from probing.errors import ProbingError
 
 POSITION = LAST_PROMPT
+# Parameters below which a model counts as small, and the most copies of it that run at once.
+_SMALL, _MOST_WORKERS = 100_000_000, 8
 
 
 def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
@@ -47,7 +50,7 @@ class _Prepared:
         endings: token ids of each sample's own end.
     """
 
-    inputs: dict[str, Any]
+    inputs: dict[str, np.ndarray]
     rows: list[int]
     endings: list[tuple[int, ...]]
 
@@ -94,7 +97,7 @@ def extract(
     Raises:
         StoreMismatchError: the folder holds the store of another run.
         NonFiniteError: an activation is not a number; names the item and layer.
-        ProbingError: a batch does not fit on the GPU.
+        ProbingError: a batch does not fit on the GPU, or a worker was killed.
     """
     geometry = find_geometry(loaded.skeleton)
     prompts = [open_prompt(loaded, s.content, video) for s in samples]
@@ -113,31 +116,25 @@ def extract(
     )
     _require_same_options(folder, about)
     batches = plan_batches(samples, batch_size)
+
+    def prepare(b: int) -> _Prepared:
+        return _prepare(loaded, [(samples[i], prompts[i]) for i in batches[b]], video)
+
+    def run(b: int, batch: _Prepared) -> np.ndarray:
+        return _run(loaded, batch, site, [samples[i].item_id for i in batches[b]], folder)
+
     with ActivationStore.open_or_create(folder, meta, items_table(samples), batches) as store:
         pending = store.pending()
         stored = len(batches) - len(pending)
         on_progress(stored, len(batches))
-        if pending:
-
-            def prepare(b: int) -> _Prepared:
-                return _prepare(loaded, [(samples[i], prompts[i]) for i in batches[b]], video)
-
-            for b, prepared in zip(pending, _one_ahead(prepare, pending), strict=True):
-                items = [samples[i].item_id for i in batches[b]]
-                try:
-                    batch = prepared.result()
-                    with torch.inference_mode():
-                        prefix = read(loaded, batch.inputs)
-                        with Capture(loaded.model, site=site, positions=POSITION) as capture:
-                            go_on(loaded, prefix, batch.rows, batch.endings)
-                            activations = capture.take(items=items)
-                except torch.OutOfMemoryError as error:
-                    raise ProbingError(
-                        f"{len(items)} inputs together do not fit on the GPU. Use a smaller "
-                        f"--batch-size; the batches belong to the store, so delete {folder} "
-                        "or choose another --out as well"
-                    ) from error
-                store.write_batch(b, activations[:, 0])
+        workers = _models_at_once(loaded) if pending else 1
+        alone = workers > 1
+        work = (lambda b: run(b, prepare(b))) if alone else prepare
+        with ahead(work, pending, workers) as results:
+            for b, future in zip(pending, results, strict=True):
+                result = _result(future)
+                activations = torch.from_numpy(result if alone else run(b, result))
+                store.write_batch(b, activations.to(getattr(torch, loaded.dtype)))
                 stored += 1
                 on_progress(stored, len(batches))
         if not store.complete:
@@ -160,22 +157,46 @@ def _prepare(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], video: b
         if video:
             first = group[0][0]
             clips.append(first.case.frames(first.perspective))
-    return _Prepared(encode(loaded, beginnings, clips if video else None), rows, endings)
+    return _Prepared(process(loaded, beginnings, clips if video else None), rows, endings)
 
 
-def _one_ahead(
-    prepare: Callable[[int], _Prepared], numbers: Sequence[int]
-) -> Iterator[Future[_Prepared]]:
-    """Prepare each batch in a thread of its own while the model works on the one before."""
-    with ThreadPoolExecutor(max_workers=1) as worker:
-        waiting: Future[_Prepared] | None = None
-        for b in numbers:
-            following = worker.submit(prepare, b)
-            if waiting is not None:
-                yield waiting
-            waiting = following
-        if waiting is not None:
-            yield waiting
+def _run(
+    loaded: LoadedModel, batch: _Prepared, site: str, items: Sequence[str], folder: Path
+) -> np.ndarray:
+    """Activations ``float32 [B, L, H, D]`` of a batch."""
+    try:
+        with torch.inference_mode():
+            prefix = read(loaded, to_model(loaded, batch.inputs))
+            with Capture(loaded.model, site=site, positions=POSITION) as capture:
+                go_on(loaded, prefix, batch.rows, batch.endings)
+                return capture.take(items=items)[:, 0].float().cpu().numpy()
+    except torch.OutOfMemoryError as error:
+        raise ProbingError(
+            f"{len(items)} inputs together do not fit on the GPU. Use a smaller "
+            f"--batch-size; the batches belong to the store, so delete {folder} "
+            "or choose another --out as well"
+        ) from error
+
+
+def _models_at_once(loaded: LoadedModel) -> int:
+    """Processes that run the model side by side: on the CPU one a core, if it is small.
+
+    One small layer is too little work to share among cores.
+    """
+    model = loaded.model
+    small = sum(p.numel() for p in model.parameters()) < _SMALL
+    on_cpu = all(p.device.type == "cpu" for p in model.parameters())
+    return min(torch.get_num_threads(), _MOST_WORKERS) if small and on_cpu else 1
+
+
+def _result(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except BrokenExecutor as error:
+        raise ProbingError(
+            "a process that was working on the next frames was killed, perhaps for want of "
+            "memory; the same command goes on where it stopped"
+        ) from error
 
 
 def _require_same_options(folder: Path, about: dict[str, str]) -> None:

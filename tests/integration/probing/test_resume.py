@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pandas as pd
@@ -21,16 +23,50 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, batches: int, error: BaseException) -> None:
-    """Let the model be given so many batches."""
+    """Let so many batches come from the workers."""
     left = iter(range(batches))
-    encode = extraction.encode
+    result = extraction._result
 
-    def counted(*args):
+    def counted(future):
         if next(left, None) is None:
             raise error
-        return encode(*args)
+        return result(future)
 
-    monkeypatch.setattr(extraction, "encode", counted)
+    monkeypatch.setattr(extraction, "_result", counted)
+
+
+def test_large_models_run_in_one_process_and_give_the_same_numbers(
+    finished, carry, tmp_path, monkeypatch
+) -> None:
+    ran: list[int] = []
+    run = extraction._run
+    monkeypatch.setattr(extraction, "_run", lambda *args: ran.append(1) or run(*args))
+    monkeypatch.setattr(extraction, "_SMALL", 0)
+    carry(tmp_path / "run")
+    assert len(ran) == 12
+    one, several = (
+        ActivationStore.open(f / "activations").read() for f in (tmp_path / "run", finished)
+    )
+    torch.testing.assert_close(one, several, rtol=0, atol=1e-5)
+
+
+def test_a_killed_worker_leaves_what_was_done(carry, finished, tmp_path, monkeypatch) -> None:
+    batch = extraction._prepare
+
+    def prepare(loaded, chosen, video):
+        if any(sample.item_id == killing for sample, _ in chosen):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch(loaded, chosen, video)
+
+    store = ActivationStore.open(finished / "activations")
+    killing = store.items["item_id"].iloc[-1]
+    with monkeypatch.context() as patch:
+        patch.setattr(extraction, "_prepare", prepare)
+        with pytest.raises(ProbingError, match="killed.*the same command goes on"):
+            carry(tmp_path / "run")
+    assert 0 < len(ActivationStore.open(tmp_path / "run" / "activations").pending()) < 12
+    carry(tmp_path / "run")
+    assert files(tmp_path / "run" / "activations") == files(finished / "activations")
 
 
 def test_a_resumed_extraction_gives_the_same_bytes(finished, carry, tmp_path, monkeypatch) -> None:
@@ -136,6 +172,9 @@ def test_missing_figures_are_drawn_without_fitting(
 
 
 def test_too_large_a_batch_says_how_to_go_on(carry, tmp_path, monkeypatch) -> None:
-    interrupt_after(monkeypatch, 1, torch.OutOfMemoryError("full"))
+    def full(*_):
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(extraction, "read", full)
     with pytest.raises(ProbingError, match="8 inputs together do not fit.*--batch-size"):
         carry(tmp_path / "run")

@@ -1,0 +1,109 @@
+"""Work done in processes of its own, a little ahead of its reader.
+
+Drawing frames and the processor's own work are mostly Python: a thread would take turns with the
+model for the interpreter, a process uses another core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import islice
+from multiprocessing.connection import wait
+from typing import Any, TypeVar
+
+import torch
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+_work: Callable[[Any], Any]
+# From malloc.h: freed memory above this size goes back to the system, and larger pieces always do.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 1 << 30
+
+
+@contextlib.contextmanager
+def ahead(
+    work: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int = 1
+) -> Iterator[Iterator[Future[Result]]]:
+    """Do ``work`` on each piece in forked processes, ``workers`` pieces ahead of the reader.
+
+    Args:
+        work: touches no accelerator. What it returns is sent between processes: arrays rather than
+            tensors, which would go through shared memory, of which containers have little. Its
+            errors are raised by the future's ``result``.
+        pieces: in the order in which the futures come.
+        workers: processes, of one thread each.
+    """
+    if not pieces:
+        yield iter(())
+        return
+    with _pool(work, workers) as pool, _cores_left(workers):
+        yield _futures(pool, pieces, workers)
+
+
+def _futures(pool: Executor, pieces: Sequence[Piece], workers: int) -> Iterator[Future[Any]]:
+    submitted = (pool.submit(_call, piece) for piece in pieces)
+    waiting = deque(islice(submitted, workers))
+    while waiting:
+        waiting.extend(islice(submitted, 1))
+        yield waiting.popleft()
+
+
+@contextlib.contextmanager
+def _cores_left(workers: int) -> Iterator[None]:
+    """Leave the workers their cores: torch's threads wait for each other, and lose far more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads - workers))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _pool(work: Callable[[Any], Any], workers: int) -> Executor:
+    if sys.platform != "linux":
+        # Elsewhere a process cannot be forked safely, or at all.
+        return ThreadPoolExecutor(workers, initializer=_keep, initargs=(work,))
+    fork = multiprocessing.get_context("fork")
+    return ProcessPoolExecutor(workers, fork, initializer=_begin, initargs=(work,))
+
+
+def _keep(work: Callable[[Any], Any]) -> None:
+    global _work
+    _work = work
+
+
+def _call(piece: Any) -> Any:
+    return _work(piece)
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    """Set a forked process up: it leaves interrupts to its parent and ends with it."""
+    _keep(work)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # Threads do not survive a fork, and the pools of these two libraries would wait for theirs.
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # Batches need the same memory again and again; fetching it anew each time took a third of the
+    # time on a virtual machine. Other C libraries than glibc may have no such setting.
+    with contextlib.suppress(AttributeError):
+        for setting in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+            ctypes.CDLL(None).mallopt(setting, _KEPT_BYTES)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
