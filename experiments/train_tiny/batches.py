@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from experiments.train_tiny.documents import RIGHT, WRONG, Document
 
-# Layers (counted from 1) from which verdicts are read as well, and the weight of that loss.
+# Layers (counted from 1) from which truth is read as well, and the weight of that loss.
 EARLY_EXITS, EXIT_WEIGHT = (4, 5, 6), 0.3
 
 
@@ -25,12 +25,12 @@ class TextBatch:
     Attributes:
         ids: ``[B, T]`` token ids.
         weights: ``[B, T]`` loss weight of predicting each token; 0 on padding.
-        verdicts: ``[B, T]`` whether a token is a verdict that is a target.
+        truths: ``[B, T]`` id of the verdict that is to be known where a token is predicted, or -1.
     """
 
     ids: Tensor
     weights: Tensor
-    verdicts: Tensor
+    truths: Tensor
 
 
 def encode(
@@ -45,25 +45,29 @@ def encode(
     """
     texts = [piece.text for document in documents for piece in document]
     cut = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
-    rows: list[tuple[list[int], list[float]]] = []
+    right, wrong = tokenizer(f"{RIGHT} {WRONG}", add_special_tokens=False)["input_ids"]
+    rows: list[tuple[list[int], list[float], list[int]]] = []
     for document in documents:
         ids: list[int] = []
         weights: list[float] = []
+        truths: list[int] = []
         for piece in document:
             tokens = next(cut)
             ids += tokens
             weights += [piece.weight] * len(tokens)
-        rows.append((ids, weights))
-    if longest is not None:
-        rows = [(ids[:longest], weights[:longest]) for ids, weights in rows]
-    length = max(len(ids) for ids, _ in rows)
+            truths += [-1] * len(tokens)
+            if piece.truth is not None:
+                truths[-len(tokens)] = right if piece.truth else wrong
+        rows.append((ids[:longest], weights[:longest], truths[:longest]))
+    length = max(len(ids) for ids, _, _ in rows)
     padded = torch.full((len(rows), length), tokenizer.pad_token_id)
     weight = torch.zeros(len(rows), length)
-    for i, (ids, weights) in enumerate(rows):
+    truth = torch.full((len(rows), length), -1)
+    for i, (ids, weights, truths) in enumerate(rows):
         padded[i, : len(ids)] = torch.tensor(ids)
         weight[i, : len(ids)] = torch.tensor(weights)
-    words = torch.tensor(tokenizer.convert_tokens_to_ids([RIGHT, WRONG]))
-    return TextBatch(padded, weight, torch.isin(padded, words) & (weight == 1))
+        truth[i, : len(ids)] = torch.tensor(truths)
+    return TextBatch(padded, weight, truth)
 
 
 def score_text(
@@ -74,8 +78,9 @@ def score_text(
     Args:
         batch: what the model was given.
         unembed: from the residual stream ``[..., hidden]`` to logits ``[..., V]``. With it,
-            verdicts are also read after the layers :data:`EARLY_EXITS`: so a statement's truth
-            is in the stream before the last layers, which can then read it.
+            truth is also read, as the word of its verdict, after the layers
+            :data:`EARLY_EXITS`: so it is in the stream before the last layers, which can then
+            read it.
 
     Returns:
         A function from an output with ``logits [B, T, V]`` (and ``hidden_states``) to the loss,
@@ -91,9 +96,9 @@ def score_text(
         marked = weights == 1
         target = entropy.detach()[marked].mean().item() if marked.any() else float("nan")
         loss = (entropy * weights).sum() / weights.sum()
-        judged = batch.verdicts[:, 1:]
+        judged = batch.truths[:, 1:] >= 0
         if unembed is not None and judged.any():
-            words = batch.ids[:, 1:][judged]
+            words = batch.truths[:, 1:][judged]
             for layer in EARLY_EXITS:
                 logits = unembed(output.hidden_states[layer][:, :-1][judged])
                 loss = loss + EXIT_WEIGHT / len(EARLY_EXITS) * entropy_of(logits.float(), words)

@@ -25,10 +25,15 @@ from benchmarks.gridtom.questions import (
 
 
 class Piece(NamedTuple):
-    """Text and the weight of its tokens in the loss; 1 marks a target."""
+    """Text and the weight of its tokens in the loss; 1 marks a target.
+
+    ``truth`` is what layers in the middle should know where the piece begins: whether what was
+    stated before is true. None where nothing was stated.
+    """
 
     text: str
     weight: float
+    truth: bool | None = None
 
 
 Document = list[Piece]
@@ -52,7 +57,7 @@ _QUIET, _LM = 0.02, 0.05
 
 def verdict(truth: bool) -> Piece:
     """The word that follows a statement."""
-    return Piece(RIGHT if truth else WRONG, 1.0)
+    return Piece(RIGHT if truth else WRONG, 1.0, truth)
 
 
 def facts(rng: random.Random, level: int) -> Document:

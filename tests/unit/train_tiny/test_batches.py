@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from experiments.train_tiny.batches import encode, score_text
-from experiments.train_tiny.documents import Piece
+from experiments.train_tiny.batches import EARLY_EXITS, EXIT_WEIGHT, encode, score_text
+from experiments.train_tiny.documents import Piece, verdict
 from experiments.train_tiny.vocabulary import build_tokenizer
 
 TOKENIZER = build_tokenizer()
@@ -44,3 +44,25 @@ def test_loss_is_the_weighted_mean_of_the_next_tokens() -> None:
                 marked, count = marked + entropy, count + 1
     assert float(loss) == pytest.approx(total / weight_sum, rel=1e-5)
     assert target == pytest.approx(marked / count, rel=1e-5)
+
+
+def test_truth_is_read_from_layers_in_the_middle_where_its_piece_begins() -> None:
+    document = [Piece("red is blue .", 0.0), verdict(False), Piece("white, green", 1.0, True)]
+    batch = encode(TOKENIZER, [document, DOCUMENTS[0]])
+    right, wrong = TOKENIZER.convert_tokens_to_ids(["right", "wrong"])
+    assert batch.truths[0].tolist() == [-1, -1, -1, -1, wrong, right, -1, -1]
+    assert (batch.truths[1] == -1).all()
+
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 8, 320, generator=rng)
+    streams = [torch.randn(2, 8, 4, generator=rng) for _ in range(9)]
+    output = SimpleNamespace(logits=logits, hidden_states=streams)
+    weight = torch.randn(320, 4, generator=rng)
+    plain, _ = score_text(batch)(output)
+    loss, _ = score_text(batch, lambda stream: stream @ weight.T)(output)
+    early = 0.0
+    for layer in EARLY_EXITS:
+        for token, word in ((4, wrong), (5, right)):
+            read = (streams[layer][0, token - 1] @ weight.T).log_softmax(-1)
+            early -= float(read[word]) / 2
+    assert float(loss - plain) == pytest.approx(EXIT_WEIGHT * early / len(EARLY_EXITS), rel=1e-4)
