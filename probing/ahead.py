@@ -12,15 +12,15 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import islice
-from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 import torch
+
+from hooks.lifeline import end_with_parent
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -91,7 +91,7 @@ def _begin(work: Callable[[Any], Any]) -> None:
     """Set a forked process up: it leaves interrupts to its parent and ends with it."""
     _keep(work)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     # Threads do not survive a fork, and the pools of these two libraries would wait for theirs.
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -100,10 +100,3 @@ def _begin(work: Callable[[Any], Any]) -> None:
     with contextlib.suppress(AttributeError):
         for setting in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
             ctypes.CDLL(None).mallopt(setting, _KEPT_BYTES)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

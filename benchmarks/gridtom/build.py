@@ -7,9 +7,7 @@ written. With it, the release layout is written to DIR; an interrupted build goe
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -28,6 +26,7 @@ from benchmarks.gridtom.records import GENERATOR_VERSION, generated, seeded_stor
 from benchmarks.gridtom.records_types import COMBINATIONS, StorySet
 from benchmarks.gridtom.splits import SPLITS, assign
 from benchmarks.gridtom.stories import DEFAULT_SEED
+from hooks.lifeline import end_with_parent
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ def _write_all_frames(config: BuildConfig, out: Path, todo: Sequence[int], total
             return
         # Spawned processes behave the same on all systems and inherit no locks.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(config.workers, context, initializer=_die_with_parent) as pool:
+        with ProcessPoolExecutor(config.workers, context, initializer=end_with_parent) as pool:
             jobs = [pool.submit(_write_one, config.seed, index, out) for index in todo]
             try:
                 for job in as_completed(jobs):
@@ -140,18 +139,6 @@ def _write_all_frames(config: BuildConfig, out: Path, todo: Sequence[int], total
 def _write_one(seed: int, index: int, out: Path) -> None:
     story = seeded_stories(seed)[index]
     finish_story(out, index, lambda folder: write_frames(story, folder))
-
-
-def _die_with_parent() -> None:
-    """Let a worker end when the build is killed, so that it writes no more into the folder."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _summary(config: BuildConfig, stories: StorySet, ticks: int, seconds: float) -> str:
