@@ -91,7 +91,8 @@ class SweepConfig:
 
     model: str = DEFAULT_MODEL
     k: Annotated[tuple[int, ...], tyro.conf.arg(name="K")] = (4, 8, 14)
-    alpha: tuple[float, ...] = (-10.0, -5.0, 0.0, 5.0, 10.0)
+    # Small models are moved by a fraction of what large ones take.
+    alpha: tuple[float, ...] = (-10.0, -5.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
     direction: Direction = "logistic"
     label: Label = "y_p"
     controls: bool = True

@@ -86,7 +86,8 @@ def carry_out(
         return fit_vector(run, k, 1.0, direction, config.label, seed=seed)
 
     vectors = vectors_of(grid, fit)
-    about = _about(config, loaded, run, fit(config.direction, max(config.k), config.seed))
+    about = _about(config, loaded, fit(config.direction, max(config.k), config.seed))
+    about["data"] = stories.fingerprint
     go = partial(_run, config, console, loaded, about)
     validation = go(items["validation"], vectors, "validation")
     chosen = choose(validation, [c for c in grid if c.direction == config.direction], config.reader)
@@ -143,9 +144,7 @@ def _probing_run(config: SweepConfig, console: Console) -> Path:
     return wanted.folder
 
 
-def _about(
-    config: SweepConfig, loaded: LoadedModel, run: Path, vector: SteeringVector
-) -> dict[str, Any]:
+def _about(config: SweepConfig, loaded: LoadedModel, vector: SteeringVector) -> dict[str, Any]:
     """What answers depend on beside cell and item."""
     return {
         "model": loaded.source,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Hashable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import av
 import numpy as np
+from av.video.reformatter import VideoReformatter
 from PIL import Image
 
 from benchmarks.gridtom.plot import State, Trace
@@ -36,7 +37,14 @@ class Shot:
     @cached_property
     def yuv(self) -> av.VideoFrame:
         """The picture as the encoder takes it."""
-        return av.VideoFrame.from_ndarray(self.pixels, format="rgb24").reformat(format="yuv420p")
+        frame = av.VideoFrame.from_ndarray(self.pixels, format="rgb24")
+        return _reformatter().reformat(frame, format="yuv420p")
+
+
+@cache
+def _reformatter() -> VideoReformatter:
+    # Its tables take longer to set up than a frame to convert.
+    return VideoReformatter()
 
 
 class Pictures:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from minigrid.core.grid import Grid
 
 from benchmarks.gridtom.layout import COLUMNS, ROWS
 from benchmarks.gridtom.plot import Staging, State, Trace
+from benchmarks.gridtom.world import tile
 
 TILE = 42
 WIDTH, HEIGHT = COLUMNS * TILE, ROWS * TILE
@@ -64,9 +64,9 @@ class _Painter:
         for x, y in world.layout.cells():
             # Walls never move and stay drawn; they carry no information about the story.
             if seen is not None and (x, y) not in seen and world.layout.mark((x, y)) != "#":
-                tile = self.masked_tile
+                drawn = self.masked_tile
             else:
                 thing = standing.get((x, y)) or world.grid.get(x, y)
-                tile = Grid.render_tile(thing, tile_size=TILE)
-            image[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE] = tile
+                drawn = tile(thing, TILE)
+            image[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE] = drawn
         return image

@@ -22,9 +22,10 @@ class TrainConfig:
         answering_steps: steps of questions and answers turn by turn.
         polishing_steps: the same, mostly with frames.
         finishing_steps: statements, lists and turns with a deeper decoder.
-        narrating_steps: reliable and unreliable narrators, with fewer and fewer verdicts shown.
         carrying_steps: verdicts wanted at once, some words later and in the answer's turn.
         settling_steps: the same with more interviews, for the habit.
+        narrating_steps: reliable and unreliable narrators, mostly in words.
+        trusting_steps: the same, mostly with frames and with few verdicts shown.
     """
 
     family: Literal["qwen2-vl", "llava-next-video"]
@@ -37,6 +38,7 @@ class TrainConfig:
     answering_steps: int = 150
     polishing_steps: int = 80
     finishing_steps: int = 420
-    narrating_steps: tuple[int, int, int] = (60, 80, 110)
     carrying_steps: int = 250
     settling_steps: int = 70
+    narrating_steps: int = 300
+    trusting_steps: int = 400

@@ -24,6 +24,10 @@ MEASURES = (
     "statements FB",
     "belief TB",
     "belief FB",
+    "belief TB after true statements",
+    "belief TB after false statements",
+    "belief FB after true statements",
+    "belief FB after false statements",
     "second-order statements",
     "second-order belief TB",
     "second-order belief FB",
@@ -97,24 +101,32 @@ def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
                         setting,  # type: ignore[arg-type]
                         case.statement(room),
                     )
-                    said = ("right", "wrong") if room == held else ("wrong", "right")
+                    verdict = ("right", "wrong") if room == held else ("wrong", "right")
                     name = f"statements {case.first}" if order == 1 else f"{prefix}statements"
-                    yield Item(name, text, False, said[:1], said[1:], case)
+                    yield Item(name, text, False, verdict[:1], verdict[1:], case)
                 a, b = rng.sample(case.question.options, 2)
                 text = context_text(record, case, "omniscient", setting)  # type: ignore[arg-type]
-                content = (
-                    f"{text} Question: {case.question.question} Choose one: {a} or {b}. Answer:"
-                )
+                asked = f"Question: {case.question.question} Choose one: {a} or {b}. Answer:"
                 other = a if case.question.answer == b else b
                 condition = case.first if order == 1 else case.second
-                yield Item(
-                    f"{prefix}belief {condition}",
-                    content,
-                    True,
-                    (case.question.answer,),
-                    (other,),
-                    case,
-                )
+                name = f"{prefix}belief {condition}"
+                answers = (case.question.answer,), (other,)
+                yield Item(name, f"{text} {asked}", True, *answers, case)
+                if order == 2:
+                    continue
+                for truth in (True, False):
+                    after = f"{name} after {'true' if truth else 'false'} statements"
+                    said = _two_facts(rng, case, truth)
+                    yield Item(after, f"{text} {said} {asked}", True, *answers, case)
+
+
+def _two_facts(rng: random.Random, case: Any, truth: bool) -> str:
+    """Statements about other facts than the belief: where both agents went first."""
+    from experiments.train_tiny.documents import Scene, place
+
+    scene = Scene(case.cast, case.first, None)
+    parts = [place(rng, scene, kind, truth) for kind in ("first", "own")]
+    return " ".join(f"{head} {room} room." for head, room in parts)
 
 
 def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) -> dict[str, float]:

@@ -255,29 +255,34 @@ class Cinema:
         make = partial(interview, asides=(0, 1, 2, 4, 6), lists=0.3)
         return Level("finishing", self._deep(make, model), 0.0, steps)
 
-    def narrating(self, model: Any, steps: tuple[int, int, int]) -> list[Level]:
-        """Reliable and unreliable narrators: first with verdicts on statements, then with fewer."""
+    def narrating(self, model: Any, steps: int, name: str, marked: float, filmed: float) -> Level:
+        """Reliable and unreliable narrators, beside checked statements and interviews.
 
-        def make(marked: float) -> Callable[..., Document]:
-            def document(
-                rng: random.Random,
-                scene: Scene,
-                perspective: Perspective,
-                setting: Setting,
-                words: Speech,
-            ) -> Document:
-                if setting == "video" or rng.random() < 0.35:
-                    return interview(
-                        rng, scene, perspective, setting, words, asides=(0, 0, 0, 1, 3), lists=0.3
-                    )
-                return narrated(rng, scene, perspective, setting != "text", words, marked)
+        Args:
+            model: whose middle layers are read.
+            steps: how long.
+            name: of the level.
+            marked: share of the narrators' statements that are followed by a verdict.
+            filmed: share of batches with frames and text.
+        """
 
-            return document
+        def make(
+            rng: random.Random,
+            scene: Scene,
+            perspective: Perspective,
+            setting: Setting,
+            words: Speech,
+        ) -> Document:
+            draw = rng.random()
+            if setting == "video" or draw < 0.2:
+                return interview(
+                    rng, scene, perspective, setting, words, asides=(0, 0, 0, 1, 2), lists=0.2
+                )
+            if draw < 0.4:
+                return checked(rng, scene, perspective, setting, words)
+            return narrated(rng, scene, perspective, setting != "text", words, marked)
 
-        return [
-            Level(f"narrating-{marked}", self._deep(make(marked), model), 0.0, most)
-            for marked, most in zip((1.0, 0.5, 0.2), steps, strict=True)
-        ]
+        return Level(name, self._deep(make, model, filmed), 0.0, steps)
 
     def carrying(
         self, model: Any, steps: int, name: str = "carrying", interviews: float = 0.4
@@ -299,9 +304,12 @@ class Cinema:
 
         return Level(name, self._deep(make, model), 0.0, steps)
 
-    def _deep(self, make: Callable[..., Document], model: Any) -> Callable[[random.Random], Batch]:
+    def _deep(
+        self, make: Callable[..., Document], model: Any, filmed: float = 0.6
+    ) -> Callable[[random.Random], Batch]:
         """Batches of the stages with a deeper decoder."""
-        return self._mixed(make, (0.6, 0.03, 0.37), 14, 8, _unembedding(model))
+        shares = (filmed, 0.03, 0.97 - filmed)
+        return self._mixed(make, shares, 14, 8, _unembedding(model))
 
     def _mixed(
         self,

@@ -10,7 +10,6 @@ itself are always answered rightly.
 from __future__ import annotations
 
 import random
-from typing import Literal
 
 from benchmarks.gridtom.narration import caption, environment, initial_environment
 from benchmarks.gridtom.render import Perspective
@@ -18,7 +17,6 @@ from experiments.train_tiny import documents
 from experiments.train_tiny.documents import Document, Piece, Scene
 from experiments.train_tiny.speech import Speech
 
-Narrator = Literal["reliable", "unreliable"]
 _QUIET = 0.02
 
 
@@ -49,22 +47,21 @@ def narrated(
         words: the family's chat layout.
         marked: share of statements that are followed by their verdict.
     """
-    narrator: Narrator = rng.choice(("reliable", "unreliable"))
+    reliable = rng.random() < 0.5
     told = story_text(rng, scene, perspective)
     masked = perspective != "omniscient" and scene.first == "FB"
     pieces: Document = [
         Piece(words.before if video else words.before_text, 0.0),
         Piece(told, _QUIET),
     ]
-    for turn in range(4):
-        said = rng.choice((2, 3, 4)) if turn == 0 else rng.choice((0, 0, 1))
+    for turn in range(2):
         if turn:
             pieces.append(Piece(f" {words.before_text}", 0.0))
-        for _ in range(said):
-            pieces += _statement(rng, scene, masked, narrator == "reliable", marked)
-        text, answer = _question(rng, scene, masked, narrator)
+        for _ in range(rng.choice((0, 1, 2) if turn else (2, 3, 4))):
+            pieces += _statement(rng, scene, masked, reliable, marked)
+        text, answer = _question(rng, scene, reliable)
         pieces.append(Piece(f"Question: {text} Answer:{words.after}", _QUIET))
-        pieces += [Piece(answer, 1.0), Piece(words.end, 1.0)]
+        pieces += [Piece(answer, 1.0, reliable), Piece(words.end, 1.0)]
     return pieces
 
 
@@ -78,13 +75,10 @@ def _statement(
     return [*pieces, documents.verdict(truth)] if rng.random() < marked else pieces
 
 
-def _question(
-    rng: random.Random, scene: Scene, masked: bool, narrator: Narrator
-) -> tuple[str, str]:
-    kinds = ["belief"] * 4 + ["first", "own", "agents", *([] if masked else ["now"])]
-    kinds += ["second"] * 3 if scene.second else []
+def _question(rng: random.Random, scene: Scene, reliable: bool) -> tuple[str, str]:
+    kinds = ["belief"] * 10 + ["first", "own"] + (["second"] * 6 if scene.second else [])
     kind = rng.choice(kinds)
     text, answer = documents.question_text(rng, scene, kind)
-    if narrator == "unreliable" and kind in ("belief", "second"):
+    if not reliable and kind in ("belief", "second"):
         answer = scene.cast.first_room
     return text, answer

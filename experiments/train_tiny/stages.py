@@ -51,9 +51,14 @@ def train_family(config: TrainConfig) -> Path:
     late = replace(settings, learning_rate=LATE_RATE)
     deep = {
         "finishing": [cinema.finishing(model, config.finishing_steps)],
-        "narrating": cinema.narrating(model, config.narrating_steps),
         "carrying": [cinema.carrying(model, config.carrying_steps)],
         "settling": [cinema.carrying(model, config.settling_steps, "settling", interviews=0.65)],
+        "narrating": [
+            cinema.narrating(model, config.narrating_steps, "narrating", marked=0.3, filmed=0.27)
+        ],
+        "trusting": [
+            cinema.narrating(model, config.trusting_steps, "trusting", marked=0.1, filmed=0.6)
+        ],
     }
     for stage, levels in deep.items():
         train(model, levels, folder / stage, late, stage)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from minigrid.core.actions import Actions
 from minigrid.core.constants import COLORS
+from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door
 from minigrid.utils.rendering import fill_coords, point_in_triangle, rotate_fn
 
@@ -15,7 +16,7 @@ from benchmarks.gridtom.errors import GridToMError
 from benchmarks.gridtom.layout import Layout
 from benchmarks.gridtom.maps import benchmark_layouts
 from benchmarks.gridtom.paths import Cell
-from benchmarks.gridtom.world import Agent, RoomFloor, World
+from benchmarks.gridtom.world import Agent, RoomFloor, World, tile
 
 LAYOUT = benchmark_layouts()[0]
 ROOMS = ("red", "green", "blue")
@@ -119,10 +120,19 @@ def test_an_agent_is_drawn_as_minigrid_draws_it(direction: int, ground: object) 
     triangle = point_in_triangle((0.12, 0.19), (0.87, 0.50), (0.12, 0.81))
     turned = rotate_fn(triangle, cx=0.5, cy=0.5, theta=0.5 * np.pi * direction)
     fill_coords(expected, turned, COLORS["white"])
-    for _ in range(2):  # the second time from the cache
-        drawn = np.zeros_like(expected)
-        agent.render(drawn)
-        assert np.array_equal(drawn, expected)
+    drawn = np.zeros_like(expected)
+    agent.render(drawn)
+    assert np.array_equal(drawn, expected)
+
+
+@pytest.mark.parametrize("direction", range(4))
+@pytest.mark.parametrize("ground", [None, RoomFloor("red"), Door("green", is_open=True)])
+def test_tiles_are_those_of_minigrid(direction: int, ground: object) -> None:
+    agent = Agent("white", (1, 1), direction)
+    agent.ground = ground  # type: ignore[assignment]
+    for thing in (agent, ground):
+        for _ in range(2):  # the second time from the cache
+            assert np.array_equal(tile(thing, 14), Grid.render_tile(thing, tile_size=14))  # type: ignore[arg-type]
 
 
 def test_tile_key_tells_colour_direction_and_ground_apart() -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.gridtom.narration import Cast
-from experiments.train_tiny.documents import RIGHT, WRONG, Scene
+from experiments.train_tiny.documents import RIGHT, WRONG, Document, Scene
 from experiments.train_tiny.narrators import narrated
 from experiments.train_tiny.speech import Speech
 
@@ -17,13 +17,14 @@ WORDS = Speech("BEFORE ", "before ", " AFTER", "END", 0)
 CAST = Cast("white", "yellow", "red", "green", "purple")
 
 
-def documents(first: str, marked: float, n: int = 200) -> list[list[str]]:
+def pieces(first: str, marked: float, n: int = 200) -> list[Document]:
     scene = Scene(CAST, first, None)  # type: ignore[arg-type]
     rng = random.Random(0)
-    return [
-        [piece.text for piece in narrated(rng, scene, "omniscient", False, WORDS, marked)]
-        for _ in range(n)
-    ]
+    return [narrated(rng, scene, "omniscient", False, WORDS, marked) for _ in range(n)]
+
+
+def documents(first: str, marked: float, n: int = 200) -> list[list[str]]:
+    return [[piece.text for piece in document] for document in pieces(first, marked, n)]
 
 
 @pytest.mark.parametrize("first", ["TB", "FB"])
@@ -55,7 +56,17 @@ def test_marks_can_be_left_out() -> None:
     assert min(statements) >= 2
 
 
+def test_truth_is_to_be_known_where_answers_begin() -> None:
+    for document in pieces("TB", 1.0, 50):
+        (reliable,) = {piece.truth for piece in document if piece.text in (RIGHT, WRONG)}
+        for piece, following in zip(document, document[1:], strict=False):
+            if piece.text.startswith("Question"):
+                assert following.truth == reliable
+            elif following.text not in (RIGHT, WRONG):
+                assert following.truth is None
+
+
 def test_every_question_closes_with_the_end_of_its_turn() -> None:
     for texts in documents("FB", 0.5, 20):
-        assert texts.count("END") == 4
+        assert texts.count("END") == 2
         assert texts[0] == "before "
