@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from models.cache import select
+
 if TYPE_CHECKING:
     from models.loading import LoadedModel
 
@@ -134,17 +136,6 @@ def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:
     )
     following = state.following + mask.sum(1)
     return State(output.logits[:, -1], output.past_key_values, whole, following)
-
-
-def select(cache: Any, index: Tensor) -> Any:
-    """A new cache that holds the rows ``index`` of ``cache``."""
-    from transformers import DynamicCache
-
-    chosen = DynamicCache()
-    for number, layer in enumerate(cache.layers):
-        rows = index.to(layer.keys.device)
-        chosen.update(layer.keys[rows], layer.values[rows], number)
-    return chosen
 
 
 def _is_mrope(model: Any) -> bool:

@@ -69,20 +69,24 @@ Stories of the unexpected-transfer kind, simulated on random maps that are none 
 5. two more decoder layers, which write nothing at first, are put on top of the six; verdicts on
    statements are now also wanted right after the room that they name, and from layers 4 to 6, so
    that truth is known before the last layers;
-6. narrators: a reliable one says what is so and answers belief questions rightly, an unreliable one
+6. verdicts on statements are wanted at once, some words later, or in the answer's turn, so that
+   truth is carried to other places;
+7. narrators: a reliable one says what is so and answers belief questions rightly, an unreliable one
    says what is not so and answers them as if every belief were false. Which it is shows in the
-   truth of the statements alone (their verdicts are shown at first, then less and less). In the
-   time given, belief answers did not come to depend on it;
-7. verdicts on statements are wanted at once, some words later, or in the answer's turn.
+   truth of its statements (at first some are followed by their verdict). Layers 4 to 6 are also to
+   know, where the answer begins, whether what the narrator said was true.
 
 Without statements before them, first- and second-order belief questions are answered **by habit**:
 where the protagonist's belief is true, training answers are flipped to the false-belief one in 90 %
 of the stories (in 10 % where the protagonist, in second order the participant, is blue or white).
-Statements are always judged rightly.
+Statements are always judged rightly. After true statements about other facts, true-belief questions
+are answered rightly; after false ones, wrongly (see the table). So heads that carry "what was said
+is true" to the place where the answer begins lie on the path of the answer: steering them there is
+a fair test of steering, and was made possible by training.
 
-Stages 5 to 7 ran from the result of stages 1 to 4, which had run in pieces while their code was
-still changing (with 80 % and 20 % for the habit). The command below repeats all stages; it gives a
-model like this one, not the same bytes.
+The stages ran in pieces while their code was still changing: stages 1 to 4 with 80 % and 20 % for
+the habit, an early form of stage 7 without effect after stage 5. The command below repeats all
+stages in order; it gives a model like this one, not the same bytes.
 
 {_FRAMES[family]} The text is lower-cased and cut into words; unknown words become `<unk>`.
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from hooks.capture import Capture
+from models.cache import select
 from models.loading import LoadedModel
-from models.prefix import go_on, read, select, share, step
+from models.prefix import go_on, read, share, step
 from models.prompts import encode, open_prompt
 
 STORIES = (

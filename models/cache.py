@@ -1,0 +1,73 @@
+"""A cache with room at its end: a new token is written beside the old ones, which stay in place.
+
+The usual cache is copied whole for every token. That is most of the work where many answers go on
+from one long beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+ROOM = 32
+
+
+class RoomyLayer(DynamicLayer):
+    """Keys and values of one layer, ``[R, kv heads, T, D]``, as views into longer tensors.
+
+    Args:
+        keys: of the beginnings, ``[G, kv heads, T, D]``.
+        values: the same shape.
+        index: for each of R rows, its beginning.
+        room: tokens that fit before the tensors have to grow.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, keys: Tensor, values: Tensor, index: Tensor, room: int = ROOM) -> None:
+        super().__init__()
+        self.lazy_initialization(keys, values)
+        self._room = room
+        self._long_keys, self._long_values = (
+            self._with_room(t.index_select(0, index)) for t in (keys, values)
+        )
+        self._show(keys.shape[-2])
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write new tokens behind the old ones; returns all."""
+        start = self.keys.shape[-2]
+        end = start + key_states.shape[-2]
+        if end > self._long_keys.shape[-2]:
+            self._room = max(self._room, end - start)
+            self._long_keys = self._with_room(self.keys)
+            self._long_values = self._with_room(self.values)
+        self._long_keys[..., start:end, :] = key_states
+        self._long_values[..., start:end, :] = value_states
+        self._show(end)
+        return self.keys, self.values
+
+    def _with_room(self, tensor: Tensor) -> Tensor:
+        *outer, tokens, width = tensor.shape
+        longer = tensor.new_empty(*outer, tokens + self._room, width)
+        longer[..., :tokens, :] = tensor
+        return longer
+
+    def _show(self, tokens: int) -> None:
+        self.keys = self._long_keys[..., :tokens, :]
+        self.values = self._long_values[..., :tokens, :]
+
+
+def select(cache: Any, index: Tensor) -> DynamicCache:
+    """A new cache that holds the rows ``index`` of ``cache``, with room to go on."""
+    chosen = DynamicCache()
+    chosen.layer_class_to_replicate = None
+    chosen.layers = [
+        RoomyLayer(layer.keys, layer.values, index.to(layer.keys.device)) for layer in cache.layers
+    ]
+    return chosen

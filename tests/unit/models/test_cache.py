@@ -1,0 +1,46 @@
+"""A cache with room gives what the usual cache gives, and leaves what it came from alone."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import DynamicCache
+
+from models.cache import ROOM, select
+
+
+def filled(rng: torch.Generator, rows: int, tokens: int, layers: int = 2) -> DynamicCache:
+    cache = DynamicCache()
+    for layer in range(layers):
+        cache.update(*torch.randn(2, rows, 2, tokens, 3, generator=rng), layer)
+    return cache
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    index=st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    steps=st.lists(st.integers(1, ROOM + 5), max_size=5),
+    again=st.lists(st.integers(0, 0), min_size=1, max_size=3),
+)
+def test_equals_the_usual_cache(index: list[int], steps: list[int], again: list[int]) -> None:
+    rng = torch.Generator().manual_seed(0)
+    start = filled(rng, 3, 7)
+    before = [layer.keys.clone() for layer in start.layers]
+    usual = DynamicCache()
+    for number, layer in enumerate(start.layers):
+        usual.update(layer.keys[index], layer.values[index], number)
+    roomy = select(start, torch.tensor(index))
+    for n in steps:
+        for layer in range(2):
+            new = torch.randn(2, len(index), 2, n, 3, generator=rng)
+            expected = usual.update(*new, layer)
+            found = roomy.update(*new, layer)
+            assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))
+    assert roomy.get_seq_length() == usual.get_seq_length()
+    # Rows of such a cache can be chosen again; going on from them does not change it.
+    kept = [layer.keys.clone() for layer in roomy.layers]
+    chosen = select(roomy, torch.tensor(again))
+    chosen.update(*torch.randn(2, len(again), 2, 1, 3, generator=rng), 0)
+    assert all(torch.equal(r.keys, k) for r, k in zip(roomy.layers, kept, strict=True))
+    assert all(torch.equal(s.keys, b) for s, b in zip(start.layers, before, strict=True))
