@@ -26,6 +26,7 @@ class TrainConfig:
         settling_steps: the same with more interviews, for the habit.
         narrating_steps: reliable and unreliable narrators, mostly in words.
         trusting_steps: the same, mostly with frames and with few verdicts shown.
+        keeping_steps: the same with more interviews, for the habit.
     """
 
     family: Literal["qwen2-vl", "llava-next-video"]
@@ -42,3 +43,4 @@ class TrainConfig:
     settling_steps: int = 70
     narrating_steps: int = 300
     trusting_steps: int = 400
+    keeping_steps: int = 80

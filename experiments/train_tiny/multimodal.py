@@ -255,7 +255,9 @@ class Cinema:
         make = partial(interview, asides=(0, 1, 2, 4, 6), lists=0.3)
         return Level("finishing", self._deep(make, model), 0.0, steps)
 
-    def narrating(self, model: Any, steps: int, name: str, marked: float, filmed: float) -> Level:
+    def narrating(
+        self, model: Any, steps: int, name: str, marked: float, filmed: float, interviews: float
+    ) -> Level:
         """Reliable and unreliable narrators, beside checked statements and interviews.
 
         Args:
@@ -264,6 +266,7 @@ class Cinema:
             name: of the level.
             marked: share of the narrators' statements that are followed by a verdict.
             filmed: share of batches with frames and text.
+            interviews: share of interviews, which keep the habit.
         """
 
         def make(
@@ -274,11 +277,11 @@ class Cinema:
             words: Speech,
         ) -> Document:
             draw = rng.random()
-            if setting == "video" or draw < 0.2:
+            if setting == "video" or draw < interviews:
                 return interview(
                     rng, scene, perspective, setting, words, asides=(0, 0, 0, 1, 2), lists=0.2
                 )
-            if draw < 0.4:
+            if draw < interviews + 0.2:
                 return checked(rng, scene, perspective, setting, words)
             return narrated(rng, scene, perspective, setting != "text", words, marked)
 

@@ -53,12 +53,9 @@ def train_family(config: TrainConfig) -> Path:
         "finishing": [cinema.finishing(model, config.finishing_steps)],
         "carrying": [cinema.carrying(model, config.carrying_steps)],
         "settling": [cinema.carrying(model, config.settling_steps, "settling", interviews=0.65)],
-        "narrating": [
-            cinema.narrating(model, config.narrating_steps, "narrating", marked=0.3, filmed=0.27)
-        ],
-        "trusting": [
-            cinema.narrating(model, config.trusting_steps, "trusting", marked=0.1, filmed=0.6)
-        ],
+        "narrating": [cinema.narrating(model, config.narrating_steps, "narrating", 0.3, 0.27, 0.2)],
+        "trusting": [cinema.narrating(model, config.trusting_steps, "trusting", 0.1, 0.6, 0.2)],
+        "keeping": [cinema.narrating(model, config.keeping_steps, "keeping", 0.1, 0.6, 0.5)],
     }
     for stage, levels in deep.items():
         train(model, levels, folder / stage, late, stage)

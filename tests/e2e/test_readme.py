@@ -66,14 +66,14 @@ def test_figure_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None
 def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None:
     model, vector = run_folder.name, str(tmp_path / "my-vector")
     steps = (
-        ("steering.run", "--run", str(run_folder), "--K", "8", "--alpha", "10", "--out", vector),
+        ("steering.run", "--run", str(run_folder), "--K", "8", "--alpha", "1", "--out", vector),
         ("harness.run", "--model", model, "--steer", vector, "--limit", "4")
         + ("--out", str(tmp_path / "eval")),
         ("steering.bake", "--model", model, "--vector", vector, "--out", str(tmp_path / "baked")),
         ("harness.run", "--model", str(tmp_path / "baked"), "--limit", "2", "--setting", "text")
         + ("--out", str(tmp_path / "eval-baked")),
-        ("steering.sweep", "--model", model, "--run", str(run_folder), "--limit", "4")
-        + ("--K", "2", "4", "--alpha", "0", "5", "--out", str(tmp_path / "sweep")),
+        ("steering.sweep", "--model", model, "--run", str(run_folder), "--limit", "60")
+        + ("--K", "4", "12", "--alpha", "0.5", "2", "--out", str(tmp_path / "sweep")),
         ("figures.sweep", str(tmp_path / "sweep"), "--out", str(tmp_path / "pictures")),
     )
     for module, *options in steps:
@@ -84,6 +84,10 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
     sweep = pd.read_parquet(tmp_path / "sweep" / "sweep.parquet")
     assert set(sweep["direction"]) == {"none", "logistic", "random", "random_heads"}
     assert (tmp_path / "pictures" / "sweep.png").exists()
+    found = json.loads((tmp_path / "sweep" / "results.json").read_text())
+    steered, *controls = (cell["difference"]["Both"] for cell in found["test"].values())
+    assert steered["value"] >= 0.2 and steered["low"] > 0
+    assert len(controls) == 2 and all(abs(c["value"]) <= 0.1 for c in controls)
 
 
 def test_first_command_of_the_readme_is_the_main_job() -> None:
