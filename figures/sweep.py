@@ -43,6 +43,8 @@ MEASURE_TEXT = {"invalid": "invalid (share of answers)"}
 DASHES = {"random": (0, (5, 2)), "random_heads": (0, (1.5, 1.5))}
 CONTROL_COLOURS = {"random": "#CC79A7", "random_heads": "#D55E00"}
 PANELS_IN_A_ROW = 4
+# Strengths this many times the smallest make a grid over powers of ten.
+WIDE = 15
 TICKS_UP_TO = 7  # so many alphas are all written on the axis
 
 
@@ -221,17 +223,33 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
     first.set_ylim(-0.03, 1.03)
     first.set_yticks([i / 5 for i in range(6)])
     first.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=None))
-    alphas = sorted(table["alpha"].unique())
-    if len(alphas) <= TICKS_UP_TO:
-        first.set_xticks(
-            alphas, labels=[f"{alpha:g}".replace("-", "\N{MINUS SIGN}") for alpha in alphas]
-        )
+    _alpha_axis(first, sorted(table["alpha"].unique()))
     _legend(figure, table)
     pairs = sorted({int(n) for n in table.loc[table["measure"] == "Both", "n"]})
     count = f"{pairs[0]}" if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]}"
     parts = [*title] if several else [*title, f"direction {shown[0].direction}"]
     style.heading(figure, parts, f"{SPLIT} stories (N = {count} pairs of TB and FB)")
     return figure
+
+
+def _alpha_axis(axis: Axes, alphas: Sequence[float]) -> None:
+    """Ticks at the strengths that were run; a grid over powers of ten is drawn as one."""
+    strengths = sorted({abs(alpha) for alpha in alphas if alpha})
+    wide = strengths[-1] >= WIDE * strengths[0]
+    if wide:
+        axis.set_xscale("symlog", linthresh=strengths[0], linscale=0.6)
+        axis.set_xlim(-1.2 * strengths[-1], 1.2 * strengths[-1])
+        axis.minorticks_off()
+    if not wide and len(alphas) > TICKS_UP_TO:
+        return
+    # Every other label where they would touch; the ends and zero always have one.
+    middle = min(range(len(alphas)), key=lambda i: abs(alphas[i]))
+    every = 1 if len(alphas) <= TICKS_UP_TO else 2
+    labels = [
+        f"{alpha:g}".replace("-", "\N{MINUS SIGN}") if i % every == 0 or i == middle else ""
+        for i, alpha in enumerate(alphas)
+    ]
+    axis.set_xticks(alphas, labels=labels)
 
 
 def _arranged(table: pd.DataFrame) -> list[list[Panel | None]]:

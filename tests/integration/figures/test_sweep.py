@@ -175,6 +175,15 @@ def test_many_alphas_are_not_all_written() -> None:
     assert len(figure.axes[0].get_xticks()) < 12
 
 
+def test_a_grid_over_powers_of_ten_is_drawn_as_one() -> None:
+    figure = picture(full(alphas=(-10.0, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 10.0)))
+    figure.canvas.draw()
+    axis = figure.axes[0]
+    assert axis.get_xscale() == "symlog"
+    labels = [text.get_text() for text in axis.get_xticklabels()]
+    assert labels == ["−10", "", "−1", "", "0", "", "1", "", "10"]
+
+
 def test_without_controls_the_legend_has_none() -> None:
     figure = picture(full(("logistic",)))
     assert all(len(axis.lines) == 5 for axis in figure.axes)
