@@ -14,7 +14,13 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -52,11 +58,21 @@ def ahead(
 
 
 def _futures(pool: Executor, pieces: Sequence[Piece], workers: int) -> Iterator[Future[Any]]:
-    submitted = (pool.submit(_call, piece) for piece in pieces)
+    submitted = (_submit(pool, piece) for piece in pieces)
     waiting = deque(islice(submitted, workers))
     while waiting:
         waiting.extend(islice(submitted, 1))
         yield waiting.popleft()
+
+
+def _submit(pool: Executor, piece: Any) -> Future[Any]:
+    """A pool whose worker was killed takes no work; what was done before is still to be read."""
+    try:
+        return pool.submit(_call, piece)
+    except BrokenExecutor as error:
+        refused: Future[Any] = Future()
+        refused.set_exception(error)
+        return refused
 
 
 @contextlib.contextmanager

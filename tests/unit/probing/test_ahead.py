@@ -86,6 +86,21 @@ def test_a_killed_worker_is_noticed() -> None:
 
 
 @linux
+def test_what_was_done_before_a_worker_was_killed_is_still_read() -> None:
+    def work(n: int) -> int:
+        if n == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return n
+
+    with ahead(work, range(6)) as futures:
+        assert [next(futures).result(), next(futures).result()] == [0, 1]
+        time.sleep(0.3)  # until the pool knows
+        for future in futures:
+            with pytest.raises(BrokenExecutor):
+                future.result()
+
+
+@linux
 def test_workers_end_with_a_killed_parent() -> None:
     script = """
 import os, time
