@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.gridtom.records import open_stories
+from benchmarks.gridtom.records import StorySet, open_stories
 from harness.config import EvalConfig
 from harness.items import Item
 from harness.journal import Journal
@@ -86,8 +86,8 @@ def carry_out(
         return fit_vector(run, k, 1.0, direction, config.label, seed=seed)
 
     vectors = vectors_of(grid, fit)
-    about = _about(config, loaded, fit(config.direction, max(config.k), config.seed))
-    about["data"] = stories.fingerprint
+    widest = fit(config.direction, max(config.k), config.seed)
+    about = _about(config, loaded, stories, widest)
     go = partial(_run, config, console, loaded, about)
     validation = go(items["validation"], vectors, "validation")
     chosen = choose(validation, [c for c in grid if c.direction == config.direction], config.reader)
@@ -144,7 +144,9 @@ def _probing_run(config: SweepConfig, console: Console) -> Path:
     return wanted.folder
 
 
-def _about(config: SweepConfig, loaded: LoadedModel, vector: SteeringVector) -> dict[str, Any]:
+def _about(
+    config: SweepConfig, loaded: LoadedModel, stories: StorySet, vector: SteeringVector
+) -> dict[str, Any]:
     """What answers depend on beside cell and item."""
     return {
         "model": loaded.source,
@@ -155,6 +157,7 @@ def _about(config: SweepConfig, loaded: LoadedModel, vector: SteeringVector) -> 
         "style": config.style,
         "max_new_tokens": config.max_new_tokens,
         "label": config.label,
+        "data": stories.fingerprint,
         "fitted": dict(vector.fitted),
         # Of the widest vector, which holds those of all K.
         "vector": describe(vector)["numbers"],

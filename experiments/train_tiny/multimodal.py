@@ -170,6 +170,21 @@ def watching(rng: random.Random, scene: Scene, words: Speech) -> Document:
     return pieces
 
 
+def _beside_interviews(
+    share: float, asides: tuple[int, ...], other: Callable[..., Document]
+) -> Callable[..., Document]:
+    """Interviews (a share, and wherever there are frames alone) and other documents."""
+
+    def make(
+        rng: random.Random, scene: Scene, perspective: Perspective, setting: Setting, words: Speech
+    ) -> Document:
+        if setting == "video" or rng.random() < share:
+            return interview(rng, scene, perspective, setting, words, asides=asides, lists=0.2)
+        return other(rng, scene, perspective, setting, words)
+
+    return make
+
+
 class Cinema:
     """Makes multimodal batches for one family.
 
@@ -269,22 +284,19 @@ class Cinema:
             interviews: share of interviews, which keep the habit.
         """
 
-        def make(
+        def other(
             rng: random.Random,
             scene: Scene,
             perspective: Perspective,
             setting: Setting,
             words: Speech,
         ) -> Document:
-            draw = rng.random()
-            if setting == "video" or draw < interviews:
-                return interview(
-                    rng, scene, perspective, setting, words, asides=(0, 0, 0, 1, 2), lists=0.2
-                )
-            if draw < interviews + 0.2:
+            # A fifth of all documents that are not of frames alone.
+            if rng.random() < 0.2 / (1 - interviews):
                 return checked(rng, scene, perspective, setting, words)
             return narrated(rng, scene, perspective, setting != "text", words, marked)
 
+        make = _beside_interviews(interviews, (0, 0, 0, 1, 2), other)
         return Level(name, self._deep(make, model, filmed), 0.0, steps)
 
     def carrying(
@@ -292,19 +304,7 @@ class Cinema:
     ) -> Level:
         """Truth of statements wanted at other places than where they end; some interviews."""
 
-        def make(
-            rng: random.Random,
-            scene: Scene,
-            perspective: Perspective,
-            setting: Setting,
-            words: Speech,
-        ) -> Document:
-            if setting == "video" or rng.random() < interviews:
-                return interview(
-                    rng, scene, perspective, setting, words, asides=(0, 0, 1, 3), lists=0.2
-                )
-            return checked(rng, scene, perspective, setting, words)
-
+        make = _beside_interviews(interviews, (0, 0, 1, 3), checked)
         return Level(name, self._deep(make, model), 0.0, steps)
 
     def _deep(
