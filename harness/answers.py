@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from benchmarks.items import Option
 from harness.errors import HarnessError
 
 Reader = Literal["official", "robust"]
@@ -42,19 +43,6 @@ _JOINED = re.compile(r"[^\w\n.!?;]*+(?:(?:or|and)\b)?+[^\w\n.!?;]*+", re.IGNOREC
 
 
 @dataclass(frozen=True)
-class Option:
-    """One of the answers offered.
-
-    Attributes:
-        label: what the prompt calls it, e.g. A.
-        text: what it says, e.g. red.
-    """
-
-    label: str
-    text: str
-
-
-@dataclass(frozen=True)
 class _Mention:
     """Where a reply names a choice: characters ``start`` to ``end``, by label or by text."""
 
@@ -71,7 +59,8 @@ def read_answer(reply: str, options: Sequence[Option], reader: Reader) -> str | 
     or the text of one option, all of them of the same. ``robust``: the same if it holds;
     otherwise the only option that is mentioned by a label form or by its text as whole words
     (a mention inside a longer one does not count, nor does "not red"); of several, the one right
-    after the last "answer is" or "answer:".
+    after the last "answer is" or "answer:". A text that several options share chooses none of
+    them; their labels do.
 
     Args:
         reply: what the model wrote; any text.
@@ -82,11 +71,11 @@ def read_answer(reply: str, options: Sequence[Option], reader: Reader) -> str | 
         The label as in ``options``; None for an invalid reply.
 
     Raises:
-        HarnessError: no options, two with one label or text, an empty one, or an unknown reader.
+        HarnessError: no options, two with one label, an empty one, or an unknown reader.
     """
     _check_reader(reader)
     _check_distinct("option label", [option.label for option in options])
-    _check_distinct("option text", [option.text for option in options])
+    _check_given("option text", [option.text for option in options])
     chosen = _official_answer(reply, options)
     if chosen is not None or reader == "official":
         return chosen
@@ -94,7 +83,7 @@ def read_answer(reply: str, options: Sequence[Option], reader: Reader) -> str | 
         reply,
         [
             *_label_mentions(reply, [option.label for option in options]),
-            *_text_mentions(reply, [(option.text, option.label) for option in options]),
+            *_text_mentions(reply, [(o.text, o.label) for o in options if _unlike(o, options)]),
         ],
     )
     if len({mention.name for mention in mentions}) == 1:
@@ -160,11 +149,22 @@ def _check_reader(reader: str) -> None:
         raise HarnessError(f"unknown reader {reader!r}; choose from {', '.join(READERS)}")
 
 
-def _check_distinct(what: str, names: Sequence[str]) -> None:
-    """Each is there, once, whatever its case."""
+def _unlike(option: Option, options: Sequence[Option]) -> bool:
+    """Whether no other option has the same text."""
+    return sum(_plain(other.text) == _plain(option.text) for other in options) == 1
+
+
+def _check_given(what: str, names: Sequence[str]) -> list[str]:
+    """There are some, and none is empty; returns them as they are compared."""
     plain = [_plain(name) for name in names]
     if not plain or "" in plain:
         raise HarnessError(f"{what}s must be given and not be empty, got {list(names)}")
+    return plain
+
+
+def _check_distinct(what: str, names: Sequence[str]) -> None:
+    """Each is there, once, whatever its case."""
+    plain = _check_given(what, names)
     if twice := [name for name in plain if plain.count(name) > 1]:
         raise HarnessError(f"{what} {twice[0]!r} stands twice in {list(names)}")
 

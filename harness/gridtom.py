@@ -9,7 +9,7 @@ from typing import Literal
 from benchmarks.gridtom.context import context_text
 from benchmarks.gridtom.records import BeliefCase, StoryRecord
 from benchmarks.gridtom.setting import Setting
-from harness.answers import Option
+from benchmarks.items import Option
 from harness.items import Item
 
 Ask = Literal["1", "2", "initial"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.answers import Option
+from benchmarks.items import Option
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from benchmarks import errors
+from benchmarks.errors import BenchmarkError
 
-class GridToMError(ValueError):
+
+class GridToMError(BenchmarkError):
     """A map, story, record or file of GridToM is not usable as it is."""
 
 
@@ -11,7 +14,7 @@ class MapError(GridToMError):
     """A map breaks a rule of its layout."""
 
 
-class RecordError(GridToMError):
+class RecordError(GridToMError, errors.RecordError):
     """A record of ``info.json`` is malformed."""
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from benchmarks.fields import Field
 from benchmarks.gridtom.errors import MediaError, RecordError
 from benchmarks.gridtom.load_captions import captions_of_release
-from benchmarks.gridtom.load_fields import Field
 from benchmarks.gridtom.load_film import FolderFilm
 from benchmarks.gridtom.narration import Cast
 from benchmarks.gridtom.palette import COLOURS
@@ -120,7 +120,8 @@ def _lines(path: Path, content: bytes) -> Iterator[Field]:
         if not isinstance(value, dict):
             raise RecordError(f"{where}: must be an object with the fields of one story")
         story = value.get("index")
-        yield Field(value, f"{where} (story {story})" if isinstance(story, int) else where)
+        place = f"{where} (story {story})" if isinstance(story, int) else where
+        yield Field(value, place, error=RecordError)
 
 
 def _cast(record: Field) -> tuple[dict[str, str], Cast]:

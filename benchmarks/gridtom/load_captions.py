@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from benchmarks.gridtom.load_fields import Field
+from benchmarks.fields import Field
 from benchmarks.gridtom.narration import Cast
 from benchmarks.gridtom.plot import Condition
 from benchmarks.gridtom.render import Perspective

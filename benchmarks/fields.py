@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from benchmarks.gridtom.errors import RecordError
+from benchmarks.errors import BenchmarkError, RecordError
 
 
 @dataclass(frozen=True)
@@ -15,17 +16,19 @@ class Field:
 
     Attributes:
         value: the parsed value.
-        where: file and line.
+        where: file and record.
         path: field names from the record down to this value; empty for the record itself.
+        error: what is raised.
     """
 
     value: Any
     where: str
     path: str = ""
+    error: type[BenchmarkError] = RecordError
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise a RecordError that names the place."""
-        raise RecordError(f"{self.where}: {f'field {self.path} ' if self.path else ''}{problem}")
+        """Raise an error that names the place."""
+        raise self.error(f"{self.where}: {f'field {self.path} ' if self.path else ''}{problem}")
 
     def get(self, name: str) -> Field:
         """A field that must be there."""
@@ -33,11 +36,11 @@ class Field:
             self.fail(f"must be an object, is {_shown(self.value)}")
         path = f"{self.path}.{name}" if self.path else name
         if name not in self.value:
-            Field(None, self.where, path).fail("is missing")
-        return Field(self.value[name], self.where, path)
+            replace(self, value=None, path=path).fail("is missing")
+        return replace(self, value=self.value[name], path=path)
 
     def has(self, name: str) -> bool:
-        """Whether an optional field is there."""
+        """Whether an optional field is there and not null."""
         return isinstance(self.value, dict) and self.value.get(name) is not None
 
     def items(self, count: int | None = None) -> list[Field]:
@@ -46,7 +49,13 @@ class Field:
             self.fail(f"must be a list, is {_shown(self.value)}")
         if count is not None and len(self.value) != count:
             self.fail(f"must have {count} elements, has {len(self.value)}")
-        return [Field(v, self.where, f"{self.path}[{i}]") for i, v in enumerate(self.value)]
+        return [replace(self, value=v, path=f"{self.path}[{i}]") for i, v in enumerate(self.value)]
+
+    def entries(self) -> dict[str, Field]:
+        """The named values of an object."""
+        if not isinstance(self.value, dict):
+            self.fail(f"must be an object, is {_shown(self.value)}")
+        return {name: self.get(name) for name in self.value}
 
     def text(self) -> str:
         """A string that is not blank, without the white space at its end.
@@ -62,6 +71,19 @@ class Field:
         if isinstance(self.value, bool) or not isinstance(self.value, int) or self.value < 0:
             self.fail(f"must be a whole number from 0 on, is {_shown(self.value)}")
         return self.value
+
+    def seconds(self) -> float:
+        """A finite number from 0 on."""
+        value = self.value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.fail(f"must be a number, is {_shown(value)}")
+        try:
+            found = float(value)
+        except OverflowError:
+            found = math.inf
+        if not math.isfinite(found) or found < 0:
+            self.fail(f"must be a finite number from 0 on, is {_shown(value)}")
+        return found
 
     def one_of(self, allowed: Collection[str]) -> str:
         """One of the given words."""
