@@ -27,6 +27,7 @@ class Benchmark:
         notes: sentences that every question is asked with, by view or for all (key ``""``), e.g.
             that it refers to the end of the film.
         default_split: the split asked about if none is chosen.
+        frame_times: whether the prompt tells how long the film is and when its frames are.
         open_ended: whether replies are sentences that a judge reads.
         layout: what the folder holds, for the message when it does not.
     """
@@ -41,4 +42,5 @@ class Benchmark:
     windows: tuple[Window, ...] = ("full",)
     notes: Mapping[str, str] | None = None
     default_split: str = "test"
+    frame_times: bool = False
     open_ended: bool = False

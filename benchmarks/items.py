@@ -43,9 +43,11 @@ class Media:
         url: where it was published; empty if nowhere.
         alternatives: other addresses of the same film.
         start: where the full window begins, in seconds.
-        end: where both windows end, in seconds; None for the end of the film.
+        end: where the full window ends, in seconds; None for the end of the film.
         focus: where the focused window begins, in seconds; None where there is none.
+        focus_end: where it ends; None where it ends with the full one.
         frames: numbers of the frames that belong to the item, from 0; None for all in the window.
+        pictures: which files of a folder of pictures belong to it, as in ``*_normal.png``.
         perspective: whose view it is; empty for a spectator's.
         length: of the whole film in seconds as the benchmark gives it; None where it does not.
     """
@@ -57,7 +59,9 @@ class Media:
     start: float = 0.0
     end: float | None = None
     focus: float | None = None
+    focus_end: float | None = None
     frames: tuple[int, ...] | None = None
+    pictures: str = "*"
     perspective: str = ""
     length: float | None = None
 

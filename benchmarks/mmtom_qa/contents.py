@@ -1,0 +1,205 @@
+"""What is in which container, read from the description of an apartment.
+
+The descriptions are free prose with a small stock of words; sentences such as "the stove holds a
+plate", "there is a salmon in the stove" and "the first and third cabinets are empty" are
+understood. What is not told is left open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+THINGS = (
+    "salmon",
+    "cupcake",
+    "bottle of wine",
+    "plate",
+    "apple",
+    "condiment bottle",
+    "wine glass",
+    "water glass",
+    "dish bowl",
+    "remote control",
+    "bag of chips",
+    "book",
+)
+# Also "1st", "2nd" and so on, as the questions write them.
+_NUMBERS = {
+    **{"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5},
+    **{"sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10},
+    **{"1st": 1, "2nd": 2, "3rd": 3},
+    **{f"{number}th": number for number in range(4, 11)},
+}
+
+
+def _pattern(thing: str) -> str:
+    """One or several of the thing."""
+    head, of, rest = thing.partition(" of ")
+    return head.replace(" ", " ?") + ("(?:es)?" if head.endswith("s") else "s?") + of + rest
+
+
+_ORDINAL = rf"\b(?:{'|'.join(_NUMBERS)})\b"
+_WORD = re.compile(
+    rf"(?P<numbered>{_ORDINAL}(?:(?:,? and |,? through |, | to )(?:the )?{_ORDINAL})*)"
+    r"(?P<named> (?:kitchen )?cabinets?| ones?\b)?"
+    r"|(?P<cabinet>\bcabinets?\b)"
+    r"|(?P<appliance>\b(?:fridge|refrigerator|microwave|stove|dishwasher)\b)"
+    r"|(?P<surface>\b(?:(?:coffee|kitchen) )?tables?\b|\bdesks?\b|\bsofas?\b)"
+    r"|(?P<room>\b(?:kitchen|bathroom|bedroom|living room)\b)"
+    + "".join(rf"|(?P<thing{i}>\b{_pattern(thing)}\b)" for i, thing in enumerate(THINGS)),
+    re.IGNORECASE,
+)
+# "..., the microwave and the stove": containers side by side are spoken of together.
+_BESIDE = re.compile(r"(?:,|,? and|,? as well as)(?: both)?(?: the)? ")
+# "... is in both the": what is spoken of just before is in the container that follows.
+_WITHIN = re.compile(
+    r"[^,;]*\b(?:in|inside|within|on|upon|atop)(?: both)?(?: one of| each of)?(?: the)? "
+)
+_NEW_CLAUSE = re.compile(r"\b(?:while|but|with|there)\b")
+_AND = re.compile(r"\band\b")
+
+
+@dataclass
+class _Mention:
+    """A thing, or containers spoken of together, in a sentence.
+
+    Attributes:
+        start, end: where in the sentence.
+        thing: its name; empty for containers.
+        containers: their names; for a thing, those that it is in.
+    """
+
+    start: int
+    end: int
+    thing: str = ""
+    containers: tuple[str, ...] = ()
+
+
+class Contents:
+    """What a description says of its containers.
+
+    Args:
+        scene: the description.
+    """
+
+    def __init__(self, scene: str) -> None:
+        self._inside: set[tuple[str, str]] = set()
+        self._told: set[str] = set()
+        # Things of which it is not clear where they are.
+        self._loose: set[str] = set()
+        for sentence, mentions in _sentences(scene):
+            _place(sentence, mentions)
+            for mention in mentions:
+                if mention.thing:
+                    self._inside.update((mention.thing, place) for place in mention.containers)
+                    if not mention.containers:
+                        self._loose.add(mention.thing)
+                # "a fridge" in a list of furniture says nothing of what is in it.
+                elif "empty" in sentence or sentence[: mention.start].lower().endswith("the "):
+                    self._told.update(mention.containers)
+
+    def holds(self, container: str, thing: str) -> bool | None:
+        """Whether the thing is in the container; None if it is not told.
+
+        Args:
+            container: as the questions name it, e.g. ``fridge``, ``4th kitchen cabinet``,
+                ``bathroom cabinet``; ``cabinet`` is one outside of kitchen and bathroom, of
+                which there may be two.
+            thing: as the questions name it, e.g. ``dishbowl``.
+        """
+        name = next((t for t in THINGS if re.fullmatch(_pattern(t), thing, re.IGNORECASE)), None)
+        if name is None:
+            return None
+        container = container.lower()
+        number, _, rest = container.partition(" ")
+        if rest == "kitchen cabinet" and number in _NUMBERS:
+            return self._one(f"kitchen cabinet {_NUMBERS[number]}", name)
+        if container != "cabinet":
+            return self._one(container, name)
+        places = (f"{room} cabinet" for room in ("bedroom", "living room"))
+        found = {self._one(place, name) for place in places if self._speaks_of(place)}
+        return found.pop() if len(found) == 1 else None
+
+    def _one(self, place: str, thing: str) -> bool | None:
+        if (thing, place) in self._inside:
+            return True
+        return None if thing in self._loose or not self._speaks_of(place) else False
+
+    def _speaks_of(self, place: str) -> bool:
+        return place in self._told or any(place == where for _, where in self._inside)
+
+
+def _sentences(scene: str) -> Iterator[tuple[str, list[_Mention]]]:
+    """Each sentence with its things and containers in order."""
+    room = ""
+    for sentence in re.split(r"(?<=\.)\s+|\n", scene):
+        mentions: list[_Mention] = []
+        for match in _WORD.finditer(sentence):
+            if match["room"]:
+                room = match["room"].lower()
+            elif str(match.lastgroup).startswith("thing"):
+                thing = THINGS[int(str(match.lastgroup).removeprefix("thing"))]
+                mentions.append(_Mention(*match.span(), thing=thing))
+            elif places := _containers(match, room):
+                last = mentions[-1] if mentions else None
+                beside = last and not last.thing and sentence[last.end : match.start()]
+                if last and beside and _BESIDE.fullmatch(beside):
+                    last.end = match.end()
+                    last.containers += places
+                else:
+                    mentions.append(_Mention(*match.span(), containers=places))
+        yield sentence, mentions
+
+
+def _containers(match: re.Match[str], room: str) -> tuple[str, ...]:
+    if match["appliance"]:
+        return (match["appliance"].lower().replace("refrigerator", "fridge"),)
+    if match["surface"]:
+        return (match["surface"].lower(),)
+    if match["cabinet"]:
+        return (f"{room} cabinet",)
+    if not match["named"] and room != "kitchen":
+        return ()
+    return tuple(f"kitchen cabinet {number}" for number in _series(match["numbered"]))
+
+
+def _series(text: str) -> list[int]:
+    """Numbers of "first, second and fourth" or "first through fourth"."""
+    numbers: list[int] = []
+    through = False
+    for word in re.findall(r"\w+", text.lower()):
+        if word in _NUMBERS:
+            number = _NUMBERS[word]
+            numbers.extend(range(numbers[-1] + 1, number + 1) if through else [number])
+        through = word in ("through", "to") or (through and word == "the")
+    return numbers
+
+
+def _place(sentence: str, mentions: list[_Mention]) -> None:
+    """Say of each thing which containers it is in: those before it, or those named for it after."""
+    places: tuple[str, ...] = ()
+    for i, mention in enumerate(mentions):
+        if mention.thing:
+            mention.containers = places
+            continue
+        between = sentence[mentions[i - 1].end : mention.start] if i else ""
+        if i and mentions[i - 1].thing and _WITHIN.fullmatch(between) and not _AND.search(between):
+            _place_before(sentence, mentions, i, spoken_of=bool(places))
+        places = mention.containers
+
+
+def _place_before(sentence: str, mentions: list[_Mention], at: int, spoken_of: bool) -> None:
+    """The things before a container are in it, back to where their clause begins.
+
+    With another container before them, an "and" begins the clause: "the fridge holds a plate, and
+    a salmon is in the stove".
+    """
+    for i in range(at - 1, -1, -1):
+        if not mentions[i].thing:
+            return
+        mentions[i].containers = mentions[at].containers
+        before = sentence[mentions[i - 1].end if i else 0 : mentions[i].start]
+        if _NEW_CLAUSE.search(before) or (spoken_of and _AND.search(before)):
+            return
