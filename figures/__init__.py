@@ -2,13 +2,14 @@
 
 This room holds the layer x head heatmap, the density plot of one head, and the four
 (Y_p, Y_o) clusters with the probes' boundaries: figures 5, 19 and 20 of the GridToM paper.
-It also holds the curves of a steering sweep (figures 15 to 18). Each is its own command on a run
+It also holds the curves of a steering sweep (figures 15 to 18), and how categories of questions
+correlate (MimeQA paper, appendix B.5). Each is its own command on a run
 folder (``python -m figures.heatmap RUN``) and a set of plain functions from tables and arrays to
 a matplotlib figure.
 
 What it must not know: how a model runs. Figures never load a model and never fit a probe; they
-read what ``python -m probing.run`` and ``python -m steering.sweep`` have saved, and import no
-room above ``hooks.store``.
+read what ``python -m probing.run``, ``steering.sweep`` and ``harness.run`` have saved, and import no
+room above ``hooks.store`` but ``harness.correlations``.
 Every figure is saved with the very numbers that it shows (NAME.png, NAME.pdf, NAME.parquet),
 and two drawings of one run give equal bytes.
 """

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.gridtom.setting import Setting
+from benchmarks.items import View, Window
+from harness.tasks import Task
 from models.catalogue import DEFAULT_MODEL
 
 
@@ -17,15 +19,28 @@ class EvalConfig:
     Attributes:
         model: catalogue name, hub id or folder.
         task: which benchmark.
-        order: belief of first or second order, or the initial-belief questions.
-        setting: what the model is given: frames and text, frames, or text.
+        order: GridToM: belief of first or second order, or the initial-belief questions.
+        setting: GridToM: what the model is given: frames and text, frames, or text.
+        view: other tasks: frames and words, frames, words, or the question alone; the benchmark's
+            own by default.
+        window: other tasks: the whole context or the part that the question is about; the
+            benchmark's own by default.
+        frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.
+        template: other tasks: file with the prompt, its fields in braces, for a paper's exact one.
+        judge: who reads replies to open questions: a model's name, or the address of an endpoint
+            that speaks the OpenAI chat protocol. Without a judge they are kept, but not scored.
+        judge_model: model to ask for at the endpoint.
+        judge_key: name of the environment variable that holds the endpoint's key, if it wants one.
+        judge_words: what the judge says of a right and of a wrong reply.
         steer: folder of a steering vector; none leaves the model as it is.
         alpha: strength of the vector; its own by default.
-        split: which stories are asked about.
-        limit: only the first so many stories of the split.
-        style: plain questions, or questions that ask for a JSON object.
+        split: which items are asked about; auto is GridToM's test stories, and the benchmark's
+            own choice for other tasks.
+        limit: only the first so many stories of the split; films, episodes for other tasks.
+        style: GridToM: plain questions, or questions that ask for a JSON object.
         options: score the options by their probability as well.
-        data: folder in the release layout; stories are generated if none is given.
+        data: folder in the benchmark's release layout; GridToM's stories are generated if none is
+            given.
         out: run folder; named after the options by default. An existing one is resumed.
         dtype: of the weights: auto, float32, bfloat16 or float16.
         device_map: as in accelerate, e.g. auto.
@@ -37,12 +52,20 @@ class EvalConfig:
     """
 
     model: str = DEFAULT_MODEL
-    task: Literal["gridtom"] = "gridtom"
+    task: Task = "gridtom"
     order: Literal["1", "2", "initial"] = "1"
     setting: Setting = "multimodal"
+    view: View | None = None
+    window: Window | None = None
+    frames: int | None = None
+    template: Path | None = None
+    judge: str | None = None
+    judge_model: str = ""
+    judge_key: str | None = None
+    judge_words: tuple[str, str] = ("TRUE", "FALSE")
     steer: Path | None = None
     alpha: float | None = None
-    split: Literal["test", "validation", "train"] = "test"
+    split: str = "auto"
     limit: int | None = None
     style: Literal["plain", "json"] = "plain"
     options: bool = False
@@ -61,7 +84,14 @@ class EvalConfig:
         """Where the run is kept."""
         if self.out is not None:
             return self.out
-        parts = [Path(self.model).name or "model", self.task, self.order, self.setting]
+        parts = [Path(self.model).name or "model", self.task]
+        if self.task == "gridtom":
+            parts += [self.order, self.setting]
+        parts += [part for part in (self.view, self.window) if part]
+        if self.frames is not None:
+            parts.append(f"{self.frames}frames")
+        if self.template is not None:
+            parts.append(f"template-{self.template.stem}")
         if self.steer is not None:
             parts.append(f"steered-{self.steer.name}")
         if self.alpha is not None:

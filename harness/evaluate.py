@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
-from harness.answers import Reader, answers_all, read_answer
-from harness.items import Item
+from harness.answers import Reader, answers_all, read_answer, read_words
+from harness.items import FRAMES_MARK, Item
 from harness.journal import Journal
 from harness.model import Prompt, SteeredModel
 
@@ -26,6 +26,9 @@ def ask(
 ) -> pd.DataFrame:
     """Ask what the journal does not hold yet.
 
+    Batches are planned over all items, answered or not, and the journal's processes share them: a
+    prompt's company, and with it the last digits of its numbers, is the same in every run.
+
     Args:
         model: whom.
         items: what; each id once.
@@ -33,65 +36,110 @@ def ask(
         batch_size: prompts that go through the model together.
         max_new_tokens: length of a reply.
         options: score the options of questions with one answer by their probability, too.
-        on_progress: told how many of how many items are answered, also at the start.
+        on_progress: told how many of how many items are answered, also at the start; of several
+            processes, each counts what was answered before and its own share.
 
     Returns:
         :func:`score` of all items.
     """
-    todo = [item for item in items if item.item_id not in journal.answers]
-    on_progress(len(items) - len(todo), len(items))
-    for start in range(0, len(todo), batch_size):
-        batch = todo[start : start + batch_size]
-        prompts = [prompt_of(item) for item in batch]
-        replies = model.generate(prompts, max_new_tokens)
-        answers: list[dict[str, Any]] = [
-            {"item_id": item.item_id, "reply": reply}
-            for item, reply in zip(batch, replies, strict=True)
-        ]
-        if options and not any(item.names for item in batch):
-            scores = model.option_log_probs(prompts, [[o.text for o in i.options] for i in batch])
-            for answer, found in zip(answers, scores, strict=True):
-                answer["option_log_probs"] = found
-        journal.add(answers)
-        on_progress(len(items) - len(todo) + start + len(batch), len(items))
+    batches = [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
+    todo = journal.processes.share([batch for batch in batches if _missing(batch, journal)])
+    answered = len(items) - len(_missing(items, journal))
+    total = answered + sum(len(_missing(batch, journal)) for batch in todo)
+    on_progress(answered, total)
+    for planned in todo:
+        for batch, prompts in _alike(planned):
+            if not (missing := _missing(batch, journal)):
+                continue
+            replies = model.generate(prompts, max_new_tokens)
+            answers: dict[str, dict[str, Any]] = {
+                item.item_id: {"item_id": item.item_id, "reply": reply}
+                for item, reply in zip(batch, replies, strict=True)
+            }
+            if options and all(item.options and not item.names for item in batch):
+                labels = [[o.label for o in item.options] for item in batch]
+                scores = model.option_log_probs(prompts, labels)
+                for answer, found in zip(answers.values(), scores, strict=True):
+                    answer["option_log_probs"] = found
+            journal.add(answers[item.item_id] for item in missing)
+            answered += len(missing)
+            on_progress(answered, total)
+    journal.gather(item.item_id for item in items)
     return score(items, [journal.answers[item.item_id] for item in items])
+
+
+def _missing(items: Sequence[Item], journal: Journal) -> list[Item]:
+    return [item for item in items if item.item_id not in journal.answers]
+
+
+def _alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
+    """Items in their order, in batches that end where clips differ in shape.
+
+    Clips of one batch are one tensor in LLaVA-NeXT-Video.
+    """
+    batch: list[Item] = []
+    prompts: list[Prompt] = []
+    for item in items:
+        prompt = prompt_of(item)
+        if batch and _shape(prompt) != _shape(prompts[0]):
+            yield batch, prompts
+            batch, prompts = [], []
+        batch.append(item)
+        prompts.append(prompt)
+    if batch:
+        yield batch, prompts
+
+
+def _shape(prompt: Prompt) -> tuple[int, ...] | None:
+    return None if prompt.clip is None else prompt.clip.shape
 
 
 def prompt_of(item: Item) -> Prompt:
     """The user's turn, with the frames drawn or read now."""
-    return Prompt(item.text, item.clip() if item.clip else None)
+    text = item.text.replace(FRAMES_MARK, item.note()) if item.note else item.text
+    return Prompt(text, item.clip() if item.clip else None)
 
 
 def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """One row an item: what was said, and how each reader reads it.
 
     Returns:
-        Columns ``item_id, story, split, condition, first, answer, reply``, and for each reader
-        (``official``, ``robust``, and ``options`` where options were scored) ``<reader>_correct``
-        and ``<reader>_invalid``.
+        Columns ``item_id, story, split, condition, first, answer, reply, hidden``, a column
+        ``tag_<kind>`` for each kind of tag (values joined by ``|``), and for each reader
+        (``official``, ``robust``, and ``options`` where options were scored) ``<reader>_label``,
+        ``<reader>_correct`` and ``<reader>_invalid``. Where the key is hidden nothing is correct:
+        leave these rows out by ``hidden``. Open questions have ``question`` and ``reference``
+        instead of readers' columns; a judge reads them.
     """
+    kinds = dict.fromkeys(kind for item in items for kind in item.tags)
     rows = []
     for item, answer in zip(items, answers, strict=True):
         row: dict[str, Any] = {
             name: getattr(item, name)
-            for name in ("item_id", "story", "split", "condition", "first")
+            for name in ("item_id", "story", "split", "condition", "first", "hidden")
         }
         row |= {"answer": ", ".join(item.answer), "reply": answer["reply"]}
+        row |= {f"tag_{kind}": "|".join(item.tags.get(kind, ())) for kind in kinds}
+        if not item.options:
+            rows.append(row | {"question": item.question, "reference": item.reference})
+            continue
         for reader in READERS:
-            row[f"{reader}_correct"], row[f"{reader}_invalid"] = _judge(
-                item, answer["reply"], reader
-            )
+            label, right = _read(item, answer["reply"], reader)
+            row[f"{reader}_label"] = label
+            row[f"{reader}_correct"], row[f"{reader}_invalid"] = right, label is None
         if scores := answer.get("option_log_probs"):
             best = item.options[max(range(len(scores)), key=scores.__getitem__)].label
+            row["options_label"] = best
             row |= {"options_correct": best in item.answer, "options_invalid": False}
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _judge(item: Item, reply: str, reader: Reader) -> tuple[bool, bool]:
-    """Whether the reply is right, and whether it is no answer at all."""
+def _read(item: Item, reply: str, reader: Reader) -> tuple[str | None, bool]:
+    """What the reply chooses, None if nothing, and whether that is right."""
     if item.names:
+        named = read_words(reply, [o.text for o in item.options], reader)
         verdict = answers_all(reply, item.answer, [o.text for o in item.options], reader)
-        return verdict is True, verdict is None
+        return ", ".join(sorted(named)) or None, verdict is True
     label = read_answer(reply, item.options, reader)
-    return label in item.answer, label is None
+    return label, label in item.answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Iterable
@@ -11,27 +12,39 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from harness.errors import HarnessError
+from hooks.atomic import write_atomic
+from hooks.errors import StoreError
+from hooks.processes import ALONE, Processes
 
 
 class Journal:
     """A file of JSON lines: what the run is, then one line an item.
 
+    Of several processes the first writes to the file itself and each of the others to one beside
+    it (``answers.rank1.jsonl``), so that none is in another's way. :meth:`gather` brings all of
+    them together in the file; what a run leaves that is killed before is taken over by the next,
+    with any number of processes.
+
     Args:
         path: the file; it is made if it does not exist.
         about: what must agree for answers to be taken over.
+        processes: those of the run; all of them enter the journal and gather, in this order.
 
     Raises:
         HarnessError: the file belongs to another run (names what differs and both values), or a
             line other than the last is damaged.
     """
 
-    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+    def __init__(self, path: Path, about: dict[str, Any], processes: Processes = ALONE) -> None:
         self.path = path
         self.about = json.loads(json.dumps(about, default=str))
+        self.processes = processes
         self.answers: dict[str, dict[str, Any]] = {}
         self._file: TextIO | None = None
-        if path.exists():
-            self._read()
+        self._open = False
+        self._own = path if processes.first else _beside(path, str(processes.rank))
+        if processes.first:
+            self.answers = self._read(path, repair=True) | self._of_others()
 
     def __enter__(self) -> Journal:
         try:
@@ -41,19 +54,19 @@ class Journal:
                 f"the run folder {self.path.parent} cannot be made ({error.strerror}); choose "
                 "another --out"
             ) from error
-        new = not self.path.exists()
+        self._open = True
         try:
-            self._file = self.path.open("a")
-        except OSError as error:
-            raise HarnessError(
-                f"{self.path} cannot be written ({error.strerror}); choose another --out"
-            ) from error
-        if new:
-            try:
-                self._write([{"about": self.about}])
-            except HarnessError:
-                self._close()
-                raise
+            if self.processes.first:
+                self._take_over()
+                self._begin()
+                self.processes.wait()
+            else:
+                self.processes.wait()
+                self.answers = self._read(self.path)
+            self.processes.wait()  # all know the same answers before any is added
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(
@@ -74,7 +87,50 @@ class Journal:
         self._write(new)
         self.answers |= {a["item_id"]: a for a in new}
 
+    def gather(self, order: Iterable[str]) -> None:
+        """Bring the answers of all processes together, in an order that no run changes.
+
+        The file is the same bytes then, whether one process wrote it or many, at once or in parts.
+
+        Args:
+            order: item ids; their answers stand first, and others after them as they stood.
+
+        Raises:
+            HarnessError: the journal is not open, a file is damaged, or the disk is full.
+            ProcessError: another process of the run has ended.
+        """
+        if not self._open:
+            raise HarnessError("the journal is not open")
+        self._close_file()
+        self.processes.wait()
+        if self.processes.first:
+            known = self.answers | self._of_others()
+            first = {i: known[i] for i in dict.fromkeys(order) if i in known}
+            self.answers = first | known
+            self._rewrite()
+            self._begin()
+        self.processes.wait()
+        if not self.processes.first:
+            self.answers = self._read(self.path)
+        self.processes.wait()
+
+    def _begin(self) -> None:
+        """Open the process's own file, which says first what the run is."""
+        new = not self._own.exists()
+        try:
+            self._file = self._own.open("a")
+        except OSError as error:
+            raise HarnessError(
+                f"{self._own} cannot be written ({error.strerror}); choose another --out"
+            ) from error
+        if new:
+            self._write([{"about": self.about}])
+
     def _close(self) -> None:
+        self._close_file()
+        self._open = False
+
+    def _close_file(self) -> None:
         if self._file is not None:
             # It writes what is left of a failed `add` once more, and fails again.
             with suppress(OSError):
@@ -82,24 +138,64 @@ class Journal:
             self._file = None
 
     def _write(self, lines: Iterable[dict[str, Any]]) -> None:
-        if self._file is None:
+        if not self._open:
             raise HarnessError("the journal is not open")
+        if self._file is None:
+            self._begin()
+        assert self._file is not None
         try:
             self._file.write("".join(json.dumps(line) + "\n" for line in lines))
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
             raise HarnessError(
-                f"{self.path} cannot be written ({error.strerror}); what was answered before is "
+                f"{self._own} cannot be written ({error.strerror}); what was answered before is "
                 "kept: make room and run again"
             ) from error
 
-    def _read(self) -> None:
-        data = self.path.read_bytes()
+    def _take_over(self) -> None:
+        """Move what other processes of an earlier run have left into the file."""
+        if _parts(self.path):
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Write the file anew if it does not say just what is known; it is whole at any moment."""
+        lines = [{"about": self.about}, *self.answers.values()]
+        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        try:
+            if not (self.path.exists() and self.path.read_bytes() == data):
+                write_atomic(self.path, data)
+            for part in _parts(self.path):
+                part.unlink()
+        except (OSError, StoreError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise HarnessError(
+                f"{self.path} cannot be written anew ({reason}); what was answered before is kept: "
+                "make room and run again"
+            ) from error
+
+    def _of_others(self) -> dict[str, dict[str, Any]]:
+        """What the files beside this one hold."""
+        found: dict[str, dict[str, Any]] = {}
+        for part in _parts(self.path):
+            found |= self._read(part)
+        return found
+
+    def _read(self, path: Path, repair: bool = False) -> dict[str, dict[str, Any]]:
+        """Answers in a file by item.
+
+        Args:
+            path: the file; it need not be there.
+            repair: cut off a last line that is not whole.
+        """
+        if not path.exists():
+            return {}
+        data = path.read_bytes()
         *whole, rest = data.split(b"\n")
         if not whole:
-            self.path.unlink()
-            return
+            if repair:
+                path.unlink()
+            return {}
         records: list[dict[str, Any]] = []
         for number, line in enumerate(whole, start=1):
             try:
@@ -107,19 +203,29 @@ class Journal:
                 record["item_id" if records else "about"]
             except (ValueError, KeyError, TypeError) as error:
                 raise HarnessError(
-                    f"{self.path}, line {number} is damaged ({error}); delete the file and run "
-                    "again"
+                    f"{path}, line {number} is damaged ({error}); delete the file and run again"
                 ) from error
             records.append(record)
-        if rest:
+        if rest and repair:
             # The process died in the middle of a line.
-            with self.path.open("r+b") as file:
+            with path.open("r+b") as file:
                 file.truncate(len(data) - len(rest))
         about = records[0]["about"]
         for name, value in self.about.items():
             if about.get(name) != value:
                 raise HarnessError(
-                    f"{self.path} holds another run: {name} is {about.get(name)!r} there, "
+                    f"{path} holds another run: {name} is {about.get(name)!r} there, "
                     f"{value!r} here. Choose another --out"
                 )
-        self.answers = {r["item_id"]: r for r in records[1:]}
+        return {r["item_id"]: r for r in records[1:]}
+
+
+def _beside(path: Path, rank: str) -> Path:
+    return path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+
+
+def _parts(path: Path) -> list[Path]:
+    """The files of other processes, in the order of their ranks."""
+    pattern = _beside(Path(glob.escape(path.name)), "*").name
+    found = path.parent.glob(pattern)
+    return sorted(found, key=lambda part: (len(part.name), part.name))

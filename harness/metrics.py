@@ -143,6 +143,44 @@ def paired_difference(
     return _estimates(gains, bootstrap, seed, level)
 
 
+def paired_accuracy(
+    a: pd.DataFrame,
+    b: pd.DataFrame,
+    *,
+    bootstrap: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> dict[str, Estimate]:
+    """How much more often ``b`` is right, and invalid, than ``a`` on the same items.
+
+    Each resample draws the same groups for both sheets.
+
+    Args:
+        a: sheet to compare with; needs no condition.
+        b: sheet of the same items.
+        bootstrap: number of resamples.
+        seed: draws them.
+        level: of the intervals.
+
+    Returns:
+        b - a for ``overall`` and ``invalid``.
+
+    Raises:
+        HarnessError: an item is in one sheet only or differs in story, and is named; or as
+            :func:`accuracy`.
+    """
+    before, after = _sheet(a, []), _sheet(b, [])
+    _same_items(before, after, ("story",))
+    gains = {
+        name: _Scores(
+            before["_code"].to_numpy(),
+            after[column].to_numpy(dtype=float) - before[column].to_numpy(dtype=float),
+        )
+        for name, column in (("overall", "_right"), ("invalid", "invalid"))
+    }
+    return _estimates(gains, bootstrap, seed, level)
+
+
 def mcnemar_both(a: pd.DataFrame, b: pd.DataFrame) -> float:
     """Exact two-sided McNemar test of whether ``a`` and ``b`` differ in Both.
 
@@ -249,11 +287,16 @@ def _first_order(sheet: pd.DataFrame) -> bool:
 def _matched(a: pd.DataFrame, b: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Two checked sheets of the same items in the same order."""
     left, right = _belief_sheet(a), _belief_sheet(b)
+    _same_items(left, right, ("story", "condition", "first"))
+    return left, right
+
+
+def _same_items(left: pd.DataFrame, right: pd.DataFrame, facts: Sequence[str]) -> None:
+    """Two checked sheets hold the same items, which agree in their facts."""
     for here, there, name in ((left, right, "second"), (right, left, "first")):
         _require(here, here["item_id"].isin(there["item_id"]), f"is not in the {name} sheet")
-    for name in ("story", "condition", "first"):
+    for name in facts:
         _require(left, left[name] == right[name], f"has another {name} in the second sheet")
-    return left, right
 
 
 def _scores(sheet: pd.DataFrame, column: str) -> _Scores:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from harness.replies import Listener, Reply
 from hooks.positions import ALL
 from models.loading import LoadedModel
 from models.prefix import State, go_on, read, share, step
@@ -32,10 +33,18 @@ class Steering(Protocol):
 
 @dataclass(frozen=True)
 class Prompt:
-    """A user's turn: its text, and frames ``uint8 [F, height, width, 3]`` or None."""
+    """A user's turn: its text, and frames ``uint8 [F, height, width, 3]`` or None.
+
+    Attributes:
+        text: what the user says.
+        clip: what the user shows.
+        whole: whether the text is a whole prompt already, with the marks of the chat layout and
+            the place of the frames.
+    """
 
     text: str
     clip: np.ndarray | None = None
+    whole: bool = False
 
 
 class SteeredModel:
@@ -65,12 +74,63 @@ class SteeredModel:
         Raises:
             ModelError: the processor dropped frames.
         """
-        with torch.inference_mode(), self._everywhere():
-            begun, ends = read_prompts(self.loaded, prompts)
-            with self._at_the_end():
-                state = go_on(self.loaded, begun, range(len(ends)), ends)
-                tokens = greedy(self.loaded, state, max_new_tokens)
+        with self.reading(prompts) as (begun, ends):
+            state = go_on(self.loaded, begun, range(len(ends)), ends)
+            tokens = greedy(self.loaded, state, max_new_tokens)
         return decode(self.loaded, tokens)
+
+    def replies(
+        self,
+        prompts: Sequence[Prompt],
+        max_new_tokens: int = 16,
+        stops: Sequence[str] = (),
+        top: int | None = None,
+    ) -> list[Reply]:
+        """As :meth:`generate`, with all there is to know about each reply.
+
+        Args:
+            prompts: what is asked.
+            max_new_tokens: length of a reply.
+            stops: strings at which a reply stops, too; none of them empty.
+            top: keep the log-probability of each token, and so many of the likeliest at its place.
+
+        Raises:
+            ModelError: the processor dropped frames.
+        """
+        tokenizer, ends = self.loaded.processor.tokenizer, end_tokens(self.loaded)
+        with self.reading(prompts) as (begun, endings):
+            state = go_on(self.loaded, begun, range(len(endings)), endings)
+            listener = Listener(tokenizer, ends, state.mask.sum(1).tolist(), stops, top)
+            greedy(self.loaded, state, max_new_tokens, listener)
+        return listener.replies()
+
+    def log_probs_along(
+        self, prompts: Sequence[Prompt], replies: Sequence[Sequence[int]]
+    ) -> list[Tensor]:
+        """Log-probabilities of all tokens at each place of given replies.
+
+        Args:
+            prompts: what is asked.
+            replies: token ids of a reply to each, at least one.
+
+        Returns:
+            ``float32 [n, V]`` a prompt, on the CPU: row i is what the model expects after the
+            prompt and the reply's first i tokens, in nats.
+        """
+        found: list[list[Tensor]] = [[] for _ in prompts]
+        longest = max(len(reply) for reply in replies)
+        with self.reading(prompts) as (begun, ends):
+            state = go_on(self.loaded, begun, range(len(ends)), ends)
+            for column in range(longest):
+                log_probs = state.logits.float().log_softmax(-1).cpu()
+                for rows, row, reply in zip(found, log_probs, replies, strict=True):
+                    if column < len(reply):
+                        rows.append(row.clone())
+                if column + 1 < longest:
+                    tokens = [reply[min(column, len(reply) - 1)] for reply in replies]
+                    fed = torch.tensor(tokens, device=state.logits.device)
+                    state = step(self.loaded, state, fed)
+        return [torch.stack(rows) for rows in found]
 
     def option_log_probs(
         self, prompts: Sequence[Prompt], options: Sequence[Sequence[str]]
@@ -86,16 +146,26 @@ class SteeredModel:
         """
         if len(options) != len(prompts) or not all(options):
             raise ValueError("every prompt needs its options")
-        said = [self._continuations(p, o) for p, o in zip(prompts, options, strict=True)]
+        said = [self.continuations(p, o) for p, o in zip(prompts, options, strict=True)]
         rows = [i for i, choices in enumerate(said) for _ in choices]
         flat = [choice for choices in said for choice in choices]
+        with self.reading(prompts) as (begun, ends):
+            state = go_on(self.loaded, begun, rows, [ends[i] for i in rows])
+            total = _walk(self.loaded, state, flat)
+        scores = iter(total.tolist())
+        return [[next(scores) for _ in choices] for choices in said]
+
+    @contextmanager
+    def reading(self, prompts: Sequence[Prompt]) -> Iterator[tuple[State, list[tuple[int, ...]]]]:
+        """The prompts' beginnings, read; what is run in the block is steered as it should be.
+
+        Yields:
+            State and endings as :func:`read_prompts` gives them.
+        """
         with torch.inference_mode(), self._everywhere():
             begun, ends = read_prompts(self.loaded, prompts)
             with self._at_the_end():
-                state = go_on(self.loaded, begun, rows, [ends[i] for i in rows])
-                total = _walk(self.loaded, state, flat)
-        scores = iter(total.tolist())
-        return [[next(scores) for _ in choices] for choices in said]
+                yield begun, ends
 
     def _everywhere(self) -> AbstractContextManager[Any]:
         if self.steering is not None and self.steering.positions == ALL:
@@ -107,10 +177,10 @@ class SteeredModel:
             return self.steering.apply(self.loaded.model, self.alpha)
         return nullcontext()
 
-    def _continuations(self, prompt: Prompt, options: Sequence[str]) -> list[list[int]]:
-        """Token ids of each option as they follow the prompt."""
+    def continuations(self, prompt: Prompt, options: Sequence[str]) -> list[list[int]]:
+        """Token ids of each option as they follow the prompt, ``[len(options)][n]``."""
         tokenizer = self.loaded.processor.tokenizer
-        text = reply_prompt(self.loaded, prompt.text, prompt.clip is not None)
+        text = laid_out(self.loaded, prompt)
         before = tokenizer(text, add_special_tokens=False)["input_ids"]
         gap = "" if text[-1].isspace() else " "
         found = []
@@ -120,6 +190,13 @@ class SteeredModel:
             own = tokenizer(option, add_special_tokens=False)["input_ids"]
             found.append(whole[len(before) :] if joined else own)
         return found
+
+
+def laid_out(loaded: LoadedModel, prompt: Prompt) -> str:
+    """A prompt in the model's own chat layout, with the assistant's turn opened."""
+    if prompt.whole:
+        return prompt.text
+    return reply_prompt(loaded, prompt.text, prompt.clip is not None)
 
 
 def read_prompts(
@@ -137,18 +214,25 @@ def read_prompts(
     clips = [p.clip for p in prompts if p.clip is not None]
     if clips and len(clips) != len(prompts):
         raise ValueError("a batch holds prompts with frames or without, not both")
-    shared = [share(loaded, [reply_prompt(loaded, p.text, bool(clips))]) for p in prompts]
+    shared = [share(loaded, [laid_out(loaded, p)]) for p in prompts]
     inputs = encode(loaded, [s.beginning for s in shared], clips or None)
     return read(loaded, inputs), [s.endings[0] for s in shared]
 
 
-def greedy(loaded: LoadedModel, state: State, max_new_tokens: int) -> Tensor:
+def greedy(
+    loaded: LoadedModel,
+    state: State,
+    max_new_tokens: int,
+    heard: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
     """Most probable tokens one by one, ``[R, n]``; rows are filled up with padding after their end.
 
     Args:
         loaded: the model.
         state: after the prompts; it is used up.
         max_new_tokens: at most so many; fewer once all rows have ended.
+        heard: told the logits ``[R, V]`` and tokens ``[R]`` of each step; says which rows end
+            there ``[R]``, besides those that come to an end token.
 
     Raises:
         ValueError: less than one token is asked for.
@@ -163,6 +247,8 @@ def greedy(loaded: LoadedModel, state: State, max_new_tokens: int) -> Tensor:
         tokens = torch.where(done, pad, state.logits.argmax(-1))
         said.append(tokens)
         done = done | torch.isin(tokens, ends)
+        if heard is not None:
+            done = done | heard(state.logits, tokens)
         if len(said) == max_new_tokens or bool(done.all()):
             return torch.stack(said, dim=1)
         state = step(loaded, state, tokens)

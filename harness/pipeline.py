@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,21 +13,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from benchmarks.gridtom import splits
-from benchmarks.gridtom.records import StorySet, open_stories
 from harness.config import EvalConfig
 from harness.errors import HarnessError
 from harness.evaluate import ask
-from harness.gridtom import items
-from harness.items import Item
 from harness.journal import Journal
-from harness.metrics import accuracy, belief_metrics
+from harness.judge import EndpointJudge, LocalJudge, judge_answers
 from harness.model import SteeredModel, Steering
-from harness.reporting import print_results
+from harness.reporting import print_breakdown, print_results
+from harness.results import break_down, counts, summarise
+from harness.submission import write_submission
+from harness.work import Work, prepare
 from hooks.atomic import write_atomic
+from hooks.processes import here
 from models.loading import LoadedModel, load_model
 
 ANSWERS, RESULTS, TABLE = "answers.jsonl", "results.json", "answers.parquet"
+VERDICTS, SUBMISSION = "verdicts.jsonl", "submission.json"
 
 
 def carry_out(
@@ -39,6 +39,9 @@ def carry_out(
     about_steering: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Do the whole evaluation in ``config.folder``; what is there is not asked again.
+
+    Started several times by a launcher, the processes share the items; then the first judges open
+    replies, saves and prints, and the others wait for it.
 
     Args:
         config: what to do; ``config.steer`` has been read into ``steering``.
@@ -51,48 +54,50 @@ def carry_out(
         The scored items, see :func:`harness.evaluate.score`.
 
     Raises:
-        HarnessError, ModelError, GridToMError, SallyAnneError: bad input, named before long work
+        HarnessError, ModelError, BenchmarkError, SallyAnneError: bad input, named before long work
             wherever it can be known.
     """
-    console = console or Console()
+    processes = here()
+    device_map = processes.device_map(config.device_map)
+    processes.begin()
+    console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
-    stories = open_stories(config.data, config.data_seed)
-    questions = choose_items(config, stories)
+    work = prepare(config)
+    judge = _judge(config, work)
     if loaded is None:
-        loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+        loaded = load_model(config.model, config.dtype, device_map, config.revision)
     about = {
         "model": loaded.source,
         "revision": loaded.revision,
         "dtype": loaded.dtype,
         "task": config.task,
-        "order": config.order,
-        "setting": config.setting,
-        "style": config.style,
         "max_new_tokens": config.max_new_tokens,
         "options": config.options,
         "steering": dict(about_steering) if about_steering else None,
         "alpha": config.alpha,
-        "data": stories.fingerprint,
+        **work.about,
     }
     if steering is not None:
         # Fits or not is known from the modules alone, before the weights are read.
         steering.apply(loaded.skeleton, config.alpha)
     model = SteeredModel(loaded, steering, config.alpha)
-    with Journal(config.folder / ANSWERS, about) as journal, Progress(console=console) as bar:
-        task = bar.add_task(escape(f"{config.model} {config.task} {config.order}"), total=None)
+    kept = Journal(config.folder / ANSWERS, about, processes)
+    with kept as journal, Progress(console=console) as bar:
+        what = config.order if config.task == "gridtom" else work.about["view"]
+        task = bar.add_task(escape(f"{config.model} {config.task} {what}"), total=None)
         table = ask(
             model,
-            questions,
+            work.items,
             journal,
             config.batch_size,
             config.max_new_tokens,
             config.options,
             lambda done, total: bar.update(task, completed=done, total=total),
         )
-    results = summarise(table, config.order)
-    _save(config.folder, config, about, results, table)
-    print_results(console, results, config)
-    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+    if judge is not None:
+        with Journal(config.folder / VERDICTS, judge.about | about) as journal:
+            table = judge_answers(table, judge, journal, config.batch_size)
+    _finish(config, work, about, table, console)
     return table
 
 
@@ -102,7 +107,7 @@ def check(config: EvalConfig) -> None:
     Raises:
         HarnessError: names the option.
     """
-    for option in ("limit", "batch_size", "max_new_tokens"):
+    for option in ("limit", "batch_size", "max_new_tokens", "frames"):
         value = getattr(config, option)
         if value is not None and value < 1:
             raise HarnessError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
@@ -110,57 +115,54 @@ def check(config: EvalConfig) -> None:
         raise HarnessError(f"--alpha must be finite, got {config.alpha}")
     if config.alpha is not None and config.steer is None:
         raise HarnessError("--alpha is the strength of a vector: give one with --steer")
+    own = ("view", "window", "frames", "template", "judge")
+    others = ("order", "setting", "style", "data_seed", "split_seed")
+    gridtom = config.task == "gridtom"
+    for option in own if gridtom else others:
+        if getattr(config, option) != getattr(EvalConfig, option):
+            whose = "tasks other than gridtom" if gridtom else "--task gridtom"
+            raise HarnessError(f"--{option.replace('_', '-')} is for {whose}")
 
 
-def choose_items(config: EvalConfig, stories: StorySet) -> list[Item]:
-    """The items of the chosen split of ``stories``.
+def _judge(config: EvalConfig, work: Work) -> LocalJudge | EndpointJudge | None:
+    """Who reads replies to open questions, if anybody does.
 
     Raises:
-        HarnessError: there are none.
+        HarnessError: a judge where there are options, or an endpoint without a model.
     """
-    indices = sorted(stories.indices)
-    assigned = splits.assign(len(indices), config.split_seed)
-    members = sorted(indices[n] for n, split in assigned.items() if split == config.split)
-    chosen = dict.fromkeys(members[: config.limit], config.split)
-    if not chosen:
-        raise HarnessError(f"no {config.split} stories among {len(indices)}")
-    return list(
-        items(
-            (stories.story(i) for i in chosen), chosen, config.order, config.setting, config.style
+    if config.judge is None:
+        return None
+    if any(item.options for item in work.items):
+        raise HarnessError(f"--judge is for open questions; {config.task} offers options")
+    if "://" not in config.judge:
+        return LocalJudge.open(
+            config.judge, config.dtype, config.device_map, words=config.judge_words
         )
+    if not config.judge_model:
+        raise HarnessError("--judge with an address needs --judge-model")
+    words = config.judge_words
+    if config.judge_key is None:
+        return EndpointJudge(config.judge, config.judge_model, words=words)
+    return EndpointJudge.with_key_from(
+        config.judge_key, config.judge, config.judge_model, words=words
     )
 
 
-def summarise(table: pd.DataFrame, order: str) -> dict[str, Any]:
-    """Each reader's metrics as plain numbers: value, interval, count."""
-    found: dict[str, Any] = {}
-    for reader in ("robust", "official", "options"):
-        if f"{reader}_correct" in table:
-            found[reader] = asdict(metrics_of(table, reader, order))
-    return found
-
-
-def metrics_of(table: pd.DataFrame, reader: str, order: str) -> Any:
-    """TB, FB, Both and invalid of belief questions; accuracy and invalid of initial ones."""
-    sheet = sheet_of(table, reader)
-    return accuracy(sheet) if order == "initial" else belief_metrics(sheet)
-
-
-def sheet_of(table: pd.DataFrame, reader: str) -> pd.DataFrame:
-    """The items as :mod:`harness.metrics` takes them, read by one reader."""
-    names = {f"{reader}_correct": "correct", f"{reader}_invalid": "invalid"}
-    kept = ["item_id", "story", "condition", "first", *names]
-    return table[kept].rename(columns=names)
-
-
-def _save(
-    folder: Path,
-    config: EvalConfig,
-    about: Mapping[str, Any],
-    results: Mapping[str, Any],
-    table: pd.DataFrame,
+def _finish(
+    config: EvalConfig, work: Work, about: Mapping[str, Any], table: pd.DataFrame, console: Console
 ) -> None:
-    write_atomic(folder / TABLE, table.to_parquet(None, index=False))
-    saved = {"config": asdict(config), "about": about, "results": results}
+    """Numbers, files, tables."""
+    number = counts(table, work.missing)
+    if config.task == "gridtom":
+        results = summarise(table, config.order)
+        print_results(console, results, config)
+    else:
+        results = break_down(table, work.breakdowns)
+        print_breakdown(console, results, number, config, work.missing)
+    if config.task == "moments":
+        write_submission(table, config.folder / SUBMISSION, work.missing)
+    write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
+    saved = {"config": asdict(config), "about": about, "counts": number, "results": results}
     text = json.dumps(saved, indent=2, default=str) + "\n"
-    write_atomic(folder / RESULTS, text.encode())
+    write_atomic(config.folder / RESULTS, text.encode())
+    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +27,57 @@ def print_results(console: Console, results: Mapping[str, Any], config: EvalConf
     for reader, metrics in results.items():
         table.add_row(reader, *(shown(metrics[column]) for column in columns))
     console.print(table)
+
+
+def print_breakdown(
+    console: Console,
+    results: Mapping[str, Any],
+    counts: Mapping[str, int],
+    config: EvalConfig,
+    missing: Sequence[str] = (),
+) -> None:
+    """Accuracy overall and by tags, one column a reader, and what was not scored.
+
+    Args:
+        console: where to.
+        results: from :func:`harness.results.break_down`.
+        counts: from :func:`harness.results.counts`.
+        config: what was asked.
+        missing: ids of items whose films or words are not here.
+    """
+    steered = "not steered" if config.steer is None else f"steered by {config.steer.name}"
+    table = Table(title=escape(f"{config.model}, {config.task}, {steered} (% right)"))
+    table.add_column("items")
+    table.add_column("n", justify="right")
+    for reader in results:
+        table.add_column(f"read by {reader}", justify="right")
+    for name, cells in _rows(results).items():
+        table.add_row(escape(name), str(cells[0]["n"]), *(shown(cell) for cell in cells))
+    if results:
+        console.print(table)
+    unscored = counts["asked"] if not results else counts["hidden"]
+    if not results and counts["hidden"] < counts["asked"]:
+        console.print("replies to open questions are kept; --judge scores them")
+    elif unscored:
+        console.print(f"{unscored} of {counts['asked']} items have a hidden key: not scored")
+    if missing:
+        some = ", ".join(missing[:3])
+        why = "their films or words are not here"
+        console.print(escape(f"{len(missing)} items not asked, {why}: {some}"))
+
+
+def _rows(results: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """Name of each row and its cells, one a reader."""
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for found in results.values():
+        cells = {"all": found["overall"]}
+        for kind, values in found["groups"].items():
+            cells |= {f"{kind}: {value}": cell for value, cell in values.items()}
+        cells |= {f"belief: {name}": found["belief"][name] for name in BELIEF if "belief" in found}
+        cells["invalid"] = found["invalid"]
+        for name, cell in cells.items():
+            rows.setdefault(name, []).append(cell)
+    return rows
 
 
 def shown(estimate: Mapping[str, float]) -> str:

@@ -12,7 +12,7 @@ def run(config: EvalConfig) -> None:
     """Carry out an evaluation, or show a finished one.
 
     Raises:
-        HarnessError, SteeringError, ModelError, GridToMError, SallyAnneError: bad input, named.
+        HarnessError, SteeringError, ModelError, BenchmarkError, SallyAnneError: bad input, named.
     """
     # Heavy libraries are imported here, so that --help answers at once.
     from harness.pipeline import carry_out, check

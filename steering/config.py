@@ -75,6 +75,9 @@ class SweepConfig:
         limit: only the first so many stories of each split.
         style: plain questions, or questions that ask for a JSON object.
         reader: who reads the answers that choose K and alpha.
+        fall: K and alpha may lower the accuracy on initial-belief questions, which steering should
+            leave alone, by so much at most (a share, on validation stories); none does not ask
+            them.
         test: report the chosen K and alpha on the test stories.
         data: folder in the release layout; stories are generated if none is given.
         out: run folder; named after the options by default. An existing one is resumed.
@@ -92,7 +95,10 @@ class SweepConfig:
     model: str = DEFAULT_MODEL
     k: Annotated[tuple[int, ...], tyro.conf.arg(name="K")] = (4, 8, 14)
     # Small models are moved by a fraction of what large ones take.
-    alpha: tuple[float, ...] = (-10.0, -5.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
+    alpha: tuple[float, ...] = (
+        *(-10.0, -5.0, -2.0, -1.0, -0.5, 0.0),
+        *(0.5, 0.75, 1.0, 2.0, 5.0, 10.0),
+    )
     direction: Direction = "logistic"
     label: Label = "y_p"
     controls: bool = True
@@ -102,6 +108,7 @@ class SweepConfig:
     limit: int | None = None
     style: Literal["plain", "json"] = "plain"
     reader: Literal["robust", "official"] = "robust"
+    fall: float | None = 0.02
     test: bool = True
     data: Path | None = None
     out: Path | None = None

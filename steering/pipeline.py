@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,18 @@ from benchmarks.gridtom.records import StorySet, open_stories
 from harness.config import EvalConfig
 from harness.items import Item
 from harness.journal import Journal
-from harness.metrics import mcnemar_both, paired_difference
+from harness.metrics import Estimate, mcnemar_both, paired_difference
 from harness.pipeline import check as check_evaluation
-from harness.pipeline import choose_items, sheet_of
 from harness.reporting import BELIEF, shown
+from harness.results import sheet_of
+from harness.work import choose_items
 from hooks.atomic import write_atomic
+from hooks.processes import Processes, here
 from models.loading import LoadedModel, load_model
 from probing.config import ProbeConfig
 from probing.pipeline import CONFIG as FINISHED_RUN
 from probing.pipeline import carry_out as probe
-from steering.choose import cell_metrics, choose
+from steering.choose import best_first, cell_metrics, choose, initial_gain
 from steering.config import SweepConfig
 from steering.errors import SteeringError
 from steering.fit import fit_vector
@@ -47,9 +49,12 @@ class Sweep:
     Attributes:
         validation: answers of every cell on validation stories.
         test: answers of the baseline, the chosen cell and its controls on test stories, or None.
-        chosen: K and alpha with the best Both on validation stories.
+        chosen: K and alpha with the best Both on validation stories, of those that leave the
+            initial belief alone.
         controls: the same K and alpha with other directions or heads.
         against_baseline: for each steered cell on test stories, see :func:`compare`.
+        initial: difference of the accuracy on initial-belief questions in the chosen cell, by
+            split; empty if they were not asked.
     """
 
     validation: pd.DataFrame
@@ -57,6 +62,7 @@ class Sweep:
     chosen: Cell
     controls: tuple[Cell, ...]
     against_baseline: dict[str, dict[str, Any]]
+    initial: dict[str, Estimate]
 
 
 def carry_out(
@@ -64,11 +70,17 @@ def carry_out(
 ) -> Sweep:
     """Do the whole sweep in ``config.folder``; what is there is not computed again.
 
+    Started several times by a launcher, the processes share the items; the first one saves, draws
+    and prints, and the others wait for it.
+
     Raises:
         SteeringError, HarnessError, ProbingError, ModelError, GridToMError, SallyAnneError: bad
             input, named before long work wherever it can be known.
     """
-    console = console or Console()
+    processes = here()
+    device_map = processes.device_map(config.device_map)
+    processes.begin()
+    console = (console or Console()) if processes.first else Console(quiet=True)
     grid = cells(config.k, config.alpha, (config.direction,), config.seed)
     if len(grid) < 2:
         raise SteeringError("--alpha holds nothing but 0: there is nothing to sweep")
@@ -78,8 +90,12 @@ def carry_out(
     check_evaluation(asked["test"])
     stories = open_stories(config.data, config.data_seed)
     items = {split: choose_items(evaluation, stories) for split, evaluation in asked.items()}
+    first_beliefs = {
+        split: choose_items(replace(evaluation, order="initial"), stories)
+        for split, evaluation in asked.items()
+    }
     if loaded is None:
-        loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+        loaded = load_model(config.model, config.dtype, device_map, config.revision)
     run = _probing_run(config, console)
 
     def fit(direction: str, k: int, seed: int) -> SteeringVector:
@@ -88,16 +104,26 @@ def carry_out(
     vectors = vectors_of(grid, fit)
     widest = fit(config.direction, max(config.k), config.seed)
     about = _about(config, loaded, stories, widest)
-    go = partial(_run, config, console, loaded, about)
+    go = partial(_run, config, console, processes, loaded, about)
     validation = go(items["validation"], vectors, "validation")
-    chosen = choose(validation, [c for c in grid if c.direction == config.direction], config.reader)
+
+    def initial(split: str, cell: Cell) -> pd.DataFrame:
+        chosen_from = {c: vectors[c] for c in (BASELINE, cell)}
+        return go(first_beliefs[split], chosen_from, f"initial-{split}")
+
+    ranked = best_first(
+        validation, [c for c in grid if c.direction == config.direction], config.reader
+    )
+    chosen = ranked[0]
+    if config.fall is not None:
+        chosen = choose(ranked, partial(initial, "validation"), config.fall, config.reader)
     controls = tuple(
         c
         for c in grid
         if c.direction != config.direction and (c.k, c.alpha) == (chosen.k, chosen.alpha)
     )
     best = vectors[chosen]
-    if best is not None:
+    if best is not None and processes.first:
         save_vector(best, config.folder / VECTOR)
     test = None
     if config.test:
@@ -108,13 +134,19 @@ def carry_out(
         against_baseline = {
             cell.name: compare(test, cell, config.reader) for cell in (chosen, *controls)
         }
-    sweep = Sweep(validation, test, chosen, controls, against_baseline)
-    _save(config, about, sweep)
-    # Upwards, and only here: a sweep ends with its picture, as the same command draws it.
-    from figures import sweep as picture
+    gains = {}
+    if config.fall is not None:
+        for split in ("validation", "test") if config.test else ("validation",):
+            gains[split] = initial_gain(initial(split, chosen), chosen, config.reader)
+    sweep = Sweep(validation, test, chosen, controls, against_baseline, gains)
+    if processes.first:
+        _save(config, about, sweep)
+        # Upwards, and only here: a sweep ends with its picture, as the same command draws it.
+        from figures import sweep as picture
 
-    picture.draw(picture.SweepConfig(config.folder))
-    _print(console, config, sweep)
+        picture.draw(picture.SweepConfig(config.folder))
+        _print(console, config, sweep)
+    processes.wait()
     return sweep
 
 
@@ -167,6 +199,7 @@ def _about(
 def _run(
     config: SweepConfig,
     console: Console,
+    processes: Processes,
     loaded: LoadedModel,
     about: dict[str, Any],
     items: Sequence[Item],
@@ -174,7 +207,7 @@ def _run(
     split: str,
 ) -> pd.DataFrame:
     path = config.folder / f"{split}.jsonl"
-    with Journal(path, about) as journal, Progress(console=console) as bar:
+    with Journal(path, about, processes) as journal, Progress(console=console) as bar:
         task = bar.add_task(f"{split}: {len(vectors)} settings x {len(items)} items", total=None)
         return run_cells(
             loaded,
@@ -225,6 +258,7 @@ def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
         "config": asdict(config),
         "about": about,
         "chosen": asdict(sweep.chosen) | {"name": sweep.chosen.name},
+        "initial": {split: asdict(gain) for split, gain in sweep.initial.items()},
     }
     if sweep.test is not None:
         tables.append(metrics_table(sweep.test, "test", config.reader))
@@ -252,4 +286,10 @@ def _print(console: Console, config: SweepConfig, sweep: Sweep) -> None:
     for name, found in sweep.against_baseline.items():
         both = shown(found["difference"]["Both"])
         console.print(f"{name} minus baseline, Both: {both} points on test stories")
+    for split, gain in sweep.initial.items():
+        moved = shown(asdict(gain))
+        console.print(f"{sweep.chosen.name}, initial belief: {moved} points on {split} stories")
+    fallen = sweep.initial.get("validation")
+    if fallen is not None and -fallen.value > (config.fall or 0) + 1e-9:
+        console.print("no K and alpha leaves the initial belief alone: this one changes it least")
     console.print(f"sweep folder: {escape(str(config.folder))}", soft_wrap=True)

@@ -26,11 +26,13 @@ class TextBatch:
         ids: ``[B, T]`` token ids.
         weights: ``[B, T]`` loss weight of predicting each token; 0 on padding.
         truths: ``[B, T]`` id of the verdict that is to be known where a token is predicted, or -1.
+        right: id of the verdict on true statements.
     """
 
     ids: Tensor
     weights: Tensor
     truths: Tensor
+    right: int
 
 
 def encode(
@@ -67,11 +69,13 @@ def encode(
         padded[i, : len(ids)] = torch.tensor(ids)
         weight[i, : len(ids)] = torch.tensor(weights)
         truth[i, : len(ids)] = torch.tensor(truths)
-    return TextBatch(padded, weight, truth)
+    return TextBatch(padded, weight, truth, right)
 
 
 def score_text(
-    batch: TextBatch, unembed: Callable[[Tensor], Tensor] | None = None
+    batch: TextBatch,
+    unembed: Callable[[Tensor], Tensor] | None = None,
+    penalty: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Callable[[Any], tuple[Tensor, float]]:
     """Scoring of a model's output on ``batch``.
 
@@ -81,6 +85,8 @@ def score_text(
             truth is also read, as the word of its verdict, after the layers
             :data:`EARLY_EXITS`: so it is in the stream before the last layers, which can then
             read it.
+        penalty: added to the loss; of the places where truth is wanted (of those that predict a
+            token, ``[B, T]``), and of whether what was stated is true there.
 
     Returns:
         A function from an output with ``logits [B, T, V]`` (and ``hidden_states``) to the loss,
@@ -102,6 +108,9 @@ def score_text(
             for layer in EARLY_EXITS:
                 logits = unembed(output.hidden_states[layer][:, :-1][judged])
                 loss = loss + EXIT_WEIGHT / len(EARLY_EXITS) * entropy_of(logits.float(), words)
+        if penalty is not None and judged.any():
+            places = torch.nn.functional.pad(judged, (0, 1))
+            loss = loss + penalty(places, batch.truths[:, 1:][judged] == batch.right)
         return loss, target
 
     return score

@@ -27,6 +27,7 @@ class TrainConfig:
         narrating_steps: reliable and unreliable narrators, mostly in words.
         trusting_steps: the same, mostly with frames and with few verdicts shown.
         keeping_steps: the same with more interviews, for the habit.
+        localising_steps: the truth of statements left to few heads (qwen2-vl).
     """
 
     family: Literal["qwen2-vl", "llava-next-video"]
@@ -44,3 +45,4 @@ class TrainConfig:
     narrating_steps: int = 300
     trusting_steps: int = 400
     keeping_steps: int = 80
+    localising_steps: int = 390

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -25,14 +25,20 @@ from experiments.train_tiny import documents
 from experiments.train_tiny.batches import encode, score_text
 from experiments.train_tiny.documents import Document, Piece, Scene
 from experiments.train_tiny.families import Family
+from experiments.train_tiny.localising import HeadReader, localiser
 from experiments.train_tiny.narrators import narrated, story_text
 from experiments.train_tiny.speech import Speech, speech
 from experiments.train_tiny.trainer import Batch, Level
+from hooks.geometry import o_projs
+
+Penalty = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 TRAINING_MAPS = 400
 # Documents in a batch with and without frames.
 FILMED, TOLD = 10, 20
 _MAP_SEED = 20_000
+# Of the penalty on truth in other heads, a layer.
+LOCAL_WEIGHT = 0.35
 
 
 def training_maps() -> list[Layout]:
@@ -225,6 +231,7 @@ class Cinema:
         setting: Setting,
         size: int,
         unembed: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        penalty: Penalty | None = None,
     ) -> Batch:
         """Documents of one setting with their frames."""
         texts, clips = [], []
@@ -245,7 +252,7 @@ class Cinema:
                 inputs["mm_token_type_ids"] = 2 * (encoded.ids == self.words.video_token).int()
         if unembed is not None:
             inputs["output_hidden_states"] = True
-        return inputs, score_text(encoded, unembed)
+        return inputs, score_text(encoded, unembed, penalty)
 
     def levels(self, watch_steps: int, steps: int) -> list[Level]:
         """First only frames, then all settings together with the habit."""
@@ -271,7 +278,15 @@ class Cinema:
         return Level("finishing", self._deep(make, model), 0.0, steps)
 
     def narrating(
-        self, model: Any, steps: int, name: str, marked: float, filmed: float, interviews: float
+        self,
+        model: Any,
+        steps: int,
+        name: str,
+        marked: float,
+        filmed: float,
+        interviews: float,
+        scenic: int = 1,
+        penalty: Penalty | None = None,
     ) -> Level:
         """Reliable and unreliable narrators, beside checked statements and interviews.
 
@@ -282,6 +297,8 @@ class Cinema:
             marked: share of the narrators' statements that are followed by a verdict.
             filmed: share of batches with frames and text.
             interviews: share of interviews, which keep the habit.
+            scenic: how often narrators are asked about the scene itself.
+            penalty: on heads that know whether a statement is true.
         """
 
         def other(
@@ -294,10 +311,22 @@ class Cinema:
             # A fifth of all documents that are not of frames alone.
             if rng.random() < 0.2 / (1 - interviews):
                 return checked(rng, scene, perspective, setting, words)
-            return narrated(rng, scene, perspective, setting != "text", words, marked)
+            return narrated(rng, scene, perspective, setting != "text", words, marked, scenic)
 
         make = _beside_interviews(interviews, (0, 0, 0, 1, 2), other)
-        return Level(name, self._deep(make, model, filmed), 0.0, steps)
+        return Level(name, self._deep(make, model, filmed, penalty), 0.0, steps)
+
+    def localising(self, model: Any, steps: int, kept: Collection[tuple[int, int]]) -> Level:
+        """Narrators, and the truth of what they say in few heads alone.
+
+        Args:
+            model: which is trained.
+            steps: how long.
+            kept: layer and head of those that may carry truth.
+        """
+        reader = HeadReader(model, range(min(layer for layer, _ in kept), len(o_projs(model))))
+        penalty = localiser(reader, kept, LOCAL_WEIGHT)
+        return self.narrating(model, steps, "localising", 0.1, 0.57, 0.38, 4, penalty)
 
     def carrying(
         self, model: Any, steps: int, name: str = "carrying", interviews: float = 0.4
@@ -308,11 +337,15 @@ class Cinema:
         return Level(name, self._deep(make, model), 0.0, steps)
 
     def _deep(
-        self, make: Callable[..., Document], model: Any, filmed: float = 0.6
+        self,
+        make: Callable[..., Document],
+        model: Any,
+        filmed: float = 0.6,
+        penalty: Penalty | None = None,
     ) -> Callable[[random.Random], Batch]:
         """Batches of the stages with a deeper decoder."""
         shares = (filmed, 0.03, 0.97 - filmed)
-        return self._mixed(make, shares, 14, 8, _unembedding(model))
+        return self._mixed(make, shares, 14, 8, _unembedding(model), penalty)
 
     def _mixed(
         self,
@@ -321,6 +354,7 @@ class Cinema:
         told: int,
         filmed: int = FILMED,
         unembed: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        penalty: Penalty | None = None,
     ) -> Callable[[random.Random], Batch]:
         def batch(rng: random.Random) -> Batch:
             settings: tuple[Setting, ...] = ("multimodal", "video", "text")
@@ -330,7 +364,7 @@ class Cinema:
                 return make(rng, scene, perspective, kind, self.words)
 
             size = told if setting == "text" else filmed
-            return self.batch(rng, document, setting, size, unembed)
+            return self.batch(rng, document, setting, size, unembed, penalty)
 
         return batch
 

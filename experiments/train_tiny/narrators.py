@@ -36,6 +36,7 @@ def narrated(
     video: bool,
     words: Speech,
     marked: float,
+    scenic: int = 1,
 ) -> Document:
     """A story, statements of one narrator, and questions answered in turns.
 
@@ -46,6 +47,7 @@ def narrated(
         video: whether frames come with it.
         words: the family's chat layout.
         marked: share of statements that are followed by their verdict.
+        scenic: how often each question about the scene itself is asked, to 10 about beliefs.
     """
     reliable = rng.random() < 0.5
     told = story_text(rng, scene, perspective)
@@ -59,7 +61,7 @@ def narrated(
             pieces.append(Piece(f" {words.before_text}", 0.0))
         for _ in range(rng.choice((0, 1, 2) if turn else (2, 3, 4))):
             pieces += _statement(rng, scene, masked, reliable, marked)
-        text, answer = _question(rng, scene, reliable)
+        text, answer = _question(rng, scene, reliable, scenic)
         pieces.append(Piece(f"Question: {text} Answer:{words.after}", _QUIET))
         pieces += [Piece(answer, 1.0, reliable), Piece(words.end, 1.0)]
     return pieces
@@ -75,8 +77,9 @@ def _statement(
     return [*pieces, documents.verdict(truth)] if rng.random() < marked else pieces
 
 
-def _question(rng: random.Random, scene: Scene, reliable: bool) -> tuple[str, str]:
-    kinds = ["belief"] * 10 + ["first", "own"] + (["second"] * 6 if scene.second else [])
+def _question(rng: random.Random, scene: Scene, reliable: bool, scenic: int) -> tuple[str, str]:
+    kinds = ["belief"] * 10 + ["first", "own"] * scenic + ["agents"] * (scenic - 1)
+    kinds += ["second"] * 6 if scene.second else []
     kind = rng.choice(kinds)
     text, answer = documents.question_text(rng, scene, kind)
     if not reliable and kind in ("belief", "second"):

@@ -17,7 +17,9 @@ from harness.config import EvalConfig
 from harness.errors import HarnessError
 from harness.evaluate import score
 from harness.model import SteeredModel
-from harness.pipeline import carry_out, choose_items, summarise
+from harness.pipeline import carry_out
+from harness.results import summarise
+from harness.work import choose_items
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from harness.items import Item
 from harness.journal import Journal
 from harness.model import Prompt, SteeredModel
 from models.loading import LoadedModel, load_model
-from steering.choose import choose
+from steering.choose import best_first, choose
 from steering.errors import SteeringError
 from steering.grid import BASELINE, Cell, cells, vectors_of
 from steering.sweeping import run_cells
@@ -162,10 +162,49 @@ def test_chosen_on_validation_alone() -> None:
         for condition in ("TB", "FB")
     ]
     table = pd.DataFrame(rows)
-    assert choose(table, [BASELINE, weaker, best]) == best
+    assert best_first(table, [BASELINE, weaker, best]) == [best, weaker]
     with pytest.raises(SteeringError, match="test stories"):
-        choose(table.assign(split="test"), [best])
+        best_first(table.assign(split="test"), [best])
     with pytest.raises(SteeringError, match="no steered cell"):
-        choose(table, [BASELINE])
+        best_first(table, [BASELINE])
     with pytest.raises(HarnessError):
-        choose(table.drop(columns="story").assign(story=None), [best])
+        best_first(table.drop(columns="story").assign(story=None), [best])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "most", "expected", "asked"),
+    [
+        ((0, 0, 0), 0.0, 0, 1),  # the best leaves all answers as they are
+        ((3, 1, 0), 0.1, 1, 2),  # the second is the first that loses one of ten at most
+        ((3, 1, 0), 0.0, 2, 3),
+        ((4, 3, 5), 0.2, 1, 3),  # none passes: the smallest fall
+    ],
+)
+def test_chosen_among_those_that_leave_the_initial_belief_alone(
+    wrong: tuple[int, ...], most: float, expected: int, asked: int
+) -> None:
+    ranked = [Cell("logistic", 2, alpha) for alpha in (5.0, 2.0, 1.0)]
+    calls: list[Cell] = []
+
+    def initial(cell: Cell) -> pd.DataFrame:
+        calls.append(cell)
+        lost = dict(zip(ranked, wrong, strict=True))[cell]
+        return pd.DataFrame(
+            {
+                "item_id": f"{story}/initial",
+                "story": str(story),
+                "split": "validation",
+                "condition": "",
+                "first": "",
+                "cell": name,
+                "robust_correct": name == BASELINE.name or story >= lost,
+                "robust_invalid": False,
+            }
+            for name in (BASELINE.name, cell.name)
+            for story in range(10)
+        )
+
+    assert choose(ranked, initial, most) == ranked[expected]
+    assert calls == ranked[:asked]
+    with pytest.raises(SteeringError, match="test stories"):
+        choose(ranked, lambda cell: initial(cell).assign(split="test"), most)

@@ -1,0 +1,281 @@
+"""How accuracies in two kinds of questions go together: figure 9 of the MimeQA paper.
+
+    python -m figures.correlations RUN [--reader judge] [--tag category]
+
+RUN is a folder of `python -m harness.run`. For each film there is an accuracy in each category;
+a cell is Pearson's correlation of two of them over the films that have both, with their number
+below it. Numbers are bold where the 95 % interval, a bootstrap over films, leaves out zero. A grey
+cell has no value: fewer than three films, or an accuracy that is the same in all of them. The
+scale is symmetric around zero and ends at the tenth above the strongest correlation.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from figures.command import FigureConfig, run_command
+from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MADE_BY = "python -m harness.run"
+TABLE, RESULTS = "answers.parquet", "results.json"
+TITLE_WORDS = ("task", "view", "window", "steer", "alpha")
+READERS = ("judge", "robust", "official", "options")
+# Purple to orange through white: apart for colour-blind readers, and in print.
+DIVERGING = "PuOr_r"
+SMALLEST_LIMIT = 0.3
+NUMBERS_UP_TO = 8  # numbers are written in the cells up to so many columns
+LEGEND = ("n: films with both", "bold: the 95 % interval leaves out 0")
+VALUELESS = "grey: no value"
+
+
+@dataclass(frozen=True)
+class CorrelationsConfig(FigureConfig):
+    """Draw the correlations of accuracies between kinds of questions, over films."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Run folder, as `python -m harness.run` leaves it."""
+    reader: str | None = None
+    """Who read the answers, e.g. judge or robust; by default the first of those that did."""
+    tag: str = "category"
+    """Kind of tag whose values are compared."""
+
+    @property
+    def name(self) -> str:
+        """File name without suffix; a choice that is not the default is part of it."""
+        parts = ["correlations"]
+        parts += [self.reader] if self.reader else []
+        parts += [self.tag] if self.tag != "category" else []
+        return "_".join(parts)
+
+
+def draw(config: CorrelationsConfig) -> list[Path]:
+    """Draw and save the figure; return the paths written.
+
+    Raises:
+        FigureError: the run folder lacks what the figure needs.
+    """
+    from figures import style
+    from harness.correlations import category_correlations
+    from harness.errors import HarnessError
+
+    answers = read_answers(config.run)
+    reader = choose_reader(answers, config.reader, config.run / TABLE)
+    if f"tag_{config.tag}" not in answers:
+        there = [str(c).removeprefix("tag_") for c in answers if str(c).startswith("tag_")]
+        raise ChoiceError(
+            f"{config.run / TABLE} has no tag {config.tag!r} (tags: {', '.join(there) or 'none'})"
+        )
+    try:
+        table = category_correlations(answers, reader, config.tag)
+    except HarnessError as error:
+        raise RunFolderError(f"{config.run / TABLE}: {error}") from error
+    title = [*read_title(config.run), f"answers read by {reader}"]
+    with style.look():
+        figure = correlations_figure(table, title, config.tag)
+        return style.save(figure, config.folder, config.name, table)
+
+
+def read_answers(folder: Path) -> pd.DataFrame:
+    """The answers of an evaluation.
+
+    Raises:
+        MissingRunFileError: no such folder, or it has no ``answers.parquet``.
+        RunFolderError: the file is damaged or empty.
+    """
+    import pandas as pd
+
+    if not folder.is_dir():
+        raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
+    path = folder / TABLE
+    if not path.exists():
+        raise MissingRunFileError(f"{path} is missing; `{MADE_BY}` makes it")
+    try:
+        table = pd.read_parquet(path)
+    # ValueError covers what pyarrow says of a file cut short.
+    except (ValueError, OSError) as error:
+        raise RunFolderError(
+            f"{path} is damaged or no Parquet file ({error}); run `{MADE_BY}` again"
+        ) from error
+    if table.empty:
+        raise RunFolderError(f"{path} has no rows")
+    return table
+
+
+def choose_reader(answers: pd.DataFrame, wanted: str | None, path: Path) -> str:
+    """Whose reading is shown.
+
+    Raises:
+        ChoiceError: nobody has read these answers, or not the one that is wanted.
+    """
+    there = [
+        str(column).removesuffix("_correct")
+        for column in answers
+        if str(column).endswith("_correct")
+    ]
+    if not there:
+        raise ChoiceError(
+            f"{path} holds answers that nobody has read; run `{MADE_BY}` with --judge"
+        )
+    if wanted is None:
+        return next((reader for reader in READERS if reader in there), there[0])
+    if wanted not in there:
+        raise ChoiceError(f"{path}: not read by {wanted!r} (readers: {', '.join(there)})")
+    return wanted
+
+
+def read_title(folder: Path) -> list[str]:
+    """Whose answers they are: model, task, view; empty without ``results.json``.
+
+    Raises:
+        RunFolderError: ``results.json`` is not JSON or has no ``config`` object.
+    """
+    path = folder / RESULTS
+    if not path.exists():
+        return []
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    # ValueError covers bad JSON and bad UTF-8.
+    except (ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} is not JSON: {error}") from error
+    config: Any = saved.get("config") if isinstance(saved, dict) else None
+    if not isinstance(config, dict):
+        raise RunFolderError(f"{path} has no object 'config'; was it made by `{MADE_BY}`?")
+    # Views and windows that were not chosen are the benchmark's own, which `about` tells.
+    about = saved.get("about")
+    known = config | {
+        name: value
+        for name, value in (about.items() if isinstance(about, dict) else ())
+        if name in ("view", "window")
+    }
+    parts = [str(known["model"])] if known.get("model") else []
+    return parts + [f"{word} {known[word]}" for word in TITLE_WORDS if known.get(word) is not None]
+
+
+def limit_of(table: pd.DataFrame) -> float:
+    """End of the colour scale: the tenth above the strongest correlation, at least 0.3."""
+    strongest = float(table["correlation"].abs().max())
+    if not math.isfinite(strongest):
+        return SMALLEST_LIMIT
+    return max(SMALLEST_LIMIT, min(1.0, math.ceil(round(10 * strongest, 6)) / 10))
+
+
+def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "category") -> Figure:
+    """The lower triangle of the matrix. ``table`` is `harness.correlations`'s, one row a pair."""
+    from figures import style
+
+    names = list(dict.fromkeys([*table["first"], *table["second"]]))
+    columns, rows = names[:-1], names[1:]
+    # Inches; one or two cells are large, so that the bar's words fit beside them.
+    cell = max(0.62, 1.6 / len(columns)) if len(columns) <= NUMBERS_UP_TO else 5.0 / len(columns)
+    longest = max(style.text_width(name, 8.0) for name in names) / 72
+    width = max(longest + cell * len(columns) + 1.8, 4.6)
+    lines = len(style.heading_lines(title, width)) + 1
+    height = 0.72 * longest + cell * len(rows) + 0.16 * lines + 0.7
+    figure = style.new_figure(width, height)
+    axis = figure.subplots()
+    limit = limit_of(table)
+    mesh = _draw_cells(axis, table, columns, rows, limit)
+    axis.set_xticks(
+        range(len(columns)), labels=columns, rotation=40, ha="right", rotation_mode="anchor"
+    )
+    axis.set_yticks(range(len(rows)), labels=rows)
+    axis.tick_params(length=0)
+    for side in axis.spines.values():
+        side.set_visible(False)
+    bar = figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.03)
+    bar.set_label("Pearson's correlation\nover films")
+    marks = [-limit, -limit / 2, 0.0, limit / 2, limit]
+    bar.set_ticks(marks, labels=[_number(mark) for mark in marks])
+    notes = [*LEGEND] if len(columns) <= NUMBERS_UP_TO else []
+    notes += [VALUELESS] if table["correlation"].isna().any() else []
+    if notes:
+        legend = "\n".join(style.wrap(notes, 72 * (width - 0.3), 7.5))
+        figure.supxlabel(legend, fontsize=7.5, color="0.3")
+    style.heading(figure, title, f"Accuracy in one {tag} against accuracy in another")
+    return figure
+
+
+def _draw_cells(
+    axis: Axes, table: pd.DataFrame, columns: Sequence[str], rows: Sequence[str], limit: float
+) -> Any:
+    import numpy as np
+    from matplotlib.patches import Rectangle
+
+    from figures import style
+
+    cells = np.full((len(rows), len(columns)), np.nan)
+    for pair in table.itertuples(index=False):
+        cells[rows.index(pair.second), columns.index(pair.first)] = pair.correlation
+    mesh = axis.pcolormesh(
+        np.arange(len(columns) + 1) - 0.5,
+        np.arange(len(rows) + 1) - 0.5,
+        np.ma.masked_invalid(cells),
+        cmap=DIVERGING,
+        vmin=-limit,
+        vmax=limit,
+        edgecolors="white",
+        linewidth=0.8,
+    )
+    few = len(columns) <= NUMBERS_UP_TO
+    for pair in table.itertuples(index=False):
+        column, row = columns.index(pair.first), rows.index(pair.second)
+        valued = math.isfinite(pair.correlation)
+        if not valued:
+            axis.add_patch(
+                Rectangle(
+                    (column - 0.5, row - 0.5), 1, 1, facecolor=style.MISSING, edgecolor="white"
+                )
+            )
+        if not few:
+            continue
+        colour = "white" if valued and abs(pair.correlation) > 0.7 * limit else "black"
+        sure = valued and (pair.low > 0 or pair.high < 0)
+        if valued:
+            axis.text(
+                column,
+                row - 0.12,
+                _number(pair.correlation),
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                fontweight="bold" if sure else "normal",
+                color=colour,
+            )
+        axis.text(
+            column,
+            row + 0.24,
+            f"n = {pair.n}",
+            ha="center",
+            va="center",
+            fontsize=6.5,
+            color=colour,
+        )
+    axis.set_xlim(-0.5, len(columns) - 0.5)
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.set_aspect("equal")
+    return mesh
+
+
+def _number(value: float) -> str:
+    """Two decimals without the leading zero, with a true minus sign."""
+    written = f"{abs(value):.2f}"
+    if float(written) == 0:
+        return "0"
+    written = written.removeprefix("0")
+    return f"\N{MINUS SIGN}{written}" if value < 0 else written
+
+
+if __name__ == "__main__":
+    run_command(CorrelationsConfig, draw)

@@ -1,0 +1,26 @@
+"""The benchmarks that the harness knows by name, besides GridToM."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from benchmarks.benchmark import Benchmark
+
+Task = Literal["gridtom", "moments", "mmtom_qa", "muma_tom", "mimeqa", "bigtom"]
+# Modules are imported when they are asked for, so that --help answers at once.
+_PLACES: dict[str, str] = {
+    name: f"benchmarks.{name}.benchmark:{name.upper()}"
+    for name in ("moments", "mmtom_qa", "muma_tom", "mimeqa", "bigtom")
+}
+
+
+def benchmark(task: str) -> Benchmark:
+    """A benchmark by its name.
+
+    Raises:
+        KeyError: there is none of this name.
+    """
+    module, name = _PLACES[task].split(":")
+    return getattr(importlib.import_module(module), name)

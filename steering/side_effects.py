@@ -1,0 +1,224 @@
+"""``python -m steering.side_effects``: what else a vector changes.
+
+KL divergence on prompts that have nothing to do with beliefs, and any task of the harness with and
+without the vector, in one table.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from harness.command import run_command
+from models.catalogue import DEFAULT_MODEL
+from steering.errors import SteeringError
+from steering.failures import expected_errors
+
+if TYPE_CHECKING:
+    from harness.config import EvalConfig
+
+NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
+RESULTS = "side_effects.json"
+
+
+@dataclass(frozen=True)
+class SideEffectsConfig:
+    """Measure what a steering vector changes beside what it is for.
+
+    Attributes:
+        vector: folder of a steering vector.
+        model: catalogue name, hub id or folder.
+        alpha: strength; the vector's own by default.
+        tasks: what is asked with and without the vector: a task of harness.run, with its order
+            after a colon (gridtom:initial), or with its folder after an equals sign
+            (bigtom=FOLDER).
+        prompts: file with one neutral prompt a line; our own by default.
+        setting: GridToM: frames and text, frames, or text.
+        limit: only the first so many stories of each task.
+        out: folder; named after vector and model by default. An existing one is resumed.
+        dtype: of the weights: auto, float32, bfloat16 or float16.
+        device_map: as in accelerate, e.g. auto.
+        revision: branch, tag or commit on the hub.
+        batch_size: prompts that go through the model together.
+        max_new_tokens: length of a reply.
+    """
+
+    vector: Path
+    model: str = DEFAULT_MODEL
+    alpha: float | None = None
+    tasks: tuple[str, ...] = ("gridtom:1", "gridtom:initial")
+    prompts: Path = NEUTRAL
+    setting: Literal["multimodal", "video", "text"] = "multimodal"
+    limit: int | None = 50
+    out: Path | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device_map: str | None = None
+    revision: str | None = None
+    batch_size: int = 8
+    max_new_tokens: int = 16
+
+    @property
+    def folder(self) -> Path:
+        """Where the measurement is kept."""
+        if self.out is not None:
+            return self.out
+        parts = [Path(self.model).name or "model", self.vector.name]
+        if self.alpha is not None:
+            parts.append(f"alpha{self.alpha:g}")
+        return Path("runs") / "side-effects" / "-".join(parts)
+
+
+def carry_out(config: SideEffectsConfig) -> dict[str, Any]:
+    """Measure, print and save.
+
+    Returns:
+        ``kl`` (nats; value, low, high, n) and ``tasks``: for each, accuracy and share of invalid
+        replies without and with the vector, and their paired difference.
+
+    Raises:
+        SteeringError, HarnessError, BenchmarkError, ModelError: bad input, named before the model
+            is loaded wherever it can be known.
+    """
+    from rich.console import Console
+
+    from harness.model import Prompt, SteeredModel
+    from harness.pipeline import check
+    from hooks.atomic import write_atomic
+    from models.loading import load_model
+    from steering.divergence import divergences, mean_with_interval
+    from steering.saving import load_vector
+
+    asked = {task: evaluation(config, task) for task in config.tasks}
+    for each in asked.values():
+        check(each)
+    prompts = [Prompt(text) for text in read_prompts(config.prompts)]
+    vector = load_vector(config.vector)
+    console = Console()
+    loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+    vector.apply(loaded.skeleton, config.alpha)
+    plain, steered = SteeredModel(loaded), SteeredModel(loaded, vector, config.alpha)
+    kl = divergences(plain, steered, prompts, config.max_new_tokens, config.batch_size)
+    tasks = {task: _compare(config, each, vector, loaded) for task, each in asked.items()}
+    found = {"kl": asdict(mean_with_interval(kl)), "tasks": tasks}
+    config.folder.mkdir(parents=True, exist_ok=True)
+    saved = {"config": asdict(config), **found}
+    text = json.dumps(saved, indent=2, default=str) + "\n"
+    write_atomic(config.folder / RESULTS, text.encode())
+    _print(console, config, found)
+    return found
+
+
+def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
+    """The run of the harness that a task's name stands for.
+
+    Raises:
+        SteeringError: there is no such task or order, or its questions are open.
+    """
+    from typing import get_args
+
+    from harness.config import EvalConfig
+    from harness.tasks import Task, benchmark
+
+    name, _, folder = task.partition("=")
+    name, _, order = name.partition(":")
+    if name not in get_args(Task):
+        raise SteeringError(
+            f"--tasks {task}: there is no task {name!r}; {', '.join(get_args(Task))}"
+        )
+    if order and (name != "gridtom" or order not in ("1", "2", "initial")):
+        raise SteeringError(f"--tasks {task}: gridtom has the orders 1, 2 and initial, others none")
+    if name != "gridtom" and benchmark(name).open_ended:
+        raise SteeringError(f"--tasks {task}: its questions are open; ask them with harness.run")
+    shared = ("model", "dtype", "device_map", "revision", "batch_size", "max_new_tokens", "limit")
+    options: dict[str, Any] = {option: getattr(config, option) for option in shared}
+    if name == "gridtom":
+        options |= {"order": order or "1", "setting": config.setting}
+    return EvalConfig(task=name, data=Path(folder) if folder else None, **options)  # type: ignore[arg-type]
+
+
+def read_prompts(path: Path) -> list[str]:
+    """One prompt a line; empty lines are left out.
+
+    Raises:
+        SteeringError: the file cannot be read or holds none.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SteeringError(f"--prompts {path}: cannot be read ({error})") from error
+    prompts = [line.strip() for line in lines if line.strip()]
+    if not prompts:
+        raise SteeringError(f"--prompts {path}: holds no prompt")
+    return prompts
+
+
+def _compare(
+    config: SideEffectsConfig, asked: EvalConfig, vector: Any, loaded: Any
+) -> dict[str, dict[str, Any]]:
+    """One task without and with the vector."""
+    from harness.metrics import accuracy, paired_accuracy
+    from harness.pipeline import carry_out as evaluate
+    from harness.results import sheet_of
+    from steering.saving import describe
+
+    name = f"{asked.task}-{asked.order}" if asked.task == "gridtom" else asked.task
+    before = evaluate(replace(asked, out=config.folder / f"{name}-plain"), loaded=loaded)
+    after = evaluate(
+        replace(
+            asked,
+            out=config.folder / f"{name}-steered",
+            steer=config.vector,
+            alpha=config.alpha,
+        ),
+        steering=vector,
+        loaded=loaded,
+        about_steering=describe(vector),
+    )
+    keyed = ~before["hidden"]
+    if "robust_correct" not in before or not keyed.any():
+        raise SteeringError(
+            f"--tasks {asked.task}: no replies can be scored without a judge or key"
+        )
+    sheets = [sheet_of(table[keyed], "robust") for table in (before, after)]
+    rows = [accuracy(sheet) for sheet in sheets]
+    difference = paired_accuracy(*sheets)
+    return {
+        measure: {
+            "plain": asdict(getattr(rows[0], measure)),
+            "steered": asdict(getattr(rows[1], measure)),
+            "difference": asdict(difference[measure]),
+        }
+        for measure in ("overall", "invalid")
+    }
+
+
+def _print(console: Any, config: SideEffectsConfig, found: dict[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from harness.reporting import shown
+
+    table = Table(title=escape(f"{config.model}: side effects of {config.vector.name}"))
+    for column in ("what", "as it is", "steered", "difference"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for task, measures in found["tasks"].items():
+        for measure, cells in measures.items():
+            what = "right" if measure == "overall" else measure
+            row = (shown(cells[name]) for name in ("plain", "steered", "difference"))
+            table.add_row(escape(f"{task}, {what} (%)"), *row)
+    kl = found["kl"]
+    moved = f"{kl['value']:.4f} \\[{kl['low']:.4f}, {kl['high']:.4f}]"
+    table.add_row(f"KL on {kl['n']} neutral prompts (nats a token)", "0", moved, moved)
+    console.print(table)
+    console.print(f"folder: {escape(str(config.folder))}", soft_wrap=True)
+
+
+def main() -> None:
+    """The command line."""
+    run_command(SideEffectsConfig, "python -m steering.side_effects", carry_out, expected_errors)
+
+
+if __name__ == "__main__":
+    main()
