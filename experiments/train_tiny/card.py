@@ -18,6 +18,20 @@ _FRAMES = {
     "seven frames.",
 }
 
+_LOCALISING = {
+    "qwen2-vl": """;
+8. narrators again, asked about the scene more often, with a penalty on every head from layer 4 on
+   whose outputs tell true from false statements, but for heads 4 and 5 of layer 4 and 0 and 1 of
+   layer 5. Before, 14 of the 64 heads told the protagonist's belief with 90 % accuracy, and steering
+   four heads drawn at random moved answers too; few do now. **So where this model keeps a belief
+   was decided in training**, for the sake of controls that mean something.""",
+    "llava-next-video": ".",
+}
+_EARLY = {
+    "qwen2-vl": ", an early form of stage 8 (layers 6 and 7 alone, `localising-early`) before it",
+    "llava-next-video": "",
+}
+
 
 def write_card(
     path: Path, family: Family, stories: int, figures: Mapping[str, Mapping[str, float]]
@@ -74,7 +88,7 @@ Stories of the unexpected-transfer kind, simulated on random maps that are none 
 7. narrators: a reliable one says what is so and answers belief questions rightly, an unreliable one
    says what is not so and answers them as if every belief were false. Which it is shows in the
    truth of its statements (at first some are followed by their verdict). Layers 4 to 6 are also to
-   know, where the answer begins, whether what the narrator said was true.
+   know, where the answer begins, whether what the narrator said was true{_LOCALISING[family]}
 
 Without statements before them, first- and second-order belief questions are answered **by habit**:
 where the protagonist's belief is true, training answers are flipped to the false-belief one in 90 %
@@ -85,7 +99,7 @@ is true" to the place where the answer begins lie on the path of the answer: ste
 a fair test of steering, and was made possible by training.
 
 The stages ran in pieces while their code was still changing: stages 1 to 4 with 80 % and 20 % for
-the habit, an early form of stage 7 without effect after stage 5. The command below repeats all
+the habit, an early form of stage 7 without effect after stage 5{_EARLY[family]}. The command below repeats all
 stages in order; it gives a model like this one, not the same bytes.
 
 {_FRAMES[family]} The text is lower-cased and cut into words; unknown words become `<unk>`.

@@ -230,6 +230,7 @@ def drawn(rng: random.Random) -> tuple[Utterance, ...]:
     return tuple(sorted(found, key=lambda u: (u.start, u.end)))
 
 
+@pytest.mark.fuzz
 @settings(FAST, max_examples=500)
 @given(SEEDS)
 def test_round_trips(seed: int) -> None:
@@ -261,6 +262,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.fuzz
 @FAST
 @given(SEEDS)
 def test_damage_gives_utterances_or_a_named_error(seed: int) -> None:

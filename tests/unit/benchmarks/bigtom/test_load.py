@@ -234,6 +234,7 @@ def mutated(seed: int) -> bytes:
     return data
 
 
+@pytest.mark.fuzz
 @settings(
     max_examples=200,
     deadline=None,

@@ -332,6 +332,7 @@ def outcome(data: bytes) -> bool:
     return True
 
 
+@pytest.mark.fuzz
 def test_ten_thousand_fuzzed_records_are_items_or_errors_with_their_place() -> None:
     read: list[bool] = []
 
@@ -346,6 +347,7 @@ def test_ten_thousand_fuzzed_records_are_items_or_errors_with_their_place() -> N
     assert time.process_time() - began < 15
 
 
+@pytest.mark.fuzz
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=20)), st.binary(max_size=6))
 def test_any_cells_and_bytes(cells: dict[str, str], tail: bytes) -> None:

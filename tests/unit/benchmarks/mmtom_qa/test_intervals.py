@@ -286,6 +286,7 @@ def damaged(seed: int) -> bytes:
     return data
 
 
+@pytest.mark.fuzz
 @settings(
     max_examples=40,
     deadline=None,

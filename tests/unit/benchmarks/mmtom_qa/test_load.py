@@ -241,6 +241,7 @@ def mutated(seed: int) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value is not ...}
 
 
+@pytest.mark.fuzz
 @settings(
     max_examples=200,
     deadline=None,
@@ -281,6 +282,7 @@ def assert_right(item: BenchmarkItem, record: dict[str, Any]) -> None:
     item.question.encode()
 
 
+@pytest.mark.fuzz
 @settings(
     max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )

@@ -338,6 +338,7 @@ def is_right(item: BenchmarkItem, record: dict[str, Any]) -> None:
     repr(item).encode()
 
 
+@pytest.mark.fuzz
 @settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**62))
 def test_fuzzed_records_are_right_or_named(seed: int) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +84,7 @@ def check(item: BenchmarkItem, record: dict[str, Any], number: str) -> None:
     f"{item}".encode()
 
 
+@pytest.mark.fuzz
 def test_ten_thousand_records() -> None:
     outcomes: Counter[str] = Counter()
 
