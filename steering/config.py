@@ -97,7 +97,7 @@ class SweepConfig:
     # Small models are moved by a fraction of what large ones take.
     alpha: tuple[float, ...] = (
         *(-10.0, -5.0, -2.0, -1.0, -0.5, 0.0),
-        *(0.5, 0.75, 1.0, 2.0, 5.0, 10.0),
+        *(0.5, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0),
     )
     direction: Direction = "logistic"
     label: Label = "y_p"
@@ -108,7 +108,7 @@ class SweepConfig:
     limit: int | None = None
     style: Literal["plain", "json"] = "plain"
     reader: Literal["robust", "official"] = "robust"
-    fall: float | None = 0.02
+    fall: float | None = 0.01
     test: bool = True
     data: Path | None = None
     out: Path | None = None

@@ -23,7 +23,7 @@ _LOCALISING = {
 8. narrators again, asked about the scene more often, with a penalty on every head from layer 4 on
    whose outputs tell true from false statements, but for heads 4 and 5 of layer 4 and 0 and 1 of
    layer 5. Before, 14 of the 64 heads told the protagonist's belief with 90 % accuracy, and steering
-   four heads drawn at random moved answers too; few do now. **So where this model keeps a belief
+   four heads drawn at random moved answers too; five do now. **So where this model keeps a belief
    was decided in training**, for the sake of controls that mean something.""",
     "llava-next-video": ".",
 }

@@ -73,7 +73,7 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
         ("harness.run", "--model", str(tmp_path / "baked"), "--limit", "2", "--setting", "text")
         + ("--out", str(tmp_path / "eval-baked")),
         ("steering.sweep", "--model", model, "--run", str(run_folder), "--limit", "60")
-        + ("--K", "4", "12", "--alpha", "1", "5", "--out", str(tmp_path / "sweep")),
+        + ("--K", "4", "12", "--alpha", "0.8", "1", "5", "--out", str(tmp_path / "sweep")),
         ("figures.sweep", str(tmp_path / "sweep"), "--out", str(tmp_path / "pictures")),
     )
     for module, *options in steps:
@@ -88,8 +88,7 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
     steered, random, random_heads = (c["difference"]["Both"] for c in found["test"].values())
     assert steered["value"] >= 0.2 and steered["low"] > 0
     assert abs(random["value"]) <= 0.1
-    # Random heads keep their own directions; where many heads carry the belief they steer, too.
-    assert random_heads["value"] < steered["value"]
+    assert abs(random_heads["value"]) <= 0.1
 
 
 def test_first_command_of_the_readme_is_the_main_job() -> None:
