@@ -50,7 +50,7 @@ class State:
 
 
 def share(loaded: LoadedModel, prompts: Sequence[str]) -> Shared:
-    """Cut prompts after their longest common beginning that ends before a space.
+    """Cut prompts after their longest common beginning that ends before a space (else a new line).
 
     A tokenizer may join letters across the cut; then an earlier one is taken. Endings keep two
     tokens at least, so that they are told from a generated token.
@@ -67,11 +67,14 @@ def share(loaded: LoadedModel, prompts: Sequence[str]) -> Shared:
     common = os.path.commonprefix(list(prompts))
     if len(set(prompts)) == 1:
         common = common[:-1]
-    while (end := common.rfind(" ")) > 0:
-        common = common[:end]
-        start = tokenizer(common, add_special_tokens=False)["input_ids"]
-        if all(ids[: len(start)] == start and len(ids) - len(start) > 1 for ids in whole):
-            return Shared(common, tuple(tuple(ids[len(start) :]) for ids in whole))
+    # Never before the frames: they belong to the beginning.
+    first = 1 + common.rfind(loaded.processor.video_token)
+    for gap in (" ", "\n"):
+        end = len(common)
+        while (end := common.rfind(gap, first, end)) > 0:
+            start = tokenizer(common[:end], add_special_tokens=False)["input_ids"]
+            if all(ids[: len(start)] == start and len(ids) - len(start) > 1 for ids in whole):
+                return Shared(common[:end], tuple(tuple(ids[len(start) :]) for ids in whole))
     raise ValueError(f"prompts without a common beginning: {prompts[0][:60]!r} ...")
 
 

@@ -10,7 +10,7 @@ from hooks.capture import Capture
 from models.cache import select
 from models.loading import LoadedModel
 from models.prefix import go_on, read, share, step
-from models.prompts import encode, open_prompt
+from models.prompts import encode, open_prompt, reply_prompt
 
 STORIES = (
     "At first the red agent is in the corridor. Belief: The red agent is now in the {} room.",
@@ -99,3 +99,15 @@ def test_select_copies(loaded: LoadedModel) -> None:
     chosen = select(prefix.cache, torch.tensor([0, 0]))
     chosen.layers[0].keys.zero_()
     assert prefix.cache.layers[0].keys.abs().sum() > 0
+
+
+@pytest.mark.parametrize("text", ["Hello", "\u4f60\u597d"])
+def test_texts_without_a_space_are_cut_behind_the_frames(loaded: LoadedModel, text: str) -> None:
+    (prompt,) = [reply_prompt(loaded, text, video=True)]
+    system = f"a b {prompt}"
+    for whole in (prompt, system):
+        shared = share(loaded, [whole])
+        assert loaded.processor.video_token in shared.beginning
+        tokens = loaded.processor.tokenizer(shared.beginning, add_special_tokens=False)["input_ids"]
+        rest = loaded.processor.tokenizer(whole, add_special_tokens=False)["input_ids"]
+        assert [*tokens, *shared.endings[0]] == rest

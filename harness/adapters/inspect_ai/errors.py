@@ -1,0 +1,25 @@
+"""Our errors as inspect-ai shows them: one message instead of a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from inspect_ai._util.error import PrerequisiteError
+from rich.text import Text
+
+
+@contextmanager
+def shown_plainly() -> Iterator[None]:
+    """Expected errors in the block come out as inspect-ai's own kind.
+
+    Raises:
+        PrerequisiteError: with the message of the error, which no longer reads as markup.
+    """
+    # Upwards, as a vector may be given.
+    from steering.failures import expected_errors
+
+    try:
+        yield
+    except expected_errors() as error:
+        raise PrerequisiteError(Text(str(error))) from error
