@@ -119,7 +119,8 @@ def window_of(media: Media, window: Window) -> tuple[float, float | None]:
     Raises:
         ClipError: there is no such window, or it ends before it begins.
     """
-    start, end = media.start, media.end
+    start: float | None = media.start
+    end = media.end
     if window == "focused":
         start, end = media.focus, media.end if media.focus_end is None else media.focus_end
     name = media.path or media.url or "this film"

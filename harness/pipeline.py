@@ -94,10 +94,14 @@ def carry_out(
             config.options,
             lambda done, total: bar.update(task, completed=done, total=total),
         )
+    if not processes.first:
+        processes.wait()
+        return pd.read_parquet(config.folder / TABLE)
     if judge is not None:
         with Journal(config.folder / VERDICTS, judge.about | about) as journal:
             table = judge_answers(table, judge, journal, config.batch_size)
     _finish(config, work, about, table, console)
+    processes.wait()
     return table
 
 

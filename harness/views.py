@@ -17,8 +17,10 @@ from harness.frame_notes import frame_note
 from harness.items import FRAMES_MARK, Item
 
 FILMED: tuple[View, ...] = ("multimodal", "video")
-FIELDS = ("context", "scene", "actions", "dialogue", "transcript", "note", "frames", "question")
-FIELDS += ("options", "labels")
+FIELDS = (
+    *("context", "scene", "actions", "dialogue", "transcript"),
+    *("note", "frames", "question", "options", "labels"),
+)
 _TITLES = {
     "scene": "Scene",
     "actions": "Actions",

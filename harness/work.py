@@ -43,8 +43,15 @@ def prepare(config: EvalConfig) -> Work:
     """
     if config.task == "gridtom":
         stories = open_stories(config.data, config.data_seed)
-        about = {"order": config.order, "setting": config.setting, "style": config.style}
-        return Work(choose_items(config, stories), about | {"data": stories.fingerprint})
+        return Work(
+            choose_items(config, stories),
+            {
+                "order": config.order,
+                "setting": config.setting,
+                "style": config.style,
+                "data": stories.fingerprint,
+            },
+        )
     known = benchmark(config.task)
     how = views.shown(known, config.view, config.window, config.frames, config.template)
     if config.data is None:

@@ -22,9 +22,9 @@ _LOCALISING = {
     "qwen2-vl": """;
 8. narrators again, asked about the scene more often, with a penalty on every head from layer 4 on
    whose outputs tell true from false statements, but for heads 4 and 5 of layer 4 and 0 and 1 of
-   layer 5. Before, 14 of the 64 heads told the protagonist's belief with 90 % accuracy, and steering
-   four heads drawn at random moved answers too; five do now. **So where this model keeps a belief
-   was decided in training**, for the sake of controls that mean something.""",
+   layer 5. Before, 14 of the 64 heads told the protagonist's belief with 90 % accuracy, so that
+   steering four heads drawn at random moved answers too; five do now. **So where this model keeps a
+   belief was decided in training**, for the sake of controls that mean something.""",
     "llava-next-video": ".",
 }
 _EARLY = {
@@ -99,8 +99,8 @@ is true" to the place where the answer begins lie on the path of the answer: ste
 a fair test of steering, and was made possible by training.
 
 The stages ran in pieces while their code was still changing: stages 1 to 4 with 80 % and 20 % for
-the habit, an early form of stage 7 without effect after stage 5{_EARLY[family]}. The command below repeats all
-stages in order; it gives a model like this one, not the same bytes.
+the habit, an early form of stage 7 without effect after stage 5{_EARLY[family]}.
+The command below repeats all stages in order; it gives a model like this one, not the same bytes.
 
 {_FRAMES[family]} The text is lower-cased and cut into words; unknown words become `<unk>`.
 
