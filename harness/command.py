@@ -15,6 +15,7 @@ def run_command(
     run: Callable[[Config], object],
     expected: Callable[[], tuple[type[Exception], ...]],
     resumes: bool = True,
+    together: bool = False,
 ) -> None:
     """Read ``config_type`` from the command line and carry it out.
 
@@ -25,6 +26,7 @@ def run_command(
         expected: gives the errors that are shown as one message; asked only once the options are
             read, so that ``--help`` loads nothing.
         resumes: whether the same command goes on after it was stopped.
+        together: whether several processes of a launcher can share the work.
 
     Raises:
         SystemExit: the message of an expected error, or 130 if the user stopped it.
@@ -32,6 +34,15 @@ def run_command(
     import tyro
 
     config = tyro.cli(config_type, prog=prog)
+    from hooks.errors import SallyAnneError
+    from hooks.processes import here
+
+    try:
+        processes = here()
+    except SallyAnneError as error:
+        sys.exit(f"error: {error}")
+    if processes.count > 1 and not together:
+        sys.exit(f"error: {prog} works in one process; start it without a launcher")
     try:
         run(config)
     except expected() as error:

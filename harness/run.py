@@ -31,7 +31,7 @@ def run(config: EvalConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    run_command(EvalConfig, "python -m harness.run", run, _expected)
+    run_command(EvalConfig, "python -m harness.run", run, _expected, together=True)
 
 
 def _expected() -> tuple[type[Exception], ...]:

@@ -10,7 +10,8 @@ A store is a folder:
 
 A batch is computed whole or not at all, and its composition never changes, so a resumed run gives
 the numbers of an uninterrupted one; nothing depends on time or order of writing, so the files are
-the same bytes, too.
+the same bytes, too. For the same reason several processes may compute batches at once: one holds
+the store, the others add to its journal (`hooks.store_contributor`).
 """
 
 from __future__ import annotations
@@ -30,19 +31,22 @@ from torch import Tensor
 
 from hooks.atomic import file_sha256, remove_leftovers, write_atomic
 from hooks.errors import StoreDamagedError, StoreError
-from hooks.finite import require_finite
-from hooks.store_items import ITEMS_NAME, first_difference, items_from_bytes, items_to_bytes
+from hooks.store_checks import (
+    SHARD_ITEMS,
+    dtype_of,
+    planned,
+    read_items,
+    require_batch,
+    require_same_run,
+)
+from hooks.store_items import ITEMS_NAME, items_from_bytes
 from hooks.store_journal import Journal
-from hooks.store_lock import LOCK_NAME, lock_store
+from hooks.store_lock import LOCK_NAME, lock_store, require_no_contributor
 from hooks.store_manifest import (
     MANIFEST_NAME,
     Manifest,
     StoreMeta,
-    checked_batches,
-    mismatch,
     read_manifest,
-    require_same_meta,
-    require_same_plan,
     shard_name,
     write_manifest,
 )
@@ -79,7 +83,7 @@ class ActivationStore:
         meta: StoreMeta,
         items: pd.DataFrame,
         batches: Sequence[Sequence[int]],
-        shard_items: int = 256,
+        shard_items: int = SHARD_ITEMS,
     ) -> ActivationStore:
         """Begin a store, or go on with the one that the same run began.
 
@@ -91,21 +95,11 @@ class ActivationStore:
         Raises:
             StoreMismatchError: the folder holds the store of a different run.
             StoreDamagedError: a file of it is missing or altered.
-            StoreError: another run is writing to it, the folder holds something else, the plan does
-                not fit the items, or the disk is full.
+            StoreError: another run, or a process of one, is writing to it, the folder holds
+                something else, the plan does not fit the items, or the disk is full.
         """
         folder = Path(path)
-        if shard_items < 1:
-            raise StoreError(f"shard_items is {shard_items}; a shard holds at least one item.")
-        _dtype(meta)
-        table = items_to_bytes(items)
-        given = Manifest(
-            meta=meta,
-            n_items=len(items),
-            items_sha256=hashlib.sha256(table).hexdigest(),
-            batches=checked_batches(batches, len(items)),
-            shard_items=shard_items,
-        )
+        given, table = planned(meta, items, batches, shard_items)
         if folder.exists() and not folder.is_dir():
             raise StoreError(f"{folder} is a file; a store is a folder. Choose another --out.")
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,12 +108,8 @@ class ActivationStore:
             remove_leftovers(folder, _OWN_FILES)
             if (folder / MANIFEST_NAME).exists():
                 stored = read_manifest(folder)
-                require_same_meta(folder, stored, given)
-                old_items, new_items = _read_items(folder, stored), items_from_bytes(table)
-                difference = first_difference(old_items, new_items)
-                if difference is not None:
-                    raise mismatch(folder, difference)
-                require_same_plan(folder, stored, given)
+                old_items = require_same_run(folder, stored, given, table)
+                require_no_contributor(folder)
             else:
                 _require_unused(folder, table)
                 write_atomic(folder / ITEMS_NAME, table)
@@ -142,7 +132,7 @@ class ActivationStore:
         """
         folder = Path(path)
         manifest = read_manifest(folder)
-        return cls(folder, manifest, _read_items(folder, manifest), None)
+        return cls(folder, manifest, read_items(folder, manifest), None)
 
     def __enter__(self) -> ActivationStore:
         return self
@@ -192,26 +182,22 @@ class ActivationStore:
                 store opened for reading, or a full disk (what was stored before is kept).
         """
         self._require_writable()
-        if not 0 <= b < len(self._manifest.batches):
-            raise StoreError(f"there is no batch {b}; the plan has {len(self._manifest.batches)}.")
-        if b in self._journalled or self._merged(b):
-            raise StoreError(f"batch {b} is stored already; write only the batches of pending().")
-        rows, meta = self._manifest.batches[b], self.meta
-        wanted = (len(rows), meta.n_layers, meta.n_heads, meta.head_dim)
-        if tuple(activations.shape) != wanted:
-            raise StoreError(
-                f"batch {b} has shape {tuple(activations.shape)}; the store wants {wanted} "
-                "[items, layers, heads, head width]."
-            )
-        if activations.dtype != _dtype(meta):
-            raise StoreError(
-                f"batch {b} is {activations.dtype}, the store holds {meta.dtype}: "
-                f"call .to(torch.{meta.dtype}) before writing."
-            )
-        require_finite(activations, [str(self.items["item_id"].iloc[row]) for row in rows])
+        require_batch(self._manifest, self.items, self._stored, b, activations)
         self._journal.write(b, activations.detach().cpu())
         self._journalled.add(b)
-        self._merge({row // self._manifest.shard_items for row in rows})
+        size = self._manifest.shard_items
+        self._merge({row // size for row in self._manifest.batches[b]})
+
+    def take_in(self) -> None:
+        """Take over the batches that contributors have written meanwhile.
+
+        Raises:
+            StoreDamagedError: one of them was altered; it is dropped.
+            StoreError: the store was opened for reading, or the disk is full.
+        """
+        self._require_writable()
+        self._journalled.update(self._journal.batches())
+        self._merge(set(range(self._manifest.n_shards)))
 
     def finish(self) -> None:
         """Declare the store complete and let go of it. Does nothing if it is complete already.
@@ -254,7 +240,7 @@ class ActivationStore:
         if wrong:
             raise StoreError(f"{self.path} has layers 0 to {meta.n_layers - 1}, not {wrong}.")
         shape = (manifest.n_items, len(chosen), meta.n_heads, meta.head_dim)
-        activations = torch.empty(shape, dtype=_dtype(meta))
+        activations = torch.empty(shape, dtype=dtype_of(meta))
         for shard in range(manifest.n_shards):
             self._require_intact(shard)
             rows = manifest.shard_rows(shard)
@@ -270,7 +256,7 @@ class ActivationStore:
             StoreDamagedError: names the file.
         """
         manifest = read_manifest(self.path)
-        _read_items(self.path, manifest)
+        read_items(self.path, manifest)
         for shard in manifest.shards:
             self._intact_shards.discard(shard)
             self._require_intact(shard)
@@ -312,7 +298,7 @@ class ActivationStore:
     def _merge_shard(self, shard: int, numbers: list[int]) -> None:
         meta, rows = self.meta, self._manifest.shard_rows(shard)
         merged = torch.empty(
-            (len(rows), meta.n_layers, meta.n_heads, meta.head_dim), dtype=_dtype(meta)
+            (len(rows), meta.n_layers, meta.n_heads, meta.head_dim), dtype=dtype_of(meta)
         )
         for number in numbers:
             activations = self._journal.read(number)
@@ -337,6 +323,9 @@ class ActivationStore:
             if self._merged(number):
                 self._journal.remove(number)
                 self._journalled.discard(number)
+
+    def _stored(self, b: int) -> bool:
+        return b in self._journalled or self._merged(b)
 
     def _merged(self, b: int) -> bool:
         size = self._manifest.shard_items
@@ -374,28 +363,6 @@ class ActivationStore:
 
 def _key(layer: int) -> str:
     return f"layer.{layer:02d}"
-
-
-def _dtype(meta: StoreMeta) -> torch.dtype:
-    dtype = getattr(torch, meta.dtype, None)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise StoreError(f"dtype {meta.dtype!r} is no floating point type of torch.")
-    return dtype
-
-
-def _read_items(folder: Path, manifest: Manifest) -> pd.DataFrame:
-    path = folder / ITEMS_NAME
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise StoreDamagedError(
-            f"{path} is missing. Delete the folder {folder} and extract again."
-        ) from error
-    if hashlib.sha256(data).hexdigest() != manifest.items_sha256:
-        raise StoreDamagedError(
-            f"{path} is cut short or altered. Delete the folder {folder} and extract again."
-        )
-    return items_from_bytes(data)
 
 
 def _require_unused(folder: Path, table: bytes) -> None:

@@ -1,4 +1,8 @@
-"""One writer a store: a lock that the operating system drops when its holder dies."""
+"""One run a store: locks that the operating system drops when their holder dies.
+
+The process that has the store locks `.lock`. Others of the same run that add to its journal lock
+the items table, together: a file that is never replaced, so that no further one is left behind.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from hooks.errors import StoreError
+from hooks.store_items import ITEMS_NAME
 
 LOCK_NAME = ".lock"
 # Seconds that a killed run's own processes are given to end.
@@ -23,17 +28,49 @@ def lock_store(folder: Path) -> IO[bytes]:
         StoreError: another run holds the store.
     """
     file = open(folder / LOCK_NAME, "ab")  # noqa: SIM115  # open as long as the lock is held
+    return _lock(
+        file,
+        fcntl.LOCK_EX,
+        f"another run is writing to the store {folder}. Wait for it to end, "
+        "or choose another --out.",
+    )
+
+
+def lock_contributing(folder: Path) -> IO[bytes]:
+    """Show that this process adds to the journal of `folder`, until the returned file is closed.
+
+    Raises:
+        StoreError: a run is just beginning there.
+    """
+    file = open(folder / ITEMS_NAME, "rb")  # noqa: SIM115  # open as long as the lock is held
+    return _lock(file, fcntl.LOCK_SH, f"another run begins to write to the store {folder}.")
+
+
+def require_no_contributor(folder: Path) -> None:
+    """Check that no process of a killed run goes on adding to the journal of `folder`.
+
+    Raises:
+        StoreError: one does.
+    """
+    # Some network disks lock wholly only what is open for writing.
+    file = open(folder / ITEMS_NAME, "r+b")  # noqa: SIM115  # closed in the next line
+    _lock(
+        file,
+        fcntl.LOCK_EX,
+        f"a process of an earlier run is still writing to the store {folder}. "
+        "Wait for it to end, or choose another --out.",
+    ).close()
+
+
+def _lock(file: IO[bytes], kind: int, otherwise: str) -> IO[bytes]:
     limit = time.monotonic() + _PATIENCE
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
             return file
         except BlockingIOError as error:
             if time.monotonic() < limit:
                 time.sleep(0.02)
                 continue
             file.close()
-            raise StoreError(
-                f"another run is writing to the store {folder}. Wait for it to end, "
-                "or choose another --out."
-            ) from error
+            raise StoreError(otherwise) from error

@@ -31,6 +31,7 @@ class ProbeConfig:
         setting: what the model is given: frames and text, frames, or text.
         site: where activations are read. head_out is the paper's definition; the others
             reproduce released code.
+        backend: which library reads the activations; all give the same numbers.
         data: folder in the release layout; stories are generated if none is given.
         stories: use only so many stories, test, train and validation in proportion.
         out: run folder; named after the options by default. An existing one is resumed.
@@ -51,6 +52,7 @@ class ProbeConfig:
     contrast: Contrast = "matched"
     setting: Setting = "multimodal"
     site: Site = "head_out"
+    backend: Literal["native", "nnsight", "transformer_lens"] = "native"
     data: Path | None = None
     stories: int | None = None
     out: Path | None = None
@@ -81,6 +83,8 @@ class ProbeConfig:
             parts.append(f"split{self.split_seed}")
         if self.data_seed != ProbeConfig.data_seed:
             parts.append(f"seed{self.data_seed}")
+        if self.backend != ProbeConfig.backend:
+            parts.append(self.backend)
         if self.strict_maps:
             parts.append("strict")
         return Path("runs") / "-".join(parts)

@@ -14,11 +14,15 @@ import numpy as np
 import pandas as pd
 import torch
 
+from hooks.backends.backend import NATIVE, Backend
+from hooks.backends.backend import backend as backend_named
 from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.positions import LAST_PROMPT
+from hooks.processes import ALONE, Processes
 from hooks.sites import slice_width
 from hooks.store import ActivationStore
+from hooks.store_contributor import Contributor
 from hooks.store_manifest import MANIFEST_NAME, StoreMeta, mismatch, read_manifest
 from models.loading import LoadedModel
 from models.prefix import go_on, read, share
@@ -75,11 +79,14 @@ def extract(
     video: bool,
     batch_size: int,
     about: dict[str, str],
+    processes: Processes = ALONE,
+    backend: str = NATIVE,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ActivationStore:
     """Run every sample through the model once and keep its activations; resumes.
 
-    Samples with the same frames and context share one pass over them.
+    Samples with the same frames and context share one pass over them. Several processes share the
+    batches, which are the same however many there are, and so is the store.
 
     Args:
         loaded: the model.
@@ -89,7 +96,11 @@ def extract(
         video: whether the samples' frames are shown.
         batch_size: samples that go through the model together.
         about: further facts that must agree when a store is resumed.
-        on_progress: told how many of how many batches are stored, also at the start.
+        processes: those that call this with the same arguments, each from its own place.
+        backend: which library reads; one of `hooks.backends.backend.BACKENDS`. All but the native
+            one read every prompt whole, from its first token on, which differs by rounding.
+        on_progress: told how many of how many batches are stored, also at the start; of several
+            processes, each counts what was stored before and its own share.
 
     Returns:
         The complete store, ``[N, L, H, D]``.
@@ -98,7 +109,12 @@ def extract(
         StoreMismatchError: the folder holds the store of another run.
         NonFiniteError: an activation is not a number; names the item and layer.
         ProbingError: a batch does not fit on the GPU, or a worker was killed.
+        ProcessError: another of the processes has ended.
+        BackendError: the backend is not installed, or does not know the model.
     """
+    reader = None if backend == NATIVE else backend_named(backend)
+    if reader is not None:
+        about = about | {"backend": backend}
     geometry = find_geometry(loaded.skeleton)
     prompts = [open_prompt(loaded, s.content, video) for s in samples]
     meta = StoreMeta(
@@ -118,16 +134,22 @@ def extract(
     batches = plan_batches(samples, batch_size)
 
     def prepare(b: int) -> _Prepared:
-        return _prepare(loaded, [(samples[i], prompts[i]) for i in batches[b]], video)
+        chosen = [(samples[i], prompts[i]) for i in batches[b]]
+        return (_prepare if reader is None else _prepare_whole)(loaded, chosen, video)
 
     def run(b: int, batch: _Prepared) -> np.ndarray:
-        return _run(loaded, batch, site, [samples[i].item_id for i in batches[b]], folder)
+        return _run(loaded, batch, site, [samples[i].item_id for i in batches[b]], folder, reader)
 
-    with ActivationStore.open_or_create(folder, meta, items_table(samples), batches) as store:
+    with _open(folder, meta, items_table(samples), batches, processes) as store:
+        if processes.first:
+            processes.wait()
         pending = store.pending()
+        processes.wait()  # all see the same batches pending before any is stored
         stored = len(batches) - len(pending)
-        on_progress(stored, len(batches))
-        workers = _models_at_once(loaded) if pending else 1
+        pending = processes.share(pending)
+        total = stored + len(pending)
+        on_progress(stored, total)
+        workers = _models_at_once(loaded) if pending and reader is None else 1
         alone = workers > 1
         work = (lambda b: run(b, prepare(b))) if alone else prepare
         with ahead(work, pending, workers) as results:
@@ -136,10 +158,30 @@ def extract(
                 activations = torch.from_numpy(result if alone else run(b, result))
                 store.write_batch(b, activations.to(getattr(torch, loaded.dtype)))
                 stored += 1
-                on_progress(stored, len(batches))
-        if not store.complete:
-            store.finish()
+                on_progress(stored, total)
+        if isinstance(store, Contributor):
+            store.close()
+        processes.wait()
+        if isinstance(store, ActivationStore):
+            store.take_in()
+            if not store.complete:
+                store.finish()
+    processes.wait()
     return ActivationStore.open(folder)
+
+
+def _open(
+    folder: Path,
+    meta: StoreMeta,
+    items: pd.DataFrame,
+    batches: Sequence[Sequence[int]],
+    processes: Processes,
+) -> ActivationStore | Contributor:
+    """The store for the first process, which begins it; the others join in once it is there."""
+    if processes.first:
+        return ActivationStore.open_or_create(folder, meta, items, batches)
+    processes.wait()
+    return Contributor.open(folder, meta, items, batches)
 
 
 def _prepare(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], video: bool) -> _Prepared:
@@ -160,12 +202,29 @@ def _prepare(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], video: b
     return _Prepared(process(loaded, beginnings, clips if video else None), rows, endings)
 
 
+def _prepare_whole(
+    loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], video: bool
+) -> _Prepared:
+    """Every prompt uncut, with frames of its own."""
+    clips = [sample.case.frames(sample.perspective) for sample, _ in chosen] if video else None
+    return _Prepared(process(loaded, [prompt for _, prompt in chosen], clips), [], [])
+
+
 def _run(
-    loaded: LoadedModel, batch: _Prepared, site: str, items: Sequence[str], folder: Path
+    loaded: LoadedModel,
+    batch: _Prepared,
+    site: str,
+    items: Sequence[str],
+    folder: Path,
+    reader: Backend | None,
 ) -> np.ndarray:
     """Activations ``float32 [B, L, H, D]`` of a batch."""
     try:
         with torch.inference_mode():
+            if reader is not None:
+                inputs = to_model(loaded, batch.inputs)
+                found = reader.read(loaded.model, inputs, site, POSITION, items=items)
+                return found[:, 0].float().numpy()
             prefix = read(loaded, to_model(loaded, batch.inputs))
             with Capture(loaded.model, site=site, positions=POSITION) as capture:
                 go_on(loaded, prefix, batch.rows, batch.endings)

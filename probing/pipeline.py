@@ -17,6 +17,7 @@ from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
 from hooks.atomic import write_atomic
 from hooks.geometry import find_geometry
+from hooks.processes import here
 from hooks.store import ActivationStore
 from models.loading import load_model
 from probing import contrasts
@@ -36,6 +37,9 @@ FINISHED = "finished"
 def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is already there is not computed again.
 
+    Started several times by a launcher, the processes share the extraction; then the first fits
+    the probes, draws and prints, and the others wait for it.
+
     Returns:
         The table of heads.
 
@@ -43,7 +47,10 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         ProbingError, ModelError, GridToMError, SallyAnneError: bad input, named before long work
             wherever it can be known.
     """
-    console = console or Console()
+    processes = here()
+    device_map = processes.device_map(config.device_map)
+    processes.begin()
+    console = (console or Console()) if processes.first else Console(quiet=True)
     folder = config.folder
     _check(config)
     stories = open_stories(config.data, config.data_seed)
@@ -51,7 +58,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
     samples = contrasts.build(
         (stories.story(i) for i in chosen), chosen, config.order, config.contrast, config.setting
     )
-    loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+    loaded = load_model(config.model, config.dtype, device_map, config.revision)
     geometry = find_geometry(loaded.skeleton)
     _make(folder)
     console.print(
@@ -76,8 +83,13 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
             config.setting != "text",
             config.batch_size,
             about,
+            processes,
+            config.backend,
             lambda done, total: bar.update(task, completed=done, total=total),
         )
+    if not processes.first:
+        processes.wait()
+        return pd.read_parquet(folder / HEADS)
     description = {
         "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
         "model": {
@@ -116,6 +128,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
     print_summary(console, heads, saved["results"], config)
     print_confounds(console, saved["confounds"])
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
+    processes.wait()
     return heads
 
 

@@ -21,7 +21,7 @@ def run(config: ProbeConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    run_command(ProbeConfig, "python -m probing.run", run, expected_errors)
+    run_command(ProbeConfig, "python -m probing.run", run, expected_errors, together=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def run(config: SweepConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    run_command(SweepConfig, "python -m steering.sweep", run, expected_errors)
+    run_command(SweepConfig, "python -m steering.sweep", run, expected_errors, together=True)
 
 
 if __name__ == "__main__":

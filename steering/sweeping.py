@@ -6,7 +6,7 @@ same in every cell, and one reading of them, frames and all, serves the whole gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -38,6 +38,8 @@ def run_cells(
 ) -> pd.DataFrame:
     """Every item in every cell; what the journal holds is not run again.
 
+    The journal's processes share the batches of items.
+
     Args:
         loaded: the model.
         items: what is asked.
@@ -46,7 +48,8 @@ def run_cells(
         batch_size: prompts that are read together.
         rows: answers (prompts x cells) that are given together.
         max_new_tokens: length of a reply.
-        on_progress: told how many of how many answers there are.
+        on_progress: told how many of how many answers there are; of several processes, each counts
+            what there was before and its own share.
 
     Returns:
         The columns of :func:`harness.evaluate.score` and ``cell, direction, k, alpha, seed``.
@@ -59,35 +62,58 @@ def run_cells(
         if vector is not None:
             vector.check(loaded.skeleton)
     keys = {(cell, item.item_id): _key(cell, item) for cell in vectors for item in items}
+
+    def missing(cell: Cell, item: Item) -> bool:
+        return keys[cell, item.item_id] not in journal.answers
+
+    left = [cell for cell in vectors if any(missing(cell, item) for item in items)]
+    batches = [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
+    todo = journal.processes.share(
+        [b for b in batches if any(missing(cell, item) for item in b for cell in left)]
+    )
     done = sum(key in journal.answers for key in keys.values())
-    on_progress(done, len(keys))
-    todo = [i for i in items if any(keys[c, i.item_id] not in journal.answers for c in vectors)]
+    total = done + sum(missing(cell, item) for batch in todo for item in batch for cell in left)
+    on_progress(done, total)
     deltas = {cell: None if v is None else v.delta() for cell, v in vectors.items()}
-    for start in range(0, len(todo), batch_size):
-        batch = todo[start : start + batch_size]
-        missing = [
-            (number, cell)
-            for cell in vectors
-            for number, item in enumerate(batch)
-            if keys[cell, item.item_id] not in journal.answers
-        ]
+    for batch in todo:
         with torch.inference_mode():
             state, endings = read_prompts(loaded, [prompt_of(item) for item in batch])
-            for first in range(0, len(missing), rows):
-                part = missing[first : first + rows]
-                delta = _stack([deltas[cell] for _, cell in part])
-                numbers = [number for number, _ in part]
+            for part in _parts(left, batch, min(batch_size, len(items)), rows):
+                wanted = [missing(cell, batch[number]) for cell, number in part]
+                if not any(wanted):
+                    continue
+                delta = _stack([deltas[cell] for cell, _ in part])
+                numbers = [number for _, number in part]
                 ends = [endings[number] for number in numbers]
                 with _edited(loaded, delta, site, positions):
                     after = go_on(loaded, state, numbers, ends)
                     tokens = greedy(loaded, after, max_new_tokens)
+                replies = zip(part, wanted, decode(loaded, tokens), strict=True)
                 journal.add(
                     {"item_id": keys[cell, batch[number].item_id], "reply": reply}
-                    for (number, cell), reply in zip(part, decode(loaded, tokens), strict=True)
+                    for (cell, number), asked, reply in replies
+                    if asked
                 )
-                done += len(part)
-                on_progress(done, len(keys))
+                done += sum(wanted)
+                on_progress(done, total)
+    journal.gather(keys.values())
     return pd.concat([_table(cell, items, journal) for cell in vectors], ignore_index=True)
+
+
+def _parts(
+    cells: Sequence[Cell], batch: Sequence[Item], width: int, rows: int
+) -> Iterator[list[tuple[Cell, int]]]:
+    """Cells and numbers of items that go through the model together, ``rows`` at most.
+
+    Cells are put together without regard to how many items a batch has. Whatever part of a run was
+    answered before, what is left is then put together as it would have been.
+    """
+    together = max(1, rows // width)
+    for start in range(0, len(cells), together):
+        group = cells[start : start + together]
+        pairs = [(cell, number) for cell in group for number in range(len(batch))]
+        for first in range(0, len(pairs), rows):
+            yield pairs[first : first + rows]
 
 
 def _key(cell: Cell, item: Item) -> str:

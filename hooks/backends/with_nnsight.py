@@ -1,0 +1,145 @@
+"""nnsight as a backend: the same reads and additions, written as traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import nnsight
+import torch
+from torch import Tensor, nn
+
+from hooks.backends.errors import BackendError
+from hooks.backends.request import addition, reading
+from hooks.backends.twin import Twins
+from hooks.geometry import Geometry
+from hooks.positions import LAST_PROMPT, LAST_PROMPT_GENERATED
+from hooks.sites import HEAD_OUT, RESID
+
+# Runs the whole remote path in this process: the trace is sent to itself.
+LOCAL = "local"
+
+
+class NnsightBackend:
+    """Reads and steers inside nnsight traces; see `Backend`.
+
+    nnsight leaves methods of its own in the modules it traces, so it gets a twin of the model with
+    the same weights, which is used again until the model changes.
+
+    With `remote` the trace runs on NDIF, on the checkpoint that `model.config` names; `model`
+    itself is then only asked for its geometry and may lie on the meta device. Host and key come
+    from nnsight's own configuration. NDIF has to serve that very checkpoint, and nothing here has
+    been run against it: only the way there is tested, by the rehearsal `remote="local"`.
+
+    Args:
+        remote: False for this process; True for NDIF; the address of another host; or "local" for
+            nnsight's rehearsal of the remote way.
+    """
+
+    name = "nnsight"
+
+    def __init__(self, remote: bool | str = False) -> None:
+        self.remote = remote
+        self._how: dict[str, Any] = {"remote": remote} if remote else {}
+        self._traced: Twins[Any] = Twins(self.name, _rehearsed if remote == LOCAL else _wrapped)
+        self._served: dict[tuple[str, str | None], Any] = {}
+
+    def read(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Any],
+        site: str = HEAD_OUT,
+        positions: str = LAST_PROMPT,
+        layers: Sequence[int] | None = None,
+        items: Sequence[str] | None = None,
+    ) -> Tensor:
+        """`[B, P, L, H, D]`; see `Backend.read`."""
+        asked = reading(model, inputs, site, positions, layers)
+        traced = self._trace_of(model)
+        # A trace meets modules in the order in which they run.
+        order = sorted(asked.layers)
+        modules = [traced.get(_module_name(asked.geometry, layer, site)) for layer in order]
+        rows, index, before = asked.rows, asked.index, site == HEAD_OUT
+        with torch.no_grad(), traced.trace(**inputs, **self._how):
+            pieces = nnsight.save([])
+            for module in modules:
+                value = module.input if before else module.output
+                if isinstance(value, tuple):
+                    value = value[0]
+                pieces.append(value[rows.to(value.device), index.to(value.device)].detach().cpu())
+        return asked.assemble(dict(zip(order, pieces, strict=True)), items)
+
+    def logits(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Any],
+        delta: Tensor,
+        site: str = HEAD_OUT,
+        positions: str = LAST_PROMPT_GENERATED,
+    ) -> Tensor:
+        """`[B, T, V]`; see `Backend.logits`."""
+        asked = addition(model, inputs, delta, site, positions)
+        traced = self._trace_of(model)
+        steps = [
+            (traced.get(_module_name(asked.geometry, layer, site)), vectors)
+            for layer, vectors in asked.vectors.items()
+        ]
+        mask, before = asked.mask[..., None], site == HEAD_OUT
+        with torch.no_grad(), traced.trace(**inputs, **self._how):
+            # Plain torch calls alone: a remote host has no module of this project.
+            for module, vectors in steps:
+                value = module.input if before else module.output
+                rest = None
+                if isinstance(value, tuple):
+                    value, rest = value[0], value[1:]
+                added = vectors.to(value.device, value.dtype)
+                where = mask.to(value.device) & added.ne(0)
+                value = torch.where(where, value + added, value)
+                if before:
+                    module.input = value
+                elif rest is None:
+                    module.output = value
+                else:
+                    module.output = (value, *rest)
+            found = nnsight.save(traced.output.logits)
+        return found
+
+    def _trace_of(self, model: nn.Module) -> Any:
+        if not self.remote or self.remote == LOCAL:
+            return self._traced.of(model)
+        config: Any = model.config
+        name, commit = config.name_or_path, getattr(config, "_commit_hash", None)
+        if name.count("/") != 1 or name[0] in "./~":
+            raise BackendError(
+                f"remote tracing needs a checkpoint of the hub; this {type(model).__name__} comes "
+                f"from {name or 'nowhere'!r}."
+            )
+        if (name, commit) not in self._served:
+            self._served[name, commit] = nnsight.TransformersModel(
+                name, revision=commit, **_pipeline(config)
+            )
+        return self._served[name, commit]
+
+
+def _wrapped(model: nn.Module) -> Any:
+    return nnsight.NNsight(model)
+
+
+def _rehearsed(model: nn.Module) -> Any:
+    config: Any = model.config
+    return nnsight.TransformersModel(model, **_pipeline(config))
+
+
+def _pipeline(config: Any) -> dict[str, str]:
+    """The task, which is part of the name by which NDIF knows a model, and what the task needs.
+
+    nnsight 0.8.1 does not find out by itself what a task of transformers 5.23 needs.
+    """
+    if hasattr(config, "vision_config"):
+        return {"task": "image-text-to-text", "processor": config.name_or_path}
+    return {"task": "text-generation", "tokenizer": config.name_or_path}
+
+
+def _module_name(geometry: Geometry, layer: int, site: str) -> str:
+    names = geometry.layer_names if site == RESID else geometry.o_proj_names
+    return names[layer]

@@ -1,0 +1,133 @@
+"""Commands started by a launcher leave the bytes of a single process, also after a kill."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors import safe_open
+
+from hooks.store import ActivationStore
+from probing.pipeline import carry_out
+from tests.integration.processes.commands import config_of
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = Path(__file__).with_name("commands.py")
+
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this torch has no gloo, by which processes meet",
+)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file but pictures, which are drawn from the others.
+
+    Of a safetensors file with a header the entries' order is left to chance; then it is read.
+    """
+    found: dict[str, bytes] = {}
+    for path in folder.rglob("*"):
+        if path.name == "vector.safetensors":
+            with safe_open(path, framework="np") as file:
+                tensors = {name: file.get_tensor(name).tolist() for name in sorted(file.keys())}
+                text = json.dumps([file.metadata(), tensors], sort_keys=True)
+            found[str(path.relative_to(folder))] = text.encode()
+        elif path.is_file() and path.suffix not in (".png", ".pdf", ".svg"):
+            found[str(path.relative_to(folder))] = path.read_bytes()
+    return found
+
+
+def launch(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    }
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={
+            **environment,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def killed(
+    alone: Path, options: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Three processes evaluated, swept, and lost one of them while they extracted."""
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    folder.mkdir()
+    shutil.copytree(alone / "probes", folder / "old-probes")
+    configs = [
+        ("evaluate", options["evaluate"]),
+        ("sweep", options["sweep"]),
+        ("probe", options["probe"]),
+    ]
+    plan = folder.with_suffix(".json")
+    plan.write_text(json.dumps({"configs": configs, "kill": [2, 2]}))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    ended = launch([*launcher, str(SCRIPT), str(plan)], folder)
+    assert ended.returncode, ended.stdout
+    assert "exitcode  : -9" in ended.stderr, ended.stderr
+    for said in ("run folder: answers", "sweep folder: sweep"):
+        assert ended.stdout.count(said) == 1, ended.stdout
+    return folder
+
+
+@pytest.mark.parametrize("results", ["answers", "sweep"])
+def test_three_processes_leave_the_bytes_of_one(alone: Path, killed: Path, results: str) -> None:
+    assert contents(killed / results) == contents(alone / results)
+
+
+def test_what_was_extracted_before_a_kill_is_kept(killed: Path) -> None:
+    store = killed / "probes" / "activations"
+    assert not (killed / "probes" / "config.json").exists()
+    # The killed process alone has finished two.
+    assert len(list((store / "journal").glob("batch-*"))) >= 2
+    assert ActivationStore.open(store).pending()
+
+
+def test_one_process_goes_on(
+    alone: Path,
+    killed: Path,
+    options: dict[str, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copytree(killed / "probes", tmp_path / "probes")
+    monkeypatch.chdir(tmp_path)
+    carry_out(config_of("probe", options["probe"]), Console(file=io.StringIO()))
+    assert contents(tmp_path / "probes") == contents(alone / "probes")
+
+
+def test_two_processes_go_on(
+    alone: Path, killed: Path, options: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    """By the command itself, as a user starts it."""
+    shutil.copytree(killed / "probes", tmp_path / "probes")
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    launcher += ["--main_process_port", "0", "-m", "probing.run"]
+    given = options["probe"]
+    command = ["--model", given["model"], "--setting", "text", "--stories", str(given["stories"])]
+    done = launch([*launcher, *command, "--no-figures", "--out", given["out"]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "probes") == contents(alone / "probes")
+    assert done.stdout.count("run folder: probes") == 1
