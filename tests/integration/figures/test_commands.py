@@ -110,7 +110,8 @@ def test_the_room_imports_no_room_above_hooks() -> None:
         for line in path.read_text(encoding="utf-8").splitlines():
             words = line.split()
             # Numbers from a table of answers; no model is near.
-            if words[:1] in (["import"], ["from"]) and words[1] != "harness.correlations":
+            allowed = ("harness.correlations", "harness.errors")
+            if words[:1] in (["import"], ["from"]) and words[1] not in allowed:
                 assert words[1].split(".")[0] not in above, f"{path.name}: {line}"
 
 
