@@ -11,6 +11,7 @@ from PIL import Image
 
 from benchmarks.errors import ClipError
 from benchmarks.film import Timeline
+from benchmarks.whole_pictures import whole_pictures
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 
@@ -73,7 +74,7 @@ def _numbered(folder: Path, pattern: str) -> dict[int, Path]:
 
 def _read(path: Path) -> np.ndarray:
     try:
-        with Image.open(path) as image:
+        with whole_pictures(), Image.open(path) as image:
             return np.array(image.convert("RGB"))
     # Pillow reports damage by many types, see the readers of single formats.
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:

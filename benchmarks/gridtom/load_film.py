@@ -13,6 +13,7 @@ from PIL import Image
 
 from benchmarks.gridtom.errors import MediaError
 from benchmarks.gridtom.render import HEIGHT, WIDTH, Perspective
+from benchmarks.whole_pictures import whole_pictures
 
 PERSPECTIVE_FOLDERS: dict[Perspective, str] = {
     "omniscient": "full",
@@ -55,7 +56,7 @@ class FolderFilm:
 
 def _read_png(path: Path) -> np.ndarray:
     try:
-        with Image.open(path) as image:
+        with whole_pictures(), Image.open(path) as image:
             _check_size(path, image.width, image.height)
             return np.array(image.convert("RGB"))
     except FileNotFoundError as error:

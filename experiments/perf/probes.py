@@ -184,8 +184,8 @@ def one_label(config: ProbesPerfConfig, made: Made) -> None:
     )
     print(f"\n{x.shape[1]} heads x {len(y)} samples x {config.width}, C = {DEFAULT_C}, one label")
     print(
-        "| contender | seconds (min - max) | loop / it | processor seconds | loop / it | heads with "
-        "the exact accuracy, train and held out | largest relative error of weights |\n"
+        "| contender | seconds (min - max) | loop / it | processor seconds | loop / it | heads "
+        "with the exact accuracy, train and held out | largest relative error of weights |\n"
         "|---|---|---|---|---|---|---|"
     )
     for name, weights in found.items():

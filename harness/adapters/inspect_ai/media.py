@@ -12,6 +12,7 @@ import av
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from benchmarks.whole_pictures import whole_pictures
 from harness.errors import HarnessError
 
 # More frames than this are hardly meant to go to a model as they are.
@@ -29,7 +30,7 @@ def picture(reference: str) -> np.ndarray:
     """
     data = _bytes(reference, "picture")
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with whole_pictures(), Image.open(io.BytesIO(data)) as image:
             return np.asarray(image.convert("RGB"))[None].copy()
     except (
         UnidentifiedImageError,

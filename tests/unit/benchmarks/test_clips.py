@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageFile
 
 from benchmarks.clips import Sampling, choose, even_times, read_clip, window_of
 from benchmarks.errors import BenchmarkError, ClipError
@@ -426,3 +426,16 @@ def test_the_focused_window_may_end_before_the_full_one() -> None:
     assert window_of(replace(media, focus_end=None), "focused") == (2.0, 9.0)
     with pytest.raises(ClipError, match="before its start"):
         window_of(replace(media, focus_end=1.5), "focused")
+
+
+def test_half_a_picture_is_an_error_whatever_pillow_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    path = tmp_path / "0.png"
+    noise = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+    Image.fromarray(noise).save(path)
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(ClipError, match="cannot be decoded"):
+        read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
+    assert ImageFile.LOAD_TRUNCATED_IMAGES

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 from probing.errors import ProbingError
-from probing.probes import HeadProbes
+from probing.probes import HeadProbes, Solver
 
 N, L, H, D = 48, 2, 3, 5
 C = 0.3
@@ -84,13 +84,65 @@ def test_a_zero_weight_has_a_zero_theta_and_no_sigma() -> None:
 
 def test_defaults_are_those_of_the_released_code() -> None:
     probes = HeadProbes()
-    assert (probes.C, probes.max_iter) == (0.015, 400)
+    assert (probes.C, probes.max_iter, probes.solver) == (0.015, 400, "sklearn")
 
 
-def test_heads_that_do_not_converge_are_counted() -> None:
+@pytest.mark.parametrize("solver", ["sklearn", "batched"])
+def test_heads_that_do_not_converge_are_counted(solver: Solver) -> None:
     x, y = labelled(2, seed=0)
-    assert HeadProbes(C=100, max_iter=1).fit(x, y).unconverged_ == L * H
-    assert HeadProbes(C=C).fit(x, y).unconverged_ == 0
+    assert HeadProbes(C=100, max_iter=1, solver=solver).fit(x, y).unconverged_ == L * H
+    assert HeadProbes(C=C, solver=solver).fit(x, y).unconverged_ == 0
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_batched_probes_are_scikit_learns_run_to_the_end(n_classes: int) -> None:
+    x, y = labelled(n_classes, seed=0)
+    held_x, held_y = labelled(n_classes, seed=1)
+    probes = HeadProbes(C=C, solver="batched").fit(x, y)
+    loop = HeadProbes(C=C, solver="sklearn").fit(x, y)
+    for name in ("coef_", "intercept_", "theta_"):
+        batched, own = getattr(probes, name), getattr(loop, name)
+        assert batched.shape == own.shape and batched.dtype == own.dtype
+        np.testing.assert_allclose(batched, own, atol=2e-3)
+    for layer in range(L):
+        for head in range(H):
+            at = (slice(None), layer, head)
+            own = LogisticRegression(C=C, tol=1e-10, max_iter=10_000)
+            own.fit(x[at].astype(np.float64), y)
+            weights = probes.coef_[layer, head].reshape(own.coef_.shape)
+            apart = np.linalg.norm(weights - own.coef_)
+            assert apart < 1e-5 * np.linalg.norm(own.coef_)
+            np.testing.assert_allclose(
+                np.atleast_1d(probes.intercept_[layer, head]), own.intercept_, atol=1e-5
+            )
+            z = held_x[at].astype(np.float64)
+            assert probes.score(held_x, held_y)[layer, head] == own.score(z, held_y)
+
+
+def test_batched_probes_name_classes_and_heads() -> None:
+    x, y = labelled(2, seed=0)
+    probes = HeadProbes(C=C, solver="batched").fit(x, np.array(["no", "yes"])[y])
+    assert probes.classes_.tolist() == ["no", "yes"]
+    assert set(probes.predict(x).ravel()) == {"no", "yes"}
+    x[3, 1, 2, 0] = np.nan
+    with pytest.raises(ProbingError, match="layer 1 head 2: .* sample 3 hold NaN"):
+        probes.fit(x, y)
+
+
+@pytest.mark.parametrize("solver", ["sklearn", "batched"])
+def test_a_head_that_knows_nothing_keeps_zero_weights(solver: Solver) -> None:
+    x, y = labelled(2, seed=0)
+    x[:, 0, 1] = 7 + 1e-6 * x[:, 0, 1]
+    probes = HeadProbes(C=C, solver=solver).fit(x, y)
+    assert not probes.coef_[0, 1].any() and probes.unconverged_ == 0
+    assert probes.score(x, y)[0, 1] == 0.5
+    assert probes.coef_.any(axis=-1).sum() == L * H - 1
+
+
+def test_other_solvers_are_refused() -> None:
+    x, y = labelled(2, seed=0)
+    with pytest.raises(ProbingError, match="solver must be sklearn or batched, got 'svm'"):
+        HeadProbes(solver="svm").fit(x, y)  # type: ignore[arg-type]
 
 
 def test_labels_of_one_class_are_refused() -> None:
