@@ -72,8 +72,8 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
         ("steering.bake", "--model", model, "--vector", vector, "--out", str(tmp_path / "baked")),
         ("harness.run", "--model", str(tmp_path / "baked"), "--limit", "2", "--setting", "text")
         + ("--out", str(tmp_path / "eval-baked")),
-        ("steering.sweep", "--model", model, "--run", str(run_folder), "--limit", "60")
-        + ("--K", "4", "12", "--alpha", "0.8", "1", "5", "--out", str(tmp_path / "sweep")),
+        ("steering.sweep", "--model", model, "--run", str(run_folder), "--limit", "40")
+        + ("--K", "4", "12", "--alpha", "0.8", "1", "--out", str(tmp_path / "sweep")),
         ("figures.sweep", str(tmp_path / "sweep"), "--out", str(tmp_path / "pictures")),
     )
     for module, *options in steps:
