@@ -31,6 +31,8 @@ class EvalConfig:
             that speaks the OpenAI chat protocol. Without a judge they are kept, but not scored.
         judge_model: model to ask for at the endpoint.
         judge_key: name of the environment variable that holds the endpoint's key, if it wants one.
+        human: CSV with people's verdicts on the same replies (item_id, label), with which the judge
+            is compared.
         judge_words: what the judge says of a right and of a wrong reply.
         steer: folder of a steering vector; none leaves the model as it is.
         alpha: strength of the vector; its own by default.
@@ -62,6 +64,7 @@ class EvalConfig:
     judge: str | None = None
     judge_model: str = ""
     judge_key: str | None = None
+    human: Path | None = None
     judge_words: tuple[str, str] = ("TRUE", "FALSE")
     steer: Path | None = None
     alpha: float | None = None

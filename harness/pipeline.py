@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
+from harness.agreement import agreement, read_labels
 from harness.config import EvalConfig
 from harness.errors import HarnessError
 from harness.evaluate import ask
@@ -64,6 +65,7 @@ def carry_out(
     check(config)
     work = prepare(config)
     judge = _judge(config, work)
+    human = None if config.human is None else read_labels(config.human)
     if loaded is None:
         loaded = load_model(config.model, config.dtype, device_map, config.revision)
     about = {
@@ -100,7 +102,8 @@ def carry_out(
     if judge is not None:
         with Journal(config.folder / VERDICTS, judge.about | about) as journal:
             table = judge_answers(table, judge, journal, config.batch_size)
-    _finish(config, work, about, table, console)
+    agreed = None if human is None else agreement(table, human)
+    _finish(config, work, about, table, console, agreed)
     processes.wait()
     return table
 
@@ -117,6 +120,8 @@ def check(config: EvalConfig) -> None:
             raise HarnessError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
     if config.alpha is not None and not math.isfinite(config.alpha):
         raise HarnessError(f"--alpha must be finite, got {config.alpha}")
+    if config.human is not None and config.judge is None:
+        raise HarnessError("--human is compared with a judge: give one with --judge")
     if config.alpha is not None and config.steer is None:
         raise HarnessError("--alpha is the strength of a vector: give one with --steer")
     own = ("view", "window", "frames", "template", "judge")
@@ -153,7 +158,12 @@ def _judge(config: EvalConfig, work: Work) -> LocalJudge | EndpointJudge | None:
 
 
 def _finish(
-    config: EvalConfig, work: Work, about: Mapping[str, Any], table: pd.DataFrame, console: Console
+    config: EvalConfig,
+    work: Work,
+    about: Mapping[str, Any],
+    table: pd.DataFrame,
+    console: Console,
+    agreed: Mapping[str, float] | None = None,
 ) -> None:
     """Numbers, files, tables."""
     number = counts(table, work.missing)
@@ -166,7 +176,18 @@ def _finish(
     if config.task == "moments":
         write_submission(table, config.folder / SUBMISSION, work.missing)
     write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
-    saved = {"config": asdict(config), "about": about, "counts": number, "results": results}
+    saved = {
+        "config": asdict(config),
+        "about": about,
+        "counts": number,
+        "results": results,
+        "agreement": agreed,
+    }
     text = json.dumps(saved, indent=2, default=str) + "\n"
     write_atomic(config.folder / RESULTS, text.encode())
+    if agreed is not None:
+        console.print(
+            f"judge and people agree on {100 * agreed['agreement']:.1f} % of {agreed['n']} replies "
+            f"(kappa {agreed['kappa']:.2f})"
+        )
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)

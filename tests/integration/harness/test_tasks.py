@@ -183,6 +183,13 @@ def test_mimeqa_with_a_judge(config, folders, tmp_path, monkeypatch) -> None:
         "Grounding the imagined",
     }
     assert "from 0:00, 0:01, 0:02" in seen[0].text and "<frames>" not in seen[0].text
+    people = table.assign(label=table["judge_correct"].map({True: "true", False: "false"}))
+    people[["item_id", "label"]].to_csv(tmp_path / "human.csv", index=False)
+    _, saved, printed = run(replace(asked, human=tmp_path / "human.csv"))
+    assert (saved["agreement"]["agreement"], saved["agreement"]["n"]) == (1.0, 2)
+    assert "agree on 100.0 % of 2 replies" in printed
+    with pytest.raises(HarnessError, match="--human is compared with a judge"):
+        run(replace(asked, judge=None, human=tmp_path / "human.csv"))
 
 
 @pytest.mark.parametrize(
