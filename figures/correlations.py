@@ -11,7 +11,6 @@ scale is symmetric around zero and ends at the tenth above the strongest correla
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import tyro
 
 from figures.command import FigureConfig, run_command
 from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
+from figures.runs import saved_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,17 +141,10 @@ def read_title(folder: Path) -> list[str]:
     Raises:
         RunFolderError: ``results.json`` is not JSON or has no ``config`` object.
     """
-    path = folder / RESULTS
-    if not path.exists():
+    saved = saved_results(folder / RESULTS, MADE_BY)
+    if saved is None:
         return []
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    # ValueError covers bad JSON and bad UTF-8.
-    except (ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path} is not JSON: {error}") from error
-    config: Any = saved.get("config") if isinstance(saved, dict) else None
-    if not isinstance(config, dict):
-        raise RunFolderError(f"{path} has no object 'config'; was it made by `{MADE_BY}`?")
+    config = saved["config"]
     # Views and windows that were not chosen are the benchmark's own, which `about` tells.
     about = saved.get("about")
     known = config | {

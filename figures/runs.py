@@ -35,6 +35,28 @@ ITEM_COLUMNS = ("item_id", "split", "condition", "y_p", "y_o")
 TITLE_WORDS = ("order", "contrast", "setting", "site", "position")
 
 
+def saved_results(path: Path, made_by: str) -> dict[str, Any] | None:
+    """A ``results.json`` with its object ``config``; None where there is no such file.
+
+    Args:
+        path: the file.
+        made_by: command that writes it, for errors.
+
+    Raises:
+        RunFolderError: it is not JSON or has no ``config`` object.
+    """
+    if not path.exists():
+        return None
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    # ValueError covers bad JSON and bad UTF-8.
+    except (ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} is not JSON: {error}") from error
+    if not isinstance(saved, dict) or not isinstance(saved.get("config"), dict):
+        raise RunFolderError(f"{path} has no object 'config'; was it made by `{made_by}`?")
+    return saved
+
+
 @dataclass(frozen=True)
 class Run:
     """A finished run.

@@ -11,7 +11,6 @@ direction in random heads, are drawn by Both alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import tyro
 
 from figures.command import FigureConfig, run_command
 from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
-from figures.runs import require_columns
+from figures.runs import require_columns, saved_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,17 +141,10 @@ def read_title(folder: Path) -> list[str]:
     Raises:
         RunFolderError: ``results.json`` is not JSON or has no ``config`` object.
     """
-    path = folder / RESULTS
-    if not path.exists():
+    saved = saved_results(folder / RESULTS, MADE_BY)
+    if saved is None:
         return []
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    # ValueError covers bad JSON and bad UTF-8.
-    except (ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path} is not JSON: {error}") from error
-    config: Any = saved.get("config") if isinstance(saved, dict) else None
-    if not isinstance(config, dict):
-        raise RunFolderError(f"{path} has no object 'config'; was it made by `{MADE_BY}`?")
+    config = saved["config"]
     parts = [str(config["model"])] if "model" in config else []
     return parts + [f"{word} {config[word]}" for word in TITLE_WORDS if word in config]
 

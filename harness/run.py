@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.command import run_command
 from harness.config import EvalConfig
+from harness.vectors import described, expected_errors, open_vector
 
 
 def run(config: EvalConfig) -> None:
@@ -21,24 +22,14 @@ def run(config: EvalConfig) -> None:
     vector: Any = None
     about = None
     if config.steer is not None:
-        # Upwards, and only here: the room itself knows a vector by what it does alone.
-        from steering.saving import describe, load_vector
-
-        vector = load_vector(config.steer)
-        about = describe(vector)
+        vector = open_vector(config.steer)
+        about = described(vector)
     carry_out(config, vector, about_steering=about)
 
 
 def main() -> None:
     """The command line."""
-    run_command(EvalConfig, "python -m harness.run", run, _expected, together=True)
-
-
-def _expected() -> tuple[type[Exception], ...]:
-    # Upwards, as a vector may be given.
-    from steering.failures import expected_errors
-
-    return expected_errors()
+    run_command(EvalConfig, "python -m harness.run", run, expected_errors, together=True)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ class ActivationStore:
         return [
             number
             for number in range(len(self._manifest.batches))
-            if number not in done and not self._merged(number)
+            if number not in done and not self._manifest.merged(number)
         ]
 
     def write_batch(self, b: int, activations: Tensor) -> None:
@@ -320,16 +320,12 @@ class ActivationStore:
 
     def _drop_merged(self) -> None:
         for number in sorted(self._journalled):
-            if self._merged(number):
+            if self._manifest.merged(number):
                 self._journal.remove(number)
                 self._journalled.discard(number)
 
     def _stored(self, b: int) -> bool:
-        return b in self._journalled or self._merged(b)
-
-    def _merged(self, b: int) -> bool:
-        size = self._manifest.shard_items
-        return all(row // size in self._manifest.shards for row in self._manifest.batches[b])
+        return b in self._journalled or self._manifest.merged(b)
 
     def _save(self, manifest: Manifest) -> None:
         write_manifest(self.path, manifest)

@@ -40,11 +40,10 @@ class Contributor:
         self._lock: IO[bytes] | None = lock
         self._journal = Journal(path / "journal")
         kept = set(self._journal.batches())
-        size = manifest.shard_items
         self._pending = [
             number
-            for number, rows in enumerate(manifest.batches)
-            if number not in kept and not all(row // size in manifest.shards for row in rows)
+            for number in range(len(manifest.batches))
+            if number not in kept and not manifest.merged(number)
         ]
 
     @classmethod

@@ -65,6 +65,10 @@ class Manifest:
         start = shard * self.shard_items
         return range(start, min(start + self.shard_items, self.n_items))
 
+    def merged(self, batch: int) -> bool:
+        """Whether all rows of a batch lie in merged shards."""
+        return all(row // self.shard_items in self.shards for row in self.batches[batch])
+
     def with_shard(self, shard: int, sha256: str) -> Manifest:
         """The manifest after one more shard was merged."""
         return replace(self, shards={**self.shards, shard: sha256})

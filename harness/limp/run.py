@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.command import run_command
 from harness.limp.config import LimpConfig
+from harness.vectors import described, expected_errors, open_vector
 
 
 def run(config: LimpConfig) -> None:
@@ -21,24 +22,14 @@ def run(config: LimpConfig) -> None:
     vector: Any = None
     about = None
     if config.steer is not None:
-        # Upwards, and only here: the room itself knows a vector by what it does alone.
-        from steering.saving import describe, load_vector
-
-        vector = load_vector(config.steer)
-        about = describe(vector)
+        vector = open_vector(config.steer)
+        about = described(vector)
     carry_out(config, vector, about_steering=about)
 
 
 def main() -> None:
     """The command line."""
-    run_command(LimpConfig, "python -m harness.limp.run", run, _expected)
-
-
-def _expected() -> tuple[type[Exception], ...]:
-    # Upwards, as a vector may be given.
-    from steering.failures import expected_errors
-
-    return expected_errors()
+    run_command(LimpConfig, "python -m harness.limp.run", run, expected_errors)
 
 
 if __name__ == "__main__":

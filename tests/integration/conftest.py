@@ -25,3 +25,22 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Family, Path]:
         model.save_pretrained(found[family])
         build_processor(family, tokenizer).save_pretrained(found[family])
     return found
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained model with weights large enough that prompts differ in their answers.
+
+    As it is made, its activations hardly differ, and every probe stays at zero.
+    """
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer()
+    model = build_model("qwen2-vl", tokenizer, LlamaForCausalLM(decoder_config()), seed=0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" not in name:
+                parameter.normal_(std=0.1)
+    folder = tmp_path_factory.mktemp("tiny-model")
+    model.save_pretrained(folder)
+    build_processor("qwen2-vl", tokenizer).save_pretrained(folder)
+    return folder

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from inspect_ai._util.error import PrerequisiteError
 from rich.text import Text
 
+from harness.vectors import expected_errors
+
 
 @contextmanager
 def shown_plainly() -> Iterator[None]:
@@ -16,9 +18,6 @@ def shown_plainly() -> Iterator[None]:
     Raises:
         PrerequisiteError: with the message of the error, which no longer reads as markup.
     """
-    # Upwards, as a vector may be given.
-    from steering.failures import expected_errors
-
     try:
         yield
     except expected_errors() as error:

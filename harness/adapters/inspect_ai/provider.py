@@ -22,6 +22,7 @@ from harness.adapters.inspect_ai.settings import DEFAULT_MAX_TOKENS, Settings, s
 from harness.errors import HarnessError
 from harness.model import Prompt, SteeredModel
 from harness.replies import Reply
+from harness.vectors import open_vector
 from models.loading import load_model
 
 DEFAULT_BATCH = 16
@@ -81,10 +82,7 @@ class SallyAnneAPI(ModelAPI):
             )
             vector = None
             if steer is not None:
-                # Upwards, and only here: the harness knows a vector by what it does alone.
-                from steering.saving import load_vector
-
-                vector = load_vector(Path(str(steer)))
+                vector = open_vector(Path(str(steer)))
                 # Fits or not is known from the modules alone, before the weights are read.
                 vector.apply(loaded.skeleton, alpha)
         self.steered = SteeredModel(loaded, vector, alpha)

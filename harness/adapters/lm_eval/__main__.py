@@ -6,6 +6,7 @@ import sys
 from importlib.util import find_spec
 
 from harness.adapters.lm_eval import TASKS
+from harness.vectors import expected_errors
 
 
 def main() -> None:
@@ -17,9 +18,6 @@ def main() -> None:
     if find_spec("lm_eval") is None:
         sys.exit("error: lm-eval is not installed: pip install 'sally-anne[lm-eval]'")
     from lm_eval.__main__ import cli_evaluate
-
-    # Upwards, and only here, as a vector may be given.
-    from steering.failures import expected_errors
 
     # A file of options may name a folder of its own.
     own = {"--include_path", "--config", "-C"} & {option.split("=")[0] for option in sys.argv}

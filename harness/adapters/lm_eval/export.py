@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.command import run_command
 from harness.errors import HarnessError
+from harness.vectors import expected_errors, open_vector
 from models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -161,12 +162,10 @@ def run(config: ExportConfig) -> None:
         HarnessError, SteeringError, ModelError: bad input, named.
     """
     _check_name(config.out)
-    # Heavy libraries are imported here, so that --help answers at once; steering lies above this
-    # room, which knows a vector by what it does alone.
+    # Heavy libraries are imported here, so that --help answers at once.
     from models.loading import load_model
-    from steering.saving import load_vector
 
-    vector = load_vector(config.vector)
+    vector = open_vector(config.vector)
     loaded = load_model(config.model, config.dtype, revision=config.revision)
     vector.check(loaded.skeleton)
     export(vector, loaded.model, config.out, config.alpha, config.all_positions)
@@ -177,7 +176,11 @@ def run(config: ExportConfig) -> None:
 def main() -> None:
     """The command line."""
     run_command(
-        ExportConfig, "python -m harness.adapters.lm_eval.export", run, _expected, resumes=False
+        ExportConfig,
+        "python -m harness.adapters.lm_eval.export",
+        run,
+        expected_errors,
+        resumes=False,
     )
 
 
@@ -209,13 +212,6 @@ def _weight(model: Any, name: str) -> Any:
             f"the weights of {name} are not in memory (offloaded); load the model onto one device"
         )
     return linear.weight.detach()
-
-
-def _expected() -> tuple[type[Exception], ...]:
-    # Upwards, as a vector is given.
-    from steering.failures import expected_errors
-
-    return expected_errors()
 
 
 if __name__ == "__main__":

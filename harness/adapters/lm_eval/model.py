@@ -20,6 +20,7 @@ from harness.adapters.lm_eval.requests import Context, Decoding, batches, decodi
 from harness.continuation import complete, continuation_log_probs, token_inputs
 from harness.errors import HarnessError
 from harness.model import SteeredModel, Steering
+from harness.vectors import open_vector
 from models.catalogue import DEFAULT_MODEL
 from models.loading import LoadedModel, load_model
 from models.prompts import encode
@@ -372,10 +373,7 @@ class SallyAnneLM(LM):
 def _vector(steer: str | Path | Steering | None) -> Steering | None:
     if steer is None or not isinstance(steer, str | Path):
         return steer
-    # Upwards, and only here: the room itself knows a vector by what it does alone.
-    from steering.saving import load_vector
-
-    return load_vector(steer)
+    return open_vector(steer)
 
 
 def _described(steering: Steering) -> Any:

@@ -10,6 +10,7 @@ import torch
 
 from harness.errors import HarnessError
 from harness.model import SteeredModel
+from harness.vectors import open_vector
 from models.loading import load_model
 
 
@@ -31,9 +32,6 @@ def open_model(
         ModelError: no such model.
         SteeringError: no such vector, or one for another model.
     """
-    # Upwards, and only here: the room itself knows a vector by what it does alone.
-    from steering.saving import load_vector
-
     # lmms-eval makes numbers of words that look like some.
     loaded = load_model(
         str(pretrained),
@@ -46,7 +44,7 @@ def open_model(
         if strength is not None:
             raise HarnessError("alpha is the strength of a vector: give one with steer=FOLDER")
         return SteeredModel(loaded)
-    vector = load_vector(str(steer))
+    vector = open_vector(str(steer))
     # Fits or not is known from the modules alone, before the weights are read.
     vector.apply(loaded.skeleton, strength)
     return SteeredModel(loaded, vector, strength)

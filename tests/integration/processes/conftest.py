@@ -11,33 +11,13 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
-from transformers import LlamaForCausalLM
 
-from experiments.train_tiny.decoder import decoder_config
-from experiments.train_tiny.families import build_model, build_processor
-from experiments.train_tiny.vocabulary import build_tokenizer
 from harness.config import EvalConfig
 from harness.pipeline import carry_out as evaluate
 from probing.config import ProbeConfig
 from probing.pipeline import carry_out as probe
 from steering.config import SweepConfig
 from steering.pipeline import carry_out as sweep
-
-
-@pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained model with weights large enough that prompts differ in their answers."""
-    torch.manual_seed(0)
-    tokenizer = build_tokenizer()
-    model = build_model("qwen2-vl", tokenizer, LlamaForCausalLM(decoder_config()), seed=0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" not in name:
-                parameter.normal_(std=0.1)
-    folder = tmp_path_factory.mktemp("tiny-model")
-    model.save_pretrained(folder)
-    build_processor("qwen2-vl", tokenizer).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")
