@@ -11,6 +11,9 @@ from benchmarks.items import View, Window
 from harness.tasks import Task
 from models.catalogue import DEFAULT_MODEL
 
+# Prompts that go through the model together.
+DEFAULT_BATCH = 16
+
 
 @dataclass(frozen=True)
 class EvalConfig:
@@ -47,7 +50,8 @@ class EvalConfig:
         dtype: of the weights: auto, float32, bfloat16 or float16.
         device_map: as in accelerate, e.g. auto.
         revision: branch, tag or commit on the hub.
-        batch_size: prompts that go through the model together.
+        batch_size: prompts that go through the model together; auto takes as many as fit on a GPU,
+            and 16 on a CPU.
         max_new_tokens: length of a reply.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
@@ -77,7 +81,7 @@ class EvalConfig:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device_map: str | None = None
     revision: str | None = None
-    batch_size: int = 16
+    batch_size: int | Literal["auto"] = DEFAULT_BATCH
     max_new_tokens: int = 16
     split_seed: int = 0
     data_seed: int = 2025

@@ -8,9 +8,12 @@ from typing import Any
 import pandas as pd
 
 from harness.answers import Reader, answers_all, read_answer, read_words
+from harness.config import DEFAULT_BATCH
 from harness.items import FRAMES_MARK, Item
 from harness.journal import Journal
 from harness.model import Prompt, SteeredModel
+from hooks.batch_size import AUTO, BatchSize, fitting
+from hooks.processes import Processes
 
 READERS: tuple[Reader, ...] = ("official", "robust")
 
@@ -19,7 +22,7 @@ def ask(
     model: SteeredModel,
     items: Sequence[Item],
     journal: Journal,
-    batch_size: int,
+    batch_size: BatchSize,
     max_new_tokens: int,
     options: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -33,7 +36,7 @@ def ask(
         model: whom.
         items: what; each id once.
         journal: open; keeps the answers.
-        batch_size: prompts that go through the model together.
+        batch_size: prompts that go through the model together; auto tries what fits.
         max_new_tokens: length of a reply.
         options: score the options of questions with one answer by their probability, too.
         on_progress: told how many of how many items are answered, also at the start; of several
@@ -42,7 +45,10 @@ def ask(
     Returns:
         :func:`score` of all items.
     """
-    batches = [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
+    size = DEFAULT_BATCH if batch_size == AUTO else batch_size
+    if batch_size == AUTO and _missing(items, journal):
+        size = _fitting(model, items, max_new_tokens, journal.processes)
+    batches = _in_batches(items, size)
     todo = journal.processes.share([batch for batch in batches if _missing(batch, journal)])
     answered = len(items) - len(_missing(items, journal))
     total = answered + sum(len(_missing(batch, journal)) for batch in todo)
@@ -66,6 +72,23 @@ def ask(
             on_progress(answered, total)
     journal.gather(item.item_id for item in items)
     return score(items, [journal.answers[item.item_id] for item in items])
+
+
+def _in_batches(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _fitting(
+    model: SteeredModel, items: Sequence[Item], max_new_tokens: int, processes: Processes
+) -> int:
+    """The batch size that auto stands for, found on the batch with the longest text."""
+
+    def trial(size: int) -> None:
+        longest = max(_in_batches(items, size), key=lambda batch: max(len(i.text) for i in batch))
+        for _, prompts in _alike(longest):
+            model.generate(prompts, max_new_tokens)
+
+    return fitting(model.loaded.model, trial, DEFAULT_BATCH, processes)
 
 
 def _missing(items: Sequence[Item], journal: Journal) -> list[Item]:

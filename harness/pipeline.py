@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from harness.agreement import agreement, read_labels
-from harness.config import EvalConfig
+from harness.config import DEFAULT_BATCH, EvalConfig
 from harness.errors import HarnessError
 from harness.evaluate import ask
 from harness.journal import Journal
@@ -25,6 +25,7 @@ from harness.results import break_down, counts, summarise
 from harness.submission import write_submission
 from harness.work import Work, prepare
 from hooks.atomic import write_atomic
+from hooks.batch_size import AUTO
 from hooks.processes import here
 from models.loading import LoadedModel, load_model
 
@@ -101,7 +102,8 @@ def carry_out(
         return pd.read_parquet(config.folder / TABLE)
     if judge is not None:
         with Journal(config.folder / VERDICTS, judge.about | about) as journal:
-            table = judge_answers(table, judge, journal, config.batch_size)
+            size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
+            table = judge_answers(table, judge, journal, size)
     agreed = None if human is None else agreement(table, human)
     _finish(config, work, about, table, console, agreed)
     processes.wait()
@@ -116,7 +118,7 @@ def check(config: EvalConfig) -> None:
     """
     for option in ("limit", "batch_size", "max_new_tokens", "frames"):
         value = getattr(config, option)
-        if value is not None and value < 1:
+        if value is not None and value != AUTO and value < 1:
             raise HarnessError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
     if config.alpha is not None and not math.isfinite(config.alpha):
         raise HarnessError(f"--alpha must be finite, got {config.alpha}")

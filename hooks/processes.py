@@ -8,10 +8,11 @@ lets the others wait for hours, after which NCCL would end the run.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -83,14 +84,25 @@ class Processes:
             return
         import torch.distributed as dist
 
-        try:
+        with _ended_is_told():
             dist.barrier(group=_meeting_place(self.rank, self.count))
-        except (RuntimeError, ValueError) as error:
-            raise ProcessError(
-                "another process of this run has ended, or cannot be reached "
-                f"({str(error).splitlines()[0]}); what is finished is kept: the same command goes "
-                "on, with any number of processes"
-            ) from error
+
+    def least(self, number: int) -> int:
+        """The smallest of the numbers that all processes bring here.
+
+        Raises:
+            ProcessError: as of :meth:`wait`.
+        """
+        if self.count == 1:
+            return number
+        import torch
+        import torch.distributed as dist
+
+        told = torch.tensor(number)
+        with _ended_is_told():
+            group = _meeting_place(self.rank, self.count)
+            dist.all_reduce(told, dist.ReduceOp.MIN, group=group)
+        return int(told)
 
     def begin(self) -> None:
         """Take a part of the machine's cores, and leave progress bars to the first process.
@@ -172,6 +184,19 @@ def _number(name: str, default: int | None = None) -> int:
         return int(value or "")
     except ValueError as error:
         raise ProcessError(f"the environment variable {name} is no number: {value!r}") from error
+
+
+@contextlib.contextmanager
+def _ended_is_told() -> Iterator[None]:
+    """Say what it means that others cannot be reached."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise ProcessError(
+            "another process of this run has ended, or cannot be reached "
+            f"({str(error).splitlines()[0]}); what is finished is kept: the same command goes "
+            "on, with any number of processes"
+        ) from error
 
 
 @functools.cache

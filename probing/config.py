@@ -12,10 +12,13 @@ from models.catalogue import DEFAULT_MODEL
 
 Contrast = Literal["matched", "paper"]
 Site = Literal["head_out", "attn_out", "resid"]
+Solver = Literal["sklearn", "batched"]
 
 # The released GridToM code's settings (equation 3 is the same model without a penalty).
 DEFAULT_C = 0.015
 DEFAULT_MAX_ITER = 400
+# Samples that go through the model together.
+DEFAULT_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,10 @@ class ProbeConfig:
         dtype: of the weights: auto, float32, bfloat16 or float16.
         device_map: as in accelerate, e.g. auto.
         revision: branch, tag or commit on the hub.
-        batch_size: inputs that go through the model together.
+        batch_size: inputs that go through the model together; auto takes as many as fit on a GPU,
+            and 8 on a CPU. A run that goes on keeps its own.
+        solver: sklearn fits the probes head after head with scikit-learn, to its default tolerance;
+            batched fits all heads at once, to the optimum.
         c: inverse strength of the probes' penalty.
         max_iter: limit of the solver's iterations.
         split_seed: which stories test, train and validate.
@@ -59,7 +65,8 @@ class ProbeConfig:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device_map: str | None = None
     revision: str | None = None
-    batch_size: int = 8
+    batch_size: int | Literal["auto"] = DEFAULT_BATCH
+    solver: Solver = "sklearn"
     c: float = DEFAULT_C
     max_iter: int = DEFAULT_MAX_ITER
     split_seed: int = 0

@@ -16,6 +16,7 @@ import torch
 
 from hooks.backends.backend import NATIVE, Backend
 from hooks.backends.backend import backend as backend_named
+from hooks.batch_size import AUTO, BatchSize, fitting
 from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.positions import LAST_PROMPT
@@ -28,6 +29,7 @@ from models.loading import LoadedModel
 from models.prefix import go_on, read, share
 from models.prompts import open_prompt, process, to_model
 from probing.ahead import ahead
+from probing.config import DEFAULT_BATCH
 from probing.contrasts import Sample
 from probing.errors import ProbingError
 
@@ -77,7 +79,7 @@ def extract(
     folder: Path,
     site: str,
     video: bool,
-    batch_size: int,
+    batch_size: BatchSize,
     about: dict[str, str],
     processes: Processes = ALONE,
     backend: str = NATIVE,
@@ -94,7 +96,8 @@ def extract(
         folder: of the store.
         site: where activations are read.
         video: whether the samples' frames are shown.
-        batch_size: samples that go through the model together.
+        batch_size: samples that go through the model together. With auto a store that is there
+            keeps its own; else what fits is tried.
         about: further facts that must agree when a store is resumed.
         processes: those that call this with the same arguments, each from its own place.
         backend: which library reads; one of `hooks.backends.backend.BACKENDS`. All but the native
@@ -131,14 +134,28 @@ def extract(
         extra=about,
     )
     _require_same_options(folder, about)
+
+    def prepared(rows: Sequence[int]) -> _Prepared:
+        chosen = [(samples[i], prompts[i]) for i in rows]
+        return (_prepare if reader is None else _prepare_whole)(loaded, chosen, video)
+
+    def items(rows: Sequence[int]) -> list[str]:
+        return [samples[i].item_id for i in rows]
+
+    def trial(size: int) -> None:
+        longest = max(plan_batches(samples, size), key=lambda b: max(len(prompts[i]) for i in b))
+        _forward(loaded, prepared(longest), site, items(longest), reader)
+
+    if batch_size == AUTO:
+        stored_size = _stored_size(folder)
+        batch_size = stored_size or fitting(loaded.model, trial, DEFAULT_BATCH, processes)
     batches = plan_batches(samples, batch_size)
 
     def prepare(b: int) -> _Prepared:
-        chosen = [(samples[i], prompts[i]) for i in batches[b]]
-        return (_prepare if reader is None else _prepare_whole)(loaded, chosen, video)
+        return prepared(batches[b])
 
     def run(b: int, batch: _Prepared) -> np.ndarray:
-        return _run(loaded, batch, site, [samples[i].item_id for i in batches[b]], folder, reader)
+        return _run(loaded, batch, site, items(batches[b]), folder, reader)
 
     with _open(folder, meta, items_table(samples), batches, processes) as store:
         if processes.first:
@@ -220,21 +237,34 @@ def _run(
 ) -> np.ndarray:
     """Activations ``float32 [B, L, H, D]`` of a batch."""
     try:
-        with torch.inference_mode():
-            if reader is not None:
-                inputs = to_model(loaded, batch.inputs)
-                found = reader.read(loaded.model, inputs, site, POSITION, items=items)
-                return found[:, 0].float().numpy()
-            prefix = read(loaded, to_model(loaded, batch.inputs))
-            with Capture(loaded.model, site=site, positions=POSITION) as capture:
-                go_on(loaded, prefix, batch.rows, batch.endings)
-                return capture.take(items=items)[:, 0].float().cpu().numpy()
+        return _forward(loaded, batch, site, items, reader)
     except torch.OutOfMemoryError as error:
         raise ProbingError(
             f"{len(items)} inputs together do not fit on the GPU. Use a smaller "
             f"--batch-size; the batches belong to the store, so delete {folder} "
             "or choose another --out as well"
         ) from error
+
+
+def _forward(
+    loaded: LoadedModel, batch: _Prepared, site: str, items: Sequence[str], reader: Backend | None
+) -> np.ndarray:
+    with torch.inference_mode():
+        inputs = to_model(loaded, batch.inputs)
+        if reader is not None:
+            found = reader.read(loaded.model, inputs, site, POSITION, items=items)
+            return found[:, 0].float().numpy()
+        prefix = read(loaded, inputs)
+        with Capture(loaded.model, site=site, positions=POSITION) as capture:
+            go_on(loaded, prefix, batch.rows, batch.endings)
+            return capture.take(items=items)[:, 0].float().cpu().numpy()
+
+
+def _stored_size(folder: Path) -> int | None:
+    """The size of a store's batches; None if there is no store."""
+    if not (folder / MANIFEST_NAME).exists():
+        return None
+    return max(len(batch) for batch in read_manifest(folder).batches)
 
 
 def _models_at_once(loaded: LoadedModel) -> int:

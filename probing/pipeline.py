@@ -16,6 +16,7 @@ from rich.progress import Progress
 from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
 from hooks.atomic import write_atomic
+from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry
 from hooks.processes import here
 from hooks.store import ActivationStore
@@ -163,7 +164,7 @@ def _check(config: ProbeConfig) -> None:
     """What is wrong with the options alone, before anything is read or run."""
     for option in ("stories", "batch_size", "max_iter"):
         value = getattr(config, option)
-        if value is not None and value < 1:
+        if value is not None and value != AUTO and value < 1:
             name = option.replace("_", "-")
             raise ProbingError(f"--{name} must be at least 1, got {value}")
     if not config.c > 0:
@@ -197,7 +198,7 @@ def _probe(
     # Stopped half-way, the folder must not pass for the finished run that it was before.
     (folder / CONFIG).unlink(missing_ok=True)
     x = store.read().float().numpy()
-    probes = fit_probes(x, store.items, config.c, config.max_iter)
+    probes = fit_probes(x, store.items, config.c, config.max_iter, config.solver)
     heads = rank_heads(x, store.items, probes)
     save_probes(folder / PROBES, probes, heads)
     save_heads(folder / HEADS, heads)
@@ -208,6 +209,8 @@ def _key(config: ProbeConfig, folder: Path) -> str:
     """Hash of all that the probes' results depend on."""
     manifest = (folder / "activations" / "manifest.json").read_bytes()
     settings = f"{config.c} {config.max_iter}"
+    if config.solver != ProbeConfig.solver:
+        settings += f" {config.solver}"
     return hashlib.sha256(manifest + settings.encode()).hexdigest()
 
 

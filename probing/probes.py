@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -12,12 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
-from probing.config import DEFAULT_C, DEFAULT_MAX_ITER
+from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
 from probing.errors import ProbingError
 from probing.goal import SKLEARN_TOLERANCE
 from probing.solver import Problems, Settings, solve
-
-Solver = Literal["sklearn", "batched"]
 
 
 @dataclass

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.gridtom.splits import SPLITS
+from probing.config import Solver
 from probing.errors import ProbingError
 from probing.probes import HeadProbes
 
@@ -28,7 +29,9 @@ def four_way(items: pd.DataFrame) -> np.ndarray:
     return (2 * items["y_o"].astype(int) + items["y_p"].astype(int)).to_numpy()
 
 
-def fit_probes(x: np.ndarray, items: pd.DataFrame, c: float, max_iter: int) -> ProbeSet:
+def fit_probes(
+    x: np.ndarray, items: pd.DataFrame, c: float, max_iter: int, solver: Solver = "sklearn"
+) -> ProbeSet:
     """Fit all probes on the training stories alone.
 
     Args:
@@ -36,6 +39,7 @@ def fit_probes(x: np.ndarray, items: pd.DataFrame, c: float, max_iter: int) -> P
         items: their labels and splits, in the same order.
         c: inverse penalty.
         max_iter: solver's limit.
+        solver: see :class:`probing.probes.HeadProbes`.
     """
     train = _rows(items, "train")
     labels = {
@@ -44,7 +48,10 @@ def fit_probes(x: np.ndarray, items: pd.DataFrame, c: float, max_iter: int) -> P
         "op": four_way(items),
     }
     return ProbeSet(
-        **{name: HeadProbes(c, max_iter).fit(x[train], y[train]) for name, y in labels.items()}
+        **{
+            name: HeadProbes(c, max_iter, solver).fit(x[train], y[train])
+            for name, y in labels.items()
+        }
     )
 
 

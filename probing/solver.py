@@ -9,7 +9,10 @@ that needs no reference is computed for every problem (``probing/certificate.py`
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import fields
+from queue import SimpleQueue
 
 import torch
 
@@ -72,10 +75,40 @@ def solve_blocks(
     columns = int(max(1, min(count, 0.5 * room // (4 * LOGIT_ARRAYS * outputs * n))))
     rows = int(max(1, min(heads, room // (4 * n * (width + LOGIT_ARRAYS * outputs * columns)))))
     exact = rows if place.type == "cuda" else EXACT_HEADS
-    memory = Memory.of(rows, exact, n, min(width, n) + 1, place)
-    for first in range(0, heads, rows):
-        block = slice(first, min(first + rows, heads))
-        samples = Samples.of(problems, block, losses, memory)
-        for start in range(0, count, columns):
-            part = slice(start, min(start + columns, count))
-            yield (block, part), samples.fit(losses.take(part), settings)
+    memories: SimpleQueue[Memory] = SimpleQueue()
+
+    def fits_of(block: slice) -> Iterator[tuple[tuple[slice, slice], Fits]]:
+        memory = memories.get()
+        try:
+            samples = Samples.of(problems, block, losses, memory)
+            for start in range(0, count, columns):
+                part = slice(start, min(start + columns, count))
+                yield (block, part), samples.fit(losses.take(part), settings)
+        finally:
+            memories.put(memory)
+
+    blocks = [slice(first, min(first + rows, heads)) for first in range(0, heads, rows)]
+    workers = 1
+    if place.type == "cpu" and columns == count:
+        workers = min(torch.get_num_threads(), len(blocks))
+    for _ in range(workers):
+        memories.put(Memory.of(rows, exact, n, min(width, n) + 1, place))
+    if workers == 1:
+        for block in blocks:
+            yield from fits_of(block)
+        return
+    # The products of few label vectors are too small to share: each core takes blocks of its own.
+    with _one_thread_each(workers) as pool:
+        for found in pool.map(lambda block: list(fits_of(block)), blocks):
+            yield from found
+
+
+@contextmanager
+def _one_thread_each(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads whose products stay on one core; afterwards torch has its own again."""
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(threads)

@@ -69,6 +69,29 @@ def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.Mo
     evaluate(config)
 
 
+def test_auto_tries_before_the_first_answer_and_never_after_the_last(
+    config: EvalConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = SteeredModel.generate
+    sizes: list[int] = []
+
+    def watched(self: SteeredModel, prompts, max_new_tokens=16):
+        sizes.append(len(prompts))
+        return generate(self, prompts, max_new_tokens)
+
+    def four_fit(model, trial, on_cpu, processes):
+        assert on_cpu == 16
+        trial(64)
+        return 4
+
+    monkeypatch.setattr(SteeredModel, "generate", watched)
+    monkeypatch.setattr("harness.evaluate.fitting", four_fit)
+    evaluate(replace(config, batch_size="auto"))
+    assert sizes == [6, 4, 2]
+    monkeypatch.setattr("harness.evaluate.fitting", lambda *_: pytest.fail("tried again"))
+    evaluate(replace(config, batch_size="auto"))
+
+
 def test_options_are_scored_on_request(config: EvalConfig) -> None:
     evaluate(replace(config, options=True))
     table = pd.read_parquet(config.folder / "answers.parquet")

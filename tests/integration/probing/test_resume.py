@@ -14,6 +14,7 @@ import torch
 
 from hooks.errors import StoreMismatchError
 from hooks.store import ActivationStore
+from hooks.store_manifest import read_manifest
 from probing import extraction, pipeline
 from probing.errors import ProbingError
 
@@ -169,6 +170,49 @@ def test_missing_figures_are_drawn_without_fitting(
     assert drawn == []
     carry(folder, figures=True)
     assert drawn == [folder]
+
+
+def test_auto_tries_the_longest_prompts_and_a_store_keeps_its_size(
+    carry, tmp_path, monkeypatch
+) -> None:
+    ran: list[int] = []
+    forward = extraction._forward
+
+    def watched(loaded, batch, site, items, reader):
+        ran.append(len(items))
+        return forward(loaded, batch, site, items, reader)
+
+    def five_fit(model, trial, on_cpu, processes):
+        assert on_cpu == 8
+        trial(64)
+        trial(5)
+        return 5
+
+    with monkeypatch.context() as patch:
+        patch.setattr(extraction, "_forward", watched)
+        patch.setattr(extraction, "fitting", five_fit)
+        carry(tmp_path / "run", stories=18, batch_size="auto")
+    assert ran[:2] == [64, 5]
+    assert max(ran[2:], default=5) == 5
+    store = ActivationStore.open(tmp_path / "run" / "activations")
+    sizes = [len(batch) for batch in read_manifest(store.path).batches]
+    assert sizes == [5] * 14 + [2]
+    monkeypatch.setattr(extraction, "fitting", lambda *_: pytest.fail("tried again"))
+    assert "nothing was computed again" in carry(tmp_path / "run", stories=18, batch_size="auto")
+
+
+def test_the_batched_solver_fits_again_and_finds_the_same_heads(
+    finished, carry, tmp_path, no_weights
+) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    printed = carry(folder, solver="batched")
+    assert "nothing was computed again" not in printed
+    assert "nothing was computed again" in carry(folder, solver="batched")
+    old, new = (pd.read_parquet(f / "heads.parquet") for f in (finished, folder))
+    for label in ("y_p", "y_o"):
+        name = f"{label}_validation_log_loss"
+        assert (new[name] - old[name]).abs().max() < 1e-3
+        assert not new[name].equals(old[name])
 
 
 def test_too_large_a_batch_says_how_to_go_on(carry, tmp_path, monkeypatch) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from harness.config import EvalConfig
+from hooks.processes import here
 from hooks.store_contributor import Contributor
 from probing.config import ProbeConfig
 from steering.config import SweepConfig
@@ -79,6 +80,9 @@ def main(plan: dict[str, Any]) -> None:
     rank, batches = plan["kill"]
     if own == rank:
         die_after(batches)
+    processes = here()
+    told = processes.least(10 - own)
+    assert told == 11 - processes.count, f"process {own} was told {told}"
     if own:
         write_no_results()
     for name, options in plan["configs"]:
