@@ -27,6 +27,7 @@ from harness.work import Work, prepare
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
 from hooks.processes import here
+from models.families import check_films
 from models.loading import LoadedModel, load_model
 
 ANSWERS, RESULTS, TABLE = "answers.jsonl", "results.json", "answers.parquet"
@@ -69,6 +70,8 @@ def carry_out(
     human = None if config.human is None else read_labels(config.human)
     if loaded is None:
         loaded = load_model(config.model, config.dtype, device_map, config.revision)
+    if any(item.clip for item in work.items):
+        check_films(loaded.family, loaded.name)
     about = {
         "model": loaded.source,
         "revision": loaded.revision,

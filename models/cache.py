@@ -52,6 +52,13 @@ class RoomyLayer(DynamicLayer):
         self._show(end)
         return self.keys, self.values
 
+    def move(self, columns: Tensor) -> None:
+        """Put in each column ``[R, T]`` what is in another one now."""
+        here = slice(0, columns.shape[1])
+        for long in (self._long_keys, self._long_values):
+            index = columns[:, None, :, None].expand(-1, long.shape[1], -1, long.shape[3])
+            long[..., here, :] = long[..., here, :].gather(2, index)
+
     def _with_room(self, tensor: Tensor) -> Tensor:
         *outer, tokens, width = tensor.shape
         longer = tensor.new_empty(*outer, tokens + self._room, width)
@@ -63,11 +70,22 @@ class RoomyLayer(DynamicLayer):
         self.values = self._long_values[..., :tokens, :]
 
 
-def select(cache: Any, index: Tensor) -> DynamicCache:
-    """A new cache that holds the rows ``index`` of ``cache``, with room to go on."""
-    chosen = DynamicCache()
-    chosen.layer_class_to_replicate = None
-    chosen.layers = [
+def select(cache: Any, index: Tensor, columns: Tensor | None = None) -> DynamicCache:
+    """A new cache that holds the rows ``index`` of ``cache``, with room to go on.
+
+    Args:
+        cache: of ``G`` rows and ``T`` tokens; left as it is.
+        index: ``[R]``.
+        columns: ``[R, T]``, for each place in the new rows the one it comes from; all stay where
+            they are by default.
+    """
+    rows = [
         RoomyLayer(layer.keys, layer.values, index.to(layer.keys.device)) for layer in cache.layers
     ]
+    if columns is not None:
+        for layer in rows:
+            layer.move(columns.to(layer.keys.device))
+    chosen = DynamicCache()
+    chosen.layer_class_to_replicate = None
+    chosen.layers = list(rows)
     return chosen

@@ -32,6 +32,18 @@ CATALOGUE: dict[str, Entry] = {
     "qwen2-vl": Entry("Qwen/Qwen2-VL-7B-Instruct", "28 layers x 28 heads x 128"),
     "qwen2-vl-2b": Entry("Qwen/Qwen2-VL-2B-Instruct", "28 layers x 12 heads x 128"),
     "llava-next-video": Entry("llava-hf/LLaVA-NeXT-Video-7B-hf", "32 layers x 32 heads x 128"),
+    "qwen2.5-vl": Entry("Qwen/Qwen2.5-VL-7B-Instruct", "28 layers x 28 heads x 128"),
+    "qwen3-vl": Entry("Qwen/Qwen3-VL-8B-Instruct", "36 layers x 32 heads x 128"),
+    "llava-onevision": Entry(
+        "llava-hf/llava-onevision-qwen2-7b-ov-hf", "28 layers x 28 heads x 128"
+    ),
+    "internvl3": Entry("OpenGVLab/InternVL3-8B-hf", "28 layers x 28 heads x 128"),
+    "gemma3": Entry("google/gemma-3-4b-it", "34 layers x 8 heads x 256, text alone"),
+    "llama3": Entry("meta-llama/Llama-3.1-8B-Instruct", "32 layers x 32 heads x 128, text alone"),
+    "qwen3": Entry("Qwen/Qwen3-8B", "36 layers x 32 heads x 128, text alone"),
+    "mistral": Entry(
+        "mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128, text alone"
+    ),
 }
 DEFAULT_MODEL = "tiny-qwen2-vl"
 

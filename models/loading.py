@@ -12,6 +12,7 @@ from typing import Any
 from models.catalogue import CATALOGUE, DEFAULT_MODEL, describe
 from models.errors import ModelError, UnknownModelError, UnsupportedModelError
 from models.families import Family, family_of
+from models.text_only import TextProcessor
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -29,7 +30,8 @@ class LoadedModel:
         family: its class and peculiarities.
         dtype: of the weights, e.g. ``float32``.
         config: the model's config.
-        processor: pads on the left, so that the last prompt token of every row is the last column.
+        processor: pads on the left, so that the last prompt token of every row is the last column;
+            a :class:`models.text_only.TextProcessor` where the model only reads.
     """
 
     name: str
@@ -94,8 +96,11 @@ class LoadedModel:
         parts = [
             json.dumps(tokenizer, sort_keys=True),
             str(processor.chat_template or processor.tokenizer.chat_template),
-            json.dumps(processor.video_processor.to_dict(), sort_keys=True, default=str),
         ]
+        eye = getattr(processor, "video_processor", None)
+        eye = eye or getattr(processor, "image_processor", None)
+        if eye is not None:
+            parts.append(json.dumps(eye.to_dict(), sort_keys=True, default=str))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -153,16 +158,12 @@ def load_model(
         # A branch may move before the weights are read.
         commit = getattr(config, "_commit_hash", None)
         options["revision"] = commit or revision
-        processor = transformers.AutoProcessor.from_pretrained(location, **options)
+        processor = _processor(family, location, options)
     except UnsupportedModelError:
         raise
     except (OSError, ValueError) as error:
         raise _unavailable(name, location, error) from error
-    if not (hasattr(processor, "tokenizer") and hasattr(processor, "video_processor")):
-        raise ModelError(
-            f"model {name!r}: {location} holds a {type(processor).__name__} alone, not the "
-            f"processor of {family.class_name}; save it there with processor.save_pretrained"
-        )
+    _check_usable(name, location, family, config, processor)
     if processor.tokenizer.pad_token_id is None:
         processor.tokenizer.pad_token = processor.tokenizer.eos_token
     processor.tokenizer.padding_side = "left"
@@ -179,6 +180,41 @@ def load_model(
         _hub_revision=options["revision"],
         _device_map=device_map,
     )
+
+
+def _processor(family: Family, location: str, options: dict[str, Any]) -> Any:
+    import transformers
+
+    if family.reads_only:
+        return TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))
+    return transformers.AutoProcessor.from_pretrained(location, **options)
+
+
+def _check_usable(name: str, location: str, family: Family, config: Any, processor: Any) -> None:
+    """Refuse a processor without its parts, and attention that looks ahead.
+
+    Raises:
+        UnsupportedModelError: later words change what earlier ones are to the model.
+        ModelError: a part of the processor is missing.
+    """
+    parts = [] if family.reads_only else ["tokenizer"]
+    parts += ["video_processor"] if family.frames_seen else []
+    if missing := [part for part in parts if not hasattr(processor, part)]:
+        raise ModelError(
+            f"model {name!r}: {location} holds a {type(processor).__name__} alone, not the "
+            f"processor of {family.class_name} (without {missing[0]}); save it there with "
+            "processor.save_pretrained"
+        )
+    if not hasattr(processor.tokenizer, "backend_tokenizer"):
+        raise ModelError(
+            f"model {name!r}: {type(processor.tokenizer).__name__} cannot be used, as it keeps no "
+            f"tokenizer.json; save a fast tokenizer in {location}"
+        )
+    if getattr(config.get_text_config(), "use_bidirectional_attention", False):
+        raise UnsupportedModelError(
+            f"model {name!r} attends to later words as well (use_bidirectional_attention); only "
+            "decoders that look back are supported"
+        )
 
 
 def folder_hash(folder: Path) -> str:

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from models.errors import ModelError
-from models.families import check_frames
+from models.families import check_films, check_frames
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from models.loading import LoadedModel
 
 
 def reply_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
-    """The user's turn with ``content``, closed, and the assistant's turn opened."""
+    """The user's turn with ``content``, closed, and the assistant's turn opened.
+
+    Raises:
+        ModelError: the model takes no films, or has no chat template.
+    """
     return _render(loaded, content, video, reply=True)
 
 
@@ -27,7 +32,8 @@ def open_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
     (section 4.2).
 
     Raises:
-        ModelError: the chat template changes the content, so that its end cannot be found.
+        ModelError: the model takes no films or has no chat template, or the template changes the
+            content, so that its end cannot be found.
     """
     rendered = _render(loaded, content, video, reply=False)
     end = rendered.rfind(content)
@@ -40,6 +46,13 @@ def open_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
 
 
 def _render(loaded: LoadedModel, content: str, video: bool, reply: bool) -> str:
+    if video:
+        check_films(loaded.family, loaded.name)
+    if not (loaded.processor.chat_template or loaded.processor.tokenizer.chat_template):
+        raise ModelError(
+            f"model {loaded.name!r} has no chat template, so it cannot be asked; take one that was "
+            "tuned on conversations (often named -Instruct, -chat or -it)"
+        )
     parts: list[dict[str, str]] = [{"type": "video"}] if video else []
     parts.append({"type": "text", "text": content})
     return loaded.processor.apply_chat_template(
@@ -69,11 +82,17 @@ def process(
         Keyword arguments for the model; ``attention_mask`` marks the padding on the left.
 
     Raises:
-        ModelError: the processor dropped or resampled frames.
+        ModelError: the model takes no films, or the processor dropped or resampled frames.
     """
     arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
     if clips is not None:
+        check_films(loaded.family, loaded.name)
         arguments |= {"videos": list(clips), "do_sample_frames": False}
+        if (rate := loaded.family.frame_rate) is not None:
+            arguments["video_metadata"] = [_times(len(clip), rate) for clip in clips]
+        if mark := loaded.family.film_mark:
+            bare = loaded.processor.video_token
+            arguments["text"] = [prompt.replace(mark, bare) for prompt in prompts]
     first_token = loaded.processor.tokenizer.bos_token
     if first_token and all(p.startswith(first_token) for p in prompts):
         # The template wrote it already; the tokenizer would put a second one before it.
@@ -81,16 +100,30 @@ def process(
     inputs = loaded.processor(**arguments)
     if clips is not None:
         check_frames(loaded.family, inputs, loaded.processor, [len(c) for c in clips])
-    return {key: value.numpy() for key, value in inputs.items()}
+    return {key: np.asarray(value) for key, value in inputs.items()}
+
+
+def _times(frames: int, rate: float) -> dict[str, Any]:
+    """When each frame is.
+
+    Clips are frames without times. They are taken to follow one another as frames do that the
+    family's own code takes from a film.
+    """
+    return {
+        "total_num_frames": frames,
+        "fps": rate,
+        "duration": frames / rate,
+        "frames_indices": list(range(frames)),
+    }
 
 
 def to_model(loaded: LoadedModel, inputs: dict[str, np.ndarray]) -> dict[str, Tensor]:
-    """Processed inputs as tensors on the model's device, frames in its dtype."""
+    """Processed inputs as tensors on the model's device, frames in its dtype; times stay exact."""
     import torch
 
     model = loaded.model
     tensors = {key: torch.from_numpy(value) for key, value in inputs.items()}
     return {
-        key: value.to(model.device, model.dtype if value.is_floating_point() else None)
+        key: value.to(model.device, model.dtype if key.startswith("pixel_values") else None)
         for key, value in tensors.items()
     }

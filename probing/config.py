@@ -27,7 +27,8 @@ class ProbeConfig:
 
     Attributes:
         model: catalogue name, hub id or folder. Shipped: tiny-qwen2-vl, tiny-llava-next-video.
-            Catalogue: qwen2-vl, qwen2-vl-2b, llava-next-video.
+            Catalogue: qwen2-vl, qwen2-vl-2b, qwen2.5-vl, qwen3-vl, llava-next-video,
+            llava-onevision, internvl3; for text alone gemma3, llama3, qwen3, mistral.
         order: 1 asks where the protagonist believes the participant is, 2 what the participant
             thinks that the protagonist believes.
         contrast: matched shares the context within a pair; paper follows the paper's figure 6.

@@ -20,6 +20,7 @@ from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry
 from hooks.processes import here
 from hooks.store import ActivationStore
+from models.families import check_films
 from models.loading import load_model
 from probing import contrasts
 from probing.config import ProbeConfig
@@ -60,6 +61,8 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         (stories.story(i) for i in chosen), chosen, config.order, config.contrast, config.setting
     )
     loaded = load_model(config.model, config.dtype, device_map, config.revision)
+    if config.setting != "text":
+        check_films(loaded.family, loaded.name)
     geometry = find_geometry(loaded.skeleton)
     _make(folder)
     console.print(

@@ -1,4 +1,4 @@
-"""Tiny random models of the real classes: milliseconds to build, nothing to download."""
+"""The tiny random models, each with weights that make a difference."""
 
 from __future__ import annotations
 
@@ -6,82 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from transformers import (
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlavaNextVideoConfig,
-    LlavaNextVideoForConditionalGeneration,
-    PreTrainedModel,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel
 
-TEXT = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "bos_token_id": 1,
-    "eos_token_id": None,
-    "pad_token_id": 0,
-}
+from tests.integration.hooks.builders import BUILDERS
 
-
-def llama() -> PreTrainedModel:
-    # Heads wider than hidden / H, and a bias on o_proj.
-    return LlamaForCausalLM(LlamaConfig(**TEXT, head_dim=12, attention_bias=True))
-
-
-def qwen3() -> PreTrainedModel:
-    return Qwen3ForCausalLM(Qwen3Config(**TEXT, head_dim=16))
-
-
-def qwen2_vl() -> PreTrainedModel:
-    # As many vision blocks as text layers, to tempt the search for layers.
-    vision = {"depth": 3, "embed_dim": 16, "hidden_size": 32, "num_heads": 4, "mlp_ratio": 2}
-    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
-    return Qwen2VLForConditionalGeneration(
-        Qwen2VLConfig(
-            text_config={**TEXT, "rope_parameters": rope},
-            vision_config={**vision, "patch_size": 4, "temporal_patch_size": 2},
-            image_token_id=60,
-            video_token_id=61,
-            vision_start_token_id=62,
-            vision_end_token_id=63,
-        )
-    )
-
-
-def llava_next_video() -> PreTrainedModel:
-    vision = CLIPVisionConfig(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        image_size=16,
-        patch_size=4,
-    )
-    config = LlavaNextVideoConfig(
-        vision_config=vision,
-        text_config=LlamaConfig(**TEXT),
-        image_token_index=60,
-        video_token_index=61,
-        image_grid_pinpoints=[[16, 16]],
-    )
-    return LlavaNextVideoForConditionalGeneration(config)
-
-
-BUILDERS: dict[str, Callable[[], PreTrainedModel]] = {
-    "llama": llama,
-    "qwen3": qwen3,
-    "qwen2_vl": qwen2_vl,
-    "llava_next_video": llava_next_video,
-}
+# Their decoders are those of llava_onevision and gemma3; once is enough for the long tests.
+_INSIDE_OTHERS = ("qwen2", "gemma3_text")
 
 
 @pytest.fixture(scope="session")
@@ -102,6 +32,6 @@ def build() -> Callable[..., PreTrainedModel]:
     return make
 
 
-@pytest.fixture(params=list(BUILDERS))
+@pytest.fixture(params=[name for name in BUILDERS if name not in _INSIDE_OTHERS])
 def model(request, build) -> PreTrainedModel:
     return build(request.param)

@@ -381,6 +381,8 @@ def test_beam_search(model, positions):
 
 @torch.no_grad()
 def test_generate_from_embeddings(model):
+    if model.config.model_type == "gemma3":
+        pytest.skip("Gemma 3 with pictures does not generate from embeddings")
     inputs = batch_of(PROMPTS)
     embeds = model.get_input_embeddings()(inputs["input_ids"])
     with Edit(model, delta_for(model)):

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
-from transformers import (
-    AutoConfig,
-    AutoModelForImageTextToText,
-    LlavaNextVideoConfig,
-    LlavaNextVideoForConditionalGeneration,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from hooks.capture import Capture
 from hooks.errors import GeometryError
@@ -18,9 +13,17 @@ from hooks.geometry import Geometry, find_geometry, layers, o_projs
 
 EXPECTED = {  # name: (layers' path, head width)
     "llama": ("model.layers", 12),
+    "qwen2": ("model.layers", 8),
     "qwen3": ("model.layers", 16),
+    "mistral": ("model.layers", 12),
+    "gemma3_text": ("model.layers", 12),
     "qwen2_vl": ("model.language_model.layers", 8),
+    "qwen2_5_vl": ("model.language_model.layers", 8),
+    "qwen3_vl": ("model.language_model.layers", 16),
     "llava_next_video": ("model.language_model.layers", 8),
+    "llava_onevision": ("model.language_model.layers", 8),
+    "internvl": ("model.language_model.layers", 16),
+    "gemma3": ("model.language_model.layers", 12),
 }
 
 
@@ -83,44 +86,68 @@ def test_some_vision_tower_has_an_o_proj():
     assert towers
 
 
-def qwen2_vl_7b() -> nn.Module:
-    text = {
-        "hidden_size": 3584,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "intermediate_size": 18944,
-        "rope_parameters": {"rope_type": "default", "mrope_section": [16, 24, 24]},
+# Layers, heads, head width, hidden size, heads of keys and values, and the width of the MLP, as in
+# the published checkpoints; the classes' defaults are other sizes.
+FULL_SIZE = {
+    "Qwen/Qwen2-VL-7B-Instruct": ("qwen2_vl", 28, 28, 128, 3584, 4, 18944),
+    "Qwen/Qwen2.5-VL-7B-Instruct": ("qwen2_5_vl", 28, 28, 128, 3584, 4, 18944),
+    "Qwen/Qwen3-VL-8B-Instruct": ("qwen3_vl", 36, 32, 128, 4096, 8, 12288),
+    "llava-hf/LLaVA-NeXT-Video-7B-hf": ("llava_next_video", 32, 32, 128, 4096, 32, 11008),
+    "llava-hf/llava-onevision-qwen2-7b-ov-hf": ("llava_onevision", 28, 28, 128, 3584, 4, 18944),
+    "OpenGVLab/InternVL3-8B-hf": ("internvl", 28, 28, 128, 3584, 4, 18944),
+    "google/gemma-3-4b-it": ("gemma3", 34, 8, 256, 2560, 4, 10240),
+    "meta-llama/Llama-3.1-8B-Instruct": ("llama", 32, 32, 128, 4096, 8, 14336),
+    "Qwen/Qwen3-8B": ("qwen3", 36, 32, 128, 4096, 8, 12288),
+    "mistralai/Mistral-7B-Instruct-v0.3": ("mistral", 32, 32, 128, 4096, 8, 14336),
+}
+
+
+def full_size(name: str) -> Any:
+    """A model of these sizes on the meta device."""
+    model_type, n_layers, n_heads, head_dim, hidden, n_kv, mlp = FULL_SIZE[name]
+    text: dict[str, Any] = {
+        "num_hidden_layers": n_layers,
+        "num_attention_heads": n_heads,
+        "num_key_value_heads": n_kv,
+        "hidden_size": hidden,
+        "intermediate_size": mlp,
     }
-    return Qwen2VLForConditionalGeneration(Qwen2VLConfig(text_config=text))
-
-
-def llava_next_video_7b() -> nn.Module:
-    return LlavaNextVideoForConditionalGeneration(LlavaNextVideoConfig())
-
-
-@pytest.mark.parametrize(
-    ("make", "n_layers", "n_heads", "hidden", "n_kv"),
-    [(qwen2_vl_7b, 28, 28, 3584, 4), (llava_next_video_7b, 32, 32, 4096, 32)],
-)
-def test_full_size_on_meta(make, n_layers, n_heads, hidden, n_kv):
+    if model_type in ("qwen2_vl", "qwen2_5_vl"):
+        text["rope_parameters"] = {"rope_type": "default", "mrope_section": [16, 24, 24]}
+    else:
+        text["head_dim"] = head_dim
+    auto: Any
+    own = AutoConfig.for_model(model_type).get_text_config()
+    if own.model_type == model_type:
+        config, auto = AutoConfig.for_model(model_type, **text), AutoModelForCausalLM
+    else:
+        text["model_type"] = own.model_type
+        vision = {"out_hidden_size": hidden} if model_type == "qwen3_vl" else {}
+        config = AutoConfig.for_model(model_type, text_config=text, vision_config=vision)
+        auto = AutoModelForImageTextToText
     with torch.device("meta"):
-        model = make().eval()
+        return auto.from_config(config).eval()
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_full_size_on_meta(name):
+    _, n_layers, n_heads, head_dim, hidden, n_kv, _ = FULL_SIZE[name]
+    model = full_size(name)
     found = find_geometry(model)
-    assert (found.n_layers, found.n_heads, found.head_dim) == (n_layers, n_heads, 128)
+    assert (found.n_layers, found.n_heads, found.head_dim) == (n_layers, n_heads, head_dim)
     assert (found.hidden_size, found.n_kv_heads) == (hidden, n_kv)
 
     ids = torch.ones(1, 6, dtype=torch.long, device="meta")
     with Capture(model) as capture:
         model(input_ids=ids)
         taken = capture.take(items=["story"])
-    assert taken.shape == (1, 1, n_layers, n_heads, 128)
+    assert taken.shape == (1, 1, n_layers, n_heads, head_dim)
     assert taken.device.type == "meta"
     # sdpa looks into a mask for padding, which meta cannot answer; eager does not.
     model.set_attn_implementation("eager")
     with Capture(model, positions="last_prompt+generated") as capture:
         model(input_ids=ids, attention_mask=torch.ones_like(ids))
-        assert capture.take().shape == (1, 1, n_layers, n_heads, 128)
+        assert capture.take().shape == (1, 1, n_layers, n_heads, head_dim)
 
 
 def test_no_config():

@@ -1,0 +1,233 @@
+"""Tiny random checkpoints of every class, saved with a processor as a user would save them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    Gemma3ImageProcessor,
+    Gemma3Processor,
+    GotOcr2ImageProcessor,
+    InternVLProcessor,
+    InternVLVideoProcessor,
+    LlavaOnevisionImageProcessor,
+    LlavaOnevisionProcessor,
+    LlavaOnevisionVideoProcessor,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLProcessor,
+    Qwen2VLImageProcessor,
+    Qwen2VLVideoProcessor,
+    Qwen3VLProcessor,
+    Qwen3VLVideoProcessor,
+)
+
+from experiments.train_tiny.families import build_processor
+from experiments.train_tiny.vocabulary import BOS, EOS, PAD, UNK, build_tokenizer
+
+LAYERS, HEADS, HIDDEN = 3, 4, 32
+# Far less than a prompt is long.
+WINDOW = 8
+FILMS = ("qwen2.5-vl", "llava-onevision", "qwen3-vl", "internvl")
+WORDS = ("llama", "qwen3", "mistral", "qwen2", "gemma3-text", "gemma3")
+NAMES = (*FILMS, *WORDS)
+# Families whose layers look back WINDOW tokens, some or all of them.
+LOOK_BACK = ("mistral", "gemma3-text", "gemma3")
+HEAD_DIMS = {"llava-onevision": 8, "qwen2.5-vl": 8, "qwen2": 8}  # 12 for the others
+
+_END = "<|im_end|>"
+_SIZE, _PATCH = 56, 14  # pictures of the square towers: 16 patches, of which four are one token
+_MARKS = {
+    "internvl": {
+        "start_image_token": "<img>",
+        "end_image_token": "</img>",
+        "context_image_token": "<IMG_CONTEXT>",
+        "video_token": "<video>",
+    },
+    "gemma3": {
+        "boi_token": "<start_of_image>",
+        "eoi_token": "<end_of_image>",
+        "image_token": "<image_soft_token>",
+    },
+}
+_LIST_CHAT = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% for part in message['content'] %}"
+    "{% if part['type'] == 'video' %}<video>\n"
+    "{% elif part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}"
+    "<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# Layouts of text models join and trim strings: a list of parts would not go through.
+_STRING_CHAT = (
+    "{{ bos_token }}{% for message in messages %}<|im_start|>{{ message['role'] + '\n' }}"
+    "{{ message['content'] | trim }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is not defined or enable_thinking %}think {% endif %}{% endif %}"
+)
+
+
+def save(name: str, folder: Path) -> Path:
+    """Write a random model of the family with its processor.
+
+    Args:
+        name: one of NAMES.
+        folder: where.
+    """
+    tokenizer = _tokenizer(name)
+    torch.manual_seed(0)
+    config = _config(name, tokenizer)
+    reads_only = name in WORDS and name != "gemma3"
+    auto: Any = AutoModelForCausalLM if reads_only else AutoModelForImageTextToText
+    model = auto.from_config(config)
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            # As they are made, weights are so small that activations hardly differ.
+            if "norm" not in parameter_name:
+                parameter.normal_(std=0.2)
+    model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(_END)
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.save_pretrained(folder)
+    _processor(name, tokenizer).save_pretrained(folder)
+    return folder
+
+
+def _tokenizer(name: str) -> PreTrainedTokenizerFast:
+    words = build_tokenizer()
+    words.backend_tokenizer.no_padding()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words.backend_tokenizer,
+        pad_token=PAD,
+        unk_token=UNK,
+        bos_token=BOS,
+        eos_token=EOS,
+        extra_special_tokens=_MARKS.get(name, {}),
+        chat_template=_STRING_CHAT if name in WORDS and name != "gemma3" else None,
+    )
+
+
+def _config(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
+    def token(word: str) -> Any:
+        return tokenizer.convert_tokens_to_ids(word)
+
+    text: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": HIDDEN,
+        "intermediate_size": 48,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": 2,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": token(_END),
+        "max_position_embeddings": 4096,
+    }
+    if name not in HEAD_DIMS:
+        text["head_dim"] = 12
+    if name.startswith("gemma3"):
+        kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+        text |= {"query_pre_attn_scalar": 12, "sliding_window": WINDOW, "layer_types": kinds}
+    if name == "mistral":
+        text["sliding_window"] = WINDOW
+    if name in ("llama", "qwen3", "mistral", "qwen2", "gemma3-text"):
+        return AutoConfig.for_model(name.replace("-", "_"), **text, tie_word_embeddings=False)
+    tower = {"hidden_size": 32, "intermediate_size": 48, "image_size": _SIZE, "patch_size": _PATCH}
+    tower |= {"num_hidden_layers": 2, "num_attention_heads": 4}
+    siglip = {**tower, "model_type": "siglip_vision_model", "vision_use_head": False}
+    if name == "gemma3":
+        return AutoConfig.for_model(
+            "gemma3",
+            text_config=text,
+            vision_config=siglip,
+            mm_tokens_per_image=4,
+            boi_token_index=token("<start_of_image>"),
+            eoi_token_index=token("<end_of_image>"),
+            image_token_index=token("<image_soft_token>"),
+        )
+    if name == "llava-onevision":
+        return AutoConfig.for_model(
+            "llava_onevision",
+            text_config={**text, "model_type": "qwen2"},
+            vision_config=siglip,
+            image_token_index=token("<image>"),
+            video_token_index=token("<video>"),
+        )
+    if name == "internvl":
+        return AutoConfig.for_model(
+            "internvl",
+            text_config={**text, "model_type": "qwen3"},
+            vision_config=tower,
+            image_token_id=token("<IMG_CONTEXT>"),
+            image_seq_length=4,
+        )
+    sections = [1, 1, 2] if name == "qwen2.5-vl" else [2, 2, 2]
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": sections}
+    vision: dict[str, Any] = {"depth": 2, "hidden_size": 16, "intermediate_size": 24}
+    vision |= {"num_heads": 4, "spatial_merge_size": 2, "out_hidden_size": HIDDEN}
+    if name == "qwen2.5-vl":
+        vision |= {"patch_size": 14, "window_size": 56, "fullatt_block_indexes": [1]}
+        vision |= {"tokens_per_second": 2}
+    else:
+        vision |= {"patch_size": 16, "num_position_embeddings": 64}
+        vision |= {"deepstack_visual_indexes": [0, 1]}
+        rope["mrope_interleaved"] = True
+    return AutoConfig.for_model(
+        "qwen2_5_vl" if name == "qwen2.5-vl" else "qwen3_vl",
+        text_config={**text, "rope_parameters": rope},
+        vision_config=vision,
+        image_token_id=token("<|image_pad|>"),
+        video_token_id=token("<|video_pad|>"),
+        vision_start_token_id=token("<|vision_start|>"),
+        vision_end_token_id=token("<|vision_end|>"),
+    )
+
+
+def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
+    square = {"height": _SIZE, "width": _SIZE}
+    if name in ("qwen2.5-vl", "qwen3-vl"):
+        chat = build_processor("qwen2-vl", build_tokenizer()).chat_template
+        # At most so many pixels a film.
+        limits = {"shortest_edge": 56 * 56, "longest_edge": 8 * 84 * 84}
+        options: dict[str, Any] = {"size": limits, "cap_pixels_per_frame": False}
+        if name == "qwen2.5-vl":
+            return Qwen2_5_VLProcessor(
+                image_processor=Qwen2VLImageProcessor(),
+                video_processor=Qwen2VLVideoProcessor(**options),
+                tokenizer=tokenizer,
+                chat_template=chat,
+            )
+        return Qwen3VLProcessor(
+            image_processor=Qwen2VLImageProcessor(patch_size=16),
+            video_processor=Qwen3VLVideoProcessor(**options),
+            tokenizer=tokenizer,
+            chat_template=chat,
+        )
+    if name == "llava-onevision":
+        return LlavaOnevisionProcessor(
+            image_processor=LlavaOnevisionImageProcessor(size=square),
+            video_processor=LlavaOnevisionVideoProcessor(size=square),
+            tokenizer=tokenizer,
+            chat_template=_LIST_CHAT,
+            num_image_tokens=16,
+            vision_feature_select_strategy="full",
+        )
+    if name == "internvl":
+        return InternVLProcessor(
+            image_processor=GotOcr2ImageProcessor(size=square),
+            video_processor=InternVLVideoProcessor(size=square),
+            tokenizer=tokenizer,
+            image_seq_length=4,
+            chat_template=_LIST_CHAT,
+        )
+    if name == "gemma3":
+        return Gemma3Processor(
+            image_processor=Gemma3ImageProcessor(size=square),
+            tokenizer=tokenizer,
+            chat_template=_LIST_CHAT,
+            image_seq_length=4,
+        )
+    return tokenizer
