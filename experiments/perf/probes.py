@@ -7,7 +7,8 @@ scales that differ from layer to layer as in a model, and labels that a part of 
 - all heads, many permutations of the labels: the batched solver on all of them, scikit-learn on a
   few permutations of a few heads, multiplied.
 
-Contenders take turns in one process, on the same number of threads. Beside the seconds on the clock
+Contenders take turns in one process, on the same cores; scikit-learn, to which more threads are a
+burden at this size, uses one. Beside the seconds on the clock
 stand those of the processor, which other work on the machine disturbs less.
 """
 
@@ -19,10 +20,12 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
+from experiments.perf.errors import PerfError
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER
 
 # Standard deviation within a feature, first to last layer; trained models show such a spread.
@@ -41,7 +44,7 @@ class ProbesPerfConfig:
         width: of a head.
         samples: training samples; four a story.
         held: held-out samples.
-        threads: of every contender.
+        threads: of every contender but scikit-learn.
         repeats: turns of each contender; medians are compared.
         permutations: of the labels.
         permuted_heads: heads that are really permuted by the batched solver; all by default.
@@ -118,12 +121,14 @@ def batched(x: np.ndarray, y: np.ndarray) -> Weights:
 
 
 def loop(x: np.ndarray, y: np.ndarray, **options: object) -> Weights:
-    """scikit-learn, head after head."""
+    """scikit-learn, head after head, on one thread: more make it slower at this size."""
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
     settings = {"C": DEFAULT_C, "max_iter": DEFAULT_MAX_ITER} | options
     found = Weights(np.empty(x.shape[1:]), np.empty(x.shape[1]))
-    with warnings.catch_warnings():
+    # Here, as scipy brings a library of its own that is loaded with scikit-learn.
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
         warnings.simplefilter("ignore")
         for head in range(x.shape[1]):
             model = LogisticRegression(**settings).fit(x[:, head].astype(np.float64), y)
@@ -163,12 +168,36 @@ CONTENDERS: dict[str, Fitter] = {
 LOOP = "scikit-learn loop, lbfgs (default tolerance)"
 
 
-def one_label(config: ProbesPerfConfig, made: Made) -> None:
-    """Print the table of all heads fitted once."""
+def measure(config: ProbesPerfConfig) -> dict[str, Any]:
+    """Raw seconds of every contender, and how near each comes to the exact weights."""
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(config.threads)
+    try:
+        with threadpool_limits(config.threads):
+            made = make(config)
+            found = {
+                "heads": config.layers * config.heads,
+                "samples": config.samples,
+                "width": config.width,
+                "threads": config.threads,
+                "loop": LOOP,
+                "one label": one_label(config, made),
+            }
+            if config.permutations:
+                found["permutations"] = permuted(config, made)
+            return found
+    finally:
+        torch.set_num_threads(before)
+
+
+def one_label(config: ProbesPerfConfig, made: Made) -> dict[str, Any]:
+    """All heads fitted once: of each contender seconds, processor seconds and, if asked, errors."""
     x = made.x.reshape(len(made.x), -1, config.width)
     train, held = np.ascontiguousarray(x[made.train]), x[~made.train]
     y, truth = made.y[made.train], made.y[~made.train]
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
+    results: dict[str, Any] = {name: {"seconds": [], "processor": []} for name in CONTENDERS}
     found: dict[str, Weights] = {}
     for fit in CONTENDERS.values():
         fit(train[:, :4], y)
@@ -176,43 +205,60 @@ def one_label(config: ProbesPerfConfig, made: Made) -> None:
         for name, fit in CONTENDERS.items():
             begun = _now()
             found[name] = fit(train, y)
-            seconds[name].append(_since(begun))
-    exact = loop(train, y, tol=1e-10, max_iter=100_000) if config.exact else None
+            clock, busy = _since(begun)
+            results[name]["seconds"].append(clock)
+            results[name]["processor"].append(busy)
+    if not config.exact:
+        return results
+    exact = loop(train, y, tol=1e-10, max_iter=100_000)
+    for name, weights in found.items():
+        equal = np.ones(x.shape[1], dtype=bool)
+        for rows, labels in ((train, y), (held, truth)):
+            right = [(w.predicted(rows) == labels[:, None]).sum(axis=0) for w in (weights, exact)]
+            equal &= right[0] == right[1]
+        size = np.linalg.norm(exact.coef, axis=1)
+        off = np.linalg.norm(weights.coef - exact.coef, axis=1) / size
+        results[name]["heads with the exact accuracy"] = int(equal.sum())
+        results[name]["largest relative error of weights"] = float(off.max())
+    return results
+
+
+def print_one_label(found: dict[str, Any]) -> None:
+    """Print the table of all heads fitted once."""
+    results = found["one label"]
     clock, busy = (
-        {name: statistics.median(t[kind] for t in times) for name, times in seconds.items()}
-        for kind in (0, 1)
+        {name: statistics.median(each[kind]) for name, each in results.items()}
+        for kind in ("seconds", "processor")
     )
-    print(f"\n{x.shape[1]} heads x {len(y)} samples x {config.width}, C = {DEFAULT_C}, one label")
+    print(
+        f"\n{found['heads']} heads x {found['samples']} samples x {found['width']}, "
+        f"C = {DEFAULT_C}, one label"
+    )
     print(
         "| contender | seconds (min - max) | loop / it | processor seconds | loop / it | heads "
         "with the exact accuracy, train and held out | largest relative error of weights |\n"
         "|---|---|---|---|---|---|---|"
     )
-    for name, weights in found.items():
+    checked = "heads with the exact accuracy" in results[LOOP]
+    for name, each in results.items():
         same, error = "", ""
-        if exact is not None:
-            equal = np.ones(x.shape[1], dtype=bool)
-            for rows, labels in ((train, y), (held, truth)):
-                right = [
-                    (w.predicted(rows) == labels[:, None]).sum(axis=0) for w in (weights, exact)
-                ]
-                equal &= right[0] == right[1]
-            size = np.linalg.norm(exact.coef, axis=1)
-            off = np.linalg.norm(weights.coef - exact.coef, axis=1) / size
-            same, error = f"{equal.sum()} of {len(equal)}", f"{off.max():.1e}"
-        times = [t[0] for t in seconds[name]]
+        if checked:
+            same = f"{each['heads with the exact accuracy']} of {found['heads']}"
+            error = f"{each['largest relative error of weights']:.1e}"
+        times = each["seconds"]
         print(
             f"| {name} | {clock[name]:.2f} ({min(times):.2f} - {max(times):.2f}) "
             f"| {clock[LOOP] / clock[name]:.1f} | {busy[name]:.2f} "
             f"| {busy[LOOP] / busy[name]:.1f} | {same} | {error} |"
         )
-    if exact is not None:
+    if checked:
         print("\nExact is the scikit-learn loop with a tolerance of 1e-10.")
 
 
-def permuted(config: ProbesPerfConfig, made: Made) -> None:
-    """Print the table of permutation tests."""
+def permuted(config: ProbesPerfConfig, made: Made) -> dict[str, Any]:
+    """Permutation tests: seconds of the batched solver, and of the loop, multiplied."""
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
     from probing.permutations import permutation_test, shuffled
     from probing.refits import Split
@@ -229,37 +275,64 @@ def permuted(config: ProbesPerfConfig, made: Made) -> None:
     labels = shuffled(made.y, made.groups, config.peer_permutations)
     peers = np.linspace(0, x.shape[1] - 1, config.peer_heads).astype(int)
     times = []
-    for head in peers:
-        rows = x[:, head].astype(np.float64)
-        for y in labels:
-            begun = _now()
-            model = LogisticRegression(C=DEFAULT_C, max_iter=DEFAULT_MAX_ITER)
-            model.fit(rows[made.train], y[made.train])
-            model.score(rows[~made.train], y[~made.train])
-            times.append(_since(begun))
+    with threadpool_limits(1, "blas"):
+        for head in peers:
+            rows = x[:, head].astype(np.float64)
+            for y in labels:
+                begun = _now()
+                model = LogisticRegression(C=DEFAULT_C, max_iter=DEFAULT_MAX_ITER)
+                model.fit(rows[made.train], y[made.train])
+                model.score(rows[~made.train], y[~made.train])
+                times.append(_since(begun))
     one = [statistics.fmean(t[kind] for t in times) for kind in (0, 1)]
     whole = [each * (config.permutations + 1) * count for each in one]
+    return {
+        "heads": count,
+        "permutations": config.permutations,
+        "samples": config.samples,
+        "held": config.held,
+        "peer permutations": config.peer_permutations,
+        "peer heads": config.peer_heads,
+        "peer fits": len(times),
+        "seconds of a peer fit": [t[0] for t in times],
+        "loop seconds": whole[0],
+        "loop processor": whole[1],
+        "batched seconds": ours[0],
+        "batched processor": ours[1],
+        "unconverged": test.unconverged,
+        "heads with p < 0.05 corrected": int((test.corrected < 0.05).sum()),
+        "mean of the null": float(test.null.mean()),
+    }
+
+
+def print_permuted(found: dict[str, Any]) -> None:
+    """Print the table of permutation tests."""
+    test = found["permutations"]
+    count, permutations = test["heads"], test["permutations"]
+    whole = (test["loop seconds"], test["loop processor"])
+    ours = (test["batched seconds"], test["batched processor"])
     print(
-        f"\n{count} heads x {config.permutations} permutations, fitted on {config.samples} and "
-        f"scored on {config.held} samples"
+        f"\n{count} heads x {permutations} permutations, fitted on {test['samples']} and "
+        f"scored on {test['held']} samples"
     )
     print(
         "| contender | seconds | a fit | loop / it | processor seconds | loop / it |\n"
         "|---|---|---|---|---|---|"
     )
+    fits = count * (permutations + 1)
     print(
-        f"| scikit-learn loop (from {config.peer_permutations} permutations of {config.peer_heads} "
-        f"heads) | {whole[0]:.0f} | {one[0] * 1e3:.2f} ms | 1 | {whole[1]:.0f} | 1 |"
+        f"| scikit-learn loop (from {test['peer permutations']} permutations of "
+        f"{test['peer heads']} heads) | {whole[0]:.0f} | {whole[0] / fits * 1e3:.2f} ms | 1 "
+        f"| {whole[1]:.0f} | 1 |"
     )
-    fits = count * (config.permutations + 1)
     print(
         f"| batched solver | {ours[0]:.1f} | {ours[0] / fits * 1e3:.4f} ms "
         f"| {whole[0] / ours[0]:.0f} | {ours[1]:.1f} | {whole[1] / ours[1]:.0f} |"
     )
     print(
-        f"\n{test.unconverged} fits did not reach their tolerance; heads with p < 0.05 corrected: "
-        f"{int((test.corrected < 0.05).sum())} of {count}; mean of the null "
-        f"{test.null.mean():.4f}"
+        f"\n{test['unconverged']} fits did not reach their tolerance; heads with p < 0.05 "
+        f"corrected: {test['heads with p < 0.05 corrected']} of {count}; mean of the null "
+        f"{test['mean of the null']:.4f}"
     )
 
 
@@ -271,28 +344,37 @@ def _since(begun: tuple[float, float]) -> tuple[float, float]:
     return time.perf_counter() - begun[0], time.process_time() - begun[1]
 
 
-def main() -> None:
-    """The command line."""
-    import tyro
-    from threadpoolctl import threadpool_limits
+def check(config: ProbesPerfConfig) -> None:
+    """What is wrong with the options.
 
-    config = tyro.cli(ProbesPerfConfig, prog="python -m experiments.perf.probes")
+    Raises:
+        PerfError: names the option.
+    """
     small = [
         name
         for name in ("layers", "heads", "width", "threads", "repeats", "peer_permutations")
         if getattr(config, name) < 1
     ]
     if small:
-        sys.exit(f"error: --{small[0].replace('_', '-')} must be at least 1")
+        raise PerfError(f"--{small[0].replace('_', '-')} must be at least 1")
     if config.samples < 8 or config.held < 4 or config.samples % 4 or config.held % 4:
-        sys.exit("error: --samples and --held must be whole stories of four, at least 8 and 4")
-    torch.set_num_threads(config.threads)
-    with threadpool_limits(config.threads):
-        made = make(config)
-        print(f"torch {torch.__version__}, {config.threads} threads, median of {config.repeats}")
-        one_label(config, made)
-        if config.permutations:
-            permuted(config, made)
+        raise PerfError("--samples and --held must be whole stories of four, at least 8 and 4")
+
+
+def main() -> None:
+    """The command line."""
+    import tyro
+
+    config = tyro.cli(ProbesPerfConfig, prog="python -m experiments.perf.probes")
+    try:
+        check(config)
+    except PerfError as error:
+        sys.exit(f"error: {error}")
+    found = measure(config)
+    print(f"torch {torch.__version__}, {config.threads} threads, median of {config.repeats}")
+    print_one_label(found)
+    if "permutations" in found:
+        print_permuted(found)
 
 
 if __name__ == "__main__":

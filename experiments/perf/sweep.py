@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gridtom.setting import Setting
+from experiments.perf.errors import PerfError
 from models.catalogue import DEFAULT_MODEL
 
 GRIDS = {
@@ -52,8 +53,25 @@ class SweepPerfConfig:
     rows: int = 128
 
 
+def check(config: SweepPerfConfig) -> None:
+    """What is wrong with the options.
+
+    Raises:
+        PerfError: names them.
+    """
+    if config.repeats < 1 or config.stories < 1 or config.peer_cells < 1:
+        raise PerfError("--repeats, --stories and --peer-cells must be at least 1")
+    if config.batch_size < 1 or config.rows < 1:
+        raise PerfError("--batch-size and --rows must be at least 1")
+
+
 def measure(config: SweepPerfConfig) -> dict[str, Any]:
-    """Median seconds of each contender, their ratios to one pass, and peak memory in MB."""
+    """Raw and median seconds of each contender, their ratios to one pass, and peak memory in MB.
+
+    Raises:
+        PerfError: an option is wrong.
+    """
+    check(config)
     import torch
 
     from benchmarks.gridtom.records import generated
@@ -132,8 +150,11 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
         medians[f"released procedure, {n} cells (extrapolated)"] = (
             n * medians["released procedure, one cell"]
         )
+    raw = {name: list(times) for name, times in seconds.items()}
     return {
         "items": len(asked),
+        "cells of the released procedure that were run": config.peer_cells,
+        "raw seconds": raw,
         "seconds": medians,
         "ratio to one pass": {name: s / medians["one pass"] for name, s in medians.items()},
         "peak memory MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -145,9 +166,10 @@ def main() -> None:
     import tyro
 
     config = tyro.cli(SweepPerfConfig, prog="python -m experiments.perf.sweep")
-    if config.repeats < 1 or config.stories < 1 or config.peer_cells < 1:
-        sys.exit("error: --repeats, --stories and --peer-cells must be at least 1")
-    found = measure(config)
+    try:
+        found = measure(config)
+    except PerfError as error:
+        sys.exit(f"error: {error}")
     print(f"{config.model}, {config.setting}, {found['items']} items, median of {config.repeats}")
     print("| contender | seconds | evaluation passes |\n|---|---|---|")
     for name, seconds in found["seconds"].items():

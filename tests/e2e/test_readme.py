@@ -24,7 +24,10 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module", params=["tiny-qwen2-vl", "tiny-llava-next-video"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in FLOOR],
+)
 def run_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The main job on each shipped model, with all 648 stories."""
     folder = tmp_path_factory.mktemp("run") / request.param

@@ -1,0 +1,90 @@
+"""Untrained models of chosen sizes, of Qwen2-VL's class, with the shipped tiny processor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# The name that the commands take for the model of about a hundred million parameters.
+RANDOM_100M = "random-100m"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a model is made of.
+
+    Attributes:
+        layers: of the decoder.
+        heads: a layer.
+        kv_heads: keys and values a layer; they divide the heads.
+        width: of a head, a multiple of 4; the model's width is heads x width.
+        mlp: width of the feed-forward layers.
+        vision_layers: of the vision tower.
+        vision_width: of the vision tower, a multiple of 16.
+    """
+
+    layers: int = 12
+    heads: int = 12
+    kv_heads: int = 4
+    width: int = 64
+    mlp: int = 2880
+    vision_layers: int = 4
+    vision_width: int = 128
+
+
+ABOUT_100M = Shape()
+
+
+def config_of(shape: Shape) -> dict[str, Any]:
+    """The options of a ``Qwen2VLConfig`` of this shape, for the tiny tokenizer and frames."""
+    from models.loading import load_model
+
+    config = load_model("tiny-qwen2-vl").config.to_dict()
+    hidden = shape.heads * shape.width
+    # Rotary pairs of time, height and width, in about Qwen2-VL's proportion of 2 to 3 to 3.
+    pairs = shape.width // 2
+    side = pairs * 3 // 8
+    config["text_config"] |= {
+        "hidden_size": hidden,
+        "intermediate_size": shape.mlp,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "layer_types": ["full_attention"] * shape.layers,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "mrope_section": [pairs - 2 * side, side, side],
+        },
+        "max_position_embeddings": 32_768,
+    }
+    config["vision_config"] |= {
+        "depth": shape.vision_layers,
+        "embed_dim": shape.vision_width,
+        "hidden_size": hidden,
+    }
+    return config
+
+
+def save_untrained(folder: Path, shape: Shape = ABOUT_100M, seed: int = 0) -> Path:
+    """Write a model with random weights and its processor, as ``save_pretrained`` does.
+
+    Args:
+        folder: where to.
+        shape: of the model.
+        seed: of the weights.
+
+    Returns:
+        ``folder``, which :func:`models.loading.load_model` takes.
+    """
+    import torch
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    from models.loading import load_model
+
+    torch.manual_seed(seed)
+    model = Qwen2VLForConditionalGeneration(Qwen2VLConfig(**config_of(shape)))
+    model.save_pretrained(folder)
+    load_model("tiny-qwen2-vl").processor.save_pretrained(folder)
+    return folder

@@ -1,0 +1,129 @@
+"""What extractions are timed on: the paper's first-order probe set, in the planner's batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+
+import numpy as np
+
+from benchmarks.gridtom import splits
+from benchmarks.gridtom.records import StorySet, generated
+from benchmarks.gridtom.setting import Setting
+from experiments.perf.errors import PerfError
+from models.loading import LoadedModel, load_model
+from models.prefix import share
+from models.prompts import open_prompt, process
+from probing import contrasts
+from probing.contrasts import Sample
+from probing.extraction import plan_batches
+
+
+@dataclass(frozen=True)
+class Beginnings:
+    """A batch cut where its prompts part.
+
+    Attributes:
+        inputs: the contexts with their frames, each once.
+        rows: for each sample, its context.
+        endings: token ids of each sample's own end.
+    """
+
+    inputs: dict[str, np.ndarray]
+    rows: list[int]
+    endings: list[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Samples for one model.
+
+    Attributes:
+        loaded: the model.
+        samples: in the order of the stories.
+        video: whether frames are shown.
+        batch_size: samples that go through the model together.
+    """
+
+    loaded: LoadedModel
+    samples: Sequence[Sample]
+    video: bool
+    batch_size: int
+
+    @cached_property
+    def batches(self) -> list[list[int]]:
+        """Rows of each batch, as `probing.extraction` plans them."""
+        return plan_batches(self.samples, self.batch_size)
+
+    @cached_property
+    def prompts(self) -> list[str]:
+        """The rendered prompt of each sample."""
+        return [open_prompt(self.loaded, s.content, self.video) for s in self.samples]
+
+    def part(self, stories: int) -> Workload:
+        """The same with only so many of its stories, evenly spread; all if there are fewer."""
+        chosen = set(spread(list(dict.fromkeys(s.story for s in self.samples)), stories))
+        return replace(self, samples=[s for s in self.samples if s.story in chosen])
+
+    def whole(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
+        """Every prompt uncut, with frames of its own: what `models.prompts.process` makes."""
+        return process(self.loaded, [self.prompts[i] for i in rows], self._clips(rows))
+
+    def beginnings(self, rows: Sequence[int]) -> Beginnings:
+        """Samples with the same frames and caption share them."""
+
+        def context(i: int) -> tuple[str, str, str]:
+            sample = self.samples[i]
+            return sample.group, sample.condition, sample.perspective
+
+        firsts: list[int] = []
+        texts: list[str] = []
+        owners: list[int] = []
+        endings: list[tuple[int, ...]] = []
+        for _, members in groupby(rows, context):
+            group = list(members)
+            cut = share(self.loaded, [self.prompts[i] for i in group])
+            owners += [len(texts)] * len(group)
+            endings += cut.endings
+            texts.append(cut.beginning)
+            firsts.append(group[0])
+        return Beginnings(process(self.loaded, texts, self._clips(firsts)), owners, endings)
+
+    def _clips(self, rows: Sequence[int]) -> list[np.ndarray] | None:
+        if not self.video:
+            return None
+        chosen = [self.samples[i] for i in rows]
+        return [s.case.frames(s.perspective) for s in chosen]
+
+
+def probe_set(
+    model: str, stories: int | None, setting: Setting = "multimodal", batch_size: int = 8
+) -> Workload:
+    """The stories that train and validate the probes (paper, section 3.2: 148), contrast matched.
+
+    Args:
+        model: catalogue name, hub id or folder.
+        stories: only so many of them, evenly spread.
+        setting: what the model is given.
+        batch_size: samples that go through the model together.
+
+    Raises:
+        PerfError: more stories than there are.
+        ModelError: the model cannot be had.
+    """
+    everything: StorySet = generated()
+    split = splits.assign(len(everything.indices))
+    probing = sorted(i for i, name in split.items() if name != "test")
+    if stories is not None and not 1 <= stories <= len(probing):
+        raise PerfError(f"--stories must be 1 to {len(probing)}, got {stories}")
+    chosen = {i: split[i] for i in spread(probing, stories or len(probing))}
+    samples = contrasts.build((everything.story(i) for i in chosen), chosen, 1, "matched", setting)
+    return Workload(load_model(model), samples, setting != "text", batch_size)
+
+
+def spread(items: Sequence[int], count: int) -> list[int]:
+    """``count`` of the items, evenly spread and in their order."""
+    count = min(count, len(items))
+    return [items[i * len(items) // count] for i in range(count)]

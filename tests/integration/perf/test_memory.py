@@ -1,0 +1,54 @@
+"""Peaks in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from experiments.perf.errors import PerfError
+from experiments.perf.memory import Peak, in_fresh_process
+
+MIB = 2**20
+linux = pytest.mark.skipif(sys.platform != "linux", reason="peaks are set back on Linux alone")
+
+
+def filled(before: int, during: int) -> int:
+    """Hold ``before`` MiB and free it, then hold ``during`` MiB in a block."""
+    kept = np.ones(before * MIB, dtype=np.uint8)
+    del kept
+    with Peak() as peak:
+        array = np.ones(during * MIB, dtype=np.uint8)
+        del array
+    return peak.bytes
+
+
+def filled_by_a_child(size: int) -> tuple[int, int]:
+    code = f"import time; x = b'1' * ({size} << 20); time.sleep(1.0)"
+    with Peak() as peak:
+        subprocess.run([sys.executable, "-c", code], check=True)
+    return peak.bytes, peak.processes
+
+
+def broken() -> None:
+    raise ValueError("out of order")
+
+
+@linux
+def test_a_peak_is_what_the_block_holds() -> None:
+    found = in_fresh_process(filled, 200, 60)
+    assert 59 * MIB < found < 70 * MIB
+
+
+@linux
+def test_processes_that_the_block_starts_count() -> None:
+    peak, processes = in_fresh_process(filled_by_a_child, 80)
+    assert processes == 2
+    assert peak > 75 * MIB
+
+
+def test_an_error_comes_back_with_its_message() -> None:
+    with pytest.raises(PerfError, match="out of order"):
+        in_fresh_process(broken)
