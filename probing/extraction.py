@@ -34,8 +34,8 @@ from probing.contrasts import Sample
 from probing.errors import ProbingError
 
 POSITION = LAST_PROMPT
-# Parameters below which a model counts as small, and the most copies of it that run at once.
-_SMALL, _MOST_WORKERS = 100_000_000, 8
+# Parameters below which a batch needs little memory, and the most that run side by side.
+_SMALL, _MOST_WORKERS = 1_000_000_000, 8
 
 
 def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
@@ -268,9 +268,9 @@ def _stored_size(folder: Path) -> int | None:
 
 
 def _models_at_once(loaded: LoadedModel) -> int:
-    """Processes that run the model side by side: on the CPU one a core, if it is small.
+    """Processes that run the model side by side: on the CPU one a core, unless it is large.
 
-    One small layer is too little work to share among cores.
+    They share its weights, and none waits for another, as the threads of one layer do.
     """
     model = loaded.model
     small = sum(p.numel() for p in model.parameters()) < _SMALL
