@@ -22,18 +22,21 @@ class Shape:
         mlp: width of the feed-forward layers.
         vision_layers: of the vision tower.
         vision_width: of the vision tower, a multiple of 16.
+        vocabulary: tokens that it can say; the tokenizer's by default. Logits cost as much.
     """
 
     layers: int = 12
-    heads: int = 12
+    heads: int = 8
     kv_heads: int = 4
     width: int = 64
-    mlp: int = 2880
+    mlp: int = 1280
     vision_layers: int = 4
     vision_width: int = 128
+    vocabulary: int | None = None
 
 
-ABOUT_100M = Shape()
+# With the vocabulary of the published Qwen2-VL, in which most of such a model's weights are.
+ABOUT_100M = Shape(vocabulary=151_936)
 
 
 def config_of(shape: Shape) -> dict[str, Any]:
@@ -59,6 +62,8 @@ def config_of(shape: Shape) -> dict[str, Any]:
         },
         "max_position_embeddings": 32_768,
     }
+    if shape.vocabulary is not None:
+        config["text_config"]["vocab_size"] = shape.vocabulary
     config["vision_config"] |= {
         "depth": shape.vision_layers,
         "embed_dim": shape.vision_width,

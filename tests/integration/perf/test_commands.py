@@ -165,10 +165,10 @@ def test_an_untrained_model_has_the_shape_asked_for(tmp_path: Path) -> None:
 def test_the_default_untrained_model_is_of_about_a_hundred_million() -> None:
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
-    from experiments.perf.untrained import config_of
+    from experiments.perf.untrained import ABOUT_100M, config_of
 
     with torch.device("meta"):
-        model = Qwen2VLForConditionalGeneration(Qwen2VLConfig(**config_of(Shape())))
+        model = Qwen2VLForConditionalGeneration(Qwen2VLConfig(**config_of(ABOUT_100M)))
     assert 95e6 < sum(p.numel() for p in model.parameters()) < 115e6
 
 
