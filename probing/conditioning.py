@@ -51,17 +51,27 @@ def bound(x: Tensor, strength: Tensor) -> Tensor:
 
 
 def inverse_bound(x: Tensor, strength: Tensor) -> Tensor:
-    """Inverse of :func:`bound`, ``[B, E, E]``; found in float64 where float32 is too coarse."""
+    """Inverse of :func:`bound`, ``[B, E, E]``; found in float64 where float32 is too coarse.
+
+    Where float64 is too coarse as well, that of the diagonal: any inverse like it will do.
+    """
     matrix = bound(x, strength)
     # The trace bounds the condition number, as no eigenvalue of the penalised part is below 1.
     trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
     if x.dtype == torch.float32 and not bool((trace < FLOAT32_CONDITION).all()):
         return inverse_bound(x.double(), strength).to(x.dtype)
-    return invert(matrix)
+    try:
+        return invert(matrix)
+    except torch.linalg.LinAlgError:
+        return matrix.diagonal(dim1=-2, dim2=-1).clamp(min=1.0).reciprocal().diag_embed()
 
 
 def invert(matrices: Tensor) -> Tensor:
-    """Inverses of symmetric positive-definite ``[B, D, D]``, mostly by matrix products."""
+    """Inverses of symmetric positive-definite ``[B, D, D]``, mostly by matrix products.
+
+    Raises:
+        LinAlgError: one is singular, as far as its precision tells.
+    """
     size = matrices.shape[-1]
     if size <= LEAF:
         return torch.cholesky_inverse(torch.linalg.cholesky_ex(matrices).L)
