@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,10 @@ from hooks.store import ActivationStore
 from hooks.store_contributor import Contributor
 from hooks.store_manifest import MANIFEST_NAME, StoreMeta, mismatch, read_manifest
 from models.loading import LoadedModel
-from models.prefix import go_on, read, share
-from models.prompts import open_prompt, process, to_model
+from models.prefix import go_on, read
+from models.prompts import open_prompt, to_model
 from probing.ahead import ahead
+from probing.batches import Prepared, plan_batches, prepare_shared, prepare_whole
 from probing.config import DEFAULT_BATCH
 from probing.contrasts import Sample
 from probing.errors import ProbingError
@@ -44,33 +43,6 @@ def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
     table = {name: [getattr(s, name) for s in samples] for name in columns}
     table |= {name: [bool(getattr(s, name)) for s in samples] for name in ("y_p", "y_o")}
     return pd.DataFrame(table)
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A batch ready for the model.
-
-    Attributes:
-        inputs: the contexts with their frames, each once.
-        rows: for each sample, its context.
-        endings: token ids of each sample's own end.
-    """
-
-    inputs: dict[str, np.ndarray]
-    rows: list[int]
-    endings: list[tuple[int, ...]]
-
-
-def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[list[int]]:
-    """Rows of each batch.
-
-    Contexts of one condition and perspective are nearly equally long, so they go together: without
-    padding, attention computes half as much. Samples of one context stay together, too.
-    """
-    rows = sorted(
-        range(len(samples)), key=lambda i: (samples[i].condition, samples[i].perspective, i)
-    )
-    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 
 
 def extract(
@@ -135,9 +107,9 @@ def extract(
     )
     _require_same_options(folder, about)
 
-    def prepared(rows: Sequence[int]) -> _Prepared:
+    def prepared(rows: Sequence[int]) -> Prepared:
         chosen = [(samples[i], prompts[i]) for i in rows]
-        return (_prepare if reader is None else _prepare_whole)(loaded, chosen, video)
+        return (prepare_shared if reader is None else prepare_whole)(loaded, chosen, video)
 
     def items(rows: Sequence[int]) -> list[str]:
         return [samples[i].item_id for i in rows]
@@ -151,10 +123,10 @@ def extract(
         batch_size = stored_size or fitting(loaded.model, trial, DEFAULT_BATCH, processes)
     batches = plan_batches(samples, batch_size)
 
-    def prepare(b: int) -> _Prepared:
+    def prepare(b: int) -> Prepared:
         return prepared(batches[b])
 
-    def run(b: int, batch: _Prepared) -> np.ndarray:
+    def run(b: int, batch: Prepared) -> np.ndarray:
         return _run(loaded, batch, site, items(batches[b]), folder, reader)
 
     with _open(folder, meta, items_table(samples), batches, processes) as store:
@@ -201,35 +173,9 @@ def _open(
     return Contributor.open(folder, meta, items, batches)
 
 
-def _prepare(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], video: bool) -> _Prepared:
-    """Cut the prompts of each context where they part; contexts stand together."""
-    beginnings: list[str] = []
-    clips: list[np.ndarray] = []
-    rows: list[int] = []
-    endings: list[tuple[int, ...]] = []
-    for _, members in groupby(chosen, lambda m: (m[0].group, m[0].condition, m[0].perspective)):
-        group = list(members)
-        shared = share(loaded, [prompt for _, prompt in group])
-        rows += [len(beginnings)] * len(group)
-        endings += shared.endings
-        beginnings.append(shared.beginning)
-        if video:
-            first = group[0][0]
-            clips.append(first.case.frames(first.perspective))
-    return _Prepared(process(loaded, beginnings, clips if video else None), rows, endings)
-
-
-def _prepare_whole(
-    loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], video: bool
-) -> _Prepared:
-    """Every prompt uncut, with frames of its own."""
-    clips = [sample.case.frames(sample.perspective) for sample, _ in chosen] if video else None
-    return _Prepared(process(loaded, [prompt for _, prompt in chosen], clips), [], [])
-
-
 def _run(
     loaded: LoadedModel,
-    batch: _Prepared,
+    batch: Prepared,
     site: str,
     items: Sequence[str],
     folder: Path,
@@ -247,7 +193,7 @@ def _run(
 
 
 def _forward(
-    loaded: LoadedModel, batch: _Prepared, site: str, items: Sequence[str], reader: Backend | None
+    loaded: LoadedModel, batch: Prepared, site: str, items: Sequence[str], reader: Backend | None
 ) -> np.ndarray:
     with torch.inference_mode():
         inputs = to_model(loaded, batch.inputs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
 
 import numpy as np
 
@@ -14,26 +13,10 @@ from benchmarks.gridtom.records import StorySet, generated
 from benchmarks.gridtom.setting import Setting
 from experiments.perf.errors import PerfError
 from models.loading import LoadedModel, load_model
-from models.prefix import share
-from models.prompts import open_prompt, process
+from models.prompts import open_prompt
 from probing import contrasts
+from probing.batches import Prepared, plan_batches, prepare_shared, prepare_whole
 from probing.contrasts import Sample
-from probing.extraction import plan_batches
-
-
-@dataclass(frozen=True)
-class Beginnings:
-    """A batch cut where its prompts part.
-
-    Attributes:
-        inputs: the contexts with their frames, each once.
-        rows: for each sample, its context.
-        endings: token ids of each sample's own end.
-    """
-
-    inputs: dict[str, np.ndarray]
-    rows: list[int]
-    endings: list[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -69,33 +52,14 @@ class Workload:
 
     def whole(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
         """Every prompt uncut, with frames of its own: what `models.prompts.process` makes."""
-        return process(self.loaded, [self.prompts[i] for i in rows], self._clips(rows))
+        return prepare_whole(self.loaded, self._chosen(rows), self.video).inputs
 
-    def beginnings(self, rows: Sequence[int]) -> Beginnings:
+    def beginnings(self, rows: Sequence[int]) -> Prepared:
         """Samples with the same frames and caption share them."""
+        return prepare_shared(self.loaded, self._chosen(rows), self.video)
 
-        def context(i: int) -> tuple[str, str, str]:
-            sample = self.samples[i]
-            return sample.group, sample.condition, sample.perspective
-
-        firsts: list[int] = []
-        texts: list[str] = []
-        owners: list[int] = []
-        endings: list[tuple[int, ...]] = []
-        for _, members in groupby(rows, context):
-            group = list(members)
-            cut = share(self.loaded, [self.prompts[i] for i in group])
-            owners += [len(texts)] * len(group)
-            endings += cut.endings
-            texts.append(cut.beginning)
-            firsts.append(group[0])
-        return Beginnings(process(self.loaded, texts, self._clips(firsts)), owners, endings)
-
-    def _clips(self, rows: Sequence[int]) -> list[np.ndarray] | None:
-        if not self.video:
-            return None
-        chosen = [self.samples[i] for i in rows]
-        return [s.case.frames(s.perspective) for s in chosen]
+    def _chosen(self, rows: Sequence[int]) -> list[tuple[Sample, str]]:
+        return [(self.samples[i], self.prompts[i]) for i in rows]
 
 
 def probe_set(

@@ -52,7 +52,7 @@ def test_large_models_run_in_one_process_and_give_the_same_numbers(
 
 
 def test_a_killed_worker_leaves_what_was_done(carry, finished, tmp_path, monkeypatch) -> None:
-    batch = extraction._prepare
+    batch = extraction.prepare_shared
 
     def prepare(loaded, chosen, video):
         if any(sample.item_id == killing for sample, _ in chosen):
@@ -62,7 +62,7 @@ def test_a_killed_worker_leaves_what_was_done(carry, finished, tmp_path, monkeyp
     store = ActivationStore.open(finished / "activations")
     killing = store.items["item_id"].iloc[-1]
     with monkeypatch.context() as patch:
-        patch.setattr(extraction, "_prepare", prepare)
+        patch.setattr(extraction, "prepare_shared", prepare)
         with pytest.raises(ProbingError, match="killed.*the same command goes on"):
             carry(tmp_path / "run")
     assert 0 < len(ActivationStore.open(tmp_path / "run" / "activations").pending()) < 12

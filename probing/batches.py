@@ -1,0 +1,79 @@
+"""Batches of samples: which go together, and what the model is given of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from models.loading import LoadedModel
+from models.prefix import share
+from models.prompts import process
+from probing.contrasts import Sample
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch ready for the model.
+
+    Attributes:
+        inputs: the contexts with their frames, each once; whole prompts where nothing is shared.
+        rows: for each sample, its context.
+        endings: token ids of each sample's own end.
+    """
+
+    inputs: dict[str, np.ndarray]
+    rows: list[int]
+    endings: list[tuple[int, ...]]
+
+
+def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[list[int]]:
+    """Rows of each batch.
+
+    Contexts of one condition and perspective are nearly equally long, so they go together: without
+    padding, attention computes half as much. Samples of one context stay together, too.
+    """
+    rows = sorted(
+        range(len(samples)), key=lambda i: (samples[i].condition, samples[i].perspective, i)
+    )
+    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+
+
+def prepare_shared(
+    loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], video: bool
+) -> Prepared:
+    """Samples with their prompts, cut where those of one context part; contexts stand together.
+
+    Raises:
+        ModelError: the processor dropped frames.
+    """
+    beginnings: list[str] = []
+    firsts: list[Sample] = []
+    rows: list[int] = []
+    endings: list[tuple[int, ...]] = []
+    for _, members in groupby(chosen, lambda m: (m[0].group, m[0].condition, m[0].perspective)):
+        group = list(members)
+        shared = share(loaded, [prompt for _, prompt in group])
+        rows += [len(beginnings)] * len(group)
+        endings += shared.endings
+        beginnings.append(shared.beginning)
+        firsts.append(group[0][0])
+    return Prepared(process(loaded, beginnings, _clips(firsts, video)), rows, endings)
+
+
+def prepare_whole(
+    loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], video: bool
+) -> Prepared:
+    """Every prompt uncut, with frames of its own.
+
+    Raises:
+        ModelError: the processor dropped frames.
+    """
+    clips = _clips([sample for sample, _ in chosen], video)
+    return Prepared(process(loaded, [prompt for _, prompt in chosen], clips), [], [])
+
+
+def _clips(samples: Sequence[Sample], video: bool) -> list[np.ndarray] | None:
+    return [s.case.frames(s.perspective) for s in samples] if video else None
