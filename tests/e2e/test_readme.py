@@ -24,10 +24,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in FLOOR],
-)
+@pytest.fixture(scope="module", params=list(FLOOR))
 def run_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The main job on each shipped model, with all 648 stories."""
     folder = tmp_path_factory.mktemp("run") / request.param
