@@ -25,6 +25,7 @@ from harness.model import Prompt, SteeredModel
 from harness.reporting import shown
 from harness.views import Shown, prompt_text
 from hooks.atomic import write_atomic
+from hooks.batch_size import in_batches
 from models.loading import LoadedModel, load_model
 
 ANSWERS, RESULTS, TABLE = "answers.jsonl", "results.json", "distractors.parquet"
@@ -146,8 +147,7 @@ def _ask(
     todo = [one for one in asked if one.name not in journal.answers]
     done = len(asked) - len(todo)
     yield done
-    for start in range(0, len(todo), batch_size):
-        batch = todo[start : start + batch_size]
+    for batch in in_batches(todo, batch_size):
         labels = [[option.label for option in one.options] for one in batch]
         scores = model.option_log_probs([one.prompt for one in batch], labels)
         journal.add(

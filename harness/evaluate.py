@@ -12,7 +12,7 @@ from harness.config import DEFAULT_BATCH
 from harness.items import FRAMES_MARK, Item
 from harness.journal import Journal
 from harness.model import Prompt, SteeredModel
-from hooks.batch_size import AUTO, BatchSize, fitting
+from hooks.batch_size import AUTO, BatchSize, fitting, in_batches
 from hooks.processes import Processes
 
 READERS: tuple[Reader, ...] = ("official", "robust")
@@ -48,7 +48,7 @@ def ask(
     size = DEFAULT_BATCH if batch_size == AUTO else batch_size
     if batch_size == AUTO and _missing(items, journal):
         size = _fitting(model, items, max_new_tokens, journal.processes)
-    batches = _in_batches(items, size)
+    batches = in_batches(items, size)
     todo = journal.processes.share([batch for batch in batches if _missing(batch, journal)])
     answered = len(items) - len(_missing(items, journal))
     total = answered + sum(len(_missing(batch, journal)) for batch in todo)
@@ -74,17 +74,13 @@ def ask(
     return score(items, [journal.answers[item.item_id] for item in items])
 
 
-def _in_batches(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
-
-
 def _fitting(
     model: SteeredModel, items: Sequence[Item], max_new_tokens: int, processes: Processes
 ) -> int:
     """The batch size that auto stands for, found on the batch with the longest text."""
 
     def trial(size: int) -> None:
-        longest = max(_in_batches(items, size), key=lambda batch: max(len(i.text) for i in batch))
+        longest = max(in_batches(items, size), key=lambda batch: max(len(i.text) for i in batch))
         for _, prompts in _alike(longest):
             model.generate(prompts, max_new_tokens)
 

@@ -15,6 +15,7 @@ from harness.errors import HarnessError
 from harness.journal import Journal
 from harness.local_judge import LocalJudge
 from harness.verdicts import Asked, Judge, Verdict
+from hooks.batch_size import in_batches
 
 __all__ = ["Asked", "EndpointJudge", "Judge", "LocalJudge", "Verdict", "judge_answers"]
 
@@ -57,8 +58,7 @@ def judge_answers(
     }
     todo = [item_id for item_id in asked if item_id not in kept]
     on_progress(len(kept), len(asked))
-    for start in range(0, len(todo), batch_size):
-        batch = todo[start : start + batch_size]
+    for batch in in_batches(todo, batch_size):
         verdicts = judge.judge([asked[item_id] for item_id in batch])
         if len(verdicts) != len(batch):
             raise HarnessError(f"the judge gave {len(verdicts)} verdicts on {len(batch)} replies")

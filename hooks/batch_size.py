@@ -1,16 +1,22 @@
-"""How many inputs go through a model together, where the user leaves that to the machine."""
+"""How many inputs go through a model together: as many as are asked for, or as fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 from hooks.processes import Processes
 
+Thing = TypeVar("Thing")
 BatchSize = int | Literal["auto"]
 AUTO: Literal["auto"] = "auto"
 # Beyond this a GPU gains nothing from more long prompts.
 MOST = 64
+
+
+def in_batches(things: Sequence[Thing], size: int) -> list[Sequence[Thing]]:
+    """The things in their order, ``size`` at a time; the last batch holds what is left."""
+    return [things[start : start + size] for start in range(0, len(things), size)]
 
 
 def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: Processes) -> int:

@@ -8,6 +8,7 @@ from itertools import groupby
 
 import numpy as np
 
+from hooks.batch_size import in_batches
 from models.loading import LoadedModel
 from models.prefix import share
 from models.prompts import process
@@ -29,7 +30,7 @@ class Prepared:
     endings: list[tuple[int, ...]]
 
 
-def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[list[int]]:
+def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[int]]:
     """Rows of each batch.
 
     Contexts of one condition and perspective are nearly equally long, so they go together: without
@@ -38,7 +39,7 @@ def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[list[int]]:
     rows = sorted(
         range(len(samples)), key=lambda i: (samples[i].condition, samples[i].perspective, i)
     )
-    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+    return in_batches(rows, batch_size)
 
 
 def prepare_shared(

@@ -116,7 +116,7 @@ def extract(
 
     def trial(size: int) -> None:
         longest = max(plan_batches(samples, size), key=lambda b: max(len(prompts[i]) for i in b))
-        _forward(loaded, prepared(longest), site, items(longest), reader)
+        activations_of(loaded, prepared(longest), site, items(longest), reader)
 
     if batch_size == AUTO:
         stored_size = _stored_size(folder)
@@ -183,7 +183,7 @@ def _run(
 ) -> np.ndarray:
     """Activations ``float32 [B, L, H, D]`` of a batch."""
     try:
-        return _forward(loaded, batch, site, items, reader)
+        return activations_of(loaded, batch, site, items, reader)
     except torch.OutOfMemoryError as error:
         raise ProbingError(
             f"{len(items)} inputs together do not fit on the GPU. Use a smaller "
@@ -192,9 +192,28 @@ def _run(
         ) from error
 
 
-def _forward(
-    loaded: LoadedModel, batch: Prepared, site: str, items: Sequence[str], reader: Backend | None
+def activations_of(
+    loaded: LoadedModel,
+    batch: Prepared,
+    site: str,
+    items: Sequence[str] | None = None,
+    reader: Backend | None = None,
 ) -> np.ndarray:
+    """Run one batch.
+
+    Args:
+        loaded: the model.
+        batch: of `prepare_shared`, or of `prepare_whole` if a backend reads it.
+        site: where activations are read.
+        items: one id a sample, to name in errors.
+        reader: a backend; the native hooks by default.
+
+    Returns:
+        ``float32 [B, L, H, D]``.
+
+    Raises:
+        NonFiniteError: an activation is not a number; names the item and layer.
+    """
     with torch.inference_mode():
         inputs = to_model(loaded, batch.inputs)
         if reader is not None:

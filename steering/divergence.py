@@ -9,6 +9,7 @@ import torch
 
 from harness.metrics import Estimate
 from harness.model import Prompt, SteeredModel, end_tokens, greedy
+from hooks.batch_size import in_batches
 from models.prefix import go_on
 
 
@@ -50,8 +51,7 @@ def divergences(
         ``[n]``: the mean over a reply's tokens, one a prompt; 0 where nothing changes.
     """
     found = []
-    for start in range(0, len(prompts), batch_size):
-        batch = prompts[start : start + batch_size]
+    for batch in in_batches(prompts, batch_size):
         replies = replies_of(plain, batch, max_new_tokens)
         before = plain.log_probs_along(batch, replies)
         after = steered.log_probs_along(batch, replies)

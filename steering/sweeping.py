@@ -17,6 +17,7 @@ from harness.evaluate import prompt_of, score
 from harness.items import Item
 from harness.journal import Journal
 from harness.model import decode, greedy, read_prompts
+from hooks.batch_size import in_batches
 from hooks.edit import Edit
 from hooks.positions import ALL
 from models.loading import LoadedModel
@@ -67,7 +68,7 @@ def run_cells(
         return keys[cell, item.item_id] not in journal.answers
 
     left = [cell for cell in vectors if any(missing(cell, item) for item in items)]
-    batches = [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
+    batches = in_batches(items, batch_size)
     todo = journal.processes.share(
         [b for b in batches if any(missing(cell, item) for item in b for cell in left)]
     )
@@ -102,18 +103,16 @@ def run_cells(
 
 def _parts(
     cells: Sequence[Cell], batch: Sequence[Item], width: int, rows: int
-) -> Iterator[list[tuple[Cell, int]]]:
+) -> Iterator[Sequence[tuple[Cell, int]]]:
     """Cells and numbers of items that go through the model together, ``rows`` at most.
 
     Cells are put together without regard to how many items a batch has. Whatever part of a run was
     answered before, what is left is then put together as it would have been.
     """
     together = max(1, rows // width)
-    for start in range(0, len(cells), together):
-        group = cells[start : start + together]
+    for group in in_batches(cells, together):
         pairs = [(cell, number) for cell in group for number in range(len(batch))]
-        for first in range(0, len(pairs), rows):
-            yield pairs[first : first + rows]
+        yield from in_batches(pairs, rows)
 
 
 def _key(cell: Cell, item: Item) -> str:

@@ -20,10 +20,9 @@ from experiments.perf.workload import Workload
 from hooks.capture import Capture
 from hooks.positions import LAST_PROMPT
 from hooks.sites import HEAD_OUT
-from models.prefix import go_on, read
 from models.prompts import to_model
 from probing.ahead import ahead
-from probing.extraction import extract
+from probing.extraction import activations_of, extract
 
 # whole: every prompt uncut, a batch padded together. single: one prompt after the other.
 # beginnings: what prompts share stands once.
@@ -155,11 +154,7 @@ class Shared(Contender):
     note = "beginnings that prompts share are read once; no process of its own, no store"
 
     def forward(self, work: Workload, prepared: Any) -> Tensor | None:
-        with torch.inference_mode():
-            state = read(work.loaded, to_model(work.loaded, prepared.inputs))
-            with Capture(work.loaded.model, HEAD_OUT, LAST_PROMPT) as capture:
-                go_on(work.loaded, state, prepared.rows, prepared.endings)
-                return capture.take()[:, 0]
+        return torch.from_numpy(activations_of(work.loaded, prepared, HEAD_OUT))
 
 
 class Ours(Shared):

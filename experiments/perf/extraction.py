@@ -27,6 +27,8 @@ from experiments.perf.errors import PerfError
 from experiments.perf.untrained import RANDOM_100M, save_untrained
 from models.catalogue import DEFAULT_MODEL
 
+# Parameters from which a model is given --large-stories: about a hundred million.
+LARGE = 90_000_000
 # Names that --only takes.
 CONTENDERS = {
     "bare": "experiments.perf.contenders.Bare",
@@ -79,9 +81,6 @@ class ExtractionPerfConfig:
     out: Path = Path("runs") / "perf-extraction"
 
 
-LARGE = 90_000_000
-
-
 def check(config: ExtractionPerfConfig) -> None:
     """What is wrong with the options alone.
 
@@ -93,8 +92,7 @@ def check(config: ExtractionPerfConfig) -> None:
             raise PerfError(f"--{option.replace('_', '-')} must be at least 1")
     if config.memory_repeats < 0:
         raise PerfError("--memory-repeats must be at least 0")
-    if config.threads is not None and not 1 <= config.threads <= machine.cores():
-        raise PerfError(f"--threads must be 1 to {machine.cores()}, got {config.threads}")
+    machine.check_threads(config.threads)
     if unknown := [name for name in config.only if name not in CONTENDERS]:
         raise PerfError(
             f"--only: unknown contender {unknown[0]!r}; choose from {', '.join(CONTENDERS)}"
@@ -269,7 +267,7 @@ def _difference(contender: Any, work: Any, references: dict[str, Any]) -> float 
 def _model_in_turns(
     config: ExtractionPerfConfig,
     work: Any,
-    chosen: Sequence[list[int]],
+    chosen: Sequence[Sequence[int]],
     ready: dict[str, Any],
     found: dict[str, Any],
     changed: Callable[[], None],
@@ -368,15 +366,13 @@ def peak_of(
 
     from experiments.perf.clock import Clock
     from experiments.perf.contenders import prepare
-    from experiments.perf.memory import Peak
+    from experiments.perf.memory import Peak, touch
     from experiments.perf.workload import probe_set
 
     torch.set_num_threads(threads)
     contender = _made(ExtractionPerfConfig(only=(name,)))[name]
     work = probe_set(model, MEMORY_STORIES, setting, batch_size)
-    # Weights are mapped from their file; touched, they are in memory before the work begins.
-    for parameter in work.loaded.model.parameters():
-        parameter.sum()
+    touch(work.loaded.model)
     if "model" in contender.measures:
         # What is imported or built once is no part of the work.
         contender.forward(work, prepare(work, contender.form, work.batches[0][:1]))
@@ -412,7 +408,6 @@ def carry_out(config: ExtractionPerfConfig) -> dict[str, Any]:
     described = machine.describe(threads)
     results = Results(config.out, {"machine": described, "config": asdict(config)})
     found = measure(config, lambda found: results.put("extraction", found))
-    results.put("extraction", found)
     text = extraction_tables(found) + f"\n\nMachine: {machine.line(described)}."
     results.table(text)
     print(f"\n{text}\n\n{config.out}")

@@ -8,6 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from experiments.perf.errors import PerfError
+
 PACKAGES = (
     "torch",
     "transformers",
@@ -22,6 +24,16 @@ PACKAGES = (
 def cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_threads(threads: int | None) -> None:
+    """Refuse a number of threads that this machine has not; None stands for all its cores.
+
+    Raises:
+        PerfError: names the option.
+    """
+    if threads is not None and not 1 <= threads <= cores():
+        raise PerfError(f"--threads must be 1 to {cores()}, got {threads}")
 
 
 def confine(threads: int) -> None:

@@ -97,6 +97,12 @@ class Peak:
             self._sampled = max(self._sampled, whole)
 
 
+def touch(model: Any) -> None:
+    """Have a model's weights in memory; before their first use they are mapped from their file."""
+    for parameter in model.parameters():
+        parameter.sum()
+
+
 def in_fresh_process(function: Callable[..., Result], *arguments: Any) -> Result:
     """Call ``function`` in a process of its own, in which nothing has run before.
 

@@ -54,6 +54,7 @@ def extraction(
 
     from experiments.perf.clock import Clock
     from experiments.perf.contenders import Bare, Ours
+    from experiments.perf.memory import touch
     from experiments.perf.workload import probe_set
 
     torch.set_num_threads(threads)
@@ -66,8 +67,7 @@ def extraction(
             content = " ".join([context] * longer) + f" Belief: {statement}"
             samples.append(replace(sample, content=content))
         work = replace(work, samples=samples)
-        for parameter in work.loaded.model.parameters():
-            parameter.sum()
+        touch(work.loaded.model)
         made = Ours() if contender == "ours" else Bare()
         tokens = int(work.whole(work.batches[0])["attention_mask"].sum(1).max())
 
@@ -145,46 +145,32 @@ def sweep(
     import torch
 
     from benchmarks.gridtom.records import generated
+    from experiments.perf.memory import touch
+    from experiments.perf.random_sweeps import random_vector, run_once
     from harness.gridtom import items
-    from harness.journal import Journal
     from hooks.geometry import find_geometry
     from models.loading import load_model
     from steering.grid import cells as grid
     from steering.grid import vectors_of
-    from steering.sweeping import run_cells
     from steering.vector import SteeringVector
 
     torch.set_num_threads(threads)
     loaded = load_model(model)
     geometry = find_geometry(loaded.model)
-    for parameter in loaded.model.parameters():
-        parameter.sum()
+    touch(loaded.model)
     splits = dict.fromkeys(range(stories), "validation")
     asked = list(items(generated(stories=splits), splits, "1", setting))
     if k > geometry.n_layers * geometry.n_heads:
         raise PerfError(f"K = {k}, but the model has {geometry.n_layers * geometry.n_heads} heads")
 
     def vector(direction: str, count: int, seed: int) -> SteeringVector:
-        draw = torch.Generator().manual_seed(seed)
-        order = torch.randperm(geometry.n_layers * geometry.n_heads, generator=draw).tolist()
-        theta = torch.randn(count, geometry.head_dim, generator=draw, dtype=torch.float64)
-        return SteeringVector(
-            heads=tuple(divmod(n, geometry.n_heads) for n in order[:count]),
-            theta=theta / theta.norm(dim=1, keepdim=True),
-            sigma=torch.full((count,), 0.01, dtype=torch.float64),
-            n_layers=geometry.n_layers,
-            n_heads=geometry.n_heads,
-        )
+        return random_vector(geometry, count, seed)
 
     alphas = [0.5 * (i + 1) for i in range(cells)]
     vectors = vectors_of(grid([k], alphas, ("random",)), vector)
 
     def run() -> None:
-        with (
-            tempfile.TemporaryDirectory(prefix="perf-") as folder,
-            Journal(Path(folder) / "sweep.jsonl", {}) as journal,
-        ):
-            run_cells(loaded, asked, vectors, journal, batch_size, rows, 8)
+        run_once(loaded, asked, vectors, batch_size, rows, 8)
 
     return measured(run, repeats) | {"items": len(asked)}
 

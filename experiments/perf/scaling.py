@@ -404,8 +404,7 @@ def carry_out(config: ScalingConfig, grid: Grid | None = None) -> dict[str, Any]
         raise PerfError("--repeats, --batch-size and --rows must be at least 1")
     if not config.only:
         raise PerfError("--only is empty: nothing to measure")
-    if config.threads is not None and not 1 <= config.threads <= machine.cores():
-        raise PerfError(f"--threads must be 1 to {machine.cores()}, got {config.threads}")
+    machine.check_threads(config.threads)
     threads = config.threads or machine.cores()
     described = machine.describe(threads)
     results = Results(config.out, {"machine": described, "config": asdict(config)})

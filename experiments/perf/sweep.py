@@ -13,11 +13,9 @@ from __future__ import annotations
 import resource
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.gridtom.setting import Setting
@@ -75,38 +73,28 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
     import torch
 
     from benchmarks.gridtom.records import generated
+    from experiments.perf.random_sweeps import random_vector, run_once
     from harness.evaluate import prompt_of
     from harness.gridtom import items
-    from harness.journal import Journal
     from harness.model import SteeredModel
+    from hooks.batch_size import in_batches
     from hooks.geometry import find_geometry
     from models.loading import load_model
     from models.prompts import encode, reply_prompt
     from steering.grid import cells, vectors_of
-    from steering.sweeping import run_cells
     from steering.vector import SteeringVector
 
     loaded = load_model(config.model)
     geometry = find_geometry(loaded.model)
     splits = dict.fromkeys(range(config.stories), "validation")
     asked = list(items(generated(stories=splits), splits, "1", config.setting))
-    draw = torch.Generator().manual_seed(0)
-    order = torch.randperm(geometry.n_layers * geometry.n_heads, generator=draw).tolist()
 
     def vector(direction: str, k: int, seed: int) -> SteeringVector:
-        theta = torch.randn(k, geometry.head_dim, generator=draw, dtype=torch.float64)
-        return SteeringVector(
-            heads=tuple(divmod(n, geometry.n_heads) for n in order[:k]),
-            theta=theta / theta.norm(dim=1, keepdim=True),
-            sigma=torch.full((k,), 0.01, dtype=torch.float64),
-            n_layers=geometry.n_layers,
-            n_heads=geometry.n_heads,
-        )
+        return random_vector(geometry, k, seed)
 
     def one_pass() -> None:
         model = SteeredModel(loaded)
-        for start in range(0, len(asked), config.batch_size):
-            batch = asked[start : start + config.batch_size]
+        for batch in in_batches(asked, config.batch_size):
             model.generate([prompt_of(item) for item in batch])
 
     def sweep(n: int) -> Callable[[], None]:
@@ -114,11 +102,7 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
         vectors = vectors_of(cells(ks, alphas, ("random",)), vector)
 
         def run() -> None:
-            with (
-                tempfile.TemporaryDirectory() as folder,
-                Journal(Path(folder) / "sweep.jsonl", {}) as journal,
-            ):
-                run_cells(loaded, asked, vectors, journal, config.batch_size, config.rows, 16)
+            run_once(loaded, asked, vectors, config.batch_size, config.rows, 16)
 
         return run
 

@@ -36,7 +36,7 @@ class Workload:
     batch_size: int
 
     @cached_property
-    def batches(self) -> list[list[int]]:
+    def batches(self) -> list[Sequence[int]]:
         """Rows of each batch, as `probing.extraction` plans them."""
         return plan_batches(self.samples, self.batch_size)
 

@@ -12,6 +12,7 @@ from harness.limp import prompts
 from harness.limp.episode import Episode, Hypothesis, steps
 from harness.limp.posterior import Judged
 from harness.model import Prompt, SteeredModel
+from hooks.batch_size import in_batches
 
 
 class LikelihoodModel(Protocol):
@@ -43,8 +44,8 @@ class ModelLikelihood:
     def log_probs(self, prompts: Sequence[str], answers: tuple[str, str]) -> list[Judged]:
         """As :class:`LikelihoodModel`."""
         found: list[Judged] = []
-        for start in range(0, len(prompts), self.batch_size):
-            batch = [Prompt(text) for text in prompts[start : start + self.batch_size]]
+        for texts in in_batches(prompts, self.batch_size):
+            batch = [Prompt(text) for text in texts]
             scores = self.model.option_log_probs(batch, [answers] * len(batch))
             found += [(likely, unlikely) for likely, unlikely in scores]
         return found

@@ -56,6 +56,22 @@ TOWER: Sizes = {
     "image_size": 16,
     "patch_size": 4,
 }
+QWEN_MARKS: Sizes = {
+    "image_token_id": 60,
+    "video_token_id": 61,
+    "vision_start_token_id": 62,
+    "vision_end_token_id": 63,
+}
+# Of Qwen2.5-VL and Qwen3-VL.
+QWEN_EYE: Sizes = {
+    "depth": 3,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_heads": 4,
+    "patch_size": 4,
+    "temporal_patch_size": 2,
+    "spatial_merge_size": 2,
+}
 # The text of Gemma 3: two layers that look back four tokens, and one that sees all.
 GEMMA: Sizes = {
     **TEXT,
@@ -64,6 +80,11 @@ GEMMA: Sizes = {
     "sliding_window": 4,
     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
 }
+
+
+def _rope(sections: list[int]) -> Sizes:
+    """Rotary pairs of time, height and width."""
+    return {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": sections}
 
 
 def llama() -> PreTrainedModel:
@@ -96,74 +117,41 @@ def qwen2_vl() -> PreTrainedModel:
         "num_heads": 4,
         "mlp_ratio": 2,
     }
-    rope: Sizes = {
-        "rope_type": "default",
-        "rope_theta": 10_000.0,
-        "mrope_section": [1, 1, 2],
-    }
+    rope = _rope([1, 1, 2])
     return Qwen2VLForConditionalGeneration(
         Qwen2VLConfig(
             text_config={**TEXT, "rope_parameters": rope},
             vision_config={**vision, "patch_size": 4, "temporal_patch_size": 2},
-            image_token_id=60,
-            video_token_id=61,
-            vision_start_token_id=62,
-            vision_end_token_id=63,
+            **QWEN_MARKS,
         )
     )
 
 
 def qwen2_5_vl() -> PreTrainedModel:
-    vision: Sizes = {
-        "depth": 3,
-        "hidden_size": 16,
-        "intermediate_size": 24,
-        "num_heads": 4,
-    }
-    vision |= {"patch_size": 4, "temporal_patch_size": 2, "spatial_merge_size": 2}
+    vision = dict(QWEN_EYE)
     # The first and last block look at windows of one token, the second at whole frames.
     vision |= {"window_size": 8, "fullatt_block_indexes": [1], "out_hidden_size": 32}
-    rope: Sizes = {
-        "rope_type": "default",
-        "rope_theta": 10_000.0,
-        "mrope_section": [1, 1, 2],
-    }
+    rope = _rope([1, 1, 2])
     return Qwen2_5_VLForConditionalGeneration(
         Qwen2_5_VLConfig(
             text_config={**TEXT, "rope_parameters": rope},
             vision_config={**vision, "tokens_per_second": 2},
-            image_token_id=60,
-            video_token_id=61,
-            vision_start_token_id=62,
-            vision_end_token_id=63,
+            **QWEN_MARKS,
         )
     )
 
 
 def qwen3_vl() -> PreTrainedModel:
-    vision: Sizes = {
-        "depth": 3,
-        "hidden_size": 16,
-        "intermediate_size": 24,
-        "num_heads": 4,
-    }
-    vision |= {"patch_size": 4, "temporal_patch_size": 2, "spatial_merge_size": 2}
+    vision = dict(QWEN_EYE)
     # Two blocks put what they see into the first two layers of the text as well.
     vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]}
-    rope: Sizes = {
-        "rope_type": "default",
-        "rope_theta": 10_000.0,
-        "mrope_section": [4, 2, 2],
-    }
+    rope = _rope([4, 2, 2])
     rope |= {"mrope_interleaved": True}
     return Qwen3VLForConditionalGeneration(
         Qwen3VLConfig(
             text_config={**TEXT, "head_dim": 16, "rope_parameters": rope},
             vision_config={**vision, "out_hidden_size": 32},
-            image_token_id=60,
-            video_token_id=61,
-            vision_start_token_id=62,
-            vision_end_token_id=63,
+            **QWEN_MARKS,
         )
     )
 

@@ -176,7 +176,7 @@ def test_auto_tries_the_longest_prompts_and_a_store_keeps_its_size(
     carry, tmp_path, monkeypatch
 ) -> None:
     ran: list[int] = []
-    forward = extraction._forward
+    forward = extraction.activations_of
 
     def watched(loaded, batch, site, items, reader):
         ran.append(len(items))
@@ -189,7 +189,7 @@ def test_auto_tries_the_longest_prompts_and_a_store_keeps_its_size(
         return 5
 
     with monkeypatch.context() as patch:
-        patch.setattr(extraction, "_forward", watched)
+        patch.setattr(extraction, "activations_of", watched)
         patch.setattr(extraction, "fitting", five_fit)
         carry(tmp_path / "run", stories=18, batch_size="auto")
     assert ran[:2] == [64, 5]
