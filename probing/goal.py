@@ -40,7 +40,7 @@ class Block:
         """``[B, P, K * E]`` times the preconditioner."""
         return rows if self.inverse is None else self._times(rows, self.inverse)
 
-    def take(self, heads: slice) -> Block:
+    def take(self, heads: slice | Tensor) -> Block:
         """Some of the heads."""
         inverse = None if self.inverse is None else self.inverse[heads]
         return Block(self.x[heads], inverse, self.radius[heads])
@@ -54,22 +54,22 @@ class Block:
 class Goal:
     """What B x P problems have to reach: quick to ask in every iteration, exact when it matters."""
 
-    def __init__(self, block: Block, losses: Losses, tolerance: float) -> None:
-        self.block, self.losses, self.tolerance = block, losses, tolerance
-        width, mass = block.x.shape[-1], losses.mass
-        eps = torch.finfo(block.x.dtype).eps
-        each = torch.ones(losses.outputs, width, dtype=block.x.dtype, device=mass.device)
+    def __init__(self, radius: Tensor, width: int, losses: Losses, tolerance: float) -> None:
+        """For samples no longer than ``radius [B]``, in its precision and of ``width`` E."""
+        self.radius, self.losses, self.tolerance = radius, losses, tolerance
+        mass, eps = losses.mass, torch.finfo(radius.dtype).eps
+        each = torch.ones(losses.outputs, width, dtype=radius.dtype, device=radius.device)
         each[:, -1] = 0.0
         self.penalised = each.flatten()
         free = 1.0 - self.penalised
         self.highest = SKLEARN_TOLERANCE * mass
         # What rounding leaves of a gradient.
-        self.lowest = 4 * eps * block.radius[:, None] * mass
+        self.lowest = 4 * eps * radius[:, None] * mass
         self.flat = (tolerance * losses.rarest).maximum(4 * eps * mass)
         # Smaller slopes of intercepts are rounding, and lead astray where samples are tiny.
         self.noise = free * (eps * mass)[:, None]
         # They count as much as in the bound, by and large.
-        reach = block.radius[:, None, None] * (2.0 * losses.outputs) ** 0.5
+        reach = radius[:, None, None] * (2.0 * losses.outputs) ** 0.5
         self.scale = self.penalised + free * reach
 
     def target(self, ridge: Tensor) -> Tensor:
@@ -91,6 +91,6 @@ class Goal:
         """The bound and whether it is small enough, ``[B, P]`` both."""
         each = gradient.unflatten(-1, (self.losses.outputs, -1))
         slope = each[..., -1]
-        bound = error_bound(each[..., :-1], slope, probabilities, self.losses, self.block.radius)
+        bound = error_bound(each[..., :-1], slope, probabilities, self.losses, self.radius)
         settled = slope.abs().amax(-1) <= self.flat
         return bound, (bound <= self.target(ridge)) & settled & bound.isfinite()

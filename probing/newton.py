@@ -19,7 +19,7 @@ def newton(block: Block, losses: Losses, rows: Tensor, tolerance: float, max_ite
 
     Ends where it got nearest by its bound, at the latest when that does not shrink any more.
     """
-    goal = Goal(block, losses, tolerance)
+    goal = Goal(block.radius, block.x.shape[-1], losses, tolerance)
     taken = 0
     logits = block.logits(rows)
     probabilities = losses.probabilities(logits)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from probing.descent import Result
+from probing.descent import FEW, Result
+from probing.exact import Exact
 from probing.goal import Block, Goal
 from probing.logistic import Losses
 
@@ -21,13 +22,18 @@ SHRUNK = 0.3
 
 
 def refine(
-    coarse: Block, fine: Block, losses: Losses, rows: Tensor, tolerance: float, rounds: int = ROUNDS
+    coarse: Block,
+    exact: Exact,
+    losses: Losses,
+    rows: Tensor,
+    tolerance: float,
+    rounds: int = ROUNDS,
 ) -> Result:
     """Newton's method from near the optimum, all problems of a block together.
 
     Args:
         coarse: samples in float32, and
-        fine: the same in float64.
+        exact: the same in float64.
         losses: in float64.
         rows: ``[B, P, K * E]`` in float64, near the optimum.
         tolerance: as of ``descend``.
@@ -36,14 +42,14 @@ def refine(
     Returns:
         Each problem where its bound was smallest.
     """
-    goal = Goal(fine, losses, tolerance)
+    goal = Goal(exact.radius, coarse.x.shape[-1], losses, tolerance)
     single = losses.to(torch.float32)
     penalised = goal.penalised.float()
     best = None
     for taken in range(rounds + 1):
-        probabilities = losses.probabilities(fine.logits(rows))
+        probabilities, gradient = exact.gradient(rows, losses)
         ridge = rows * goal.penalised
-        gradient = fine.gather(losses.residuals(probabilities)).add_(ridge)
+        gradient.add_(ridge)
         bound, done = goal.reached(gradient, ridge, probabilities)
         iterations = torch.full_like(bound, taken, dtype=torch.int64)
         if best is None:
@@ -97,6 +103,8 @@ def solve(
     residual, solution = right, torch.zeros_like(right)
     downhill = block.precondition(residual)
     step, length = downhill, torch.linalg.vecdot(residual, downhill)
+    heads = torch.arange(len(right), device=right.device)
+    whole = solution
     for taken in range(STEPS):
         bent = block.gather(losses.bend(probabilities, block.logits(step)))
         bent = torch.addcmul(bent, penalised, step)
@@ -104,10 +112,20 @@ def solve(
         solution = torch.addcmul(solution, far, step)
         residual = torch.addcmul(residual, far, bent, value=-1)
         small = torch.linalg.vector_norm(residual, dim=-1) <= wanted
-        if taken == STEPS - 1 or bool(small.all()):
+        open_ = ~small.all(-1)
+        ended = taken == STEPS - 1 or not bool(open_.any())
+        few = int(open_.sum()) <= FEW * len(heads)
+        if ended or few:
+            whole = whole.index_copy(0, heads, solution)
+        if ended:
             break
+        if few:
+            heads, block = heads[open_], block.take(open_)
+            probabilities, wanted = probabilities[open_], wanted[open_]
+            residual, solution = residual[open_], solution[open_]
+            step, length = step[open_], length[open_]
         downhill = block.precondition(residual)
         before, length = length, torch.linalg.vecdot(residual, downhill)
         keep = (length / before).nan_to_num_(0.0, 0.0, 0.0)[..., None]
         step = torch.addcmul(downhill, keep, step)
-    return solution
+    return whole

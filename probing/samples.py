@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from probing.conditioning import inverse_bound, rotate
-from probing.descent import Result, descend
+from probing.descent import descend
 from probing.errors import ProbingError
+from probing.exact import Exact
 from probing.finishing import finish
 from probing.goal import Block
 from probing.logistic import Losses
@@ -130,12 +131,7 @@ class Samples:
         coarse = descend(self.coarse, single, rows.float(), enough, settings.max_iter)
         near = coarse.rows.double()
         near = torch.where(near.isfinite().all(-1, keepdim=True), near, rows)
-        parts = []
-        for first in range(0, heads, len(self.memory.fine)):
-            part = slice(first, min(first + len(self.memory.fine), heads))
-            fine = self._fine(part)
-            parts.append(finish(self.coarse.take(part), fine, losses, near[part], settings))
-        exact = Result(*(torch.cat([getattr(r, f.name) for r in parts]) for f in fields(Result)))
+        exact = finish(self.coarse, self._exact(), losses, near, settings)
         coef, shift = self._apart(exact.rows, losses)
         pull = self._apart(coarse.first.double(), losses)[0]
         quiet = pull.abs().amax((-2, -1)) <= settings.quiet * losses.mass
@@ -154,17 +150,16 @@ class Samples:
             iterations=coarse.iterations + exact.iterations,
         )
 
-    def _fine(self, heads: slice) -> Block:
-        """Some heads in float64."""
-        fine = self.memory.fine[: heads.stop - heads.start]
-        if self.rotated is not None:
-            fine[..., :-1] = self.rotated[heads]
-        else:
-            exact = fine[..., :-1].copy_(self.x[:, heads].transpose(0, 1))
-            exact.sub_(self.centre[heads, None])
-        part = self.coarse.take(heads)
-        inverse = None if part.inverse is None else part.inverse.double()
-        return Block(fine, inverse, part.radius.double())
+    def _exact(self) -> Exact:
+        """The block in float64."""
+        return Exact(
+            self.x,
+            self.centre,
+            self.rotated,
+            self.coarse.inverse,
+            self.coarse.radius.double(),
+            self.memory.fine,
+        )
 
     def _apart(self, rows: Tensor, losses: Losses) -> tuple[Tensor, Tensor]:
         """Rows ``[B, P, K * E]`` as weights ``[B, P, K, D]`` and intercepts ``[B, P, K]``."""

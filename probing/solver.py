@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import fields
+from math import ceil
 from queue import SimpleQueue
 
 import torch
@@ -23,9 +24,9 @@ from probing.samples import Fits, Memory, Samples
 __all__ = ["Fits", "Problems", "Settings", "solve", "solve_blocks"]
 
 # Bytes a block may fill: the processor's cache, or a part of a GPU's memory.
-CPU_BLOCK, GPU_BLOCK = 6e6, 2e9
-# Heads of a block that are finished together, as float64 takes twice the room.
-EXACT_HEADS = 16
+CPU_BLOCK, GPU_BLOCK = 24e6, 2e9
+# Bytes of the heads that are in float64 at a time.
+CPU_PIECE = 4e6
 # Arrays as large as the logits that an iteration holds.
 LOGIT_ARRAYS = 6
 
@@ -74,7 +75,7 @@ def solve_blocks(
     room = GPU_BLOCK if place.type == "cuda" else CPU_BLOCK
     columns = int(max(1, min(count, 0.5 * room // (4 * LOGIT_ARRAYS * outputs * n))))
     rows = int(max(1, min(heads, room // (4 * n * (width + LOGIT_ARRAYS * outputs * columns)))))
-    exact = rows if place.type == "cuda" else EXACT_HEADS
+    exact = rows if place.type == "cuda" else int(max(1, min(rows, CPU_PIECE // (8 * n * width))))
     memories: SimpleQueue[Memory] = SimpleQueue()
 
     def fits_of(block: slice) -> Iterator[tuple[tuple[slice, slice], Fits]]:
@@ -87,17 +88,20 @@ def solve_blocks(
         finally:
             memories.put(memory)
 
+    # The products of few label vectors are too small to share: each core takes blocks of its own.
+    workers = torch.get_num_threads() if place.type == "cpu" and columns == count else 1
+    # Of one size and, if there are several, an even number, so that cores end together. Their size
+    # does not depend on the number of cores, as the last digits depend on it.
+    turns = ceil(heads / rows)
+    rows = ceil(heads / (turns + (turns % 2 if turns > 1 else 0)))
     blocks = [slice(first, min(first + rows, heads)) for first in range(0, heads, rows)]
-    workers = 1
-    if place.type == "cpu" and columns == count:
-        workers = min(torch.get_num_threads(), len(blocks))
+    workers = min(workers, len(blocks))
     for _ in range(workers):
         memories.put(Memory.of(rows, exact, n, min(width, n) + 1, place))
     if workers == 1:
         for block in blocks:
             yield from fits_of(block)
         return
-    # The products of few label vectors are too small to share: each core takes blocks of its own.
     with _one_thread_each(workers) as pool:
         for found in pool.map(lambda block: list(fits_of(block)), blocks):
             yield from found
