@@ -141,9 +141,13 @@ class Samples:
         if quiet.any():
             coef = torch.where(quiet[..., None, None], 0.0, coef)
             shift = torch.where(quiet[..., None], start, shift)
+        intercept = shift - torch.einsum("bpkd,bd->bpk", coef, self.centre)
+        if losses.outputs > 1:
+            # What float32 added to all classes alike does nothing.
+            intercept = intercept - intercept.mean(-1, keepdim=True)
         return Fits(
             coef=coef,
-            intercept=shift - torch.einsum("bpkd,bd->bpk", coef, self.centre),
+            intercept=intercept,
             bound=torch.where(quiet, away, exact.bound),
             converged=exact.done | quiet,
             quiet=quiet,

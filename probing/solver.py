@@ -1,9 +1,9 @@
 """Logistic regressions of all heads and of many label vectors at once, to the optimum, certified.
 
 The objective is scikit-learn's: ``0.5 ||w||^2 + C sum_i s_i loss_i``, the intercept free; one logit
-for two classes, one a class for more. Heads are taken in blocks that stay in the cache. A block is
-brought near the optimum in float32 and finished in float64, where an error bound on the weights
-that needs no reference is computed for every problem (``probing/certificate.py``).
+for two classes, one a class for more. Heads are taken in blocks: enough of them that calls cost
+little. A block is brought near the optimum in float32 and finished in float64, where an error bound
+on the weights that needs no reference is computed for every problem (``probing/certificate.py``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from probing.samples import Fits, Memory, Samples
 
 __all__ = ["Fits", "Problems", "Settings", "solve", "solve_blocks"]
 
-# Bytes a block may fill: the processor's cache, or a part of a GPU's memory.
+# Bytes a block may fill: of the order of a processor's cache, or a part of a GPU's memory.
 CPU_BLOCK, GPU_BLOCK = 24e6, 2e9
-# Bytes of the heads that are in float64 at a time.
+# Bytes of the heads that are in float64 at a time on a processor: they should stay in its cache.
 CPU_PIECE = 4e6
 # Arrays as large as the logits that an iteration holds.
 LOGIT_ARRAYS = 6

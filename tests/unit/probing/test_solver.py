@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from probing import samples, solver
+from probing import descent, refinement, samples, solver
 from probing.certificate import certify
 from probing.errors import ProbingError
-from probing.goal import SKLEARN_TOLERANCE
+from probing.goal import SKLEARN_TOLERANCE, Block
 from probing.logistic import Losses
 from probing.solver import Fits, Problems, Settings, solve
 
@@ -48,6 +48,8 @@ def assert_optimal(
 ) -> None:
     """Every head and label vector as scikit-learn has it, within the bound that is stated."""
     assert fits.converged.all()
+    if fits.intercept.shape[-1] > 1:
+        assert fits.intercept.sum(-1).abs().max() < 1e-9
     for p, y in enumerate(labels):
         for head in range(x.shape[1]):
             own = reference(x[:, head], y, c, None if weights is None else weights[p])
@@ -169,6 +171,35 @@ def test_blocks_and_preconditioners_do_not_show(monkeypatch: pytest.MonkeyPatch)
         assert (apart <= fits.bound + whole.bound).all()
         seen.append(fits.iterations.sum().item())
     assert seen[1] > seen[0]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_heads_that_are_left_out_do_not_show(
+    monkeypatch: pytest.MonkeyPatch, n_classes: int
+) -> None:
+    x, y = made(13, heads=12, n_classes=n_classes)
+    x *= torch.logspace(-1, 1, 12)[:, None]
+    labels = torch.stack([y, y.flip(0)])
+    copies: list[int] = []
+    take = Block.take
+
+    def counted(block: Block, heads: slice | torch.Tensor) -> Block:
+        copies.append(len(block.x))
+        return take(block, heads)
+
+    monkeypatch.setattr(Block, "take", counted)
+    found = []
+    for few in (0.0, 0.99):
+        copies.clear()
+        for module in (descent, refinement):
+            monkeypatch.setattr(module, "FEW", few)
+        found.append(solve(Problems(x.float(), labels, n_classes, 0.1)))
+        assert_optimal(found[-1], x.float(), labels, 0.1)
+        assert bool(copies) == (few > 0)
+    # Further and further copies, as ever fewer heads are left.
+    assert len(set(copies)) > 2
+    together, alone = found
+    assert (together.iterations - alone.iterations).abs().max() <= 1
 
 
 def test_float32_alone_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
