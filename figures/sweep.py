@@ -44,7 +44,8 @@ CONTROL_COLOURS = {"random": "#CC79A7", "random_heads": "#D55E00"}
 PANELS_IN_A_ROW = 4
 # Strengths this many times the smallest make a grid over powers of ten.
 WIDE = 15
-TICKS_UP_TO = 7  # so many alphas are all written on the axis
+TICKS_UP_TO = 7  # so many alphas have a tick each, however far apart
+LABEL_GAP = 0.12  # of an axis' width, between two of its labels
 
 
 @dataclass(frozen=True)
@@ -234,14 +235,26 @@ def _alpha_axis(axis: Axes, alphas: Sequence[float]) -> None:
         axis.minorticks_off()
     if not wide and len(alphas) > TICKS_UP_TO:
         return
-    # Every other label where they would touch; the ends and zero always have one.
-    middle = min(range(len(alphas)), key=lambda i: abs(alphas[i]))
-    every = 1 if len(alphas) <= TICKS_UP_TO else 2
-    labels = [
-        f"{alpha:g}".replace("-", "\N{MINUS SIGN}") if i % every == 0 or i == middle else ""
+    axis.set_xticks(alphas, labels=_labels(axis, alphas))
+
+
+def _labels(axis: Axes, alphas: Sequence[float]) -> list[str]:
+    """Labels of the alphas, empty where they would touch; zero, the ends and one come first."""
+    at = axis.transData.transform([(alpha, 0.0) for alpha in alphas])[:, 0] / axis.bbox.width
+    ends = (min(alphas), max(alphas))
+
+    def rank(i: int) -> tuple[bool, bool, bool, float]:
+        alpha = alphas[i]
+        return (alpha != 0, alpha not in ends, abs(alpha) != 1, -abs(alpha))
+
+    written: list[int] = []
+    for i in sorted(range(len(alphas)), key=rank):
+        if all(abs(at[i] - at[j]) >= LABEL_GAP for j in written):
+            written.append(i)
+    return [
+        f"{alpha:g}".replace("-", "\N{MINUS SIGN}") if i in written else ""
         for i, alpha in enumerate(alphas)
     ]
-    axis.set_xticks(alphas, labels=labels)
 
 
 def _arranged(table: pd.DataFrame) -> list[list[Panel | None]]:

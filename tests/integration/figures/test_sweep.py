@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -182,6 +183,17 @@ def test_a_grid_over_powers_of_ten_is_drawn_as_one() -> None:
     assert axis.get_xscale() == "symlog"
     labels = [text.get_text() for text in axis.get_xticklabels()]
     assert labels == ["−10", "", "−1", "", "0", "", "1", "", "10"]
+
+
+def test_labels_of_near_alphas_do_not_touch() -> None:
+    near = (0.5, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0)
+    figure = picture(full(alphas=(*(-alpha for alpha in near), *near)))
+    figure.canvas.draw()
+    for axis in figure.axes:
+        written = [label for label in axis.get_xticklabels() if label.get_text()]
+        assert [label.get_text() for label in written] == ["−10", "−1", "0", "1", "10"]
+        boxes = [label.get_window_extent() for label in written]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_without_controls_the_legend_has_none() -> None:
