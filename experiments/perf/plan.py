@@ -165,7 +165,7 @@ def plan(config: PlanConfig) -> dict[str, Figure]:
     put("heads at once", together, f"{together:,}", how, "exact")
     put("slices to fit", slices, f"{slices:,}", "L x ceil(H / heads at once), or 1", "exact")
 
-    fit = _fit(config)
+    fit = _fit(config, width)
     if fit is not None:
         base, at, power, how, source = fit
         put("seconds a probe t", base, f"{base:.3g} s at {at:,} samples", how, source)
@@ -288,35 +288,37 @@ def _efficiency(config: PlanConfig) -> tuple[float, str, Source]:
     return 1.0, "assumed, as none was measured: batches are shared, nothing is exchanged", "assumed"
 
 
-def _fit(config: PlanConfig) -> tuple[float, int, float, str, Source] | None:
+def _fit(config: PlanConfig, width: int) -> tuple[float, int, float, str, Source] | None:
     """Seconds of a probe, at how many samples, exponent in the samples, and where from."""
     power = config.fit_exponent
     if config.fit_seconds is not None and config.fit_samples is not None:
         return config.fit_seconds, config.fit_samples, power or 1.0, "--fit-seconds", "given"
     if config.scaling is None:
         return None
-    points = _points(config.scaling)
-    line = [
+    fits = [
         p
-        for p in points
-        if (p.get("study"), p.get("axis"), p.get("contender")) == ("probes", "samples", "batched")
+        for p in _points(config.scaling)
+        if p["study"] in ("probes", "shapes") and p.get("contender") == "batched"
     ]
-    if not line:
+    if not fits:
         return None
     try:
-        last = max(line, key=lambda p: p["value"])
-        seconds = [statistics.median(p["seconds"]) for p in line]
-        found = exponent([p["value"] for p in line], seconds)
-        one = statistics.median(last["seconds"]) / int(last["heads"])
-        return (
-            one,
-            int(last["value"]),
-            power or found or 1.0,
-            f"batched solver, D = {last['options']['width']}, --scaling",
-            "measured",
-        )
+        line = [p for p in fits if (p["study"], p["axis"]) == ("probes", "samples")]
+        if power is None and len(line) > 1:
+            seconds = [statistics.median(p["seconds"]) for p in line]
+            power = exponent([p["value"] for p in line], seconds)
+
+        def rank(point: dict[str, Any]) -> tuple[int, int, int]:
+            options = point["options"]
+            return (-abs(options["width"] - width), options["samples"], point["heads"])
+
+        best = max(fits, key=rank)
+        there, samples = best["options"]["width"], int(best["options"]["samples"])
+        one = statistics.median(best["seconds"]) / int(best["heads"])
     except (KeyError, TypeError, ValueError) as error:
         raise PerfError(f"{config.scaling}: a point of the probes cannot be read") from error
+    how = f"batched solver, D = {there}, --scaling"
+    return one, samples, power or 1.0, how, "measured" if there == width else "extrapolated"
 
 
 def _points(path: Path) -> list[dict[str, Any]]:

@@ -91,10 +91,12 @@ def test_measured_costs_are_read_from_results(tmp_path: Path) -> None:
             "value": n,
             "seconds": [t],
             "heads": 16,
-            "options": {"width": 64},
+            "options": {"width": 64, "samples": n},
         }
         for n, t in ((100, 1.6), (400, 12.8))
     ]
+    shape = {"study": "shapes", "axis": "samples, m", "contender": "batched", "value": 200}
+    points.append(shape | {"seconds": [4.0], "heads": 8, "options": {"width": 128, "samples": 200}})
     scaling = write(tmp_path / "scaling.json", {"points": points})
     figures = plan(PlanConfig(stories=1000, results=results, scaling=scaling, processes=2))
     assert figures["seconds a sample s"].value == 0.5
@@ -105,6 +107,11 @@ def test_measured_costs_are_read_from_results(tmp_path: Path) -> None:
     # Eight times the seconds on four times the samples: an exponent of 1.5.
     assert figures["seconds a probe t"].value == pytest.approx(0.8)
     assert figures["seconds a probe at n"].value == pytest.approx(0.8 * 10**1.5)
+    # Measured on heads of 64, and these have 8.
+    assert figures["seconds a probe t"].source == "extrapolated"
+    wide = plan(PlanConfig(seconds_per_sample=1.0, scaling=scaling))["seconds a probe t"]
+    assert wide.value == pytest.approx(0.5) and wide.source == "measured"
+    assert "200 samples" in wide.shown and "D = 128" in wide.formula
     more = plan(PlanConfig(stories=1000, results=results, scaling=scaling, processes=8))
     assert more["efficiency E of 8"].value == pytest.approx(0.8)
     assert more["efficiency E of 8"].source == "extrapolated"
