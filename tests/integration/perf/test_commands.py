@@ -140,8 +140,9 @@ def test_scaling_with_a_small_grid(model_folder: Path, tmp_path: Path) -> None:
     assert [p["samples"] for p in points if p["contender"] == "ours"] == [4]
     assert "exponent of time" in (tmp_path / "scaling" / "table.md").read_text()
     assert (tmp_path / "scaling" / "scaling-seconds.pdf").exists()
-    fitted = plan(PlanConfig(seconds_per_sample=1.0, scaling=tmp_path / "scaling"))
-    assert fitted["seconds a probe t"].source == "measured"
+    for width, source in ((SMALLEST.base_probe_width, "measured"), (128, "extrapolated")):
+        costs = PlanConfig(seconds_per_sample=1.0, scaling=tmp_path / "scaling", width=width)
+        assert plan(costs)["seconds a probe t"].source == source
 
 
 def test_one_process_alone_can_be_timed(
