@@ -51,6 +51,11 @@ class Block:
         return torch.bmm(rows.view(heads, -1, matrix.shape[1]), matrix).view(heads, count, -1)
 
 
+def rounding(radius: Tensor, losses: Losses) -> Tensor:
+    """``[B, P]`` what rounding leaves of gradients, in the precision of ``radius [B]``."""
+    return 4 * torch.finfo(radius.dtype).eps * radius[:, None] * losses.mass
+
+
 class Goal:
     """What B x P problems have to reach: quick to ask in every iteration, exact when it matters."""
 
@@ -63,8 +68,7 @@ class Goal:
         self.penalised = each.flatten()
         free = 1.0 - self.penalised
         self.highest = SKLEARN_TOLERANCE * mass
-        # What rounding leaves of a gradient.
-        self.lowest = 4 * eps * radius[:, None] * mass
+        self.lowest = rounding(radius, losses)
         self.flat = (tolerance * losses.rarest).maximum(4 * eps * mass)
         # Smaller slopes of intercepts are rounding, and lead astray where samples are tiny.
         self.noise = free * (eps * mass)[:, None]

@@ -13,7 +13,7 @@ from probing.descent import descend
 from probing.errors import ProbingError
 from probing.exact import Exact
 from probing.finishing import finish
-from probing.goal import Block
+from probing.goal import Block, rounding
 from probing.logistic import Losses
 from probing.problems import Problems, Settings
 
@@ -136,8 +136,8 @@ class Samples:
         pull = self._apart(coarse.first.double(), losses)[0]
         quiet = pull.abs().amax((-2, -1)) <= settings.quiet * losses.mass
         # At zero weights the best intercept is known, so the gradient alone is the bound.
-        rounding = 4 * torch.finfo(torch.float32).eps * self.coarse.radius[:, None] * losses.mass
-        away = torch.linalg.vector_norm(pull, dim=(-2, -1)) + rounding
+        radius = self.coarse.radius
+        away = torch.linalg.vector_norm(pull, dim=(-2, -1)) + rounding(radius, losses)
         if quiet.any():
             coef = torch.where(quiet[..., None, None], 0.0, coef)
             shift = torch.where(quiet[..., None], start, shift)
@@ -148,7 +148,7 @@ class Samples:
         return Fits(
             coef=coef,
             intercept=intercept,
-            bound=torch.where(quiet, away, exact.bound),
+            bound=torch.where(quiet, away, exact.bound + rounding(radius.double(), losses)),
             converged=exact.done | quiet,
             quiet=quiet,
             iterations=coarse.iterations + exact.iterations,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
@@ -218,6 +218,7 @@ def test_float32_alone_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     scale=st.sampled_from([0.01, 1.0, 30.0]),
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@example(seed=132, n=6, width=1, n_classes=2, c=0.001, scale=0.01)
 @settings(max_examples=12, deadline=None)
 def test_the_bound_holds(
     seed: int, n: int, width: int, n_classes: int, c: float, scale: float
@@ -230,14 +231,11 @@ def test_the_bound_holds(
     apart = (exact.coef - loose.coef).norm(dim=(-2, -1))
     assert (apart <= loose.bound + exact.bound).all()
     losses = Losses.of(y[None], n_classes, c, None)
-    # Bounds are on what is missing to the optimum; float64 rounds the weights themselves.
-    rounding = 1e-13 * exact.coef.norm(dim=(-2, -1))
     for head in range(2):
         own = reference(x[:, head], y, c)
         coef, intercept = (torch.from_numpy(a)[None, None] for a in (own.coef_, own.intercept_))
         off = certify(x[:, head][None], losses, coef, intercept)[0, 0]
-        apart = (coef[0, 0] - exact.coef[head, 0]).norm()
-        assert apart <= off + exact.bound[head, 0] + rounding[head, 0]
+        assert (coef[0, 0] - exact.coef[head, 0]).norm() <= off + exact.bound[head, 0]
 
 
 @given(seed=st.integers(0, 10**6), weighted=st.booleans())
