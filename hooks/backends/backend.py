@@ -13,15 +13,10 @@ from hooks.backends.errors import BackendError
 from hooks.backends.native import NativeBackend
 
 NATIVE = "native"
-# Name: module, class, the package it needs, and the extra that installs it.
+# Name, which is that of the package: module and class. Both are imported late: they are slow.
 _OTHERS = {
-    "nnsight": ("hooks.backends.with_nnsight", "NnsightBackend", "nnsight", "nnsight"),
-    "transformer_lens": (
-        "hooks.backends.with_transformer_lens",
-        "TransformerLensBackend",
-        "transformer_lens",
-        "transformer-lens",
-    ),
+    "nnsight": ("hooks.backends.with_nnsight", "NnsightBackend"),
+    "transformer_lens": ("hooks.backends.with_transformer_lens", "TransformerLensBackend"),
 }
 BACKENDS = (NATIVE, *_OTHERS)
 
@@ -97,11 +92,11 @@ def backend(name: str = NATIVE, **options: Any) -> Backend:
     if name == NATIVE:
         made: Any = NativeBackend
     else:
-        module, attribute, package, extra = _OTHERS[name]
-        if find_spec(package) is None:
+        module, attribute = _OTHERS[name]
+        if find_spec(name) is None:
             raise BackendError(
-                f"backend {name!r} needs the package {package!r}, which is not installed: "
-                f"pip install 'sally-anne[{extra}]', or use backend {NATIVE!r}."
+                f"backend {name!r} needs the package {name!r}, a dependency that is missing here: "
+                f"pip install {name.replace('_', '-')}, or use backend {NATIVE!r}."
             )
         made = getattr(import_module(module), attribute)
     try:

@@ -8,20 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
-
-pytest.importorskip("transformer_lens")
-
-from transformer_lens.factories.architecture_adapter_factory import (  # noqa: E402
+from transformer_lens.factories.architecture_adapter_factory import (
     ArchitectureAdapterFactory,
 )
-from transformer_lens.model_bridge import TransformerBridge  # noqa: E402
-from transformer_lens.model_bridge.sources import build_bridge_from_module  # noqa: E402
+from transformer_lens.model_bridge import TransformerBridge
+from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-from hooks.backends.transformer_lens_adapters import register  # noqa: E402
-from hooks.geometry import find_geometry  # noqa: E402
-from models.catalogue import CATALOGUE  # noqa: E402
-from models.loading import LoadedModel  # noqa: E402
-from tests.integration.hooks.tiny_inputs import asked  # noqa: E402
+from hooks.backends.transformer_lens_adapters import register
+from hooks.geometry import find_geometry
+from models.catalogue import CATALOGUE
+from models.loading import LoadedModel
+from tests.integration.hooks.tiny_inputs import asked
 
 GROUP = "transformer_lens.architectures"
 CLASSES = ("LlavaNextVideoForConditionalGeneration", "Qwen2VLForConditionalGeneration")

@@ -6,15 +6,13 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-pytest.importorskip("transformer_lens")
-
-from hooks.backends.backend import backend  # noqa: E402
-from hooks.backends.errors import BackendError  # noqa: E402
-from hooks.edit import Edit  # noqa: E402
-from hooks.errors import EditError  # noqa: E402
-from hooks.sites import SITES  # noqa: E402
-from models.loading import load_model  # noqa: E402
-from tests.integration.hooks.tiny_inputs import asked, delta_for  # noqa: E402
+from hooks.backends.backend import backend
+from hooks.backends.errors import BackendError
+from hooks.edit import Edit
+from hooks.errors import EditError
+from hooks.sites import SITES
+from models.loading import load_model
+from tests.integration.hooks.tiny_inputs import asked, delta_for
 
 # Of the largest activation; float32 has 1e-7, and eight layers add up.
 ROUNDING = 1e-5

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,6 +21,7 @@ from hooks.sites import SITES
 from models.loading import LoadedModel, load_model
 from tests.integration.hooks.tiny_inputs import TINY, asked, delta_for
 
+ROOT = Path(__file__).resolve().parents[3]
 PROMPTS = [[5, 9, 7, 3, 8, 2], [4, 11, 6], [30, 2, 17, 21, 9]]
 
 
@@ -47,7 +53,6 @@ def traces(model: nn.Module) -> list[str]:
 @pytest.mark.parametrize("site", SITES)
 @pytest.mark.parametrize("video", [True, False])
 def test_nnsight_equals_native(tiny, video, site):
-    pytest.importorskip("nnsight")
     inputs = asked(tiny, video)
     native, other = backend("native"), backend("nnsight")
     for positions in ("last_prompt", "all"):
@@ -69,7 +74,6 @@ def test_nnsight_equals_native(tiny, video, site):
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_nnsight_equals_native_in_text_models(build, name, side):
-    pytest.importorskip("nnsight")
     model, inputs = build(name), padded(side)
     native, other = backend("native"), backend("nnsight")
     options = {"site": "head_out", "positions": "all", "layers": [2, 0]}
@@ -80,7 +84,6 @@ def test_nnsight_equals_native_in_text_models(build, name, side):
 
 def test_the_remote_way_of_nnsight(tiny):
     """Everything but the network: the trace is serialised, read back and run here."""
-    pytest.importorskip("nnsight")
     inputs = asked(tiny, True)
     native, other = backend("native"), backend("nnsight", remote="local")
     assert torch.equal(other.read(tiny.model, inputs), native.read(tiny.model, inputs))
@@ -91,15 +94,12 @@ def test_the_remote_way_of_nnsight(tiny):
 
 
 def test_remote_needs_a_checkpoint_of_the_hub(tiny):
-    pytest.importorskip("nnsight")
     with pytest.raises(BackendError, match="checkpoint of the hub"):
         backend("nnsight", remote=True).read(tiny.model, asked(tiny, False))
 
 
 @pytest.mark.parametrize("name", ["native", "nnsight"])
 def test_bad_requests(build, name):
-    if name != "native":
-        pytest.importorskip(name)
     model, inputs, chosen = build("llama"), padded("left"), backend(name)
     delta = delta_for(model, "head_out", rows=2)
     with pytest.raises(CaptureError, match="'generated'"):
@@ -124,7 +124,6 @@ def test_bad_requests(build, name):
 
 def test_hooks_around_a_twin_are_refused(build):
     """They would not count there."""
-    pytest.importorskip("nnsight")
     model, inputs = build("llama"), padded("left")
     delta = delta_for(model, "head_out")
     steered = backend("nnsight")
@@ -138,7 +137,6 @@ def test_hooks_around_a_twin_are_refused(build):
 
 
 def test_a_changed_model_gets_a_new_twin(build):
-    pytest.importorskip("nnsight")
     model, inputs = build("qwen2_vl"), padded("left")
     native, other = backend("native"), backend("nnsight")
     first = other.read(model, inputs)
@@ -163,6 +161,15 @@ def test_choice_by_name(monkeypatch):
     with pytest.raises(BackendError, match="does not take these options"):
         backend("native", remote=True)
     monkeypatch.setattr("hooks.backends.backend.find_spec", lambda name: None)
-    for name, extra in (("nnsight", "nnsight"), ("transformer_lens", "transformer-lens")):
-        with pytest.raises(BackendError, match=rf"sally-anne\[{extra}\]"):
+    for name, package in (("nnsight", "nnsight"), ("transformer_lens", "transformer-lens")):
+        with pytest.raises(BackendError, match=rf"dependency that is missing.*install {package},"):
             backend(name)
+
+
+def test_the_libraries_of_the_backends_are_dependencies_and_loaded_late():
+    code = "import sys, probing.extraction; print({'nnsight', 'transformer_lens'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stderr
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for name in ("nnsight", "transformer-lens"):
+        assert any(line.startswith(f"{name}>=") for line in declared)

@@ -213,7 +213,8 @@ def test_vision_is_left_out(build):
 
 
 def test_parity_with_nnsight(build):
-    nnsight = pytest.importorskip("nnsight")
+    import nnsight  # slow, and for this test alone
+
     for name in NAMES:
         model = build(name)
         inputs = batch_of(PROMPTS, "left")

@@ -15,7 +15,6 @@ from probing.extraction import extract
 
 
 def test_nnsight_extracts_the_same(model_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("nnsight")
     loaded = load_model(str(model_folder))
     chosen = [0, 1]
     stories = open_stories(None, 2025)

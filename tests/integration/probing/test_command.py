@@ -14,6 +14,7 @@ from probing import pipeline, run
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = ("torch", "transformers", "minigrid", "sklearn", "pandas", "scipy", "matplotlib")
+HEAVY += ("nnsight", "transformer_lens")
 
 
 def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> str | int | None:
