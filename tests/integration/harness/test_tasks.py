@@ -19,7 +19,7 @@ from harness.errors import HarnessError
 from harness.model import Prompt, SteeredModel
 from harness.pipeline import carry_out
 from tests.integration.harness import made_benchmarks as made
-from tests.shared_data import shared_data
+from tests.shared_data import SOURCES, official_data
 
 Run = Callable[[EvalConfig], tuple[pd.DataFrame, dict[str, Any], str]]
 
@@ -218,8 +218,9 @@ def test_splits_and_judges_that_do_not_fit(config, tmp_path) -> None:
     ("task", "view"),
     [("bigtom", "text"), ("mmtom_qa", "text"), ("muma_tom", "text"), ("moments", "none")],
 )
-def test_real_records(config, task, view) -> None:
-    asked = replace(config, task=task, view=view, data=shared_data(task), limit=1)
+@pytest.mark.parametrize("source", SOURCES)
+def test_records_in_the_published_layouts(config, task, view, source) -> None:
+    asked = replace(config, task=task, view=view, data=official_data(source, task), limit=1)
     table, saved, _ = run(asked)
     assert len(table) == saved["counts"]["asked"] > 0
     assert saved["results"]["robust"]["overall"]["n"] == len(table)

@@ -1,4 +1,4 @@
-"""The published stories, of which some or all conditions may be beside the checkout."""
+"""Stories in the published layout: made ones, and those published, of which some may be here."""
 
 from __future__ import annotations
 
@@ -8,14 +8,26 @@ import pytest
 
 from benchmarks.bigtom.benchmark import BIGTOM
 from benchmarks.items import BenchmarkItem
-from tests.shared_data import shared_data
+from tests.shared_data import SOURCES, official_data
 
-ROWS = 200
+ROWS = {"made": 4, "published": 200}
+# The right answers of the made stories; which letter they have hangs on the item's name.
+LETTERS = {
+    "0_forward_belief_false_belief": "ABBA",
+    "0_forward_belief_false_control": "ABAA",
+    "0_forward_belief_true_belief": "BBAA",
+    "0_forward_belief_true_control": "AABB",
+}
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def source(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def items() -> list[BenchmarkItem]:
-    return BIGTOM.load(shared_data("bigtom"))
+def items(source: str) -> list[BenchmarkItem]:
+    return BIGTOM.load(official_data(source, "bigtom"))
 
 
 def right_text(item: BenchmarkItem) -> str:
@@ -31,17 +43,17 @@ def first_order(items: list[BenchmarkItem]) -> dict[tuple[str, str], BenchmarkIt
     }
 
 
-def test_every_condition_has_all_stories(items) -> None:
+def test_every_condition_has_all_stories(items, source) -> None:
     sizes = Counter(item.item_id.split("/")[0] for item in items)
-    assert set(sizes.values()) == {ROWS}
+    assert set(sizes.values()) == {ROWS[source]}
     assert {"0_forward_belief_false_belief", "0_forward_belief_true_belief"} <= set(sizes)
     assert len({item.item_id for item in items}) == len(items)
-    assert {item.group for item in items} == {f"story-{n:03d}" for n in range(1, ROWS + 1)}
+    assert {item.group for item in items} == {f"story-{n:03d}" for n in range(1, ROWS[source] + 1)}
 
 
-def test_the_same_row_is_the_same_story_with_the_other_answer(items) -> None:
+def test_the_same_row_is_the_same_story_with_the_other_answer(items, source) -> None:
     found = first_order(items)
-    for number in range(1, ROWS + 1):
+    for number in range(1, ROWS[source] + 1):
         seen, unseen = (found[f"story-{number:03d}", condition] for condition in ("TB", "FB"))
         assert seen.question == unseen.question
         # They differ in the last sentence alone, which tells what the person noticed.
@@ -61,17 +73,58 @@ def test_no_part_is_empty_and_every_answer_is_an_option(items) -> None:
         assert item.question.endswith("?")
 
 
-def test_letters_are_balanced_in_every_condition(items) -> None:
-    for name in {item.item_id.split("/")[0] for item in items}:
-        answers = [item.answer for item in items if item.item_id.startswith(name + "/")]
+def test_letters_are_balanced_in_every_condition(items, source) -> None:
+    letters: dict[str, str] = {}
+    for item in items:
+        name = item.item_id.split("/")[0]
+        letters[name] = letters.get(name, "") + item.answer
+    if source == "made":
+        assert letters == LETTERS
+        return
+    for name, answers in letters.items():
         assert 0.4 < answers.count("A") / len(answers) < 0.6, name
 
 
-def test_the_first_story_word_by_word(items) -> None:
+FIRST_STORY = {
+    "made": (
+        "Ilse keeps bees behind a mill.",
+        ("Ilse sees her nephew change the jars.", "Ilse believes the jar holds heather honey."),
+        (
+            "Ilse does not see her nephew change the jars.",
+            "Ilse believes the jar holds lime honey.",
+        ),
+    ),
+    "published": (
+        "Noor is working as a barista at a busy coffee shop.",
+        (
+            "Noor sees her coworker swapping the milk.",
+            "Noor believes the milk pitcher contains almond milk.",
+        ),
+        (
+            "Noor does not see her coworker swapping the milk.",
+            "Noor believes the milk pitcher contains oat milk.",
+        ),
+    ),
+}
+
+
+def test_the_first_story_word_by_word(items, source) -> None:
     found = first_order(items)
-    seen, unseen = found["story-001", "TB"], found["story-001", "FB"]
-    assert seen.context.scene.startswith("Noor is working as a barista at a busy coffee shop.")
-    assert seen.context.scene.endswith("Noor sees her coworker swapping the milk.")
-    assert unseen.context.scene.endswith("Noor does not see her coworker swapping the milk.")
-    assert right_text(seen) == "Noor believes the milk pitcher contains almond milk."
-    assert right_text(unseen) == "Noor believes the milk pitcher contains oat milk."
+    begins, *sides = FIRST_STORY[source]
+    for condition, (ends, right) in zip(("TB", "FB"), sides, strict=True):
+        item = found["story-001", condition]
+        assert item.context.scene.startswith(begins) and item.context.scene.endswith(ends)
+        assert right_text(item) == right
+
+
+def test_controls_are_conditions_of_their_own() -> None:
+    """What happens there leaves the belief as it was, whether it is noticed or not."""
+    items = BIGTOM.load(official_data("made", "bigtom"))
+    controls = [item for item in items if item.item_id.split("/")[0].endswith("control")]
+    assert Counter(item.tags["condition"] for item in controls) == {
+        ("TB control",): 4,
+        ("FB control",): 4,
+    }
+    unseen = first_order(items)
+    for item in controls:
+        assert right_text(item) == right_text(unseen[item.group, "FB"])

@@ -1,4 +1,4 @@
-"""The published questions, of which some or all may be beside the checkout."""
+"""Questions in the published layout: made ones, and those published that are here."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ from benchmarks.mmtom_qa.benchmark import MMTOM_QA
 from benchmarks.mmtom_qa.contents import Contents
 from benchmarks.mmtom_qa.contrasts import balanced, belief_pairs
 from benchmarks.mmtom_qa.load import TYPES
-from tests.shared_data import shared_data
+from tests.shared_data import SOURCES, official_data
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def source(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def items() -> list[BenchmarkItem]:
-    return MMTOM_QA.load(shared_data("mmtom_qa"))
+def items(source: str) -> list[BenchmarkItem]:
+    return MMTOM_QA.load(official_data(source, "mmtom_qa"))
 
 
-def test_every_line_is_an_item_of_its_type(items) -> None:
-    lines = shared_data("mmtom_qa", "questions.json").read_text().splitlines()
+def test_every_line_is_an_item_of_its_type(items, source) -> None:
+    lines = official_data(source, "mmtom_qa", "questions.json").read_text().splitlines()
     records = [json.loads(line) for line in lines if line.strip()]
     assert len(items) == len(records)
     assert len({item.item_id for item in items}) == len(items)
@@ -74,18 +79,35 @@ def test_right_answers_are_those_of_their_type(items) -> None:
         assert all(" has been trying to get " in text for text in right(items, kind))
 
 
-def test_the_first_question_word_by_word(items) -> None:
-    item = next(item for item in items if item.item_id == "episode-23/1.1/21-21")
-    goal = "If Mark has been trying to get a salmon, which one of the following statements"
+FIRST_QUESTION = {
+    "made": (
+        "episode-3/1.1/0-6",
+        ("Ines", "cupcake", "fridge"),
+        "Ines is standing in the bedroom. She walks",
+        "with a bathroom cabinet, which holds a remote control.",
+    ),
+    "published": (
+        "episode-23/1.1/21-21",
+        ("Mark", "salmon", "microwave"),
+        "Mark is situated in the bathroom. He proceeds",
+        "with a bathroom cabinet, which is currently empty.",
+    ),
+}
+
+
+def test_the_first_question_word_by_word(items, source) -> None:
+    item_id, (name, thing, place), begins, ends = FIRST_QUESTION[source]
+    item = next(item for item in items if item.item_id == item_id)
+    goal = f"If {name} has been trying to get a {thing}, which one of the following statements"
     assert item.question == f"{goal} is more likely to be true?"
     assert [option.text for option in item.options] == [
-        "Mark thinks that the salmon is not inside the microwave.",
-        "Mark thinks that the salmon is inside the microwave.",
+        f"{name} thinks that the {thing} is not inside the {place}.",
+        f"{name} thinks that the {thing} is inside the {place}.",
     ]
     assert item.answer == "b"
-    assert item.context.actions.startswith("Mark is situated in the bathroom. He proceeds")
-    assert item.context.actions.endswith("and is about to open the microwave.")
-    assert item.context.scene.endswith("with a bathroom cabinet, which is currently empty.")
+    assert item.context.actions.startswith(begins)
+    assert item.context.actions.endswith(f"and is about to open the {place}.")
+    assert item.context.scene.endswith(ends)
 
 
 def test_descriptions_agree_with_the_published_types(items) -> None:

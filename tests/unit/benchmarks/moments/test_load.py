@@ -18,7 +18,7 @@ from benchmarks.items import BenchmarkItem, Option
 from benchmarks.moments.benchmark import MOMENTS
 from benchmarks.moments.load import LABELS, load, read_keys, read_questions
 from benchmarks.moments.tags import ABILITIES, CUES
-from tests.shared_data import shared_data
+from tests.shared_data import SOURCES, official_data, shared_data
 
 GOOD: dict[str, Any] = {
     "question_id": "a1",
@@ -239,8 +239,27 @@ def test_the_official_validation_split() -> None:
         assert item.question == item.question.strip()
 
 
-def test_the_official_records_come_out_as_they_are() -> None:
-    folder = shared_data("moments")
+def test_made_records_in_the_official_layout() -> None:
+    items = load(official_data("made", "moments"))
+    assert {item.item_id: item.answer for item in items} == dict(
+        zip(("Lm001", "Lm002", "Lm003", "Lm004", "Pr001", "Pr002", "Pr003"), "BCABDAD", strict=True)
+    )
+    assert Counter(item.group for item in items) == {"THE LAMPLIGHTER": 4, "PAPER RAFT": 3}
+    assert Counter(name for item in items for name in item.tags["ability"]) == {
+        **dict.fromkeys(("Intentions", "Emotions", "Desires"), 2),
+        **dict.fromkeys(("Beliefs", "Knowledge", "Non-literal communication", "Percepts"), 1),
+    }
+    # One record says null, one has an empty list.
+    assert [i.item_id for i in items if "cue" not in i.tags] == ["Lm002", "Pr001"]
+    assert [i.item_id for i in items if len({o.text for o in i.options}) < 4] == ["Pr002"]
+    (media,) = items[0].media
+    assert (media.start, media.focus, media.end, media.length) == (0.0, 31.5, 44.125, 412.75)
+    assert media.url == "https://vimeo.com/100200300"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_official_records_come_out_as_they_are(source: str) -> None:
+    folder = official_data(source, "moments")
     records = json.loads((folder / "moments_validation_questions.json").read_text())
     for item, record in zip(load(folder), records, strict=True):
         assert item.item_id == record["question_id"]

@@ -16,7 +16,7 @@ from harness.errors import HarnessError
 from harness.limp.answering import persons
 from harness.limp.episode import Episode, Person
 from harness.limp.gather import Sources, account, actor_of, gather, read_accounts
-from tests.shared_data import shared_data
+from tests.shared_data import official_data
 from tests.unit.harness.limp.scripted import WHO, ScriptedWriter, goal, social
 
 INITIAL = "before anybody acted"
@@ -83,14 +83,15 @@ def test_a_text_about_nobody_known() -> None:
         actor_of("Deer came by.", WHO, "9")
 
 
-def test_whose_actions_the_published_texts_tell() -> None:
+@pytest.mark.parametrize(("source", "count"), [("made", 2), ("published", 15)])
+def test_whose_actions_the_texts_tell(source: str, count: int) -> None:
     """The published requests to describe a film name the other person."""
-    folder = shared_data("muma_tom")
+    folder = official_data(source, "muma_tom")
     items = {item.group: item for item in load(folder)}
     who = persons(list(items.values()))
     entries = read_accounts(folder / "actions_extracted.json")
     silent = [item for item in items.values() if item.context.actions]
-    assert len(silent) == 15
+    assert len(silent) == count
     for item in silent:
         actor = actor_of(item.context.actions, who[item.group], item.group)
         filmed = (
@@ -100,11 +101,13 @@ def test_whose_actions_the_published_texts_tell() -> None:
         assert f"{filmed}, provide" in request
 
 
-def test_published_accounts_are_empty() -> None:
-    entries = read_accounts(shared_data("muma_tom", "actions_extracted.json"))
-    assert len(entries) == 40
-    with pytest.raises(RecordError, match=r"episode 42: field action is empty: .* prompts alone"):
-        account(entries["42"])
+@pytest.mark.parametrize(("source", "count", "one"), [("made", 4, "7"), ("published", 40, "42")])
+def test_accounts_in_the_published_layout_are_empty(source: str, count: int, one: str) -> None:
+    entries = read_accounts(official_data(source, "muma_tom", "actions_extracted.json"))
+    assert len(entries) == count
+    problem = rf"episode {one}: field action is empty: .* prompts alone"
+    with pytest.raises(RecordError, match=problem):
+        account(entries[one])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from benchmarks.muma_tom.load import load
 from harness.limp.answering import persons
 from harness.limp.episode import Episode, Hypothesis, Person
 from harness.limp.options import hypotheses
-from tests.shared_data import shared_data
+from tests.shared_data import SOURCES, official_data
 from tests.unit.harness.limp.scripted import WHO, ScriptedWriter, goal, question, social
 
 EMPTY = Episode((Person("Dee"), Person("Cy")))
@@ -75,8 +75,9 @@ def test_another_wording_is_read_by_the_writer() -> None:
     assert hypotheses(item, WHO, EMPTY) is None
 
 
-def test_the_rules_know_all_published_options() -> None:
-    items = load(shared_data("muma_tom"))
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_rules_know_all_options_in_the_published_wording(source: str) -> None:
+    items = load(official_data(source, "muma_tom"))
     who = persons(items)
     for item in items:
         pair = who[item.group]
