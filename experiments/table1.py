@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from harness.command import run_command
+from hooks.run_folder import TABLE1, claims
 from models.catalogue import DEFAULT_MODEL
 from steering.config import SweepConfig
 from steering.failures import expected_errors
@@ -65,6 +66,7 @@ class Table1Config:
         return self.out or Path("runs") / f"table1-{Path(self.model).name}"
 
 
+@claims(TABLE1)
 def carry_out(config: Table1Config) -> list[dict[str, Any]]:
     """Measure and print the table.
 
@@ -100,7 +102,6 @@ def carry_out(config: Table1Config) -> list[dict[str, Any]]:
                 row |= {"cell": name}
                 row |= {m: vars(getattr(metrics, m)) for m in ("TB", "FB", "Both", "invalid")}
                 rows.append(row)
-    config.folder.mkdir(parents=True, exist_ok=True)
     write_atomic(config.folder / "table1.json", (json.dumps(rows, indent=2) + "\n").encode())
     print_table(console, config.model, loaded.family.name, rows)
     console.print(f"table: {config.folder / 'table1.json'}", soft_wrap=True)

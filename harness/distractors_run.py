@@ -26,6 +26,7 @@ from harness.reporting import shown
 from harness.views import Shown, prompt_text
 from hooks.atomic import write_atomic
 from hooks.batch_size import in_batches
+from hooks.run_folder import DISTRACTORS, claims
 from models.loading import LoadedModel, load_model
 
 ANSWERS, RESULTS, TABLE = "answers.jsonl", "results.json", "distractors.parquet"
@@ -54,6 +55,7 @@ class _Asked:
         return Prompt(prompt_text(MOMENTS, record, _NOTHING_SHOWN))
 
 
+@claims(DISTRACTORS)
 def carry_out(
     config: DistractorConfig, console: Console | None = None, loaded: LoadedModel | None = None
 ) -> pd.DataFrame:

@@ -27,6 +27,7 @@ from harness.work import Work, prepare
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
 from hooks.processes import here
+from hooks.run_folder import EVALUATION, claims
 from models.families import check_films
 from models.loading import LoadedModel, load_model
 
@@ -34,6 +35,7 @@ ANSWERS, RESULTS, TABLE = "answers.jsonl", "results.json", "answers.parquet"
 VERDICTS, SUBMISSION = "verdicts.jsonl", "submission.json"
 
 
+@claims(EVALUATION)
 def carry_out(
     config: EvalConfig,
     steering: Steering | None = None,

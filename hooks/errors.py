@@ -37,3 +37,7 @@ class StoreDamagedError(StoreError):
 
 class NonFiniteError(SallyAnneError):
     """An activation is NaN or infinite."""
+
+
+class FolderError(SallyAnneError):
+    """A folder cannot be written into: it holds something else, or another run is at work."""

@@ -1,4 +1,4 @@
-"""One run a store: locks that the operating system drops when their holder dies.
+"""Locks on files that the operating system drops when their holder dies: one run a folder.
 
 The process that has the store locks `.lock`. Others of the same run that add to its journal lock
 the items table, together: a file that is never replaced, so that no further one is left behind.
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from hooks.errors import StoreError
+from hooks.errors import SallyAnneError, StoreError
 from hooks.store_items import ITEMS_NAME
 
 LOCK_NAME = ".lock"
@@ -28,11 +28,12 @@ def lock_store(folder: Path) -> IO[bytes]:
         StoreError: another run holds the store.
     """
     file = open(folder / LOCK_NAME, "ab")  # noqa: SIM115  # open as long as the lock is held
-    return _lock(
+    return lock(
         file,
-        fcntl.LOCK_EX,
-        f"another run is writing to the store {folder}. Wait for it to end, "
-        "or choose another --out.",
+        StoreError(
+            f"another run is writing to the store {folder}. Wait for it to end, "
+            "or choose another --out."
+        ),
     )
 
 
@@ -43,7 +44,8 @@ def lock_contributing(folder: Path) -> IO[bytes]:
         StoreError: a run is just beginning there.
     """
     file = open(folder / ITEMS_NAME, "rb")  # noqa: SIM115  # open as long as the lock is held
-    return _lock(file, fcntl.LOCK_SH, f"another run begins to write to the store {folder}.")
+    busy = StoreError(f"another run begins to write to the store {folder}.")
+    return lock(file, busy, fcntl.LOCK_SH)
 
 
 def require_no_contributor(folder: Path) -> None:
@@ -54,15 +56,17 @@ def require_no_contributor(folder: Path) -> None:
     """
     # Some network disks lock wholly only what is open for writing.
     file = open(folder / ITEMS_NAME, "r+b")  # noqa: SIM115  # closed in the next line
-    _lock(
+    lock(
         file,
-        fcntl.LOCK_EX,
-        f"a process of an earlier run is still writing to the store {folder}. "
-        "Wait for it to end, or choose another --out.",
+        StoreError(
+            f"a process of an earlier run is still writing to the store {folder}. "
+            "Wait for it to end, or choose another --out."
+        ),
     ).close()
 
 
-def _lock(file: IO[bytes], kind: int, otherwise: str) -> IO[bytes]:
+def lock(file: IO[bytes], otherwise: SallyAnneError, kind: int = fcntl.LOCK_EX) -> IO[bytes]:
+    """Lock an open file until it is closed, or raise ``otherwise``: somebody else holds it."""
     limit = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -73,4 +77,4 @@ def _lock(file: IO[bytes], kind: int, otherwise: str) -> IO[bytes]:
                 time.sleep(0.02)
                 continue
             file.close()
-            raise StoreError(otherwise) from error
+            raise otherwise from error

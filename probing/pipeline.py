@@ -19,6 +19,7 @@ from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry
 from hooks.processes import here
+from hooks.run_folder import PROBING, claims
 from hooks.store import ActivationStore
 from models.families import check_films
 from models.loading import load_model
@@ -36,6 +37,7 @@ CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
 FINISHED = "finished"
 
 
+@claims(PROBING)
 def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is already there is not computed again.
 
@@ -64,7 +66,6 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
     if config.setting != "text":
         check_films(loaded.family, loaded.name)
     geometry = find_geometry(loaded.skeleton)
-    _make(folder)
     console.print(
         f"[bold]{escape(config.model)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
         f"heads x {geometry.head_dim}; {len(chosen)} stories, {len(samples)} samples"
@@ -172,15 +173,6 @@ def _check(config: ProbeConfig) -> None:
             raise ProbingError(f"--{name} must be at least 1, got {value}")
     if not config.c > 0:
         raise ProbingError(f"--c must be positive, got {config.c}")
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ProbingError(
-            f"the run folder {folder} cannot be made ({error.strerror}); choose another --out"
-        ) from error
 
 
 def _in_proportion(total: int, sizes: dict[str, int]) -> dict[str, int]:

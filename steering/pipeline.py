@@ -26,6 +26,7 @@ from harness.results import sheet_of
 from harness.work import choose_items
 from hooks.atomic import write_atomic
 from hooks.processes import Processes, here
+from hooks.run_folder import SWEEP, claims
 from models.loading import LoadedModel, load_model
 from probing.config import ProbeConfig
 from probing.pipeline import CONFIG as FINISHED_RUN
@@ -65,6 +66,7 @@ class Sweep:
     initial: dict[str, Estimate]
 
 
+@claims(SWEEP)
 def carry_out(
     config: SweepConfig, console: Console | None = None, loaded: LoadedModel | None = None
 ) -> Sweep:

@@ -14,9 +14,11 @@ def run(config: VectorConfig) -> None:
         SteeringError, ProbingError, SallyAnneError: bad input, named.
     """
     # Heavy libraries are imported here, so that --help answers at once.
+    from hooks.run_folder import VECTOR, require_own
     from steering.fit import fit_vector
     from steering.saving import save_vector
 
+    require_own(config.folder, VECTOR)
     vector = fit_vector(
         config.run,
         config.k,

@@ -13,6 +13,7 @@ from torch import nn
 
 from hooks.atomic import write_atomic
 from hooks.errors import PositionError
+from hooks.run_folder import VECTOR, require_own
 from steering.errors import SteeringError
 from steering.vector import SteeringVector
 
@@ -29,9 +30,11 @@ def save_vector(vector: SteeringVector, folder: Path | str) -> Path:
 
     Raises:
         StoreError: the disk is full.
+        FolderError: the folder holds something else than a vector.
         SteeringError: the folder cannot be made.
     """
     folder = Path(folder)
+    require_own(folder, VECTOR)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.command import run_command
+from hooks.run_folder import SIDE_EFFECTS, claims
 from models.catalogue import DEFAULT_MODEL
 from steering.errors import SteeringError
 from steering.failures import expected_errors
@@ -70,6 +71,7 @@ class SideEffectsConfig:
         return Path("runs") / "side-effects" / "-".join(parts)
 
 
+@claims(SIDE_EFFECTS)
 def carry_out(config: SideEffectsConfig) -> dict[str, Any]:
     """Measure, print and save.
 
@@ -102,7 +104,6 @@ def carry_out(config: SideEffectsConfig) -> dict[str, Any]:
     kl = divergences(plain, steered, prompts, config.max_new_tokens, config.batch_size)
     tasks = {task: _compare(config, each, vector, loaded) for task, each in asked.items()}
     found = {"kl": asdict(mean_with_interval(kl)), "tasks": tasks}
-    config.folder.mkdir(parents=True, exist_ok=True)
     saved = {"config": asdict(config), **found}
     text = json.dumps(saved, indent=2, default=str) + "\n"
     write_atomic(config.folder / RESULTS, text.encode())

@@ -26,6 +26,7 @@ from benchmarks.gridtom.records import GENERATOR_VERSION, generated, seeded_stor
 from benchmarks.gridtom.records_types import COMBINATIONS, StorySet
 from benchmarks.gridtom.splits import SPLITS, assign
 from benchmarks.gridtom.stories import DEFAULT_SEED
+from hooks.errors import SallyAnneError
 from hooks.lifeline import end_with_parent
 
 
@@ -55,7 +56,9 @@ def build(config: BuildConfig) -> str:
         A summary for people to read.
 
     Raises:
-        GridToMError: the options are wrong, a story breaks the plot, or the folder cannot be used.
+        GridToMError: the options are wrong, a story breaks the plot, or the folder was begun with
+            other options.
+        FolderError: the folder holds something else, or another build is at work in it.
     """
     begun = time.monotonic()
     total = len(seeded_stories(config.seed))
@@ -173,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     config = tyro.cli(BuildConfig, prog="python -m benchmarks.gridtom.build", args=arguments)
     try:
         print(build(config))
-    except (GridToMError, OSError) as error:
+    except (GridToMError, SallyAnneError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1) from error
 

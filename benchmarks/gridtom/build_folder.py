@@ -6,7 +6,6 @@ whole stories only; ``info.json`` is written last, so that a folder with it is f
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -17,9 +16,10 @@ from pathlib import Path
 from benchmarks.gridtom.errors import GridToMError
 from benchmarks.gridtom.export import is_complete
 from benchmarks.gridtom.load import SETTINGS
+from hooks.run_folder import BUILD
+from hooks.run_folder import claimed as held
 
 PARTIAL = ".partial"
-_LOCK = ".lock"
 
 
 @contextmanager
@@ -27,26 +27,14 @@ def claimed(out: Path, settings: Mapping[str, object]) -> Iterator[None]:
     """Hold ``out`` for one build with these settings; starts or resumes it.
 
     Raises:
-        GridToMError: the folder holds something else, was begun with other settings, or another
-            build is at work in it.
+        FolderError: the folder holds something else, or another build is at work in it.
+        GridToMError: it was begun with other settings.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    others = [p.name for p in out.iterdir() if p.name != _LOCK]
-    if others and SETTINGS not in others:
-        raise GridToMError(
-            f"{out}: holds {others[0]} but no {SETTINGS}, so it is no earlier build; "
-            "choose an empty folder"
-        )
-    with open(out / _LOCK, "ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise GridToMError(f"{out}: another build is writing here; wait for it") from error
+    with held(out, BUILD, mark=False):
         _agree(out / SETTINGS, settings)
         shutil.rmtree(out / PARTIAL, ignore_errors=True)
         yield
         shutil.rmtree(out / PARTIAL, ignore_errors=True)
-        (out / _LOCK).unlink()
 
 
 def _agree(path: Path, settings: Mapping[str, object]) -> None:

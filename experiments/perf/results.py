@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from experiments.perf.errors import PerfError
 from hooks.atomic import write_atomic
+from hooks.run_folder import COMPARISON, claimed
 
 RESULTS, TABLE = "results.json", "table.md"
 
@@ -16,20 +18,17 @@ class Results:
     """A folder with ``results.json`` and ``table.md``.
 
     Args:
-        folder: made if it is not there; older files of these names are replaced.
+        folder: made if it is not there; an older comparison in it is replaced. It is held as long
+            as this object lives.
         head: what stands first, e.g. machine and options.
 
     Raises:
-        PerfError: the folder cannot be made.
+        FolderError: the folder cannot be made, or holds something else.
     """
 
     def __init__(self, folder: Path, head: dict[str, Any]) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise PerfError(
-                f"the folder {folder} cannot be made ({error.strerror}); choose another --out"
-            ) from error
+        self._claim = ExitStack()
+        self._claim.enter_context(claimed(folder, COMPARISON))
         self.folder = folder
         self.values = dict(head)
         self.write()

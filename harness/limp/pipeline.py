@@ -30,6 +30,7 @@ from harness.metrics import accuracy
 from harness.model import SteeredModel, Steering
 from harness.reporting import shown
 from hooks.atomic import write_atomic
+from hooks.run_folder import LIMP, claims
 from models.loading import LoadedModel, load_model
 
 READ, ANSWERS = "episodes.jsonl", "answers.jsonl"
@@ -47,6 +48,7 @@ def film_frames(item: BenchmarkItem) -> np.ndarray:
     return read_clip(item.media[0], "full", MUMA_TOM.sampling).frames
 
 
+@claims(LIMP)
 def carry_out(
     config: LimpConfig,
     steering: Steering | None = None,

@@ -15,6 +15,7 @@ from benchmarks.gridtom.build import BuildConfig, build, main
 from benchmarks.gridtom.build_folder import claimed
 from benchmarks.gridtom.errors import GridToMError, RecordError
 from benchmarks.gridtom.load import load
+from hooks.errors import FolderError
 
 ROOT = Path(__file__).parents[3]
 
@@ -89,7 +90,7 @@ def test_other_options_are_refused_and_change_nothing(export: Path, change, prob
 
 def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(GridToMError, match=r"holds thesis\.txt but no build\.json"):
+    with pytest.raises(FolderError, match=r"other files \(thesis\.txt\), not a benchmark build"):
         build(BuildConfig(out=tmp_path, stories=1, metadata_only=True))
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -98,7 +99,7 @@ def test_two_builds_in_one_folder_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "data"
     with (
         claimed(out, {"seed": 1}),
-        pytest.raises(GridToMError, match="another build is writing here"),
+        pytest.raises(FolderError, match="another run is writing to"),
         claimed(out, {"seed": 1}),
     ):
         pass

@@ -11,6 +11,7 @@ import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from hooks.errors import FolderError
 from steering.errors import SteeringError
 from steering.saving import FILE, FORMAT, card, describe, load_vector, save_vector
 
@@ -147,7 +148,7 @@ def test_facts_that_cannot_be_are_named_with_the_file(
 
 def test_a_folder_that_cannot_be_made(make, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SteeringError, match="file/vector cannot be made"):
+    with pytest.raises(FolderError, match="file/vector cannot be made"):
         save_vector(make(), tmp_path / "file" / "vector")
 
 
