@@ -88,12 +88,10 @@ def choose_items(config: EvalConfig, stories: StorySet) -> list[Item]:
         HarnessError: there are none.
     """
     wanted = "test" if config.split == "auto" else config.split
-    indices = sorted(stories.indices)
-    assigned = splits.assign(len(indices), config.split_seed)
-    members = sorted(indices[n] for n, split in assigned.items() if split == wanted)
+    members = splits.members(stories, wanted, config.split_seed)
     chosen = dict.fromkeys(members[: config.limit], wanted)
     if not chosen:
-        raise HarnessError(f"no {wanted} stories among {len(indices)}")
+        raise HarnessError(splits.why_none(stories, wanted))
     return list(
         gridtom.items(
             (stories.story(i) for i in chosen), chosen, config.order, config.setting, config.style

@@ -49,7 +49,6 @@ class ProbeConfig:
         c: inverse strength of the probes' penalty.
         max_iter: limit of the solver's iterations.
         split_seed: which stories test, train and validate.
-        strict_maps: leave out the four probe stories that share a map with test stories.
         data_seed: seed of generated stories.
         figures: draw the figures.
     """
@@ -71,7 +70,6 @@ class ProbeConfig:
     c: float = DEFAULT_C
     max_iter: int = DEFAULT_MAX_ITER
     split_seed: int = 0
-    strict_maps: bool = False
     data_seed: int = 2025
     figures: bool = True
 
@@ -93,6 +91,4 @@ class ProbeConfig:
             parts.append(f"seed{self.data_seed}")
         if self.backend != ProbeConfig.backend:
             parts.append(self.backend)
-        if self.strict_maps:
-            parts.append("strict")
         return Path("runs") / "-".join(parts)

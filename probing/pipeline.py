@@ -75,7 +75,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         "contrast": config.contrast,
         "setting": config.setting,
         "stories": str(len(chosen)),
-        "splits": f"seed {config.split_seed}" + (", strict maps" if config.strict_maps else ""),
+        "splits": f"seed {config.split_seed}",
         "data": stories.fingerprint,
     }
     with Progress(console=console) as bar:
@@ -143,11 +143,11 @@ def choose_stories(stories: StorySet, config: ProbeConfig) -> dict[int, str]:
     Raises:
         ProbingError: more stories than there are, or too few for three splits.
     """
-    indices = sorted(stories.indices)
-    assigned = splits.assign(len(indices), config.split_seed, config.strict_maps)
     by_split: dict[str, list[int]] = {name: [] for name in splits.SPLITS}
-    for number, split in assigned.items():
-        by_split[split].append(indices[number])
+    for index, split in splits.assign(stories, config.split_seed).items():
+        by_split[split].append(index)
+    if empty := [name for name, members in by_split.items() if not members]:
+        raise ProbingError(splits.why_none(stories, empty[0]))
     if config.stories is not None:
         sizes = {name: len(members) for name, members in by_split.items()}
         wanted = _in_proportion(config.stories, sizes)
@@ -155,11 +155,7 @@ def choose_stories(stories: StorySet, config: ProbeConfig) -> dict[int, str]:
     if empty := [name for name, members in by_split.items() if not members]:
         raise ProbingError(
             f"no {empty[0]} stories among {sum(map(len, by_split.values()))}: "
-            + (
-                f"--stories {config.stories} is too few; 20 is the least that makes sense"
-                if config.stories is not None
-                else f"the data has only {len(indices)} stories"
-            )
+            f"--stories {config.stories} is too few; 20 is the least that makes sense"
         )
     return {i: name for name, members in by_split.items() for i in sorted(members)}
 

@@ -107,9 +107,9 @@ def write(config: BuildConfig, stories: StorySet, out: Path) -> int:
     with claimed(out, settings):
         if not config.metadata_only:
             _write_all_frames(config, out, unfinished(out, range(len(stories))), len(stories))
-        split = assign(len(stories))
+        split = assign(stories)
         lines = [
-            info_line(record, split[record.index])
+            info_line(record, split.get(record.index))
             for record in tqdm(stories, desc="texts", unit="story", disable=None)
         ]
         write_whole(out / "README.md", card(settings))
@@ -146,8 +146,9 @@ def _write_one(seed: int, index: int, out: Path) -> None:
 
 def _summary(config: BuildConfig, stories: StorySet, ticks: int, seconds: float) -> str:
     pairs = 2 * len(stories)
-    sizes = Counter(assign(len(stories)).values())
+    sizes = Counter(assign(stories).values())
     parts = ", ".join(f"{name} {sizes[name]}" for name in SPLITS)
+    parts += f", none {len(stories) - sizes.total()}"
     if config.out is None:
         done = f"checked all {4 * len(stories)} versions; nothing written (no --out)"
     else:

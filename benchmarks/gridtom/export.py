@@ -28,7 +28,7 @@ def version_folder(first: Condition, second: Condition | None) -> str:
     return f"{SECOND_ORDER}/{TYPES[first]}" if second == "FB" else TYPES[first]
 
 
-def info_line(record: StoryRecord, split: Split) -> str:
+def info_line(record: StoryRecord, split: Split | None) -> str:
     """The record as one line of ``info.json``, with the line break.
 
     The fields of the official release come first in each object, our own after them.

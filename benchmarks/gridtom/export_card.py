@@ -42,7 +42,7 @@ Fields of our own:
 | `second_order_belief` | four entries: as above, with `first` and `second` (TB or FB) for `type`, \
 and `frames`, the folder of the version |
 | `map` | name of the map |
-| `split` | `train` and `validation` for probes, `test`; no story is cut |
+| `split` | `train` and `validation` for probes, `test`; null if in none; no map is cut |
 
 `first` says what the protagonist believes, `second` whether the participant knows it. With
 `second` FB the protagonist's door changes unnoticed in the tick in which the participant leaves.

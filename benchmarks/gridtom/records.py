@@ -24,10 +24,12 @@ from benchmarks.gridtom.records_types import (
     CONDITIONS,
     BeliefCase,
     Film,
+    Identity,
     Order,
     StoryRecord,
     StorySet,
     beliefs,
+    identity_of,
 )
 from benchmarks.gridtom.render import PERSPECTIVES, Perspective, render
 from benchmarks.gridtom.stories import DEFAULT_SEED, Story, generate
@@ -39,6 +41,7 @@ __all__ = [
     "GENERATOR_VERSION",
     "BeliefCase",
     "Film",
+    "Identity",
     "Order",
     "StoryRecord",
     "StorySet",
@@ -135,6 +138,11 @@ def _record_of_seed(seed: int, index: int) -> StoryRecord:
     return story_record(seeded_stories(seed)[index])
 
 
+def _identity_of_seed(seed: int, index: int) -> Identity:
+    story = seeded_stories(seed)[index]
+    return identity_of(index, story.cast, story.rooms, story.staging.layout.name)
+
+
 def _fingerprint_of_seed(seed: int) -> str:
     """Hash of version, seed, stagings and texts; simulates nothing."""
     digest = hashlib.sha256(f"gridtom {GENERATOR_VERSION} {seed}".encode())
@@ -176,6 +184,7 @@ def generated(seed: int = DEFAULT_SEED, stories: Iterable[int] | None = None) ->
         partial(_record_of_seed, seed),
         f"generated with seed {seed}",
         partial(_fingerprint_of_seed, seed),
+        partial(_identity_of_seed, seed),
     )
     return everything if stories is None else everything.subset(stories)
 

@@ -24,6 +24,7 @@ from benchmarks.gridtom.questions import (
     place_statement,
 )
 from benchmarks.gridtom.render import Perspective, key_frames
+from benchmarks.gridtom.stories import STORIES_PER_MAP
 
 Order = Literal[1, 2]
 # First order: TB, FB. Second order: (first, second), those without a second-order false belief
@@ -139,6 +140,32 @@ class BeliefCase:
 
 
 @dataclass(frozen=True)
+class Identity:
+    """What a story is, whatever its number.
+
+    Attributes:
+        map: name of its map.
+        content: hash of what it says; textual twins and renumbered copies share it.
+    """
+
+    map: str
+    content: str
+
+
+def identity_of(index: int, cast: Cast, rooms: Sequence[str], map_name: str | None) -> Identity:
+    """Who a story is: by its map and by the colours of which all its texts are made.
+
+    Args:
+        index: number of the story; tells the map where it has no name.
+        cast: the colours by their part.
+        rooms: the room colours in the order in which they are listed.
+        map_name: the map's name; None where the release does not say.
+    """
+    told = hashlib.sha256(f"gridtom {' '.join(cast)} / {' '.join(rooms)}".encode())
+    return Identity(map_name or f"map-{index // STORIES_PER_MAP:02d}", told.hexdigest()[:16])
+
+
+@dataclass(frozen=True)
 class StoryRecord:
     """One story with all its versions and questions.
 
@@ -171,6 +198,11 @@ class StoryRecord:
     def group(self) -> str:
         """Name that all variants of this story share; splits never cut a group."""
         return f"story-{self.index:04d}"
+
+    @property
+    def identity(self) -> Identity:
+        """What it is, whatever its number."""
+        return identity_of(self.index, self.cast, self.rooms, self.map)
 
     def case(self, order: Order, first: Condition, second: Condition | None = None) -> BeliefCase:
         """One version.
@@ -220,6 +252,7 @@ class StorySet(Sequence[StoryRecord]):
         make: gives the record of one number.
         source: where they come from, for people to read.
         fingerprint: gives the hash of all that determines the data.
+        identity: gives what a number's story is, where that can be had without making its record.
     """
 
     def __init__(
@@ -228,11 +261,13 @@ class StorySet(Sequence[StoryRecord]):
         make: Callable[[int], StoryRecord],
         source: str,
         fingerprint: Callable[[], str],
+        identity: Callable[[int], Identity] | None = None,
     ) -> None:
         self.indices: tuple[int, ...] = tuple(indices)
         self.source = source
         self._make = make
         self._fingerprint = fingerprint
+        self._identity = identity
         self._made: dict[int, StoryRecord] = {}
 
     def __len__(self) -> int:
@@ -261,6 +296,16 @@ class StorySet(Sequence[StoryRecord]):
                 raise GridToMError(f"no story {index} among the {len(self)} of {self.source}")
             self._made[index] = self._make(index)
         return self._made[index]
+
+    def identity(self, index: int) -> Identity:
+        """What the story numbered ``index`` is.
+
+        Raises:
+            GridToMError: it is not in this set.
+        """
+        if self._identity is None or index not in self._known:
+            return self.story(index).identity
+        return self._identity(index)
 
     @cached_property
     def _known(self) -> frozenset[int]:
@@ -295,4 +340,4 @@ class StorySet(Sequence[StoryRecord]):
         def fingerprint() -> str:
             return hashlib.sha256(f"{self.fingerprint} {chosen}".encode()).hexdigest()
 
-        return StorySet(chosen, self.story, self.source, fingerprint)
+        return StorySet(chosen, self.story, self.source, fingerprint, self.identity)

@@ -29,7 +29,7 @@ class PerfConfig:
         out: folder; older results in it are replaced.
         only: comparisons to run; all by default.
         models: for the extraction; the first also for the sweep.
-        stories: of the 148 that train and validate probes, for the extraction.
+        stories: of the 148 that are not tested, for the extraction.
         large_stories: for a model of a hundred million parameters or more.
         part_stories: for contenders that are slow; theirs is multiplied, and said so.
         batches: batches on which the model's part is measured.

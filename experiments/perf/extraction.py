@@ -54,7 +54,7 @@ class ExtractionPerfConfig:
 
     Attributes:
         models: catalogue names, folders, or random-100m (made for the run).
-        stories: of the 148 that train and validate probes; four samples each.
+        stories: of the 148 that are not tested; four samples each.
         large_stories: stories for a model of a hundred million parameters or more.
         part_stories: stories for contenders that are slow; theirs is multiplied, and said so.
         batches: batches on which the model's part is measured, evenly spread.

@@ -204,7 +204,7 @@ def main() -> None:
         loaded = load_model(config.model)
     except ModelError as error:
         sys.exit(f"error: {error}")
-    test = [i for i, split in splits.assign().items() if split == "test"][: config.stories]
+    test = splits.members(generated(), "test")[: config.stories]
     figures = {
         setting: measure(loaded, generated(stories=test), setting, config.batch_size)
         for setting in ("multimodal", "text", "video")

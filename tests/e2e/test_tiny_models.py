@@ -16,7 +16,7 @@ TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
 
 @pytest.mark.parametrize("name", TINY)
 def test_abilities_in_the_multimodal_setting(name: str) -> None:
-    test = [i for i, split in splits.assign().items() if split == "test"][::10]
+    test = splits.members(generated(), "test")[::10]
     right = measure(load_model(name), generated(stories=test), "multimodal", 8)
     assert right["initial belief"] >= 0.98
     assert right["statements TB"] >= 0.9

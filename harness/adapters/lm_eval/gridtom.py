@@ -98,11 +98,9 @@ def documents(
         raise HarnessError(f"stories must be a whole number from 1 on, is {stories!r}")
     folder = "" if data is None else str(data)
     there = _stories(folder, data_seed)
-    indices = sorted(there.indices)
-    assigned = splits.assign(len(indices), split_seed)
-    members = [n for place, n in enumerate(indices) if assigned[place] == split][:stories]
+    members = splits.members(there, split, split_seed)[:stories]
     if not members:
-        raise HarnessError(f"no {split} stories among {len(indices)}")
+        raise HarnessError(splits.why_none(there, split))
     found = []
     for index in members:
         record = there.story(index)

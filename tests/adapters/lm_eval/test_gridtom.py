@@ -38,9 +38,8 @@ def trained():
 
 def asked(order: str, setting: str, stories: int) -> list:
     """Our own items of the first test stories."""
-    assigned = splits.assign()
-    members = [story for story, split in assigned.items() if split == "test"][:stories]
     there = open_stories(None)
+    members = splits.members(there, "test")[:stories]
     return list(
         items((there.story(i) for i in members), dict.fromkeys(members, "test"), order, setting)
     )

@@ -15,8 +15,9 @@ from benchmarks.gridtom.records import generated
 from benchmarks.gridtom.splits import assign
 
 ROOT = Path(__file__).parents[3]
-# The whole info.json of the default seed. Raise GENERATOR_VERSION with every change of it.
-GOLDEN_METADATA = "2b674fc19adf8c7138db4781a6faf2e4d51532414ea59b02ceea047b2a959966"
+# The whole info.json of the default seed. Raise GENERATOR_VERSION with every change of it but of
+# the field split.
+GOLDEN_METADATA = "3baad66af28339bc5a0a2a3aacb60a210b56f0587e619adb288ef6ebb96eda8e"
 # Records and key frames of two stories in all versions and perspectives.
 GOLDEN_FRAMES = "45355da43e73f031e8ce1dd782d8cabd5f5fd77253c35a387ef14c335b6f00d9"
 
@@ -36,8 +37,8 @@ print(digest.hexdigest())
 
 
 def test_metadata() -> None:
-    split = assign()
-    text = "".join(info_line(record, split[record.index]) for record in generated())
+    split = assign(generated())
+    text = "".join(info_line(record, split.get(record.index)) for record in generated())
     assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN_METADATA
 
 

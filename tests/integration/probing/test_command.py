@@ -63,7 +63,7 @@ def test_a_failing_command_prints_one_message_and_no_traceback(tmp_path) -> None
         (("--model", "no-such-model"), "unknown model 'no-such-model'"),
         (("--stories", "0"), "--stories must be at least 1, got 0"),
         (("--stories", "3"), "--stories 3 is too few"),
-        (("--stories", "700"), "--stories 700 is more than the 648"),
+        (("--stories", "700"), "--stories 700 is more than the 631"),
         (("--batch-size", "0"), "--batch-size must be at least 1"),
         (("--c", "0"), "--c must be positive"),
     ],

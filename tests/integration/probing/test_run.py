@@ -66,8 +66,8 @@ def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
     assert saved["data"]["fingerprint"] == generated().fingerprint
     assert saved["versions"]["torch"] == torch.__version__.split("+")[0]
     results = saved["results"]
-    assert results["stories"] == {"test": 19, "train": 4, "validation": 1}
-    assert results["samples"] == {"test": 76, "train": 16, "validation": 4}
+    assert results["stories"] == {"test": 19, "train": 3, "validation": 2}
+    assert results["samples"] == {"test": 76, "train": 12, "validation": 8}
     assert results["unconverged_heads"] == {"y_p": 0, "y_o": 0, "op": 0}
     assert {row["feature"] for row in saved["confounds"]}
 

@@ -126,7 +126,7 @@ def test_settings_decide_what_is_told(stories) -> None:
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_ids_are_unique_and_groups_lie_in_one_split(order: Literal[1, 2]) -> None:
-    assigned = splits.assign(48)
+    assigned = {i: splits.SPLITS[i % 3] for i in range(48)}
     samples = build(generated(stories=range(48)), assigned, order, "matched", "text")
     assert max(Counter(s.item_id for s in samples).values()) == 1
     assert Counter(s.story for s in samples) == dict.fromkeys(range(48), 4 * order)
