@@ -158,7 +158,7 @@ def load_model(
         # A branch may move before the weights are read.
         commit = getattr(config, "_commit_hash", None)
         options["revision"] = commit or revision
-        processor = _processor(family, location, options)
+        processor = _processor(family, location, config, options)
     except UnsupportedModelError:
         raise
     except (OSError, ValueError) as error:
@@ -182,12 +182,34 @@ def load_model(
     )
 
 
-def _processor(family: Family, location: str, options: dict[str, Any]) -> Any:
+def _processor(family: Family, location: str, config: Any, options: dict[str, Any]) -> Any:
+    """The processor; of a model that takes films, with the video processor of its own class.
+
+    AutoProcessor guesses that class from the image processor's name where a checkpoint has no
+    settings for films: ``LlavaNextImageProcessor`` gives ``LlavaNextVideoProcessor``, which is the
+    name of the whole processor and calls itself without end.
+    """
     import transformers
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+    from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING
 
     if family.reads_only:
         return TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))
-    return transformers.AutoProcessor.from_pretrained(location, **options)
+    if not family.frames_seen:
+        return transformers.AutoProcessor.from_pretrained(location, **options)
+    kind = PROCESSOR_MAPPING[type(config)]
+    classes: dict[str, Any] = {
+        "tokenizer": transformers.AutoTokenizer,
+        "image_processor": transformers.AutoImageProcessor,
+        "video_processor": VIDEO_PROCESSOR_MAPPING[type(config)]["torchvision"],
+    }
+    parts = [classes[name].from_pretrained(location, **options) for name in kind.get_attributes()]
+    settings, _ = kind.get_processor_dict(location, **options)
+    processor = kind.from_args_and_dict(parts, settings)
+    if getattr(processor, "patch_size", 0) is None:
+        # Early conversions of LLaVA's checkpoints say it in the model's config alone.
+        processor.patch_size = config.vision_config.patch_size
+    return processor
 
 
 def _check_usable(name: str, location: str, family: Family, config: Any, processor: Any) -> None:

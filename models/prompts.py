@@ -9,6 +9,7 @@ import numpy as np
 
 from models.errors import ModelError
 from models.families import check_films, check_frames
+from models.films import pad_for_crop
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,7 +77,8 @@ def process(
         loaded: whose processor.
         prompts: rendered prompts.
         clips: one ``uint8 [F, height, width, 3]`` a prompt, or None for text alone. All F frames
-            are used as they are.
+            are used, and the whole of each: where the processor would cut off their edges, they
+            are padded first.
 
     Returns:
         Keyword arguments for the model; ``attention_mask`` marks the padding on the left.
@@ -87,7 +89,9 @@ def process(
     arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
     if clips is not None:
         check_films(loaded.family, loaded.name)
-        arguments |= {"videos": list(clips), "do_sample_frames": False}
+        eye = loaded.processor.video_processor
+        shaped = [pad_for_crop(clip, eye) for clip in clips]
+        arguments |= {"videos": shaped, "do_sample_frames": False}
         if (rate := loaded.family.frame_rate) is not None:
             arguments["video_metadata"] = [_times(len(clip), rate) for clip in clips]
         if mark := loaded.family.film_mark:

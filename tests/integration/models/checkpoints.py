@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from transformers import (
     GotOcr2ImageProcessor,
     InternVLProcessor,
     InternVLVideoProcessor,
+    LlavaNextImageProcessor,
+    LlavaNextVideoProcessor,
+    LlavaNextVideoVideoProcessor,
     LlavaOnevisionImageProcessor,
     LlavaOnevisionProcessor,
     LlavaOnevisionVideoProcessor,
     PreTrainedTokenizerFast,
     Qwen2_5_VLProcessor,
     Qwen2VLImageProcessor,
+    Qwen2VLProcessor,
     Qwen2VLVideoProcessor,
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
@@ -32,15 +37,19 @@ from experiments.train_tiny.vocabulary import BOS, EOS, PAD, UNK, build_tokenize
 LAYERS, HEADS, HIDDEN = 3, 4, 32
 # Far less than a prompt is long.
 WINDOW = 8
-FILMS = ("qwen2.5-vl", "llava-onevision", "qwen3-vl", "internvl")
+FILMS = (
+    *("qwen2-vl", "llava-next-video"),
+    *("qwen2.5-vl", "llava-onevision", "qwen3-vl", "internvl"),
+)
 WORDS = ("llama", "qwen3", "mistral", "qwen2", "gemma3-text", "gemma3")
 NAMES = (*FILMS, *WORDS)
 # Families whose layers look back WINDOW tokens, some or all of them.
 LOOK_BACK = ("mistral", "gemma3-text", "gemma3")
-HEAD_DIMS = {"llava-onevision": 8, "qwen2.5-vl": 8, "qwen2": 8}  # 12 for the others
+HEAD_DIMS = {"llava-onevision": 8, "qwen2-vl": 8, "qwen2.5-vl": 8, "qwen2": 8}  # 12 for the others
 
 _END = "<|im_end|>"
 _SIZE, _PATCH = 56, 14  # pictures of the square towers: 16 patches, of which four are one token
+_GRID = [[_SIZE, 2 * _SIZE], [2 * _SIZE, _SIZE]]
 _MARKS = {
     "internvl": {
         "start_image_token": "<img>",
@@ -96,6 +105,52 @@ def save(name: str, folder: Path) -> Path:
     return folder
 
 
+# Of each checkpoint of the hub: its image processor's class, settings for films of their own if it
+# has any, and what its processor_config.json says besides the class.
+_HUB: dict[str, tuple[str, bool, tuple[str, ...]]] = {
+    "qwen2-vl": ("Qwen2VLImageProcessor", False, ()),
+    "qwen2.5-vl": ("Qwen2VLImageProcessor", False, ()),
+    "qwen3-vl": ("Qwen2VLImageProcessorFast", True, ()),
+    "llava-next-video": (
+        *("LlavaNextImageProcessor", False),
+        ("patch_size", "num_additional_image_tokens", "vision_feature_select_strategy"),
+    ),
+    "llava-onevision": (
+        *("LlavaOnevisionImageProcessor", True),
+        ("num_image_tokens", "vision_feature_select_strategy"),
+    ),
+    "internvl": ("GotOcr2ImageProcessorFast", True, ("image_seq_length",)),
+}
+
+
+def lay_out_as_on_the_hub(name: str, folder: Path) -> None:
+    """Turn a folder of :func:`save` into the files that the family's checkpoints have on the hub.
+
+    Those were written by older versions: settings of pictures and films in files of their own, if
+    at all, the limits of Qwen's in fields of their own, the chat layout as JSON.
+    """
+    saved = json.loads((folder / "processor_config.json").read_text())
+    (folder / "processor_config.json").unlink()
+    image_class, has_films, kept = _HUB[name]
+    films = saved.pop("video_processor")
+    common = {"processor_class": saved["processor_class"]}
+    pictures = saved.pop("image_processor") | common | {"image_processor_type": image_class}
+    if name in ("qwen2-vl", "qwen2.5-vl"):
+        limits = films["size"]
+        del pictures["size"]
+        pictures |= {"min_pixels": limits["shortest_edge"], "max_pixels": limits["longest_edge"]}
+    files = {"preprocessor_config.json": pictures}
+    if has_films:
+        files["video_preprocessor_config.json"] = films | common
+    if kept:
+        files["processor_config.json"] = {key: saved[key] for key in kept} | common
+    template = folder / "chat_template.jinja"
+    files["chat_template.json"] = {"chat_template": template.read_text()}
+    template.unlink()
+    for path, content in files.items():
+        (folder / path).write_text(json.dumps(content, indent=2))
+
+
 def _tokenizer(name: str) -> PreTrainedTokenizerFast:
     words = build_tokenizer()
     words.backend_tokenizer.no_padding()
@@ -148,6 +203,15 @@ def _config(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
             eoi_token_index=token("<end_of_image>"),
             image_token_index=token("<image_soft_token>"),
         )
+    if name == "llava-next-video":
+        return AutoConfig.for_model(
+            "llava_next_video",
+            text_config={**text, "model_type": "llama"},
+            vision_config={**tower, "model_type": "clip_vision_model"},
+            image_token_index=token("<image>"),
+            video_token_index=token("<video>"),
+            image_grid_pinpoints=_GRID,
+        )
     if name == "llava-onevision":
         return AutoConfig.for_model(
             "llava_onevision",
@@ -164,11 +228,14 @@ def _config(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
             image_token_id=token("<IMG_CONTEXT>"),
             image_seq_length=4,
         )
-    sections = [1, 1, 2] if name == "qwen2.5-vl" else [2, 2, 2]
+    sections = [2, 2, 2] if name == "qwen3-vl" else [1, 1, 2]
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": sections}
     vision: dict[str, Any] = {"depth": 2, "hidden_size": 16, "intermediate_size": 24}
     vision |= {"num_heads": 4, "spatial_merge_size": 2, "out_hidden_size": HIDDEN}
-    if name == "qwen2.5-vl":
+    if name == "qwen2-vl":
+        vision = {"depth": 2, "embed_dim": 16, "hidden_size": HIDDEN, "num_heads": 4}
+        vision |= {"mlp_ratio": 2, "patch_size": 14, "spatial_merge_size": 2}
+    elif name == "qwen2.5-vl":
         vision |= {"patch_size": 14, "window_size": 56, "fullatt_block_indexes": [1]}
         vision |= {"tokens_per_second": 2}
     else:
@@ -176,7 +243,7 @@ def _config(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
         vision |= {"deepstack_visual_indexes": [0, 1]}
         rope["mrope_interleaved"] = True
     return AutoConfig.for_model(
-        "qwen2_5_vl" if name == "qwen2.5-vl" else "qwen3_vl",
+        name.replace("-", "_").replace(".", "_"),
         text_config={**text, "rope_parameters": rope},
         vision_config=vision,
         image_token_id=token("<|image_pad|>"),
@@ -188,13 +255,14 @@ def _config(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
 
 def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
     square = {"height": _SIZE, "width": _SIZE}
-    if name in ("qwen2.5-vl", "qwen3-vl"):
+    if name in ("qwen2-vl", "qwen2.5-vl", "qwen3-vl"):
         chat = build_processor("qwen2-vl", build_tokenizer()).chat_template
         # At most so many pixels a film.
         limits = {"shortest_edge": 56 * 56, "longest_edge": 8 * 84 * 84}
         options: dict[str, Any] = {"size": limits, "cap_pixels_per_frame": False}
-        if name == "qwen2.5-vl":
-            return Qwen2_5_VLProcessor(
+        if name != "qwen3-vl":
+            kind: Any = Qwen2VLProcessor if name == "qwen2-vl" else Qwen2_5_VLProcessor
+            return kind(
                 image_processor=Qwen2VLImageProcessor(),
                 video_processor=Qwen2VLVideoProcessor(**options),
                 tokenizer=tokenizer,
@@ -205,6 +273,18 @@ def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
             video_processor=Qwen3VLVideoProcessor(**options),
             tokenizer=tokenizer,
             chat_template=chat,
+        )
+    if name == "llava-next-video":
+        # Scaled by their shorter edge and cut to the middle, as all of its checkpoints are.
+        eyes: dict[str, Any] = {"size": {"shortest_edge": _SIZE}, "crop_size": square}
+        return LlavaNextVideoProcessor(
+            image_processor=LlavaNextImageProcessor(image_grid_pinpoints=_GRID, **eyes),
+            video_processor=LlavaNextVideoVideoProcessor(**eyes),
+            tokenizer=tokenizer,
+            chat_template=_LIST_CHAT,
+            patch_size=_PATCH,
+            vision_feature_select_strategy="default",
+            num_additional_image_tokens=1,
         )
     if name == "llava-onevision":
         return LlavaOnevisionProcessor(

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from transformers import AutoProcessor, LlavaNextVideoVideoProcessor
 
 from benchmarks.gridtom.records import generated
 from benchmarks.gridtom.setting import Setting
@@ -25,8 +26,10 @@ from harness.model import Prompt, SteeredModel
 from harness.pipeline import carry_out as evaluate
 from hooks.capture import Capture
 from hooks.geometry import find_geometry
+from models.catalogue import CATALOGUE
 from models.errors import ModelError, UnsupportedModelError
 from models.families import FAMILIES
+from models.films import cropped_share, pad_for_crop
 from models.loading import LoadedModel, load_model
 from models.prefix import go_on, read, share, step
 from models.prompts import encode, open_prompt, process, reply_prompt
@@ -45,6 +48,7 @@ from tests.integration.models.checkpoints import (
     NAMES,
     WINDOW,
     WORDS,
+    lay_out_as_on_the_hub,
     save,
 )
 
@@ -107,7 +111,117 @@ def test_opens(opened: Callable[[str], LoadedModel], name: str) -> None:
     again = load_model(loaded.source)
     encode(loaded, [open_prompt(loaded, text, False) for text in ("one.", "one two three.")], None)
     assert again.processor_hash == loaded.processor_hash
-    assert {f.name for f in FAMILIES} == {*NAMES, "qwen2-vl", "llava-next-video"}
+    assert {f.name for f in FAMILIES} == {*NAMES}
+
+
+@pytest.mark.parametrize("name", FILMS)
+def test_a_folder_as_the_hub_has_it(opened, small_clips, tmp_path, name: str) -> None:
+    """It opens with the same processors, and they make the same of a film."""
+    ours = opened(name)
+    folder = Path(shutil.copytree(ours.source, tmp_path / name))
+    lay_out_as_on_the_hub(name, folder)
+    loaded = load_model(str(folder))
+    for part in (lambda p: p, lambda p: p.video_processor, lambda p: p.image_processor):
+        assert type(part(loaded.processor)) is type(part(ours.processor))
+    assert loaded.processor.chat_template == ours.processor.chat_template
+    texts = [reply_prompt(loaded, story, True) for story in STORIES]
+    found, expected = (process(x, texts, small_clips) for x in (loaded, ours))
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[key], expected[key]) for key in expected)
+
+
+def test_a_processor_that_does_not_say_its_patches(opened, small_clips, tmp_path) -> None:
+    folder = Path(shutil.copytree(opened("llava-next-video").source, tmp_path / "model"))
+    lay_out_as_on_the_hub("llava-next-video", folder)
+    (folder / "processor_config.json").unlink()
+    loaded = load_model(str(folder))
+    inputs = process(loaded, [reply_prompt(loaded, "Where?", True)], small_clips[:1])
+    assert (inputs["input_ids"] == loaded.config.video_token_id).sum() == 7 * 4
+
+
+# Bands along the edges of a frame, in colours that scaling mixes with grey at most at their rims.
+BANDS = {"top": (255, 0, 0), "bottom": (0, 255, 0), "left": (0, 0, 255), "right": (255, 255, 0)}
+
+
+def banded(height: int, width: int, band: int) -> np.ndarray:
+    """A clip of two grey frames with a band of its own colour along each edge."""
+    frame = np.full((height, width, 3), 128, dtype=np.uint8)
+    frame[:band], frame[-band:] = BANDS["top"], BANDS["bottom"]
+    frame[band:-band, :band], frame[band:-band, -band:] = BANDS["left"], BANDS["right"]
+    return np.stack([frame, frame])
+
+
+def seen(loaded: LoadedModel, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """Colours of all pixels that the tower is given, `[P, 3]`, from 0 to 255."""
+    eye = loaded.processor.video_processor
+    key = "pixel_values_videos" if "pixel_values_videos" in inputs else "pixel_values"
+    values = inputs[key]
+    if values.ndim == 2:  # [patches, colours x frames x height x width]
+        values = values.reshape(len(values), 3, -1)
+    else:  # [..., colours, height, width]
+        values = values.reshape(-1, 3, values.shape[-2] * values.shape[-1])
+    pixels = values.swapaxes(1, 2).reshape(-1, 3)
+    return 255 * (pixels * np.array(eye.image_std) + np.array(eye.image_mean))
+
+
+@pytest.mark.parametrize("name", [*FILMS, "tiny-qwen2-vl", "tiny-llava-next-video"])
+@pytest.mark.parametrize(("height", "width"), [(420, 294), (126, 168), (72, 128)])
+def test_the_tower_sees_the_whole_frame(opened, name: str, height: int, width: int) -> None:
+    """Each edge's colour covers as large a share of what is seen of the frame as of the frame."""
+    loaded = load_model(name) if name.startswith("tiny") else opened(name)
+    clip = banded(height, width, min(height, width) // 7)
+    inputs = process(loaded, [reply_prompt(loaded, "Where?", True)], [clip])
+    margins = pad_for_crop(clip, loaded.processor.video_processor)
+    colours = seen(loaded, inputs)
+    for colour in BANDS.values():
+        shares = [
+            float((abs(pixels.reshape(-1, 3) - np.array(colour)).max(1) < 70).mean())
+            for pixels in (colours, margins.astype(float))
+        ]
+        assert shares[0] == pytest.approx(shares[1], rel=0.25), (name, colour, shares)
+    crops = name == "llava-next-video"
+    assert (cropped_share(loaded.processor.video_processor, height, width) > 0) == crops
+    assert (margins is clip) != crops
+
+
+@pytest.mark.parametrize("name", ["tiny-qwen2-vl", "tiny-llava-next-video"])
+def test_shipped_models_are_given_what_they_were_trained_on(name: str, clips) -> None:
+    loaded = load_model(name)
+    text = reply_prompt(loaded, "Where?", True)
+    plain = AutoProcessor.from_pretrained(CATALOGUE[name].source)
+    expected = plain(text=[text], videos=clips[:1], do_sample_frames=False, return_tensors="np")
+    found = process(loaded, [text], clips[:1])
+    assert all(np.array_equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize(
+    ("edge", "crop", "shape", "wanted", "lost"),
+    [
+        (336, (336, 336), (420, 294), (420, 420), 0.3),
+        (336, (336, 336), (294, 294), (294, 294), 0),
+        # A crop smaller than the edge cuts off of a square, too; a larger one has room.
+        (256, (224, 224), (210, 140), (240, 240), 1 - (224 / 384) * (224 / 256)),
+        (200, (300, 300), (60, 40), (60, 40), 0),
+        ((400, 200), (300, 200), (30, 40), (40, 40), 0.25),
+        (336, None, (420, 294), (420, 294), 0),
+    ],
+)
+def test_frames_are_padded_by_as_much_as_is_cut_off(edge, crop, shape, wanted, lost) -> None:
+    size = {"shortest_edge": edge} if isinstance(edge, int) else _sides(edge)
+    crop_size = _sides(crop or (336, 336))
+    eye = LlavaNextVideoVideoProcessor(size=size, crop_size=crop_size, do_center_crop=bool(crop))
+    clip = np.zeros((1, *shape, 3), dtype=np.uint8)
+    padded = pad_for_crop(clip, eye)
+    assert padded.shape == (1, *wanted, 3)
+    assert cropped_share(eye, *shape) == pytest.approx(lost)
+    # The frame in the middle, the mean colour around it.
+    assert (padded == 0).all(-1).sum() == shape[0] * shape[1]
+    if shape != wanted:
+        assert padded[0, 0, 0].tolist() == [123, 117, 104]
+
+
+def _sides(size: tuple[int, int]) -> dict[str, int]:
+    return {"height": size[0], "width": size[1]}
 
 
 @pytest.mark.parametrize("name", FILMS)
