@@ -30,8 +30,8 @@ class Table1Config:
 
     Attributes:
         model: catalogue name, hub id or folder.
-        k: numbers of heads to choose from.
-        alpha: strengths to choose from.
+        k: numbers of heads to choose from; as steering.sweep's by default.
+        alpha: strengths to choose from; as steering.sweep's by default.
         settings: which settings.
         orders: which orders.
         limit: only the first so many stories of each split.
@@ -46,8 +46,8 @@ class Table1Config:
     """
 
     model: str = DEFAULT_MODEL
-    k: Annotated[tuple[int, ...], tyro.conf.arg(name="K")] = SweepConfig.k
-    alpha: tuple[float, ...] = SweepConfig.alpha
+    k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
+    alpha: tuple[float, ...] | None = None
     settings: tuple[Literal["multimodal", "video", "text"], ...] = SETTINGS  # type: ignore[assignment]
     orders: tuple[Literal["1", "2"], ...] = ORDERS
     limit: int | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import fields
+from typing import Any, TypeVar
 
 Config = TypeVar("Config")
 
@@ -52,3 +54,19 @@ def run_command(
             folder = config.folder  # type: ignore[attr-defined]
             print(f"\nstopped; the same command goes on from {folder}", file=sys.stderr)
         sys.exit(130)
+
+
+def command_line(module: str, config: Any) -> str:
+    """The command that carries out ``config``, to be copied: its model, and what is no default.
+
+    Args:
+        module: as in ``python -m``.
+        config: the options; those that are set are single words or numbers.
+    """
+    words = ["python", "-m", module]
+    for option in fields(config):
+        value = getattr(config, option.name)
+        if option.name == "model" or value != option.default:
+            name = "K" if option.name == "k" else option.name.replace("_", "-")
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)

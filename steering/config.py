@@ -29,10 +29,13 @@ Label = Literal["y_p", "y_o"]
 class VectorConfig:
     """Make a steering vector from a probing run and save it.
 
+    K and alpha have no default: what moves one model breaks another. A sweep chooses them.
+
     Attributes:
-        run: folder of a finished probing run.
-        k: number of heads.
-        alpha: strength, in standard deviations.
+        run: folder of a finished probing run; the sweep's by default.
+        sweep: folder of a finished sweep of steering.sweep, which gives K and alpha.
+        k: number of heads; what the sweep chose by default.
+        alpha: strength, in standard deviations; what the sweep chose by default.
         direction: how directions are found.
         label: whose perspective ranks heads and gives directions.
         positions: at which tokens the vector is applied.
@@ -40,9 +43,10 @@ class VectorConfig:
         out: folder of the vector; inside the run's by default.
     """
 
-    run: Path
-    k: Annotated[int, tyro.conf.arg(name="K")] = 14
-    alpha: float = 10.0
+    run: Path | None = None
+    sweep: Path | None = None
+    k: Annotated[int | None, tyro.conf.arg(name="K")] = None
+    alpha: float | None = None
     direction: Direction = "logistic"
     label: Label = "y_p"
     positions: Literal["last_prompt", "generated", "last_prompt+generated", "all"] = (
@@ -53,9 +57,9 @@ class VectorConfig:
 
     @property
     def folder(self) -> Path:
-        """Where the vector is kept."""
+        """Where the vector is kept, once run, K and alpha are known."""
         name = f"{self.direction.replace(':', '-')}-{self.label}-K{self.k}-alpha{self.alpha:g}"
-        return self.out or self.run / "vectors" / name
+        return self.out or (self.run or Path()) / "vectors" / name
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,10 @@ class SweepConfig:
 
     Attributes:
         model: catalogue name, hub id or folder.
-        k: numbers of heads.
-        alpha: strengths, in standard deviations; 0 is always in, once.
+        k: numbers of heads; by default half as many as the model has layers, as many, and twice as
+            many.
+        alpha: strengths, in standard deviations; 0 is always in, once. By default up to 10 either
+            way and fine around 1 for models of fewer than 256 heads, up to 50 for larger ones.
         direction: how directions are found.
         label: whose perspective ranks heads and gives directions.
         controls: also random directions in the same heads, and random heads.
@@ -79,6 +85,7 @@ class SweepConfig:
             leave alone, by so much at most (a share, on validation stories); none does not ask
             them.
         test: report the chosen K and alpha on the test stories.
+        full: print every setting, not the best alone.
         data: folder in the release layout; stories are generated if none is given.
         out: run folder; named after the options by default. An existing one is resumed.
         dtype: of the weights: auto, float32, bfloat16 or float16.
@@ -93,12 +100,8 @@ class SweepConfig:
     """
 
     model: str = DEFAULT_MODEL
-    k: Annotated[tuple[int, ...], tyro.conf.arg(name="K")] = (4, 8, 14)
-    # Small models are moved by a fraction of what large ones take.
-    alpha: tuple[float, ...] = (
-        *(-10.0, -5.0, -2.0, -1.0, -0.5, 0.0),
-        *(0.5, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0),
-    )
+    k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
+    alpha: tuple[float, ...] | None = None
     direction: Direction = "logistic"
     label: Label = "y_p"
     controls: bool = True
@@ -110,6 +113,7 @@ class SweepConfig:
     reader: Literal["robust", "official"] = "robust"
     fall: float | None = 0.01
     test: bool = True
+    full: bool = False
     data: Path | None = None
     out: Path | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -66,7 +66,7 @@ def fit_vector(
         )
     if label not in LABELS:
         raise SteeringError(f"unknown label {label!r}: choose one of {', '.join(LABELS)}")
-    saved = _saved(run)
+    saved = read_config(run)
     table = _table(run, f"{label}_rank")
     probes = load_probes(run / "probes.safetensors")
     coef = probes[f"{label}.coef"]
@@ -164,7 +164,12 @@ def _activations(
     return np.stack(out, axis=1)
 
 
-def _saved(run: Path) -> dict[str, Any]:
+def read_config(run: Path) -> dict[str, Any]:
+    """What a finished probing run says of itself: ``config``, ``model`` and ``data``.
+
+    Raises:
+        SteeringError: it is not finished, or the file is damaged.
+    """
     path = run / "config.json"
     try:
         saved = json.loads(path.read_text())

@@ -10,6 +10,10 @@ from steering.errors import SteeringError
 from steering.vector import SteeringVector
 
 CONTROLS = ("random", "random_heads")
+# Models of fewer heads are moved by a fraction of what larger ones take, and break sooner.
+SMALL = 256
+FINE = (-10.0, -5.0, -2.0, -1.0, -0.5, 0.0, 0.5, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0)
+WIDE = (-50.0, -20.0, -10.0, -5.0, -2.0, 0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 
 
 @dataclass(frozen=True, order=True)
@@ -39,6 +43,21 @@ class Cell:
 
 
 BASELINE = Cell("none", 0, 0.0)
+
+
+def default_ks(n_layers: int, n_heads: int) -> tuple[int, ...]:
+    """Numbers of heads that fit a model: half as many as it has layers, as many, twice as many.
+
+    These are those of the GridToM paper, 14, 28, 56 for Qwen2-VL-7B and 16, 32, 64 for
+    LLaVA-NeXT-Video-7B.
+    """
+    sizes = {max(1, n_layers // 2), n_layers, 2 * n_layers}
+    return tuple(sorted(k for k in sizes if k <= n_layers * n_heads))
+
+
+def default_alphas(n_layers: int, n_heads: int) -> tuple[float, ...]:
+    """Strengths that fit a model; both ranges have as many."""
+    return FINE if n_layers * n_heads < SMALL else WIDE
 
 
 def cells(

@@ -13,7 +13,6 @@ import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
 from benchmarks.gridtom.records import StorySet, open_stories
 from harness.config import EvalConfig
@@ -21,10 +20,11 @@ from harness.items import Item
 from harness.journal import Journal
 from harness.metrics import Estimate, mcnemar_both, paired_difference
 from harness.pipeline import check as check_evaluation
-from harness.reporting import BELIEF, shown
+from harness.reporting import BELIEF
 from harness.results import sheet_of
 from harness.work import choose_items
 from hooks.atomic import write_atomic
+from hooks.geometry import find_geometry
 from hooks.processes import Processes, here
 from hooks.run_folder import SWEEP, claims
 from models.loading import LoadedModel, load_model
@@ -35,12 +35,21 @@ from steering.choose import best_first, cell_metrics, choose, initial_gain
 from steering.config import SweepConfig
 from steering.errors import SteeringError
 from steering.fit import fit_vector
-from steering.grid import BASELINE, CONTROLS, Cell, cells, vectors_of
+from steering.grid import (
+    BASELINE,
+    CONTROLS,
+    Cell,
+    cells,
+    default_alphas,
+    default_ks,
+    vectors_of,
+)
+from steering.reporting import print_sweep
 from steering.saving import describe, save_vector
 from steering.sweeping import run_cells
 from steering.vector import SteeringVector
 
-ANSWERS, METRICS, RESULTS, VECTOR = "answers.parquet", "sweep.parquet", "results.json", "vector"
+ANSWERS, METRICS, RESULTS = "answers.parquet", "sweep.parquet", "results.json"
 
 
 @dataclass
@@ -52,18 +61,24 @@ class Sweep:
         test: answers of the baseline, the chosen cell and its controls on test stories, or None.
         chosen: K and alpha with the best Both on validation stories, of those that leave the
             initial belief alone.
+        ranked: all steered cells but the controls, best first.
         controls: the same K and alpha with other directions or heads.
         against_baseline: for each steered cell on test stories, see :func:`compare`.
         initial: difference of the accuracy on initial-belief questions in the chosen cell, by
             split; empty if they were not asked.
+        run: the probing run.
+        vector: folder of the chosen vector.
     """
 
     validation: pd.DataFrame
     test: pd.DataFrame | None
     chosen: Cell
+    ranked: tuple[Cell, ...]
     controls: tuple[Cell, ...]
     against_baseline: dict[str, dict[str, Any]]
     initial: dict[str, Estimate]
+    run: Path
+    vector: Path
 
 
 @claims(SWEEP)
@@ -83,11 +98,7 @@ def carry_out(
     device_map = processes.device_map(config.device_map)
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
-    grid = cells(config.k, config.alpha, (config.direction,), config.seed)
-    if len(grid) < 2:
-        raise SteeringError("--alpha holds nothing but 0: there is nothing to sweep")
-    if config.controls and config.direction not in CONTROLS:
-        grid += cells(config.k, config.alpha, CONTROLS, config.seed)[1:]
+    check(config)
     asked = {split: _evaluation(config, split) for split in ("validation", "test")}
     check_evaluation(asked["test"])
     stories = open_stories(config.data, config.data_seed)
@@ -98,6 +109,8 @@ def carry_out(
     }
     if loaded is None:
         loaded = load_model(config.model, config.dtype, device_map, config.revision)
+    config, grid = with_grid(config, loaded)
+    assert config.k is not None
     run = _probing_run(config, console)
 
     def fit(direction: str, k: int, seed: int) -> SteeringVector:
@@ -125,8 +138,10 @@ def carry_out(
         if c.direction != config.direction and (c.k, c.alpha) == (chosen.k, chosen.alpha)
     )
     best = vectors[chosen]
-    if best is not None and processes.first:
-        save_vector(best, config.folder / VECTOR)
+    assert best is not None
+    vector = config.folder / vector_name(config, best)
+    if processes.first:
+        save_vector(best, vector)
     test = None
     if config.test:
         final = {cell: vectors[cell] for cell in (BASELINE, chosen, *controls)}
@@ -140,16 +155,62 @@ def carry_out(
     if config.fall is not None:
         for split in ("validation", "test") if config.test else ("validation",):
             gains[split] = initial_gain(initial(split, chosen), chosen, config.reader)
-    sweep = Sweep(validation, test, chosen, controls, against_baseline, gains)
+    sweep = Sweep(
+        validation, test, chosen, tuple(ranked), controls, against_baseline, gains, run, vector
+    )
     if processes.first:
         _save(config, about, sweep)
         # Upwards, and only here: a sweep ends with its picture, as the same command draws it.
         from figures import sweep as picture
 
         picture.draw(picture.SweepConfig(config.folder))
-        _print(console, config, sweep)
+        print_sweep(console, config, sweep)
     processes.wait()
     return sweep
+
+
+def check(config: SweepConfig) -> None:
+    """What is wrong with the options alone.
+
+    Raises:
+        SteeringError: names the option.
+    """
+    grid = cells(
+        (1,) if config.k is None else config.k,
+        (1.0,) if config.alpha is None else config.alpha,
+        (config.direction,),
+    )
+    if len(grid) < 2:
+        raise SteeringError("--alpha holds nothing but 0: there is nothing to sweep")
+
+
+def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, list[Cell]]:
+    """The options with every K and alpha, which may follow from the model, and the cells.
+
+    Raises:
+        SteeringError: the model has fewer heads than a K.
+    """
+    geometry = find_geometry(loaded.skeleton)
+    n_layers, n_heads = geometry.n_layers, geometry.n_heads
+    ks = default_ks(n_layers, n_heads) if config.k is None else config.k
+    alphas = default_alphas(n_layers, n_heads) if config.alpha is None else config.alpha
+    if max(ks) > n_layers * n_heads:
+        raise SteeringError(
+            f"--K {max(ks)}: {config.model} has {n_layers} x {n_heads} = {n_layers * n_heads} heads"
+        )
+    grid = cells(ks, alphas, (config.direction,), config.seed)
+    if config.controls and config.direction not in CONTROLS:
+        grid += cells(ks, alphas, CONTROLS, config.seed)[1:]
+    return replace(config, k=ks, alpha=alphas), grid
+
+
+def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
+    """Folder of a chosen vector: what it is for, and by the end of a hash which one it is.
+
+    Folders of evaluations are named after it.
+    """
+    kind = f"order{config.order}-{config.setting}-{vector.direction.replace(':', '-')}"
+    return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{describe(vector)['numbers'][-6:]}"
 
 
 def _evaluation(config: SweepConfig, split: Any) -> EvalConfig:
@@ -260,6 +321,8 @@ def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
         "config": asdict(config),
         "about": about,
         "chosen": asdict(sweep.chosen) | {"name": sweep.chosen.name},
+        "run": str(sweep.run),
+        "vector": sweep.vector.name,
         "initial": {split: asdict(gain) for split, gain in sweep.initial.items()},
     }
     if sweep.test is not None:
@@ -271,27 +334,3 @@ def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
         write_atomic(config.folder / name, whole.to_parquet(None, index=False))
     text = json.dumps(saved, indent=2, default=str) + "\n"
     write_atomic(config.folder / RESULTS, text.encode())
-
-
-def _print(console: Console, config: SweepConfig, sweep: Sweep) -> None:
-    for split, answers in (("validation", sweep.validation), ("test", sweep.test)):
-        if answers is None:
-            continue
-        table = Table(title=escape(f"{config.model}, order {config.order}, {split} stories (%)"))
-        table.add_column("setting", no_wrap=True)
-        for column in BELIEF:
-            table.add_column(column, justify="right")
-        for name, metrics in cell_metrics(answers, config.reader).items():
-            table.add_row(name, *(shown(asdict(getattr(metrics, c))) for c in BELIEF))
-        console.print(table)
-    console.print(f"chosen on validation stories: {sweep.chosen.name}")
-    for name, found in sweep.against_baseline.items():
-        both = shown(found["difference"]["Both"])
-        console.print(f"{name} minus baseline, Both: {both} points on test stories")
-    for split, gain in sweep.initial.items():
-        moved = shown(asdict(gain))
-        console.print(f"{sweep.chosen.name}, initial belief: {moved} points on {split} stories")
-    fallen = sweep.initial.get("validation")
-    if fallen is not None and -fallen.value > (config.fall or 0) + 1e-9:
-        console.print("no K and alpha leaves the initial belief alone: this one changes it least")
-    console.print(f"sweep folder: {escape(str(config.folder))}", soft_wrap=True)

@@ -1,9 +1,15 @@
-"""``python -m steering.run --run RUN``: a steering vector from a probing run."""
+"""``python -m steering.run --sweep SWEEP``: a steering vector from a probing run."""
 
 from __future__ import annotations
 
-from harness.command import run_command
-from steering.config import VectorConfig
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.command import command_line, run_command
+from steering.config import SweepConfig, VectorConfig
+from steering.errors import SteeringError
 from steering.failures import expected_errors
 
 
@@ -13,6 +19,9 @@ def run(config: VectorConfig) -> None:
     Raises:
         SteeringError, ProbingError, SallyAnneError: bad input, named.
     """
+    found = None if config.sweep is None else read_sweep(config.sweep)
+    config = settled(config, found)
+    assert config.run is not None and config.k is not None and config.alpha is not None
     # Heavy libraries are imported here, so that --help answers at once.
     from hooks.run_folder import VECTOR, require_own
     from steering.fit import fit_vector
@@ -28,7 +37,112 @@ def run(config: VectorConfig) -> None:
         config.positions,
         config.seed,
     )
+    if found is not None:
+        _check_same(config, found["about"]["fitted"], json.loads(json.dumps(dict(vector.fitted))))
     print(f"the vector is in {save_vector(vector, config.folder)}")
+
+
+def read_sweep(folder: Path) -> dict[str, Any]:
+    """What a finished sweep saved: ``config``, ``about``, ``chosen``, and ``run``.
+
+    Raises:
+        SteeringError: there is none, or it is damaged.
+    """
+    path = folder / "results.json"
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        for part, names in (
+            ("config", ("direction", "label")),
+            ("about", ("fitted",)),
+            ("chosen", ("k", "alpha")),
+        ):
+            for name in names:
+                saved[part][name]
+    except FileNotFoundError:
+        raise SteeringError(
+            f"{folder} is no finished sweep: {path.name} is missing; `python -m steering.sweep` "
+            "makes one"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SteeringError(
+            f"{path} cannot be read as the results of a sweep ({error}); run `python -m "
+            "steering.sweep` again"
+        ) from error
+    return dict(saved)
+
+
+def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
+    """The options with run, K and alpha, as far as they are left out, from a sweep.
+
+    Args:
+        config: the options.
+        sweep: from :func:`read_sweep`, or None without ``--sweep``.
+
+    Raises:
+        SteeringError: something is left out that no sweep gives, or the sweep was of another
+            direction or label.
+    """
+    if sweep is None:
+        if config.run is None:
+            raise SteeringError("give a finished sweep with --sweep, or a probing run with --run")
+        missing = [o for o, v in (("--K", config.k), ("--alpha", config.alpha)) if v is None]
+        if missing:
+            raise SteeringError(
+                f"{' and '.join(missing)}: no number fits every model; let a sweep choose. Run\n"
+                f"{_to_choose(config.run, config)}"
+            )
+        return config
+    for option in ("direction", "label"):
+        own, swept = getattr(config, option), sweep["config"][option]
+        if own != swept:
+            raise SteeringError(
+                f"--sweep {config.sweep} tried --{option} {swept}, not {own}: give it here too, or "
+                "another sweep"
+            )
+    run = sweep.get("run") if config.run is None else config.run
+    if run is None:
+        raise SteeringError(
+            f"--sweep {config.sweep} does not say which probing run it used: give it with --run"
+        )
+    chosen = sweep["chosen"]
+    return replace(
+        config,
+        run=Path(run),
+        k=int(chosen["k"]) if config.k is None else config.k,
+        alpha=float(chosen["alpha"]) if config.alpha is None else config.alpha,
+    )
+
+
+def _to_choose(run: Path, config: VectorConfig) -> str:
+    """The commands that choose K and alpha for a run, and make the vector."""
+    from steering.fit import read_config
+
+    probing = read_config(run)["config"]
+    names = ("model", "setting", "data", "dtype", "device_map", "revision", "split_seed")
+    options = {n: probing[n] for n in (*names, "data_seed") if n in probing}
+    if options.get("data") is not None:
+        options["data"] = Path(options["data"])
+    sweep = SweepConfig(
+        run=run,
+        order="2" if probing["order"] == 2 else "1",
+        direction=config.direction,
+        label=config.label,
+        **options,
+    )
+    made = replace(config, sweep=sweep.folder, run=None)
+    first = command_line("steering.sweep", sweep)
+    return f"  {first}\n  {command_line('steering.run', made)}"
+
+
+def _check_same(config: VectorConfig, swept: dict[str, Any], own: dict[str, Any]) -> None:
+    """That the sweep steered by the same run; what only one of them knows is not compared."""
+    for name in own:
+        # Random directions and heads may be drawn again.
+        if name != "seed" and name in swept and swept[name] != own[name]:
+            raise SteeringError(
+                f"--sweep {config.sweep} was of another probing run than {config.run}: {name} is "
+                f"{swept[name]!r} there, {own[name]!r} here"
+            )
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -65,21 +66,28 @@ def test_figure_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None
 
 def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None:
     model, vector = run_folder.name, str(tmp_path / "my-vector")
+    swept = str(tmp_path / "sweep")
     steps = (
-        ("steering.run", "--run", str(run_folder), "--K", "8", "--alpha", "1", "--out", vector),
+        ("steering.sweep", "--model", model, "--run", str(run_folder), "--limit", "40")
+        + ("--K", "4", "12", "--alpha", "0.8", "1", "--out", swept),
+        ("steering.run", "--sweep", swept, "--out", vector),
         ("harness.run", "--model", model, "--steer", vector, "--limit", "4")
         + ("--out", str(tmp_path / "eval")),
         ("steering.bake", "--model", model, "--vector", vector, "--out", str(tmp_path / "baked")),
         ("harness.run", "--model", str(tmp_path / "baked"), "--limit", "2", "--setting", "text")
         + ("--out", str(tmp_path / "eval-baked")),
-        ("steering.sweep", "--model", model, "--run", str(run_folder), "--limit", "40")
-        + ("--K", "4", "12", "--alpha", "0.8", "1", "--out", str(tmp_path / "sweep")),
-        ("figures.sweep", str(tmp_path / "sweep"), "--out", str(tmp_path / "pictures")),
+        ("figures.sweep", swept, "--out", str(tmp_path / "pictures")),
     )
     for module, *options in steps:
         assert f"python -m {module}" in README
         done = command("-m", module, *options)
         assert done.returncode == 0, done.stdout + done.stderr
+        if module == "steering.sweep":
+            told = done.stdout.splitlines()[-1].removeprefix("next: ")
+    # The sweep's last line is a command that steers by what was chosen.
+    done = command(*shlex.split(told)[1:], "--limit", "2", "--out", str(tmp_path / "next"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(pd.read_parquet(tmp_path / "next" / "answers.parquet")) == 4
     assert len(pd.read_parquet(tmp_path / "eval" / "answers.parquet")) == 8
     sweep = pd.read_parquet(tmp_path / "sweep" / "sweep.parquet")
     assert set(sweep["direction"]) == {"none", "logistic", "random", "random_heads"}

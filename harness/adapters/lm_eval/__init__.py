@@ -4,13 +4,13 @@ lm-eval has no entry points for models: it knows those of its own package and th
 registered in its process. Importing this package registers the name ``sally-anne``:
 
 - In Python, ``import harness.adapters.lm_eval`` before
-  ``simple_evaluate(model="sally-anne", model_args="pretrained=...,steer=FOLDER,alpha=2", ...)``,
+  ``simple_evaluate(model="sally-anne", model_args="pretrained=...,steer=FOLDER", ...)``,
   or give ``simple_evaluate`` a :class:`harness.adapters.lm_eval.model.SallyAnneLM`.
 - On the command line, ``python -m harness.adapters.lm_eval`` takes the place of ``lm_eval``: the
   same options, with this model and, unless another ``--include_path`` is given, these tasks::
 
       python -m harness.adapters.lm_eval --model sally-anne --apply_chat_template \\
-          --model_args pretrained=tiny-qwen2-vl,steer=FOLDER,alpha=2 --tasks gridtom_text
+          --model_args pretrained=tiny-qwen2-vl,steer=FOLDER --tasks gridtom_text
 
   The command ``lm_eval`` itself imports nothing of ours before it looks for the model, and knows
   no ``sally-anne``.

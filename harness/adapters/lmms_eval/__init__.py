@@ -3,7 +3,7 @@
     pip install "sally-anne[lmms-eval]"
     tasks=$(python -c "from harness.adapters.lmms_eval import TASKS; print(TASKS)")
     python -m lmms_eval --model sally_anne --include_path "$tasks" \\
-        --model_args pretrained=tiny-qwen2-vl,steer=my-vector,alpha=10,max_frames=8 \\
+        --model_args pretrained=tiny-qwen2-vl,steer=my-vector,max_frames=8 \\
         --tasks gridtom_order1_multimodal --batch_size 16 --output_path results --log_samples
 
 The model is found by its entry point. The tasks work with the other models of lmms-eval, too. For

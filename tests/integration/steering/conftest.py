@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -12,10 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 
 from hooks.store import ActivationStore, StoreMeta
 from probing.config import ProbeConfig
 from probing.extraction import POSITION
+from probing.pipeline import carry_out as probe
 from probing.ranking import fit_probes, rank_heads
 from probing.saving import save_heads, save_probes
 
@@ -112,3 +115,14 @@ def again(made: Made, write: Callable[..., Made]) -> Callable[..., Made]:
 def copy(made: Made, tmp_path: Path) -> Made:
     """The run in a folder that a test may damage."""
     return replace(made, folder=Path(shutil.copytree(made.folder, tmp_path / "run")))
+
+
+@pytest.fixture(scope="session")
+def probed(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A true run on the untrained model: look, but do not touch."""
+    folder = tmp_path_factory.mktemp("probed") / "run"
+    config = ProbeConfig(
+        model=str(model_folder), setting="text", stories=24, figures=False, out=folder
+    )
+    probe(config, Console(file=io.StringIO()))
+    return folder

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steering.errors import SteeringError
-from steering.grid import BASELINE, CONTROLS, Cell, cells, vectors_of
+from steering.grid import (
+    BASELINE,
+    CONTROLS,
+    Cell,
+    cells,
+    default_alphas,
+    default_ks,
+    vectors_of,
+)
 
 ks = st.lists(st.integers(1, 50), min_size=1, max_size=4)
 alphas = st.lists(st.integers(-20, 20).map(lambda n: n / 2), min_size=1, max_size=5)
@@ -39,6 +47,30 @@ def test_each_cell_once(ks, alphas, directions) -> None:
     assert len(set(found)) == len({cell.name for cell in found}) == len(found)
     assert all(cell.k and cell.alpha for cell in found[1:])
     assert all(cell.seed == (cell.direction in CONTROLS) for cell in found[1:])
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "ks", "fine", "wide"),
+    [
+        (28, 28, (14, 28, 56), 1.0, 50.0),  # Qwen2-VL-7B, as in the paper
+        (32, 32, (16, 32, 64), 1.0, 50.0),  # LLaVA-NeXT-Video-7B, as in the paper
+        (28, 12, (14, 28, 56), 1.0, 50.0),
+        (8, 8, (4, 8, 16), 0.5, 10.0),  # the shipped models
+        (1, 1, (1,), 0.5, 10.0),
+        (4, 1, (2, 4), 0.5, 10.0),
+    ],
+)
+def test_the_default_grid_follows_from_layers_and_heads(
+    layers: int, heads: int, ks: tuple[int, ...], fine: float, wide: float
+) -> None:
+    assert default_ks(layers, heads) == ks
+    alphas = default_alphas(layers, heads)
+    assert min(alphas) == -wide and max(alphas) == wide
+    assert min(abs(alpha) for alpha in alphas if alpha) == fine
+    assert {-10.0, 10.0} <= set(alphas) and alphas == tuple(sorted(alphas))
+    # No more cells for a large model than for a small one: 109 with both controls.
+    directions = ("logistic", *CONTROLS)
+    assert len(cells(ks, alphas, directions)) == 1 + 36 * len(ks)
 
 
 @pytest.mark.parametrize("alphas", [(0,), (0.0, -0.0), (0, 0, 0.0)])
