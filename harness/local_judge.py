@@ -72,7 +72,7 @@ class LocalJudge:
         return ask_where_needed(questions, self._ask)
 
     def _ask(self, questions: list[Asked]) -> list[Verdict]:
-        prompts = [Prompt(self._plain(judge_prompt(asked, self.words))) for asked in questions]
+        prompts = [Prompt(judge_prompt(asked, self.words)) for asked in questions]
         scores = self._model.option_log_probs(prompts, [self._options] * len(prompts))
         verdicts = []
         for right, wrong in scores:
@@ -84,13 +84,6 @@ class LocalJudge:
             chosen = right > wrong
             verdicts.append(Verdict(chosen, probability, self.words[0 if chosen else 1]))
         return verdicts
-
-    def _plain(self, text: str) -> str:
-        """The text without what the tokenizer takes for its own marks, such as an end of turn."""
-        for token in sorted(self._model.loaded.processor.tokenizer.get_added_vocab(), key=len):
-            if len(token) > 1:
-                text = text.replace(token, f"{token[0]} {token[1:]}")
-        return text
 
     def _first_tokens(self) -> list[str]:
         """The beginnings of the words that are one token each, or the words where there are none.

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from harness.replies import Listener, Reply
 from hooks.positions import ALL
 from models.loading import LoadedModel
+from models.plain_text import plain
 from models.prefix import State, go_on, read, share, step
 from models.prompts import encode, reply_prompt
 
@@ -184,7 +185,7 @@ class SteeredModel:
         before = tokenizer(text, add_special_tokens=False)["input_ids"]
         gap = "" if text[-1].isspace() else " "
         found = []
-        for option in options:
+        for option in (plain(self.loaded, option) for option in options):
             whole = tokenizer(f"{text}{gap}{option}", add_special_tokens=False)["input_ids"]
             joined = whole[: len(before)] == before and len(whole) > len(before)
             own = tokenizer(option, add_special_tokens=False)["input_ids"]

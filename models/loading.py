@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from models.catalogue import CATALOGUE, DEFAULT_MODEL, describe
 from models.errors import ModelError, UnknownModelError, UnsupportedModelError
 from models.families import Family, family_of
+from models.plain_text import marks_of, original, teach
 from models.text_only import TextProcessor
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -87,12 +89,18 @@ class LoadedModel:
         return model.eval()
 
     @cached_property
+    def marks(self) -> re.Pattern[str]:
+        """Where marks of the model begin, see :mod:`models.plain_text`."""
+        return marks_of(self.processor)
+
+    @cached_property
     def processor_hash(self) -> str:
         """Hash of all that turns a prompt into tensors: tokenizer, image settings, chat layout."""
         processor = self.processor
         tokenizer = json.loads(processor.tokenizer.backend_tokenizer.to_str())
         # What the last call padded or cut is kept in there, too.
         tokenizer |= {"padding": None, "truncation": None}
+        tokenizer["normalizer"] = original(tokenizer["normalizer"])
         parts = [
             json.dumps(tokenizer, sort_keys=True),
             str(processor.chat_template or processor.tokenizer.chat_template),
@@ -167,6 +175,7 @@ def load_model(
     if processor.tokenizer.pad_token_id is None:
         processor.tokenizer.pad_token = processor.tokenizer.eos_token
     processor.tokenizer.padding_side = "left"
+    teach(processor.tokenizer)
     stored = str(config.dtype or "float32").removeprefix("torch.")
     return LoadedModel(
         name=name,

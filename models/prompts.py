@@ -10,6 +10,7 @@ import numpy as np
 from models.errors import ModelError
 from models.families import check_films, check_frames
 from models.films import pad_for_crop
+from models.plain_text import plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,22 +21,25 @@ if TYPE_CHECKING:
 def reply_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
     """The user's turn with ``content``, closed, and the assistant's turn opened.
 
+    Marks of the model in ``content`` are plain text, see :mod:`models.plain_text`.
+
     Raises:
         ModelError: the model takes no films, or has no chat template.
     """
-    return _render(loaded, content, video, reply=True)
+    return _render(loaded, plain(loaded, content), video, reply=True)
 
 
 def open_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
     """The user's turn up to the last character of ``content``, left open.
 
     Its last token is the last token of ``content``: the place where the paper reads activations
-    (section 4.2).
+    (section 4.2). Marks of the model in it are plain text.
 
     Raises:
         ModelError: the model takes no films or has no chat template, or the template changes the
             content, so that its end cannot be found.
     """
+    content = plain(loaded, content)
     rendered = _render(loaded, content, video, reply=False)
     end = rendered.rfind(content)
     if end < 0:
@@ -84,8 +88,10 @@ def process(
         Keyword arguments for the model; ``attention_mask`` marks the padding on the left.
 
     Raises:
-        ModelError: the model takes no films, or the processor dropped or resampled frames.
+        ModelError: the model takes no films, a prompt has more or fewer places of frames than
+            clips, or the processor dropped or resampled frames.
     """
+    _check_places(loaded, prompts, 0 if clips is None else 1)
     arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
     if clips is not None:
         check_films(loaded.family, loaded.name)
@@ -105,6 +111,19 @@ def process(
     if clips is not None:
         check_frames(loaded.family, inputs, loaded.processor, [len(c) for c in clips])
     return {key: np.asarray(value) for key, value in inputs.items()}
+
+
+def _check_places(loaded: LoadedModel, prompts: Sequence[str], clips: int) -> None:
+    """Each prompt has as many places of frames as it has clips, and none of pictures."""
+    for name, wanted in (("video_token", clips), ("image_token", 0)):
+        mark = getattr(loaded.processor, name, None)
+        for prompt in prompts if mark else ():
+            if (found := prompt.count(mark)) != wanted:
+                raise ModelError(
+                    f"{loaded.name} reads {mark!r} as a place of frames: the prompt "
+                    f"{prompt[:60]!r} ... holds {found} and comes with {wanted} clips; write it "
+                    "otherwise"
+                )
 
 
 def _times(frames: int, rate: float) -> dict[str, Any]:

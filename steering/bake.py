@@ -191,9 +191,12 @@ def _check_free(out: Path) -> None:
 def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> None:
     from safetensors import SafetensorError
 
+    from models.plain_text import forget, teach
+
     out = out.resolve()
     part = out.with_name(f".{out.name}.tmp")
-    # What the last call padded or cut would be saved with it.
+    # What the last call padded or cut would be saved with it, and what is ours.
+    forget(processor.tokenizer)
     processor.tokenizer.backend_tokenizer.no_padding()
     processor.tokenizer.backend_tokenizer.no_truncation()
     try:
@@ -210,6 +213,7 @@ def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> Non
         raise SteeringError(f"{out} cannot be written: {error}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
+        teach(processor.tokenizer)
 
 
 if __name__ == "__main__":

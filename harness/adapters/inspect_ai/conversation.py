@@ -20,6 +20,7 @@ from harness.adapters.inspect_ai.media import as_clip, film, picture
 from harness.errors import HarnessError
 from harness.model import Prompt
 from models.loading import LoadedModel
+from models.plain_text import plain
 
 
 def prompt_of(
@@ -47,7 +48,7 @@ def prompt_of(
         parts: list[dict[str, str]] = []
         for run in _runs(message.content):
             if isinstance(run[0], ContentText):
-                parts.append({"type": "text", "text": run[0].text})
+                parts.append({"type": "text", "text": plain(loaded, run[0].text)})
                 continue
             if message.role != "user":
                 raise HarnessError(f"message {number}: pictures and films come from the user alone")
@@ -65,7 +66,6 @@ def prompt_of(
         )
     except jinja2.TemplateError as error:
         raise HarnessError(f"the chat template of {loaded.name}: {error}") from error
-    _check_marks(loaded, text, len(clips))
     return Prompt(text, clips[0] if clips else None, whole=True)
 
 
@@ -98,15 +98,3 @@ def _clip(run: Sequence[Any], frames: int | None) -> np.ndarray:
     if isinstance(run[0], ContentVideo):
         return film(run[0].video, frames)
     return as_clip([picture(part.image) for part in run])
-
-
-def _check_marks(loaded: LoadedModel, text: str, clips: int) -> None:
-    """The marks that stand for frames are the template's own, not the user's."""
-    processor = loaded.processor
-    for name, wanted in (("video_token", clips), ("image_token", 0)):
-        mark = getattr(processor, name, None)
-        if mark and text.count(mark) != wanted:
-            raise HarnessError(
-                f"the text holds {mark!r}, which {loaded.name} reads as a place of frames; write "
-                "it otherwise"
-            )

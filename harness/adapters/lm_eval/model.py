@@ -23,6 +23,7 @@ from harness.model import SteeredModel, Steering
 from harness.vectors import open_vector
 from models.catalogue import DEFAULT_MODEL
 from models.loading import LoadedModel, load_model
+from models.plain_text import plain
 from models.prompts import encode
 
 LOGGER = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ class SallyAnneLM(LM):
 
         # Templates of the hub take lists of parts, not all of them bare texts.
         turns = [
-            {**turn, "content": [{"type": "text", "text": turn["content"]}]}
+            {**turn, "content": [{"type": "text", "text": self._said(turn["content"])}]}
             if isinstance(turn["content"], str)
             else turn
             for turn in chat_history
@@ -175,6 +176,10 @@ class SallyAnneLM(LM):
             raise HarnessError(
                 f"the chat template of {self.loaded.name} refuses the turns {roles}: {error}"
             ) from error
+
+    def _said(self, text: str) -> str:
+        """What somebody says, as plain text, but for the marks of its pictures."""
+        return pictures.MARK.join(plain(self.loaded, part) for part in text.split(pictures.MARK))
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
         """Token ids; the model's first token is put before a text that does not begin with it."""
@@ -312,7 +317,7 @@ class SallyAnneLM(LM):
     def _placed(self, text: str, found: Sequence[Any]) -> str:
         """The text with the mark of a clip where its pictures stand."""
         if not found:
-            return text
+            return text.replace(pictures.MARK, plain(self.loaded, pictures.MARK))
         if self._clip_mark is None:
             self._clip_mark = pictures.clip_mark(self.loaded)
         return pictures.place_clip(text, self._clip_mark, len(found))

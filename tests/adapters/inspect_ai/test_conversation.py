@@ -24,6 +24,7 @@ from harness.adapters.inspect_ai.conversation import prompt_of  # noqa: E402
 from harness.adapters.inspect_ai.media import film_uri, picture_uris  # noqa: E402
 from harness.errors import HarnessError  # noqa: E402
 from models.loading import LoadedModel  # noqa: E402
+from models.plain_text import BREAK  # noqa: E402
 from models.prompts import reply_prompt  # noqa: E402
 
 ASKED = "Where is the red agent?"
@@ -107,5 +108,6 @@ def test_what_the_model_cannot_be_given(loaded: LoadedModel, messages, message: 
 
 def test_the_users_text_makes_no_place_for_frames(loaded: LoadedModel) -> None:
     for mark in (loaded.processor.video_token, loaded.processor.image_token):
-        with pytest.raises(HarnessError, match="write it otherwise"):
-            prompt_of(loaded, [ChatMessageUser(content=f"What does {mark} mean?")])
+        prompt = prompt_of(loaded, [ChatMessageUser(content=f"What does {mark} mean?")])
+        assert mark not in prompt.text and prompt.whole
+        assert prompt.text.replace(BREAK, "").count(f"What does {mark} mean?") == 1

@@ -77,10 +77,13 @@ def test_other_words(loaded) -> None:
 
 def test_marks_of_the_chat_layout_in_a_reply_end_no_turn(loaded, judge) -> None:
     tokenizer = loaded.processor.tokenizer
-    plain = judge._plain(judge_prompt(QUESTIONS[3]))
-    assert set(tokenizer(plain)["input_ids"]).isdisjoint(
-        tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|video_pad|>"])
-    )
+    marks = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|video_pad|>"])
+    read = [
+        tokenizer(reply_prompt(loaded, judge_prompt(q), video=False))["input_ids"]
+        for q in (QUESTIONS[3], QUESTIONS[0])
+    ]
+    assert [[ids.count(mark) for mark in marks] for ids in read] == [[1, 0], [1, 0]]
+    assert judge.judge(QUESTIONS[3:])[0].invalid is False
 
 
 @pytest.mark.parametrize(

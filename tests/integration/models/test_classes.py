@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from transformers import AutoProcessor, LlavaNextVideoVideoProcessor
 
 from benchmarks.gridtom.records import generated
@@ -31,6 +34,7 @@ from models.errors import ModelError, UnsupportedModelError
 from models.families import FAMILIES
 from models.films import cropped_share, pad_for_crop
 from models.loading import LoadedModel, load_model
+from models.plain_text import BREAK, forget, original, teach
 from models.prefix import go_on, read, share, step
 from models.prompts import encode, open_prompt, process, reply_prompt
 from probing.config import ProbeConfig
@@ -420,6 +424,61 @@ def test_given_continuations_equal_a_plain_forward(opened, name: str) -> None:
         first = len(contexts[row]) - 1
         plain = sum(float(log_probs[first + i, token]) for i, token in enumerate(ending))
         assert total == pytest.approx(plain, abs=2e-4)
+
+
+shipped = cache(load_model)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "tiny-qwen2-vl", "tiny-llava-next-video"])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@given(data=st.data())
+def test_marks_of_the_model_in_a_question_are_plain_text(opened, small_clips, name, data) -> None:
+    """A prompt that spells them has no more of them than one that does not."""
+    loaded = opened(name) if name in NAMES else shipped(name)
+    tokenizer = loaded.processor.tokenizer
+    marks = sorted({str(t) for t in tokenizer.added_tokens_decoder.values() if t.special})
+    named = [v for k, v in vars(loaded.processor).items() if k.endswith("_token") and v]
+    piece = st.sampled_from([*marks, *named, "The door ", "<", "|>", " ", "\n", BREAK])
+    text = "".join(data.draw(st.lists(piece, max_size=8))) + data.draw(st.sampled_from(marks)) * 2
+    video = loaded.family.frames_seen is not None and data.draw(st.booleans())
+    clips = small_clips[:1] if video else None
+    for make in (open_prompt, reply_prompt):
+        found, bare = (
+            process(loaded, [make(loaded, f"Q:{said}A: here", video)], clips)["input_ids"][0]
+            for said in (text, "where")
+        )
+        special = tokenizer.convert_tokens_to_ids(marks)
+        wanted = {i: (bare == i).sum() for i in special if i != tokenizer.unk_token_id}
+        assert {i: (found == i).sum() for i in wanted} == wanted
+        # What is read is what was written, letter by letter.
+        prompt = make(loaded, f"Q:{text}A: here", video)
+        read = tokenizer.backend_tokenizer.normalizer.normalize_str(prompt)
+        assert f"q:{text.replace(BREAK, '')}a: here".lower() in read.lower()
+
+
+def test_a_tokenizer_is_saved_as_it_came(opened, tmp_path) -> None:
+    """What is taught to it stays in the process, and changes no hash."""
+    loaded = load_model(opened("llama").source)
+    tokenizer = loaded.processor.tokenizer
+    before = json.loads(Path(loaded.source, "tokenizer.json").read_text(encoding="utf-8"))
+    taught = json.loads(tokenizer.backend_tokenizer.to_str())
+    assert taught["normalizer"] != before["normalizer"]
+    assert original(taught["normalizer"]) == before["normalizer"]
+    forget(tokenizer)
+    forget(tokenizer)
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    assert state["normalizer"] == before["normalizer"]
+    teach(tokenizer)
+    teach(tokenizer)
+    assert json.loads(tokenizer.backend_tokenizer.to_str()) == taught
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-vl", "gemma3"])
+def test_a_prompt_with_more_places_of_frames_than_clips_is_named(opened, name: str) -> None:
+    loaded = opened(name)
+    mark = loaded.processor.video_token if name in FILMS else loaded.processor.image_token
+    with pytest.raises(ModelError, match="holds 2 and comes with 0 clips"):
+        process(loaded, [f"a {mark} and a {mark}"], None)
 
 
 @pytest.mark.parametrize("name", ["qwen2.5-vl", "qwen3-vl", "qwen2-vl"])
