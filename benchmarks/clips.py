@@ -15,6 +15,9 @@ from benchmarks.pictures import read_pictures, timeline_of_pictures
 
 # Times are sums of fractions such as 1/30 s; two closer than this are one.
 _SAME = 1e-6
+# Of a frame: what the makers of Qwen2-VL give one at most (qwen-vl-utils, VIDEO_MAX_PIXELS), 768
+# tokens; the other families' processors scale to less. 64 frames are 116 MB, of 1080p 398 MB.
+MOST_PIXELS = 768 * 28 * 28
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class Clip:
     """Frames cut out of a film.
 
     Attributes:
-        frames: ``uint8 [F, height, width, 3]``, RGB, as stored (not rotated, not stretched).
+        frames: ``uint8 [F, height, width, 3]``, RGB, as stored (not rotated, not stretched), but
+            for those larger than was asked for.
         times: when each comes on screen, in seconds from the film's beginning. The first may lie
             before the window, if its frame is on screen when the window begins.
         duration: of the window, in seconds.
@@ -69,7 +73,9 @@ class Clip:
     duration: float
 
 
-def read_clip(media: Media, window: Window, sampling: Sampling) -> Clip:
+def read_clip(
+    media: Media, window: Window, sampling: Sampling, most_pixels: int | None = MOST_PIXELS
+) -> Clip:
     """Cut a window out of a film and take frames of it.
 
     Frames are chosen by their time of presentation, also where their rate varies; only the
@@ -82,6 +88,7 @@ def read_clip(media: Media, window: Window, sampling: Sampling) -> Clip:
         media: the film.
         window: from the beginning of the context, or from its focus.
         sampling: which frames.
+        most_pixels: larger frames are scaled down to so many as they are read; None keeps them.
 
     Raises:
         ClipError: there is no film, it is damaged or has no pictures, the window begins beyond
@@ -106,9 +113,9 @@ def read_clip(media: Media, window: Window, sampling: Sampling) -> Clip:
             f"{path}: none of the frames of this item is on screen from {start:g} to {end:g} s"
         )
     if media.kind == "frames":
-        frames = read_pictures(timeline, chosen, media.pictures)
+        frames = read_pictures(timeline, chosen, media.pictures, most_pixels)
     else:
-        frames = read_frames(timeline, chosen)
+        frames = read_frames(timeline, chosen, most_pixels)
     times = tuple(float(timeline.times[place]) for place in chosen)
     return Clip(frames, times, end - start)
 

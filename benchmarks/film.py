@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +13,20 @@ from typing import Any
 import av
 import numpy as np
 from av.stream import Disposition
+from PIL import Image
 
 from benchmarks.errors import ClipError
+from benchmarks.picture_file import MOST_PIXELS, check_file, check_pixels, fitted
 
 # Containers whose header says how long the film is; others guess it from the rate of bytes.
 _SURE = ("mov", "mp4", "matroska", "webm", "avi")
 # PyAV reports damage by FFmpegError, frames without a picture format by ValueError.
 _UNREADABLE = (av.FFmpegError, OSError, ValueError)
+# Playlists lead to other files and addresses: only what holds its pictures itself is opened.
+SAFE = {
+    "protocol_whitelist": "file",
+    "format_whitelist": "mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg,m4v,h264,hevc,ivf",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +73,7 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
     lasting: list[int] = []
     keys: list[int] = []
     reach, broken = 0.0, ""
-    with _opened(path) as (container, stream):
+    with opened_film(path) as (container, stream):
         origin = (container.start_time or 0) / 1_000_000
         declared = (container.duration or 0) / 1_000_000
         sure = any(name in container.format.name.split(",") for name in _SURE)
@@ -118,7 +126,7 @@ def _counted(path: Path) -> Timeline:
     """Decodes the whole film, for files whose packets are not stamped."""
     times: list[float | None] = []
     broken = ""
-    with _opened(path) as (container, stream):
+    with opened_film(path) as (container, stream):
         rate = float(stream.average_rate or stream.guessed_rate or 0)
         try:
             times.extend(frame.time for frame in container.decode(stream))
@@ -137,35 +145,71 @@ def _counted(path: Path) -> Timeline:
     return Timeline(path, found, np.arange(len(found)), float(found[-1]) + gap, broken)
 
 
-def read_frames(timeline: Timeline, places: Sequence[int]) -> np.ndarray:
+def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = None) -> np.ndarray:
     """Frames at rising ``places`` of the timeline, ``uint8 [F, height, width, 3]``.
 
     Frames of another size than the first are scaled to it.
+
+    Args:
+        timeline: of the film.
+        places: which.
+        most: pixels a frame; larger ones are scaled down one by one as they are decoded, so that
+            a film never lies in memory in its full size.
 
     Raises:
         ClipError: a frame cannot be decoded; names file and time.
     """
     path = timeline.path
-    found: dict[int, np.ndarray] = {}
+    found = Frames(places, most)
     try:
-        with _opened(path) as (container, stream):
+        with opened_film(path) as (container, stream):
             stream.thread_type = "AUTO"
             if timeline.stamps is None:
-                _decode_counting(container, stream, set(places), found)
+                decode_counting(container, stream, found)
             else:
                 _decode_stamped(container, stream, timeline, places, found)
     except _UNREADABLE as error:
         if isinstance(error, ClipError):
             raise
         _undecodable(timeline, places, found, str(error))
-    if len(found) < len(set(places)):
+    if not found.complete:
         _undecodable(timeline, places, found, "it is damaged there")
-    return np.stack([found[place] for place in places])
+    assert found.pixels is not None
+    return found.pixels
 
 
-def _undecodable(
-    timeline: Timeline, places: Sequence[int], found: dict[int, np.ndarray], why: str
-) -> None:
+class Frames:
+    """Frames at ``places``, each scaled and laid where it belongs as it comes."""
+
+    def __init__(self, places: Sequence[int], most: int | None) -> None:
+        self.rows = {place: row for row, place in enumerate(places)}
+        self.most = most
+        self.there: set[int] = set()
+        self.pixels: np.ndarray | None = None
+
+    def __contains__(self, place: int) -> bool:
+        return place in self.there
+
+    @property
+    def complete(self) -> bool:
+        return len(self.there) == len(self.rows)
+
+    def add(self, place: int, frame: av.VideoFrame) -> None:
+        if self.pixels is None:
+            check_pixels(frame.width, frame.height)
+            width, height = fitted(frame.width, frame.height, self.most)
+            self.pixels = np.empty((len(self.rows), height, width, 3), dtype=np.uint8)
+        height, width = self.pixels.shape[1:3]
+        whole = frame.to_ndarray(format="rgb24")
+        if whole.shape[:2] != (height, width):
+            # FFmpeg's own scaling darkens by one or two of 255.
+            picture = Image.fromarray(whole).resize((width, height), Image.Resampling.BICUBIC)
+            whole = np.asarray(picture)
+        self.pixels[self.rows[place]] = whole
+        self.there.add(place)
+
+
+def _undecodable(timeline: Timeline, places: Sequence[int], found: Frames, why: str) -> None:
     first = next(place for place in places if place not in found)
     raise ClipError(
         f"{timeline.path}: the frame at {timeline.times[first]:.2f} s cannot be decoded ({why}); "
@@ -173,13 +217,12 @@ def _undecodable(
     )
 
 
-def _decode_counting(
-    container: Any, stream: Any, wanted: set[int], found: dict[int, np.ndarray]
-) -> None:
+def decode_counting(container: Any, stream: Any, found: Frames) -> None:
+    """Decode from the beginning, taking a frame's number for its place."""
     for number, frame in enumerate(container.decode(stream)):
-        if number in wanted:
-            found[number] = _pixels(frame, found)
-        if len(found) == len(wanted):
+        if number in found.rows:
+            found.add(number, frame)
+        if found.complete:
             return
 
 
@@ -188,7 +231,7 @@ def _decode_stamped(
     stream: Any,
     timeline: Timeline,
     places: Sequence[int],
-    found: dict[int, np.ndarray],
+    found: Frames,
 ) -> None:
     """Decodes from the key frame before each group of frames that share it."""
     assert timeline.stamps is not None and timeline.keys is not None
@@ -206,47 +249,57 @@ def _decode_stamped(
             if all(place in found for place in wanted.values()):
                 break
         else:
-            with _opened(timeline.path) as (again, beginning):
+            with opened_film(timeline.path) as (again, beginning):
                 _decode_from_here(again, beginning, wanted, found)
             if any(place not in found for place in wanted.values()):
                 return
 
 
-def _decode_from_here(
-    container: Any, stream: Any, wanted: dict[int, int], found: dict[int, np.ndarray]
-) -> None:
+def _decode_from_here(container: Any, stream: Any, wanted: dict[int, int], found: Frames) -> None:
     last = max(wanted)
     try:
         for frame in container.decode(stream):
             if frame.pts in wanted and not frame.is_corrupt:
-                found[wanted[frame.pts]] = _pixels(frame, found)
+                found.add(wanted[frame.pts], frame)
             if frame.pts is not None and frame.pts >= last:
                 return
     except av.EOFError:
         return
 
 
-def _pixels(frame: av.VideoFrame, found: dict[int, np.ndarray]) -> np.ndarray:
-    first = next(iter(found.values()), None)
-    if first is not None and first.shape[:2] != (frame.height, frame.width):
-        frame = frame.reformat(width=first.shape[1], height=first.shape[0])
-    return frame.to_ndarray(format="rgb24")
+def _bound(path: Path, codec: Any) -> None:
+    """Refuse frames that are too large, also those of which the header does not say so."""
+    # A stream of an unknown kind has no codec, and fails when it is decoded.
+    if codec is None:
+        return
+    try:
+        check_pixels(codec.width, codec.height)
+    except ClipError as error:
+        raise ClipError(f"{path}: a frame of this film {error}") from error
+    codec.options = {"max_pixels": str(MOST_PIXELS)}
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """The container and its moving pictures, not a cover.
+def opened_film(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, Any]]:
+    """The container and its moving pictures, not a cover; ``data`` is what the file would hold.
 
     Raises:
-        ClipError: it cannot be opened, or has sound alone.
+        ClipError: it is no file of a film, cannot be opened, has sound alone, or frames of more
+            than :data:`benchmarks.picture_file.MOST_PIXELS` pixels.
     """
     try:
-        container = av.open(str(path), metadata_errors="replace")
+        if data is None:
+            check_file(path)
+        file = str(path) if data is None else io.BytesIO(data)
+        container = av.open(file, metadata_errors="replace", container_options=SAFE)
+    except ClipError as error:
+        raise ClipError(f"{path}: this film {error}") from error
     except _UNREADABLE as error:
         raise ClipError(f"{path}: this file cannot be opened as a film ({error})") from error
     with container:
         for stream in container.streams.video:
             if not stream.disposition & Disposition.attached_pic:
+                _bound(path, stream.codec_context)
                 yield container, stream
                 return
         raise ClipError(f"{path}: has no video stream, only sound or a cover")

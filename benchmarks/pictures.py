@@ -11,9 +11,9 @@ from PIL import Image
 
 from benchmarks.errors import ClipError
 from benchmarks.film import Timeline
-from benchmarks.whole_pictures import whole_pictures
+from benchmarks.picture_file import fitted, opened
 
-SUFFIXES = (".png", ".jpg", ".jpeg")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 def timeline_of_pictures(folder: Path, length: float | None, pattern: str = "*") -> Timeline:
@@ -32,8 +32,16 @@ def timeline_of_pictures(folder: Path, length: float | None, pattern: str = "*")
     return Timeline(folder, np.arange(len(numbers)) * gap, numbers, len(numbers) * gap)
 
 
-def read_pictures(timeline: Timeline, places: Sequence[int], pattern: str = "*") -> np.ndarray:
+def read_pictures(
+    timeline: Timeline, places: Sequence[int], pattern: str = "*", most: int | None = None
+) -> np.ndarray:
     """Pictures at ``places`` of the timeline, ``uint8 [F, height, width, 3]``.
+
+    Args:
+        timeline: of the folder.
+        places: which.
+        pattern: of the names of those that count.
+        most: pixels a picture; larger ones are scaled down as they are read.
 
     Raises:
         ClipError: a picture is damaged or of another size than the first; names the file.
@@ -42,7 +50,7 @@ def read_pictures(timeline: Timeline, places: Sequence[int], pattern: str = "*")
     found: list[np.ndarray] = []
     for place in places:
         path = files[int(timeline.numbers[place])]
-        picture = _read(path)
+        picture = _read(path, most)
         if found and picture.shape != found[0].shape:
             shapes = [f"{shape[1]} x {shape[0]}" for shape in (picture.shape, found[0].shape)]
             raise ClipError(f"{path}: is {shapes[0]}, the pictures before it are {shapes[1]}")
@@ -72,10 +80,16 @@ def _numbered(folder: Path, pattern: str) -> dict[int, Path]:
     raise ClipError(f"{folder}: several pictures share a number, one of them is {files[0].name}")
 
 
-def _read(path: Path) -> np.ndarray:
+def _read(path: Path, most: int | None) -> np.ndarray:
     try:
-        with whole_pictures(), Image.open(path) as image:
-            return np.array(image.convert("RGB"))
-    # Pillow reports damage by many types, see the readers of single formats.
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise ClipError(f"{path}: this picture cannot be decoded ({error})") from error
+        with opened(path) as image:
+            size = fitted(*image.size, most)
+            if size != image.size:
+                # A JPEG is decoded at half its size or less where that is enough.
+                image.draft("RGB", size)
+            picture = image.convert("RGB")
+            if size != picture.size:
+                picture = picture.resize(size, Image.Resampling.BICUBIC)
+            return np.array(picture)
+    except (ClipError, OSError) as error:
+        raise ClipError(f"{path}: this picture {error}") from error

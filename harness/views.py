@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.benchmark import Benchmark
-from benchmarks.clips import Clip, Sampling, read_clip
+from benchmarks.clips import MOST_PIXELS, Clip, Sampling, read_clip
 from benchmarks.items import BenchmarkItem, Context, Media, View, Window
 from harness.errors import HarnessError
 from harness.frame_notes import frame_note
@@ -40,12 +40,14 @@ class Shown:
         window: of films and transcripts.
         sampling: which frames are taken.
         template: the prompt with fields in braces, see :data:`FIELDS`; None for our own words.
+        most_pixels: of a frame; larger ones are scaled down as they are read.
     """
 
     view: View
     window: Window
     sampling: Sampling
     template: str | None = None
+    most_pixels: int = MOST_PIXELS
 
 
 def shown(
@@ -160,7 +162,8 @@ class _Film:
 
     def read(self) -> Clip:
         if self.clip is None:
-            self.clip = read_clip(self.media, self.how.window, self.how.sampling)
+            how = self.how
+            self.clip = read_clip(self.media, how.window, how.sampling, how.most_pixels)
         return self.clip
 
     def note(self) -> str:

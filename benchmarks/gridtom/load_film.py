@@ -9,11 +9,12 @@ from pathlib import Path
 
 import av
 import numpy as np
-from PIL import Image
 
+from benchmarks.errors import ClipError
+from benchmarks.film import opened_film
 from benchmarks.gridtom.errors import MediaError
 from benchmarks.gridtom.render import HEIGHT, WIDTH, Perspective
-from benchmarks.whole_pictures import whole_pictures
+from benchmarks.picture_file import opened
 
 PERSPECTIVE_FOLDERS: dict[Perspective, str] = {
     "omniscient": "full",
@@ -56,17 +57,13 @@ class FolderFilm:
 
 def _read_png(path: Path) -> np.ndarray:
     try:
-        with whole_pictures(), Image.open(path) as image:
+        with opened(path) as image:
             _check_size(path, image.width, image.height)
             return np.array(image.convert("RGB"))
     except FileNotFoundError as error:
         raise MediaError(f"{path}: this frame is missing") from error
-    except MediaError:
-        raise
-    # Pillow reports damage by many types: UnidentifiedImageError and truncation are OSErrors,
-    # broken chunks SyntaxErrors, wrong headers ValueErrors, absurd sizes its own exception.
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise MediaError(f"{path}: this frame cannot be decoded ({error})") from error
+    except ClipError as error:
+        raise MediaError(f"{path}: this frame {error}") from error
 
 
 def _read_video(path: Path, ticks: Sequence[int]) -> np.ndarray:
@@ -75,16 +72,16 @@ def _read_video(path: Path, ticks: Sequence[int]) -> np.ndarray:
     found: dict[int, np.ndarray] = {}
     decoded = 0
     try:
-        with av.open(str(path)) as container:
-            if not container.streams.video:
-                raise MediaError(f"{path}: has no video stream")
-            for number, frame in enumerate(container.decode(video=0)):
+        with opened_film(path) as (container, stream):
+            for number, frame in enumerate(container.decode(stream)):
                 decoded = number + 1
                 if number in wanted:
                     _check_size(path, frame.width, frame.height)
                     found[number] = frame.to_ndarray(format="rgb24")
                 if len(found) == len(wanted):
                     break
+    except ClipError as error:
+        raise MediaError(str(error)) from error
     except (av.FFmpegError, OSError) as error:
         raise MediaError(
             f"{path}: this video cannot be decoded after {decoded} frames ({error})"

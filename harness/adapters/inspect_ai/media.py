@@ -10,9 +10,12 @@ from pathlib import Path
 
 import av
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from benchmarks.whole_pictures import whole_pictures
+from benchmarks.clips import MOST_PIXELS
+from benchmarks.errors import ClipError
+from benchmarks.film import Frames, decode_counting, opened_film
+from benchmarks.picture_file import check_file, opened
 from harness.errors import HarnessError
 
 # More frames than this are hardly meant to go to a model as they are.
@@ -30,20 +33,14 @@ def picture(reference: str) -> np.ndarray:
     """
     data = _bytes(reference, "picture")
     try:
-        with whole_pictures(), Image.open(io.BytesIO(data)) as image:
+        with opened(data) as image:
             return np.asarray(image.convert("RGB"))[None].copy()
-    except (
-        UnidentifiedImageError,
-        OSError,
-        ValueError,
-        SyntaxError,
-        Image.DecompressionBombError,
-    ) as error:
-        raise HarnessError(f"picture {_short(reference)}: not readable ({error})") from error
+    except ClipError as error:
+        raise HarnessError(f"picture {_short(reference)}: not readable, it {error}") from error
 
 
 def film(reference: str, frames: int | None = None) -> np.ndarray:
-    """A film as ``uint8 [F, height, width, 3]``.
+    """A film as ``uint8 [F, height, width, 3]``, scaled as films of benchmarks are.
 
     Args:
         reference: data URI or path.
@@ -54,20 +51,15 @@ def film(reference: str, frames: int | None = None) -> np.ndarray:
         HarnessError: it cannot be read, or has more than :data:`MOST_FRAMES` frames and ``frames``
             does not choose among them.
     """
-    data = _bytes(reference, "film")
+    data, name = _bytes(reference, "film"), Path(_short(reference))
     try:
-        with av.open(io.BytesIO(data), "r") as container:
-            if not container.streams.video:
-                raise HarnessError(f"film {_short(reference)}: it has no video")
-            count = sum(1 for _ in container.decode(video=0))
-        wanted = _chosen(reference, count, frames)
-        with av.open(io.BytesIO(data), "r") as container:
-            kept = [
-                frame.to_ndarray(format="rgb24")
-                for number, frame in enumerate(container.decode(video=0))
-                if number in wanted
-            ]
-        return np.stack(kept)
+        with opened_film(name, data) as (container, stream):
+            count = sum(1 for _ in container.decode(stream))
+        kept = Frames(sorted(_chosen(reference, count, frames)), MOST_PIXELS)
+        with opened_film(name, data) as (container, stream):
+            decode_counting(container, stream, kept)
+        assert kept.pixels is not None
+        return kept.pixels
     except (av.FFmpegError, ValueError) as error:
         if isinstance(error, HarnessError):
             raise
@@ -133,6 +125,7 @@ def _bytes(reference: str, what: str) -> bytes:
                 f"{what} {_short(reference)}: give a file or a data URI; nothing is downloaded here"
             )
         try:
+            check_file(Path(reference))
             return Path(reference).read_bytes()
         except (OSError, ValueError) as error:
             raise HarnessError(f"{what} {_short(reference)}: not readable ({error})") from error

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from benchmarks.errors import ClipError
+from benchmarks.picture_file import check_opened
 from harness.errors import HarnessError
 from models.loading import LoadedModel
 from models.prompts import reply_prompt
@@ -55,7 +57,7 @@ def checked(visuals: Any) -> tuple[Image.Image, ...]:
     """The pictures of a request.
 
     Raises:
-        HarnessError: they are not pictures of PIL.
+        HarnessError: they are not pictures of PIL, or of a format or size that is not read.
     """
     found = tuple(visuals) if isinstance(visuals, list | tuple) else (visuals,)
     for picture in found:
@@ -63,6 +65,10 @@ def checked(visuals: Any) -> tuple[Image.Image, ...]:
             raise HarnessError(
                 f"a task's doc_to_image must give PIL pictures, not {type(picture).__name__}"
             )
+        try:
+            check_opened(picture)
+        except ClipError as error:
+            raise HarnessError(f"a picture of the task {error}") from error
     return found
 
 

@@ -10,7 +10,9 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.clips import Sampling, read_clip
+from benchmarks.errors import ClipError
 from benchmarks.items import Media
+from benchmarks.picture_file import check_opened
 from harness.errors import HarnessError
 
 
@@ -58,6 +60,10 @@ def _stacked(shown: Sequence[Any]) -> np.ndarray:
 
 def _frame(one: Any) -> np.ndarray:
     if isinstance(one, Image.Image):
+        try:
+            check_opened(one)
+        except ClipError as error:
+            raise HarnessError(f"a picture of the task {error}") from error
         return np.asarray(one.convert("RGB"))
     if _is_array(one, 3):
         return one

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -12,12 +14,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageFile
+from PIL import EpsImagePlugin, Image, ImageFile
 
+from benchmarks import film as film_module
+from benchmarks import picture_file
 from benchmarks.clips import Sampling, choose, even_times, read_clip, window_of
 from benchmarks.errors import BenchmarkError, ClipError
 from benchmarks.film import Timeline, read_frames, timeline_of
+from benchmarks.gridtom.errors import MediaError
+from benchmarks.gridtom.load_film import FolderFilm
 from benchmarks.items import Media
+from benchmarks.picture_file import fitted
 
 # Each frame is one grey; far enough apart to be told from each other after coding.
 STEP = 4
@@ -29,6 +36,7 @@ def film(
     rate: int = 10,
     codec: str = "libx264",
     options: dict[str, str] | None = None,
+    size: tuple[int, int] = (64, 48),
     sound: float = 0.0,
     ending: int | None = None,
 ) -> Path:
@@ -38,12 +46,12 @@ def film(
             stream = container.add_stream(
                 codec, rate=rate, options={"g": "12", "bf": "2", **(options or {})}
             )
-            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+            stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
             stream.time_base = Fraction(1, rate)
             stream.codec_context.time_base = Fraction(1, rate)
         audio = container.add_stream("aac", rate=8000, layout="mono") if sound else None
         for number, stamp in enumerate(stamps):
-            grey = np.full((48, 64, 3), STEP * number % 256, dtype=np.uint8)
+            grey = np.full((*size[::-1], 3), STEP * number % 256, dtype=np.uint8)
             frame = av.VideoFrame.from_ndarray(grey, format="rgb24")
             frame.pts, frame.time_base = stamp, Fraction(1, rate)
             if ending is not None and number == len(stamps) - 1:
@@ -439,3 +447,85 @@ def test_half_a_picture_is_an_error_whatever_pillow_was_told(
     with pytest.raises(ClipError, match="cannot be decoded"):
         read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
     assert ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+def test_large_frames_are_scaled_as_they_are_read(tmp_path: Path) -> None:
+    path = film(tmp_path / "wide.mp4", range(30), size=(640, 480))
+    assert cut(path, Sampling(count=4)).frames.shape == (4, 480, 640, 3)
+    whole = read_frames(timeline_of(path), [0, 9, 20])
+    tracemalloc.start()
+    small = read_clip(Media(path=path), "full", Sampling(count=30), most_pixels=64 * 48)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert small.frames.shape == (30, 48, 64, 3)
+    assert seen(small.frames) == list(range(30)) and seen(whole) == [0, 9, 20]
+    # Never more than two frames of full size beside what is kept.
+    assert peak < small.frames.nbytes + 2 * 640 * 480 * 3 + 200_000
+
+
+def test_large_pictures_are_scaled_as_they_are_read(tmp_path: Path) -> None:
+    for number, suffix in enumerate((".png", ".jpg", ".webp")):
+        grey = Image.new("RGB", (400, 200), (STEP * number,) * 3)
+        grey.save(tmp_path / f"{number}{suffix}")
+    media = Media(kind="frames", path=tmp_path)
+    clip = read_clip(media, "full", Sampling(count=3), most_pixels=50 * 25)
+    assert clip.frames.shape == (3, 25, 50, 3) and seen(clip.frames) == [0, 1, 2]
+    assert read_clip(media, "full", Sampling(count=3)).frames.shape == (3, 200, 400, 3)
+
+
+@given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 2_000_000))
+def test_a_fitted_frame_keeps_its_shape(width: int, height: int, most: int) -> None:
+    new = fitted(width, height, most)
+    assert new == (width, height) if width * height <= most else 1 <= new[0] <= width
+    assert new[0] * new[1] <= most or 1 in new
+    if min(new) > 50:
+        assert new[0] / new[1] == pytest.approx(width / height, rel=0.05)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+def test_a_picture_is_read_by_no_other_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """An EPS starts Ghostscript, whatever its name is."""
+    Image.new("RGB", (20, 10)).save(tmp_path / "0.eps")
+    (tmp_path / "0.eps").rename(tmp_path / f"0{suffix}")
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *a, **k: pytest.fail("started gs"))
+    with pytest.raises(ClipError, match=rf"0\{suffix}: this picture cannot .* no PNG"):
+        read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
+    (tmp_path / "TrueBelief" / "full").mkdir(parents=True)
+    (tmp_path / f"0{suffix}").rename(tmp_path / "TrueBelief" / "full" / "0.png")
+    with pytest.raises(MediaError, match=r"0\.png: this frame cannot be decoded: it is no PNG"):
+        FolderFilm(tmp_path / "TrueBelief").frames("omniscient", [0])
+
+
+@pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_PIXELS"])
+def test_limits_hold_before_anything_is_decoded(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    Image.new("RGB", (20, 10)).save(tmp_path / "0.png")
+    for module in (picture_file, film_module):
+        monkeypatch.setattr(module, limit, 50, raising=False)
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("decoded"))
+    with pytest.raises(ClipError, match=r"0\.png: this picture is too large: .*, at most 50 "):
+        read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
+    if limit == "MOST_PIXELS":
+        with pytest.raises(ClipError, match=r"plain\.mp4: .* too large: 64 x 48, at most 50 pix"):
+            cut(plain, Sampling(count=1))
+
+
+def test_pipes_are_not_opened(tmp_path: Path) -> None:
+    """Reading one waits for somebody to write; these tests would not end."""
+    for name in ("0.png", "film.mp4"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(ClipError, match=r"0\.png: this picture cannot be read: it is no regular"):
+        read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
+    with pytest.raises(ClipError, match=r"film\.mp4: this film cannot be read: it is no regular"):
+        cut(tmp_path / "film.mp4", Sampling(count=1))
+
+
+def test_a_playlist_is_no_film(plain: Path, tmp_path: Path) -> None:
+    """It would be played from wherever it says."""
+    path = tmp_path / "list.mp4"
+    path.write_text(f"#EXTM3U\n#EXTINF:6,\n{plain}\n#EXT-X-ENDLIST\n")
+    with pytest.raises(ClipError, match=r"list\.mp4: this file cannot be opened as a film"):
+        cut(path, Sampling(count=1))
