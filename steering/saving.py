@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from hooks.atomic import write_atomic
 from hooks.errors import PositionError
@@ -18,12 +20,19 @@ from steering.errors import SteeringError
 from steering.vector import SteeringVector
 
 FILE = "vector.safetensors"
-FORMAT = "sally-anne steering vector 1"
+FORMAT = "sally-anne steering vector 2"
+# The one entry of the file's metadata: with more, safetensors leaves their order to chance.
+_ENTRY = "sally-anne"
+# Of earlier versions: two entries, "format" and "vector", and no checksum.
+_UNSUMMED = "sally-anne steering vector 1"
+_AGAIN = "write the vector again with `python -m steering.run`"
 _FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "positions", "fitted")
 
 
 def save_vector(vector: SteeringVector, folder: Path | str) -> Path:
     """Write ``vector.safetensors`` (tensors ``theta``, ``sigma``; JSON metadata) and a card.
+
+    The same vector gives the same bytes. A checksum of facts and numbers is in the metadata.
 
     Returns:
         The folder.
@@ -44,8 +53,9 @@ def save_vector(vector: SteeringVector, folder: Path | str) -> Path:
         "theta": vector.theta.double().contiguous().cpu(),
         "sigma": vector.sigma.double().contiguous().cpu(),
     }
-    metadata = {"format": FORMAT, "vector": json.dumps(facts, default=dict)}
-    write_atomic(folder / FILE, save(tensors, metadata))
+    text = json.dumps(facts, default=dict)
+    entry = {"format": FORMAT, "sha256": _digest(text, tensors), "vector": text}
+    write_atomic(folder / FILE, save(tensors, {_ENTRY: json.dumps(entry)}))
     write_atomic(folder / "README.md", card(vector).encode())
     return folder
 
@@ -58,8 +68,8 @@ def load_vector(path: Path | str, model: nn.Module | None = None) -> SteeringVec
         model: refuse a vector that does not fit this model.
 
     Raises:
-        SteeringError: no such file, a file cut short or of another kind, a part that is missing,
-            or a vector for another model (both shapes are named).
+        SteeringError: no such file, a file cut short, altered or of another kind, a part that is
+            missing, or a vector for another model (both shapes are named).
     """
     path = Path(path)
     file = path / FILE if path.is_dir() else path
@@ -71,15 +81,11 @@ def load_vector(path: Path | str, model: nn.Module | None = None) -> SteeringVec
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise SteeringError(
-            f"{file} is cut short or not a safetensors file ({error}); write the vector again"
+            f"{file} is cut short or not a safetensors file ({error}); {_AGAIN}"
         ) from error
-    if metadata.get("format") != FORMAT:
-        raise SteeringError(
-            f"{file} is not a steering vector of this toolkit: its format is "
-            f"{metadata.get('format')!r}, not {FORMAT!r}"
-        )
+    text = _facts(file, metadata, tensors)
     try:
-        facts: dict[str, Any] = json.loads(metadata["vector"])
+        facts: dict[str, Any] = json.loads(text)
         facts["heads"] = tuple((int(layer), int(head)) for layer, head in facts["heads"])
         vector = SteeringVector(
             theta=tensors["theta"], sigma=tensors["sigma"], **{n: facts[n] for n in _FACTS}
@@ -91,6 +97,39 @@ def load_vector(path: Path | str, model: nn.Module | None = None) -> SteeringVec
     if model is not None:
         vector.check(model)
     return vector
+
+
+def _facts(file: Path, metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """The facts of a vector as JSON, as they were written.
+
+    Raises:
+        SteeringError: it is no vector, or its checksum does not fit.
+    """
+    if metadata.get("format") == _UNSUMMED and "vector" in metadata:
+        return metadata["vector"]
+    try:
+        entry = json.loads(metadata[_ENTRY])
+        found, digest, text = entry["format"], entry["sha256"], str(entry["vector"])
+    except (KeyError, TypeError, ValueError):
+        raise SteeringError(
+            f"{file} is not a steering vector of this toolkit: its format is "
+            f"{metadata.get('format')!r}, not {FORMAT!r}"
+        ) from None
+    if digest != _digest(text, tensors):
+        raise SteeringError(f"{file} is altered: its checksum does not fit; {_AGAIN}")
+    if found != FORMAT:
+        raise SteeringError(f"{file} is of format {found!r}; this toolkit reads {FORMAT!r}")
+    return text
+
+
+def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the facts and of every tensor with its name, type and shape."""
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def describe(vector: SteeringVector) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
-from safetensors import safe_open
 
+from harness.journal import Journal
 from hooks.store import ActivationStore
 from probing.pipeline import carry_out
+from steering.pipeline import carry_out as sweep
 from tests.integration.processes.commands import config_of
 
 ROOT = Path(__file__).parents[3]
@@ -30,20 +31,12 @@ pytestmark = pytest.mark.skipif(
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file but pictures, which are drawn from the others.
-
-    Of a safetensors file with a header the entries' order is left to chance; then it is read.
-    """
-    found: dict[str, bytes] = {}
-    for path in folder.rglob("*"):
-        if path.name == "vector.safetensors":
-            with safe_open(path, framework="np") as file:
-                tensors = {name: file.get_tensor(name).tolist() for name in sorted(file.keys())}
-                text = json.dumps([file.metadata(), tensors], sort_keys=True)
-            found[str(path.relative_to(folder))] = text.encode()
-        elif path.is_file() and path.suffix not in (".png", ".pdf", ".svg"):
-            found[str(path.relative_to(folder))] = path.read_bytes()
-    return found
+    """Every file."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def launch(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -95,6 +88,36 @@ def killed(
 @pytest.mark.parametrize("results", ["answers", "sweep"])
 def test_three_processes_leave_the_bytes_of_one(alone: Path, killed: Path, results: str) -> None:
     assert contents(killed / results) == contents(alone / results)
+
+
+@pytest.mark.parametrize("kept", [1, 9])
+def test_a_sweep_that_was_broken_off_leaves_the_same_bytes(
+    alone: Path,
+    options: dict[str, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: int,
+) -> None:
+    (tmp_path / "old-probes").symlink_to(alone / "probes")
+    monkeypatch.chdir(tmp_path)
+    config, quiet = config_of("sweep", options["sweep"]), Console(file=io.StringIO())
+    add, left = Journal.add, iter(range(kept))
+
+    def broken(self: Journal, answers: Any) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        add(self, answers)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Journal, "add", broken)
+            sweep(config, quiet)
+        sweep(config, quiet)
+    finally:
+        torch.set_num_threads(threads)
+    assert contents(tmp_path / "sweep") == contents(alone / "sweep")
 
 
 def test_what_was_extracted_before_a_kill_is_kept(killed: Path) -> None:

@@ -23,13 +23,58 @@ def facts_of(vector) -> dict:
 
 
 def rewrite(folder: Path, tensors=None, **changes) -> None:
-    """Save the file again with other tensors or facts; a fact that is None is left out."""
+    """Save the file as earlier versions did, without a checksum, with other tensors or facts.
+
+    A fact that is None is left out.
+    """
     file = folder / FILE
     with safe_open(file, "pt") as stored:
-        metadata = stored.metadata()
-    facts = {**json.loads(metadata["vector"]), **changes}
-    metadata["vector"] = json.dumps({k: v for k, v in facts.items() if v is not None})
+        (entry,) = stored.metadata().values()
+    facts = {**json.loads(json.loads(entry)["vector"]), **changes}
+    text = json.dumps({k: v for k, v in facts.items() if v is not None})
+    metadata = {"format": "sally-anne steering vector 1", "vector": text}
     save_file(load_file(file) if tensors is None else tensors, file, metadata)
+
+
+def same(one, other) -> bool:
+    return facts_of(one) == facts_of(other) and all(
+        torch.equal(getattr(one, name), getattr(other, name)) for name in ("theta", "sigma")
+    )
+
+
+def test_a_vector_of_an_earlier_version_opens(make, tmp_path: Path) -> None:
+    vector = make()
+    save_vector(vector, tmp_path)
+    rewrite(tmp_path)
+    assert same(load_vector(tmp_path), vector)
+
+
+def test_every_flipped_bit_is_noticed(make, tmp_path: Path) -> None:
+    """Header, facts and numbers: the file is refused by name, or is still the same vector."""
+    vector = make(fitted={"model": "m", "c": 1e-05})
+    file = save_vector(vector, tmp_path) / FILE
+    whole = file.read_bytes()
+    taken = 0
+    for place in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        file.write_bytes(damaged)
+        try:
+            loaded = load_vector(file)
+        except SteeringError as error:
+            assert str(file) in str(error)
+        else:
+            taken += 1
+            assert same(loaded, vector), f"bit {place % 8} of byte {place // 8}"
+    assert taken < 10
+
+
+def test_the_same_vector_is_the_same_bytes(make, tmp_path: Path) -> None:
+    """safetensors itself writes several entries of metadata in an order left to chance."""
+    files = {(save_vector(make(), tmp_path / str(n)) / FILE).read_bytes() for n in range(30)}
+    assert len(files) == 1
+    assert save_vector(load_vector(tmp_path / "0"), tmp_path / "again")
+    assert (tmp_path / "again" / FILE).read_bytes() in files
 
 
 @pytest.mark.parametrize("path", ["", FILE])
@@ -89,7 +134,10 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
         load_vector(file)
 
 
-@pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
+@pytest.mark.parametrize(
+    "metadata",
+    [None, {"format": "pt"}, {"sally-anne": "{"}, {"sally-anne": "[]"}, {"sally-anne": "{}"}],
+)
 def test_somebody_elses_safetensors_are_named(tmp_path: Path, metadata) -> None:
     file = tmp_path / FILE
     save_file({"theta": torch.ones(2, 2), "sigma": torch.ones(2)}, file, metadata)
@@ -118,7 +166,7 @@ def test_a_missing_fact_is_named(make, tmp_path: Path, part: str) -> None:
 
 def test_facts_that_are_not_json_are_named(make, tmp_path: Path) -> None:
     save_vector(make(), tmp_path)
-    metadata = {"format": FORMAT, "vector": "{heads"}
+    metadata = {"format": "sally-anne steering vector 1", "vector": "{heads"}
     save_file(load_file(tmp_path / FILE), tmp_path / FILE, metadata)
     with pytest.raises(SteeringError, match=f"{FILE} lacks a part"):
         load_vector(tmp_path)
