@@ -126,6 +126,25 @@ def test_another_reply_is_judged_anew(journal: Journal) -> None:
     assert scribe.batches == [["b"]] and judged["judge_correct"].tolist() == [True, False]
 
 
+@pytest.mark.parametrize("column", ["reference", "question"])
+def test_what_is_compared_with_another_text_is_judged_anew(tmp_path: Path, column: str) -> None:
+    """A verdict is on a reply, a reference and a question; in another run of the folder, too."""
+    path, table = tmp_path / "verdicts.jsonl", sheet(["a", "b"], ["a", "a"])
+    with Journal(path, ABOUT) as journal:
+        judge_answers(table, Scribe(), journal, 8)
+    changed = table.assign(**{column: ["a", "b"]})
+    changed.loc[10, column] = table.loc[10, column]
+    scribe = Scribe()
+    with Journal(path, ABOUT) as journal:
+        judged = judge_answers(changed, scribe, journal, 8)
+    assert scribe.batches == [["b"]]
+    assert judged["judge_correct"].tolist() == [True, column == "reference"]
+    again = Scribe()
+    with Journal(path, ABOUT) as journal:
+        pd.testing.assert_frame_equal(judge_answers(changed, again, journal, 8), judged)
+    assert again.batches == []
+
+
 def test_a_reply_that_is_missing_is_an_empty_one(journal: Journal) -> None:
     scribe = Scribe()
     judge_answers(sheet([None, float("nan")], ["a", "a"]), scribe, journal, 8)  # type: ignore[list-item]

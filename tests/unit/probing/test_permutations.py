@@ -113,6 +113,23 @@ def test_p_values_count_permutations(null, observed, level: float) -> None:
         assert above == (found.corrected[0, h] <= level + 1e-12)
 
 
+def test_the_best_of_all_heads_is_looked_for_in_all_layers() -> None:
+    """Two layers; the best null is in layer 0 twice, in layer 1 twice."""
+    null = np.array(
+        [
+            [[0.9, 0.5], [0.5, 0.5]],
+            [[0.5, 0.5], [0.5, 0.8]],
+            [[0.5, 0.6], [0.5, 0.5]],
+            [[0.3, 0.4], [0.5, 0.2]],
+        ]
+    )
+    found = PermutationTest(np.array([[0.95, 0.7], [0.85, 0.4]]), null, 0)
+    np.testing.assert_allclose(found.p_values, [[1 / 5, 1 / 5], [1 / 5, 4 / 5]])
+    np.testing.assert_allclose(found.corrected, [[1 / 5, 3 / 5], [2 / 5, 5 / 5]])
+    # Of the best nulls 0.9, 0.8, 0.6 and 0.5 one may reach what a head scores.
+    assert found.threshold(0.4) == 0.8
+
+
 def test_levels_are_checked(made) -> None:
     found = PermutationTest(np.ones((1, 1)), np.zeros((3, 1, 1)), 0)
     assert found.threshold(0.05) == np.inf

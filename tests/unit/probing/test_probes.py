@@ -139,6 +139,19 @@ def test_a_head_that_knows_nothing_keeps_zero_weights(solver: Solver) -> None:
     assert probes.coef_.any(axis=-1).sum() == L * H - 1
 
 
+def test_a_head_at_zero_weights_says_the_commoner_label() -> None:
+    """Six of eight are true, so its logit is log 3 for whatever it is shown."""
+    y = np.array([True] * 6 + [False] * 2)
+    x = np.zeros((8, 1, 2, 3))
+    x[:, 0, 0, 1] = 1e-6 * y  # within the tolerance; the optimum has weights
+    x[:, 0, 1, 1] = y
+    probes = HeadProbes(C=1e6, solver="batched").fit(x, y)
+    assert not probes.coef_[0, 0].any() and probes.coef_[0, 1].any()
+    assert probes.intercept_[0, 0] == pytest.approx(np.log(3), abs=1e-9)
+    assert probes.predict(-x)[:, 0, 0].all()
+    assert probes.score(x, y).tolist() == [[0.75, 1.0]]
+
+
 def test_other_solvers_are_refused() -> None:
     x, y = labelled(2, seed=0)
     with pytest.raises(ProbingError, match="solver must be sklearn or batched, got 'svm'"):
