@@ -30,6 +30,23 @@ class Prepared:
     endings: list[tuple[int, ...]]
 
 
+@dataclass(frozen=True)
+class Cut:
+    """Prompts of a batch, cut where those of one context part.
+
+    Attributes:
+        beginnings: text of each context.
+        firsts: the first sample of each context, whose frames are those of all.
+        rows: for each sample, its context.
+        endings: token ids of each sample's own end.
+    """
+
+    beginnings: list[str]
+    firsts: list[Sample]
+    rows: list[int]
+    endings: list[tuple[int, ...]]
+
+
 def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[int]]:
     """Rows of each batch.
 
@@ -50,18 +67,22 @@ def prepare_shared(
     Raises:
         ModelError: the processor dropped frames.
     """
-    beginnings: list[str] = []
-    firsts: list[Sample] = []
-    rows: list[int] = []
-    endings: list[tuple[int, ...]] = []
+    cut = cut_shared(loaded, chosen)
+    inputs = process(loaded, cut.beginnings, _clips(cut.firsts, video))
+    return Prepared(inputs, cut.rows, cut.endings)
+
+
+def cut_shared(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]]) -> Cut:
+    """Texts of :func:`prepare_shared`; frames are left where they are."""
+    cut = Cut([], [], [], [])
     for _, members in groupby(chosen, lambda m: (m[0].group, m[0].condition, m[0].perspective)):
         group = list(members)
         shared = share(loaded, [prompt for _, prompt in group])
-        rows += [len(beginnings)] * len(group)
-        endings += shared.endings
-        beginnings.append(shared.beginning)
-        firsts.append(group[0][0])
-    return Prepared(process(loaded, beginnings, _clips(firsts, video)), rows, endings)
+        cut.rows.extend([len(cut.beginnings)] * len(group))
+        cut.endings.extend(shared.endings)
+        cut.beginnings.append(shared.beginning)
+        cut.firsts.append(group[0][0])
+    return cut
 
 
 def prepare_whole(

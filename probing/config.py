@@ -51,6 +51,8 @@ class ProbeConfig:
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
         figures: draw the figures.
+        dry_run: say what the run would do and need (tokens, memory, disk), and do nothing. Of the
+            catalogue's models no weights are needed.
     """
 
     model: str = DEFAULT_MODEL
@@ -72,6 +74,7 @@ class ProbeConfig:
     split_seed: int = 0
     data_seed: int = 2025
     figures: bool = True
+    dry_run: bool = False
 
     @property
     def folder(self) -> Path:

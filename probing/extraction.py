@@ -119,8 +119,7 @@ def extract(
         activations_of(loaded, prepared(longest), site, items(longest), reader)
 
     if batch_size == AUTO:
-        stored_size = _stored_size(folder)
-        batch_size = stored_size or fitting(loaded.model, trial, DEFAULT_BATCH, processes)
+        batch_size = stored_size(folder) or fitting(loaded.model, trial, DEFAULT_BATCH, processes)
     batches = plan_batches(samples, batch_size)
 
     def prepare(b: int) -> Prepared:
@@ -225,7 +224,7 @@ def activations_of(
             return capture.take(items=items)[:, 0].float().cpu().numpy()
 
 
-def _stored_size(folder: Path) -> int | None:
+def stored_size(folder: Path) -> int | None:
     """The size of a store's batches; None if there is no store."""
     if not (folder / MANIFEST_NAME).exists():
         return None

@@ -56,7 +56,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
     folder = config.folder
-    _check(config)
+    check(config)
     stories = open_stories(config.data, config.data_seed)
     chosen = choose_stories(stories, config)
     samples = contrasts.build(
@@ -160,8 +160,12 @@ def choose_stories(stories: StorySet, config: ProbeConfig) -> dict[int, str]:
     return {i: name for name, members in by_split.items() for i in sorted(members)}
 
 
-def _check(config: ProbeConfig) -> None:
-    """What is wrong with the options alone, before anything is read or run."""
+def check(config: ProbeConfig) -> None:
+    """What is wrong with the options alone, before anything is read or run.
+
+    Raises:
+        ProbingError: names the option.
+    """
     for option in ("stories", "batch_size", "max_iter"):
         value = getattr(config, option)
         if value is not None and value != AUTO and value < 1:

@@ -14,6 +14,11 @@ def run(config: ProbeConfig) -> None:
         ProbingError, ModelError, GridToMError, SallyAnneError: bad input, named.
     """
     # Heavy libraries are imported here, so that --help answers at once.
+    if config.dry_run:
+        from probing.dry_run import dry_run
+
+        dry_run(config)
+        return
     from probing.pipeline import carry_out
 
     carry_out(config)

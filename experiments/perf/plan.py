@@ -16,12 +16,10 @@ from typing import Any, Literal
 from experiments.perf.errors import PerfError
 from experiments.perf.results import read_results
 from experiments.perf.scaling import SHAPES_7B, efficiencies, exponent
-from hooks.store_checks import SHARD_ITEMS
+from models.estimate import DTYPE_BYTES, Figure, Source, disk, in_bytes, table
 
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Probes are fitted on float32, whatever the store holds.
 FIT_BYTES = 4
-Source = Literal["given", "measured", "extrapolated", "assumed", "exact"]
 
 
 @dataclass(frozen=True)
@@ -77,26 +75,6 @@ class PlanConfig:
     fit_gigabytes: float = 64.0
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One line of a plan.
-
-    Attributes:
-        name: what it is.
-        value: in the unit of the name.
-        shown: for people.
-        formula: how it was worked out.
-        source: measured or given if it is a cost taken from outside; exact if it follows from
-            counts alone; extrapolated if it carries a cost to another size; assumed.
-    """
-
-    name: str
-    value: float
-    shown: str
-    formula: str
-    source: Source
-
-
 def plan(config: PlanConfig) -> dict[str, Figure]:
     """Every figure, by name.
 
@@ -105,7 +83,7 @@ def plan(config: PlanConfig) -> dict[str, Figure]:
     """
     _check(config)
     layers, heads, width = _shape(config)
-    item = ITEM_BYTES[config.dtype]
+    item = DTYPE_BYTES[config.dtype]
     found: dict[str, Figure] = {}
 
     def put(name: str, value: float, shown: str, formula: str, source: Source) -> float:
@@ -124,29 +102,19 @@ def plan(config: PlanConfig) -> dict[str, Figure]:
     wall = hours / (config.processes * efficiency)
     put("wall time", wall, _hours(wall), "device-hours / (P E)", "extrapolated")
 
-    stored = samples * layers * heads * width * item
-    put(
-        "activations on disk",
-        stored,
-        _bytes(stored),
-        f"N x L x H x D x item = {samples:,} x {layers} x {heads} x {width} x {item}",
-        "exact",
-    )
-    shards = math.ceil(samples / SHARD_ITEMS)
-    put("shards", shards, f"{shards:,}", f"ceil(N / {SHARD_ITEMS})", "exact")
-    shard = min(samples, SHARD_ITEMS) * layers * heads * width * item
-    put("a shard", shard, _bytes(shard), f"{SHARD_ITEMS} x L x H x D x item", "exact")
+    found |= disk(samples, layers, heads, width, config.dtype)
+    stored = found["activations on disk"].value
     rate = stored / (wall * 3600)
-    put("written a second", rate, f"{_bytes(rate)}/s", "activations / wall time", "extrapolated")
+    put("written a second", rate, f"{in_bytes(rate)}/s", "activations / wall time", "extrapolated")
 
     rows = config.probe_samples or samples
     put("samples fitted on n", rows, f"{rows:,}", "--probe-samples, or N", "given")
     whole = rows * layers * heads * width * FIT_BYTES
-    put("X in memory", whole, _bytes(whole), "n x L x H x D x 4", "exact")
+    put("X in memory", whole, in_bytes(whole), "n x L x H x D x 4", "exact")
     layer = rows * heads * width * FIT_BYTES
-    put("one layer of X", layer, _bytes(layer), "n x H x D x 4", "exact")
+    put("one layer of X", layer, in_bytes(layer), "n x H x D x 4", "exact")
     head = rows * width * FIT_BYTES
-    put("one head of X", head, _bytes(head), "n x D x 4", "exact")
+    put("one head of X", head, in_bytes(head), "n x D x 4", "exact")
     room = config.fit_gigabytes * 1e9
     stored_layer = samples * heads * width * item
     if whole + stored <= room:
@@ -156,12 +124,14 @@ def plan(config: PlanConfig) -> dict[str, Figure]:
         together = min(heads, int((room - stored_layer) // head))
         if together < 1:
             raise PerfError(
-                f"one layer as it is stored ({_bytes(stored_layer)}) and one head of it in float32 "
-                f"({_bytes(head)}) do not fit into --fit-gigabytes {config.fit_gigabytes:g}: give "
-                "more memory"
+                f"one layer as it is stored ({in_bytes(stored_layer)}) and one head of it in "
+                f"float32 ({in_bytes(head)}) do not fit into --fit-gigabytes "
+                f"{config.fit_gigabytes:g}: give more memory"
             )
         slices = layers * math.ceil(heads / together)
-        how = f"min(H, (memory - N x H x D x item) / (n x D x 4)), N x ... = {_bytes(stored_layer)}"
+        how = (
+            f"min(H, (memory - N x H x D x item) / (n x D x 4)), N x ... = {in_bytes(stored_layer)}"
+        )
     put("heads at once", together, f"{together:,}", how, "exact")
     put("slices to fit", slices, f"{slices:,}", "L x ceil(H / heads at once), or 1", "exact")
 
@@ -194,13 +164,6 @@ def plan(config: PlanConfig) -> dict[str, Figure]:
             "extrapolated",
         )
     return found
-
-
-def table(figures: dict[str, Figure]) -> str:
-    """The plan as Markdown."""
-    lines = ["| figure | value | formula | from |", "|---|---|---|---|"]
-    lines += [f"| {f.name} | {f.shown} | {f.formula} | {f.source} |" for f in figures.values()]
-    return "\n".join(lines)
 
 
 def _check(config: PlanConfig) -> None:
@@ -344,18 +307,9 @@ def _hours(hours: float) -> str:
     return f"{hours:,.0f} h ({hours / 24:,.1f} days)"
 
 
-def _bytes(count: float) -> str:
-    """Powers of a thousand, as disks are sold."""
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if count < 1000 or unit == "PB":
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    raise AssertionError
-
-
 def carry_out(config: PlanConfig) -> None:
     """Print the plan."""
-    print(table(plan(config)))
+    print(table(plan(config).values()))
 
 
 def main() -> None:

@@ -1,0 +1,116 @@
+"""``python -m probing.run --dry-run``: what a run would do and need.
+
+Nothing is computed or written. Of a published model of the catalogue neither weights nor a network
+are needed (`models.published`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.gridtom.records import open_stories
+from hooks.backends.backend import NATIVE
+from hooks.batch_size import AUTO
+from hooks.geometry import find_geometry
+from hooks.run_folder import PROBING, require_own
+from hooks.sites import slice_width
+from hooks.store import ActivationStore
+from hooks.store_manifest import MANIFEST_NAME, read_manifest
+from models.estimate import Counter, Figure, Load, disk, needs, show
+from models.families import check_films
+from models.prompts import open_prompt
+from models.published import open_described
+from probing import contrasts
+from probing.batches import cut_shared, plan_batches
+from probing.config import DEFAULT_BATCH, ProbeConfig
+from probing.contrasts import Sample
+from probing.extraction import stored_size
+from probing.pipeline import check, choose_stories
+
+
+def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Figure]:
+    """Say what the run would do and need.
+
+    Returns:
+        Each figure by its name.
+
+    Raises:
+        ProbingError, ModelError, GridToMError, SallyAnneError: as of the run itself, as far as it
+            can be known without weights.
+    """
+    check(config)
+    require_own(config.folder, PROBING)
+    stories = open_stories(config.data, config.data_seed)
+    chosen = choose_stories(stories, config)
+    samples = contrasts.build(
+        (stories.story(i) for i in chosen), chosen, config.order, config.contrast, config.setting
+    )
+    loaded = open_described(config.model, config.dtype, config.revision)
+    if config.setting != "text":
+        check_films(loaded.family, loaded.name)
+    folder = config.folder / "activations"
+    size = config.batch_size
+    if size == AUTO:
+        size = stored_size(folder) or DEFAULT_BATCH
+    batches = plan_batches(samples, size)
+    counter = Counter(loaded)
+    loads, tokens = _loads(config, samples, batches, counter)
+    geometry = find_geometry(loaded.skeleton)
+    width = slice_width(geometry, config.site)
+    there = _stored(folder, batches)
+    probes = 3 * geometry.n_layers * geometry.n_heads
+    mean = sum(tokens) / len(tokens)
+    spread = f"{min(tokens):,} to {max(tokens):,}, {mean:,.1f} on average"
+    figures = [
+        Figure("stories", len(chosen), f"{len(chosen):,}", "of the three splits", "exact"),
+        Figure("samples N", len(samples), f"{len(samples):,}", "stories x cases x rooms", "exact"),
+        Figure("batches", len(batches), f"{len(batches):,}", f"of {size} samples at most", "exact"),
+        Figure("stored", there, f"{there:,}", f"batches in {folder}; not computed again", "exact"),
+        Figure("tokens a sample", mean, spread, counter.rule(), counter.source),
+        *needs(loaded, loads).values(),
+        *disk(len(samples), geometry.n_layers, geometry.n_heads, width, loaded.dtype).values(),
+        Figure("probes", probes, f"{probes:,}", "L x H, of Y_p, Y_o and both", "exact"),
+    ]
+    show(console or Console(), loaded, figures)
+    return {figure.name: figure for figure in figures}
+
+
+def _loads(
+    config: ProbeConfig,
+    samples: Sequence[Sample],
+    batches: Sequence[Sequence[int]],
+    counter: Counter,
+) -> tuple[list[Load], list[int]]:
+    """What each batch asks of the model, and the tokens of each sample, in no order."""
+    video = config.setting != "text"
+    prompts = [open_prompt(counter.loaded, sample.content, video) for sample in samples]
+    # All stories show as many frames, of the same size.
+    shape = samples[0].case.frames(samples[0].perspective).shape if video else None
+    loads, tokens = [], []
+    for batch in batches:
+        texts, rows, ends = [prompts[i] for i in batch], list(range(len(batch))), [0] * len(batch)
+        if config.backend == NATIVE:
+            cut = cut_shared(counter.loaded, [(samples[i], prompts[i]) for i in batch])
+            texts, rows = cut.beginnings, cut.rows
+            ends = [counter.ending(ending) for ending in cut.endings]
+        counted = [counter.context(text, shape) for text in texts]
+        contexts = tuple(words for words, _ in counted)
+        loads.append(Load(contexts, tuple(ends), sum(patches for _, patches in counted)))
+        tokens += [contexts[row] + end for row, end in zip(rows, ends, strict=True)]
+    return loads, tokens
+
+
+def _stored(folder: Path, batches: Sequence[Sequence[int]]) -> int:
+    """How many batches of this plan are in the store.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    if not (folder / MANIFEST_NAME).exists():
+        return 0
+    if read_manifest(folder).batches != tuple(tuple(batch) for batch in batches):
+        return 0
+    return len(batches) - len(ActivationStore.open(folder).pending())
