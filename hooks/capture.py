@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from hooks.beams import BeamGuard
+from hooks.eager import allow_compiled, keep_eager, uncompiled
 from hooks.errors import CaptureError, GeometryError
 from hooks.finite import require_finite
 from hooks.geometry import find_geometry
@@ -39,8 +40,9 @@ class Capture:
     generated ids. Beam search reorders rows between steps, so it raises where generated positions
     are captured.
 
-    Captures nest. Hooks run in the order they were set: a capture opened inside a steering context
-    sees the steered activations, one opened outside sees them as they were.
+    A compiled model runs eagerly while a capture is open (see `hooks.eager`). Captures nest. Hooks
+    run in the order they were set: a capture opened inside a steering context sees the steered
+    activations, one opened outside sees them as they were.
 
     Args:
         model: the Hugging Face model whose forward will be called, not a part of it.
@@ -70,7 +72,7 @@ class Capture:
     ) -> None:
         if site not in SITES:
             raise CaptureError(f"unknown site {site!r}: choose one of {', '.join(SITES)}.")
-        self.model = model
+        self.model = model = uncompiled(model)
         self.site = site
         self.positions = positions
         self.device = torch.device(device)
@@ -87,6 +89,7 @@ class Capture:
         if self._handles:
             raise CaptureError("this capture is already open; make another one to nest.")
         self._clear()
+        keep_eager()
         try:
             self._add_hooks()
         except BaseException:
@@ -155,6 +158,7 @@ class Capture:
     def _begin(self, index: Tensor | None, valid: Tensor | None) -> None:
         self._index = index
         self._valid = valid
+        self._ran: set[int] = set()
         self._pieces: dict[int, Tensor] = {}
 
     def _add_hooks(self) -> None:
@@ -177,6 +181,7 @@ class Capture:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        allow_compiled()
         if self._beams is not None:
             self._beams.release()
 
@@ -190,7 +195,7 @@ class Capture:
         if at.new_sequence and self._n_passes:
             raise CaptureError(
                 "a new batch began before the last one was taken: call take() after each batch. "
-                "(Beam search without a cache and assisted decoding look like this, too.)"
+                "(Beam search without a cache looks like this, too.)"
             )
         index, valid = fresh_index(self.positions, at)
         self._n_columns = at.n_columns
@@ -222,6 +227,7 @@ class Capture:
                 f"layer {layer} works on {tuple(activation.shape[:2])} [batch, tokens], the model "
                 f"was given {(self._index.shape[0], self._n_columns)}: positions would be wrong."
             )
+        self._ran.add(layer)
         if not self._index.shape[1]:
             return
         index = self._index.to(activation.device)
@@ -233,10 +239,12 @@ class Capture:
     def _after_model(self, model: nn.Module, args: Any, output: Any) -> None:
         if self._index is None or self._valid is None:
             return
+        if missing := [layer for layer in self.layers if layer not in self._ran]:
+            raise CaptureError(
+                f"layers {missing} did not run in this forward pass of the {type(model).__name__}: "
+                "use the model's own layers, as they are, not compiled."
+            )
         if self._index.shape[1]:
-            missing = [layer for layer in self.layers if layer not in self._pieces]
-            if missing:
-                raise CaptureError(f"layers {missing} did not run in this forward pass.")
             pieces = [self._pieces[layer] for layer in self.layers]
             if len({piece.device for piece in pieces}) > 1:
                 pieces = [self._move(piece) for piece in pieces]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from hooks.eager import allow_compiled, keep_eager, uncompiled
 from hooks.errors import EditError
 from hooks.geometry import Geometry, find_geometry
 from hooks.positions import LAST_PROMPT_GENERATED, PassTracker, position_mask
@@ -52,6 +53,9 @@ class Edit:
     Edits nest, and what they add adds up. The same object opens once at a time and may be opened
     again. After the block, also after an exception in it, the model has no hook left.
 
+    A compiled model runs eagerly while an edit is open (see `hooks.eager`). A pass in which an
+    edited layer did not run raises; a block in which the model was not called at all does not.
+
     Sites (as in `hooks.capture`):
         head_out: before W_o, the definition of the GridToM paper (equation 4); D = head width.
         attn_out: after W_o, in slices of hidden / H, as the paper's released code does.
@@ -65,8 +69,9 @@ class Edit:
         gate: edit only the tokens at which this probe says so.
 
     Raises:
-        EditError: the shape does not fit the model, a value is not finite, an unknown site, or a
-            gate behind the edit; during a forward, rows that do not fit `B`.
+        EditError: the shape does not fit the model, a value is not finite in the model's dtype, an
+            unknown site, or a gate behind the edit; during a forward, rows that do not fit `B`, a
+            layer that did not run, or a sum that is not finite.
         GeometryError: the heads are not found.
         PositionError: unknown positions; during a forward, tokens that cannot be told apart.
     """
@@ -81,32 +86,36 @@ class Edit:
     ) -> None:
         if site not in SITES:
             raise EditError(f"unknown site {site!r}: choose one of {', '.join(SITES)}.")
-        self.model = model
+        self.model = model = uncompiled(model)
         self.site = site
         self.positions = positions
         self.gate = gate
         self.geometry = find_geometry(model)
         self.delta = _checked(delta, self.geometry, site)
+        weight = getattr(model.get_submodule(self.geometry.o_proj_names[0]), "weight", delta)
+        # A quantised weight is packed into whole numbers; its layer runs in another dtype.
+        if weight.is_floating_point():
+            _require_finite(self.delta.to(weight.dtype))
         used = self.delta.ne(0).flatten(2).any(-1).any(0)  # [L]
         self.layers = tuple(int(layer) for layer in used.nonzero()[:, 0])
         if gate is not None:
             _check_gate(gate, self.geometry, self.layers)
         self._tracker = PassTracker(positions, rows_may_move=True)
         self._handles: list[RemovableHandle] = []
-        self._mask: Tensor | None = None
-        self._open_gate: Tensor | None = None
+        self._begin(None)
 
     def __enter__(self) -> Edit:
         if self._handles:
             raise EditError("this edit is already open; make another one to nest.")
         self._tracker.reset()
-        self._mask = None
-        try:
-            if self.layers:
+        self._begin(None)
+        if self.layers:
+            keep_eager()
+            try:
                 self._add_hooks()
-        except BaseException:
-            self._remove_hooks()
-            raise
+            except BaseException:
+                self._remove_hooks()
+                raise
         return self
 
     def __exit__(
@@ -115,12 +124,21 @@ class Edit:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._remove_hooks()
+        if self.layers:
+            self._remove_hooks()
 
     def _remove_hooks(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        allow_compiled()
+
+    def _begin(self, mask: Tensor | None) -> None:
+        """Begin a pass with `mask [B, T]`, or none outside of a pass."""
+        self._mask = mask
+        self._open_gate: Tensor | None = None
+        # For each layer that ran, which heads became infinite or NaN: bool [H].
+        self._broken: dict[int, Tensor] = {}
 
     def _add_hooks(self) -> None:
         add = self._handles.append
@@ -144,12 +162,32 @@ class Edit:
     def _before_model(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        at = self._tracker.follow(model, args, kwargs)
-        self._mask = position_mask(self.positions, at)
-        self._open_gate = None
+        if self._mask is not None:
+            # The pass before was interrupted, and nothing of it may be taken for this one's.
+            self._tracker.reset()
+            self._begin(None)
+        self._begin(position_mask(self.positions, self._tracker.follow(model, args, kwargs)))
 
     def _after_model(self, model: nn.Module, args: Any, output: Any) -> None:
-        self._mask = self._open_gate = None
+        broken = self._broken
+        self._begin(None)
+        if output is None:
+            # The pass broke off with an error that the caller may catch, to try again.
+            self._tracker.reset()
+            return
+        if missing := [layer for layer in self.layers if layer not in broken]:
+            raise EditError(
+                f"layers {missing} did not run in this forward pass of the {type(model).__name__}, "
+                "so nothing was added there: use the model's own layers, as they are, not compiled."
+            )
+        # One look at the end of a pass: each makes an accelerator wait.
+        heads = torch.stack([broken[layer].to(broken[self.layers[0]]) for layer in self.layers])
+        if not heads.is_meta and bool(heads.any()):
+            row, head = heads.nonzero()[0].tolist()
+            raise EditError(
+                f"layer {self.layers[row]} head {head} is not finite any more once delta is added: "
+                "too much for the model's dtype. Lower alpha, or load the model in a wider dtype."
+            )
 
     def _read_gate(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         gate = self.gate
@@ -191,11 +229,18 @@ class Edit:
                 )
             vectors = vectors.repeat_interleave(rows // len(vectors), dim=0)
         mask = self._mask.to(activation.device)
-        if self._open_gate is not None:
+        if self.gate is not None:
+            if self._open_gate is None:
+                raise EditError(f"the gate's layer {self.gate.layer} did not run before {layer}.")
             mask = mask & self._open_gate.to(activation.device)
         vectors = vectors.to(activation.device, activation.dtype)[:, None]
         # Zeros are not added: -0.0 would lose its sign.
-        return torch.where(mask[..., None] & vectors.ne(0), activation + vectors, activation)
+        added = torch.where(mask[..., None] & vectors.ne(0), activation + vectors, activation)
+        broken = activation.isfinite() & ~added.isfinite()
+        self._broken[layer] = (
+            broken.flatten(0, 1).unflatten(-1, (self.delta.shape[2], -1)).any(-1).any(0)
+        )
+        return added
 
 
 def _checked(delta: Tensor, geometry: Geometry, site: str) -> Tensor:
@@ -207,10 +252,19 @@ def _checked(delta: Tensor, geometry: Geometry, site: str) -> Tensor:
         )
     if delta.ndim == 3:
         delta = delta[None]
+    _require_finite(delta)
+    return delta.detach()
+
+
+def _require_finite(delta: Tensor) -> None:
+    """That `delta [B, L, H, D]` is finite in its dtype."""
     if not bool(torch.isfinite(delta).all()):
         _, layer, head, _ = (~torch.isfinite(delta)).nonzero()[0].tolist()
-        raise EditError(f"delta is not finite at layer {layer} head {head}.")
-    return delta.detach()
+        kind = str(delta.dtype).removeprefix("torch.")
+        raise EditError(
+            f"delta is not finite at layer {layer} head {head} in {kind} (at most "
+            f"{torch.finfo(delta.dtype).max:.4g}). Lower alpha, or load the model in a wider dtype."
+        )
 
 
 def _check_gate(gate: Gate, geometry: Geometry, layers: tuple[int, ...]) -> None:

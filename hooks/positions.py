@@ -9,7 +9,10 @@ a KV cache and without.
 from __future__ import annotations
 
 import inspect
+import sys
+import weakref
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -157,13 +160,18 @@ def _last_prompt_column(at: Pass) -> Tensor:
 class PassTracker:
     """Follows the forward passes of one model and tells prompt from generated tokens.
 
-    A pass without cached tokens is a prompt, unless it was called with `use_cache=False` and
-    repeats the ids of the pass before plus one token: that is `generate` without a cache. A pass of
-    one token on top of a cache is a generated token. A pass of several tokens on top of a cache is
-    the rest of a prompt whose beginning was cached beforehand; on top of what this tracker itself
-    has just followed it is a prompt in chunks or assisted decoding, which cannot be told apart.
+    Without cached tokens a pass is a prompt. Only `generate(use_cache=False)` repeats the ids of
+    the pass before plus one generated token; where a caller's own loop looks like it, nobody could
+    say whether the longer sequence is another prompt, so it is refused.
 
-    A prompt of which all but one token was cached beforehand reads as a generated token.
+    A pass of one token on top of a cache is a generated token. A pass of several tokens on top of a
+    cache is the rest of a prompt whose beginning was cached beforehand; on top of a cache that this
+    tracker has followed already it is a prompt in chunks or the check of guessed tokens, which
+    cannot be told apart. Assisted decoding, which guesses tokens and drops the wrong ones, is
+    refused from its first pass on.
+
+    Outside of `generate`, a prompt of which all but one token was cached beforehand reads as a
+    generated token.
     """
 
     def __init__(self, spec: str, rows_may_move: bool = False) -> None:
@@ -184,6 +192,8 @@ class PassTracker:
         self._n_prompt = 0
         self._n_total: int | None = None
         self._ids: Tensor | None = None
+        # Not the cache itself: it holds much memory.
+        self._cache: Any = lambda: None
 
     def follow(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pass:
         """The pass that `model(*args, **kwargs)` is about to run.
@@ -202,45 +212,86 @@ class PassTracker:
         n_cached = int(cache.get_seq_length()) if cache is not None else 0
         mask = given.get("attention_mask")
 
+        caller = _generating()
+        if "_assisted_decoding" in caller:
+            raise PositionError(
+                "assisted decoding guesses tokens and drops the wrong ones, which cannot be told "
+                "apart in a forward pass. Generate without prompt_lookup_num_tokens, "
+                "assistant_model and the like."
+            )
         if n_cached:
-            at = self._on_cache(mask, n_query, n_cached, batch, tokens.device)
+            seen = self._n_total == n_cached or self._cache() is cache
+            begins = n_query > 1 or "_prefill" in caller
+            at = self._on_cache(mask, n_query, n_cached, batch, tokens.device, begins, seen)
         else:
             uncached = given.get("use_cache") is False
-            at = self._without_cache(mask, ids if uncached else None, n_query, batch, tokens.device)
+            at = self._without_cache(
+                mask, ids if uncached else None, n_query, batch, tokens.device, caller
+            )
         self._n_total = n_cached + n_query
+        self._cache = weakref.ref(cache) if cache is not None else lambda: None
         return at
 
     def _on_cache(
-        self, mask: Any, n_query: int, n_cached: int, batch: int, device: torch.device
+        self,
+        mask: Any,
+        n_query: int,
+        n_cached: int,
+        batch: int,
+        device: torch.device,
+        begins: bool,
+        seen: bool,
     ) -> Pass:
         self._ids = None
-        follows = self._n_total == n_cached
-        if n_query > 1 and follows and self.spec != ALL:
+        if begins and seen and self.spec != ALL:
             raise PositionError(
                 f"positions {self.spec!r}: a pass of {n_query} tokens follows {n_cached} cached "
-                "ones; a prompt in chunks (prefill_chunk_size) or assisted decoding cannot be told "
-                "apart. Turn that off, or use positions 'all'."
+                "ones of a sequence that is under way; a prompt in chunks (prefill_chunk_size) or "
+                "guessed tokens (assisted decoding) cannot be told apart. Turn that off, use a new "
+                "copy of the cache for each prompt, or positions 'all'."
             )
-        at = make_pass(
-            mask,
-            n_query,
-            n_cached,
-            batch=batch,
-            n_prompt=n_query if n_query > 1 else 0,
-            device=device,
-        )
-        return Pass(at.real, at.n_prompt, new_sequence=not follows)
+        n_prompt = n_query if begins else 0
+        at = make_pass(mask, n_query, n_cached, batch=batch, n_prompt=n_prompt, device=device)
+        return Pass(at.real, at.n_prompt, new_sequence=self._n_total != n_cached)
 
     def _without_cache(
-        self, mask: Any, ids: Tensor | None, n_query: int, batch: int, device: torch.device
+        self,
+        mask: Any,
+        ids: Tensor | None,
+        n_query: int,
+        batch: int,
+        device: torch.device,
+        caller: set[str],
     ) -> Pass:
         before, self._ids = self._ids, ids
         kept = self._n_prompt if self.rows_may_move else None
-        if before is None or ids is None or not _one_token_more(before, ids, kept):
+        goes_on = before is not None and ids is not None and _one_token_more(before, ids, kept)
+        if not goes_on or "_prefill" in caller:
             self._n_prompt = n_query
             return make_pass(mask, n_query, 0, batch=batch, device=device)
+        if "generate" not in caller and self.spec != ALL:
+            raise PositionError(
+                f"positions {self.spec!r}: with use_cache=False this pass repeats the tokens of "
+                "the one before and one more, which may be a generated token or another prompt. "
+                "To generate, call model.generate or keep a cache; for another prompt, leave "
+                "use_cache out or open a new block."
+            )
         at = make_pass(mask, n_query, 0, batch=batch, n_prompt=self._n_prompt, device=device)
         return Pass(at.real, at.n_prompt, n_seen=n_query - 1, new_sequence=False)
+
+
+def _generating() -> set[str]:
+    """The functions of transformers' `generate` that are on the way to this pass, if any.
+
+    The arguments of a pass alone do not say whose guess or beginning a token is.
+    """
+    names = set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "transformers.generation.utils":
+            names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
 
 
 def _one_token_more(before: Tensor, now: Tensor, kept: int | None) -> bool:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
+from transformers import DynamicCache
 
 from hooks.capture import Capture
 from hooks.errors import CaptureError, GeometryError, NonFiniteError, PositionError
@@ -238,6 +241,63 @@ def test_no_hook_is_left(model):
     with pytest.raises(RuntimeError, match="mine"), Capture(model, site="resid"):
         raise RuntimeError("mine")
     assert hook_count(model) == before
+
+
+@pytest.mark.parametrize("leave", ["at the end", "by an exception"])
+@torch.no_grad()
+def test_no_guard_is_left_on_a_cache(build, leave):
+    """A cache outlives the block; beam search may use it then, in any number of captures."""
+    model, cache = build("llama"), DynamicCache()
+    inputs = batch_of(PROMPTS, "left")
+    swapped = torch.tensor([1, 0, 2])
+    with contextlib.suppress(KeyError), Capture(model, positions="last_prompt+generated"):
+        model(**inputs, past_key_values=cache)
+        assert "reorder_cache" in vars(cache)
+        with pytest.raises(CaptureError, match="num_beams=1"):
+            cache.reorder_cache(swapped)
+        if leave == "by an exception":
+            raise KeyError
+    assert "reorder_cache" not in vars(cache)
+    keys = cache.layers[0].keys.clone()
+    cache.reorder_cache(swapped)
+    assert torch.equal(cache.layers[0].keys, keys[swapped])
+
+
+@torch.no_grad()
+def test_the_guard_moves_from_cache_to_cache(build):
+    model, caches = build("llama"), [DynamicCache(), DynamicCache()]
+    with Capture(model, positions="last_prompt+generated") as capture:
+        for cache in caches:
+            model(**batch_of(PROMPTS, "left"), past_key_values=cache)
+            capture.take()
+        assert ["reorder_cache" in vars(cache) for cache in caches] == [False, True]
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("broken", [1, 3])
+@torch.no_grad()
+def test_nothing_of_a_broken_pass_is_left_for_the_next(build, broken, use_cache):
+    """Neither the columns it wanted, nor what came before it in the same generation."""
+    model = build("llama")
+    passes = 0
+
+    def blow(module, args):
+        nonlocal passes
+        passes += 1
+        if passes == broken:
+            raise RuntimeError("out of memory")
+
+    options = {"max_new_tokens": 4, "do_sample": False, "use_cache": use_cache}
+    inputs = batch_of(PROMPTS, "left")
+    handle = model.model.layers[1].register_forward_pre_hook(blow)
+    with Capture(model, positions="last_prompt+generated") as capture:
+        with pytest.raises(RuntimeError):
+            model.generate(**batch_of(PROMPTS[::-1], "left"), **options)
+        model.generate(**inputs, **options)
+        found = capture.take()
+        model.generate(**inputs, **options)
+        assert torch.equal(found, capture.take())
+    handle.remove()
 
 
 def test_hooks_change_nothing(model):

@@ -272,17 +272,46 @@ def test_opens_again_but_not_twice(model):
 
 @torch.no_grad()
 def test_an_edit_opened_again_begins_a_new_sequence(build):
-    """One token more is a generated one within a block, and a prompt of its own in another."""
+    """One token more may be a generated one within a block; in another it is a prompt."""
     model = build("llama")
     delta, short, long = delta_for(model), batch_of([[5, 9, 7]]), batch_of([[5, 9, 7, 3]])
     edit = Edit(model, delta)
     with edit:
         model(**short, use_cache=False)
-        found = model(**long, use_cache=False).logits
-    assert torch.equal(found, by_hand(model, long, delta, [[2, 3]]))
     with edit:
         found = model(**long, use_cache=False).logits
     assert torch.equal(found, by_hand(model, long, delta, [[3]]))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_nothing_of_a_broken_pass_is_left_for_the_next(build, error):
+    """Neither its mask, which part of the model alone would use, nor its place in a sequence."""
+    model = build("llama")
+    delta, inputs, more = delta_for(model), batch_of([[5, 9, 7]]), batch_of([[5, 9, 7, 3]])
+    gate = Gate(0, 0, torch.zeros(find_geometry(model).head_dim), 1.0)
+    fuse = [False]
+
+    def blow(module, args):
+        if fuse[0]:
+            raise error
+
+    handle = model.model.layers[1].register_forward_pre_hook(blow)
+    for options in ({}, {"gate": gate}):
+        expected = edited(model, more, delta, **options)
+        with Edit(model, delta, **options):
+            fuse[0] = True
+            with pytest.raises(error):
+                model(**inputs, use_cache=False)
+            fuse[0] = False
+            if error is RuntimeError:
+                with pytest.raises(EditError, match="outside a forward pass"):
+                    model.model(**inputs)
+            # Its ids are not taken for the beginning of these.
+            assert torch.equal(model(**more, use_cache=False).logits, expected)
+            with pytest.raises(EditError, match="outside a forward pass"):
+                model.model(**more)
+    handle.remove()
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from functools import partial
+from types import FunctionType
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -37,6 +40,22 @@ class Cache:
 class Model(nn.Module):
     def forward(self, input_ids=None, attention_mask=None, past_key_values=None, **kwargs):
         raise AssertionError("never run")
+
+
+def as_transformers(function: FunctionType) -> FunctionType:
+    """The same, as if it stood where `generate` stands."""
+    there = {"__name__": "transformers.generation.utils"}
+    return FunctionType(function.__code__, there, function.__name__)
+
+
+@as_transformers
+def generate(run):
+    return run()
+
+
+@as_transformers
+def _prefill(run):
+    return run()
 
 
 @settings(deadline=None)
@@ -97,22 +116,48 @@ def test_uncached_passes_mark_what_cached_passes_mark(row_lengths, side, steps):
             fresh.append(start + fresh_index(spec, at)[0])
 
             kwargs = {"attention_mask": mask[:, :end], "use_cache": False}
-            at = uncached.follow(Model(), (ids[:, :end],), kwargs)
+            at = generate(partial(uncached.follow, Model(), (ids[:, :end],), kwargs))
             assert at.new_sequence == (end == width)
             assert torch.equal(fresh_index(spec, at)[0], fresh[-1])
             assert torch.equal(position_mask(spec, at), torch.cat(marks, dim=1))
 
 
 def test_second_prompt_is_no_continuation():
-    """One token more is a generated one only where generation without a cache was asked for."""
+    """In `generate` without a cache one token more is a generated one; elsewhere it is unclear."""
     tracker = PassTracker("last_prompt")
     ids = torch.tensor([[5, 6, 7]])
     tracker.follow(Model(), (ids[:, :2],), {})
     assert tracker.follow(Model(), (ids,), {}).n_prompt == 3
-    tracker.follow(Model(), (ids[:, :2],), {"use_cache": False})
-    assert tracker.follow(Model(), (ids,), {"use_cache": False}).n_prompt == 2
+
+    def without_cache(columns: int) -> Pass:
+        return tracker.follow(Model(), (ids[:, :columns],), {"use_cache": False})
+
+    without_cache(2)
+    assert generate(lambda: without_cache(3)).n_prompt == 2
     tracker.reset()
-    assert tracker.follow(Model(), (ids,), {"use_cache": False}).n_prompt == 3
+    assert generate(lambda: without_cache(3)).n_prompt == 3
+    without_cache(2)
+    assert generate(lambda: _prefill(lambda: without_cache(3))).n_prompt == 3
+    without_cache(2)
+    with pytest.raises(PositionError, match="another prompt"):
+        without_cache(3)
+
+
+def test_a_cache_that_was_cut_back_is_under_way():
+    """Guessed tokens were dropped from it; a new cache of the same length is a new prompt."""
+    ids, cache = torch.zeros(1, 4), Cache(0)
+    for spec in POSITIONS:
+        tracker = PassTracker(spec)
+        tracker.follow(Model(), (ids,), {"past_key_values": cache})
+        assert tracker.follow(Model(), (ids,), {"past_key_values": Cache(3)}).n_prompt == 4
+        cut = Cache(0)
+        tracker.follow(Model(), (ids,), {"past_key_values": cut})
+        cut.length = 2
+        if spec == "all":
+            assert tracker.follow(Model(), (ids,), {"past_key_values": cut}).n_columns == 4
+            continue
+        with pytest.raises(PositionError, match="2 cached ones of a sequence that is under way"):
+            tracker.follow(Model(), (ids,), {"past_key_values": cut})
 
 
 def test_prompt_with_a_cached_beginning():
