@@ -42,7 +42,7 @@ class Table1Config:
         device_map: as in accelerate, e.g. auto.
         revision: branch, tag or commit on the hub.
         batch_size: prompts that are read together.
-        rows: answers that are given together.
+        rows: answers that are given together; auto takes as many as fit in memory, 64 at most.
     """
 
     model: str = DEFAULT_MODEL
@@ -58,7 +58,7 @@ class Table1Config:
     device_map: str | None = None
     revision: str | None = None
     batch_size: int = 8
-    rows: int = 64
+    rows: int | Literal["auto"] = "auto"
 
     @property
     def folder(self) -> Path:

@@ -25,7 +25,7 @@ from harness.model import Prompt, SteeredModel
 from harness.reporting import shown
 from harness.views import Shown, prompt_text
 from hooks.atomic import write_atomic
-from hooks.batch_size import in_batches
+from hooks.batch_size import in_batches, within_memory
 from hooks.run_folder import DISTRACTORS, claims
 from models.loading import LoadedModel, load_model
 
@@ -56,6 +56,7 @@ class _Asked:
 
 
 @claims(DISTRACTORS)
+@within_memory("use a smaller --batch-size")
 def carry_out(
     config: DistractorConfig, console: Console | None = None, loaded: LoadedModel | None = None
 ) -> pd.DataFrame:

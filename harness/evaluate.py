@@ -12,12 +12,13 @@ from harness.config import DEFAULT_BATCH
 from harness.items import FRAMES_MARK, Item
 from harness.journal import Journal
 from harness.model import Prompt, SteeredModel
-from hooks.batch_size import AUTO, BatchSize, fitting, in_batches
+from hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
 from hooks.processes import Processes
 
 READERS: tuple[Reader, ...] = ("official", "robust")
 
 
+@within_memory("use a smaller --batch-size, or fewer --frames")
 def ask(
     model: SteeredModel,
     items: Sequence[Item],

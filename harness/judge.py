@@ -15,13 +15,14 @@ from harness.errors import HarnessError
 from harness.journal import Journal
 from harness.local_judge import LocalJudge
 from harness.verdicts import Asked, Judge, Verdict
-from hooks.batch_size import in_batches
+from hooks.batch_size import in_batches, within_memory
 
 __all__ = ["Asked", "EndpointJudge", "Judge", "LocalJudge", "Verdict", "judge_answers"]
 
 COLUMNS = ("item_id", "question", "reply", "reference")
 
 
+@within_memory("use a smaller --batch-size, or a smaller judge")
 def judge_answers(
     table: pd.DataFrame,
     judge: Judge,

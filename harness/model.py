@@ -209,6 +209,18 @@ def read_prompts(
         The state, one row a prompt, and the token ids that are left of each.
 
     Raises:
+        ValueError, ModelError: as of :func:`cut_prompts`.
+    """
+    inputs, endings = cut_prompts(loaded, prompts)
+    return read(loaded, inputs), endings
+
+
+def cut_prompts(
+    loaded: LoadedModel, prompts: Sequence[Prompt]
+) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
+    """Tensors of all but the last tokens of each prompt, and the token ids that are left of each.
+
+    Raises:
         ValueError: some prompts have frames, some have none.
         ModelError: the processor dropped frames.
     """
@@ -217,7 +229,7 @@ def read_prompts(
         raise ValueError("a batch holds prompts with frames or without, not both")
     shared = [share(loaded, [laid_out(loaded, p)]) for p in prompts]
     inputs = encode(loaded, [s.beginning for s in shared], clips or None)
-    return read(loaded, inputs), [s.endings[0] for s in shared]
+    return inputs, [s.endings[0] for s in shared]
 
 
 def greedy(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
+from hooks.errors import OutOfMemoryError
 from hooks.processes import Processes
 
 Thing = TypeVar("Thing")
@@ -12,6 +14,7 @@ BatchSize = int | Literal["auto"]
 AUTO: Literal["auto"] = "auto"
 # Beyond this a GPU gains nothing from more long prompts.
 MOST = 64
+KEPT = "what was computed before is kept: the same command goes on with it"
 
 
 def in_batches(things: Sequence[Thing], size: int) -> list[Sequence[Thing]]:
@@ -46,16 +49,79 @@ def most_that_fit(trial: Callable[[int], object], most: int = MOST) -> int:
     Raises:
         RuntimeError: as of :func:`fitting`.
     """
-    from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
+    from accelerate.utils.memory import clear_device_cache
 
     size = most
     while True:
         try:
             trial(size)
             return size
-        except RuntimeError as error:
-            if size == 1 or not should_reduce_batch_size(error):
+        except (RuntimeError, MemoryError) as error:
+            if size == 1 or not is_out_of_memory(error):
                 raise
         # Only here: the error held on to what the trial had made.
         clear_device_cache(garbage_collection=True)
         size //= 2
+
+
+def rows_that_fit(
+    bytes_a_row: Mapping[Any, int], others: int, processes: Processes, most: int = MOST
+) -> int:
+    """How many rows go through a model together, if each keeps so much memory while it does.
+
+    The first of ``most``, ``most / 2``, ``most / 4`` ... that takes, with the other rows, at most
+    three quarters of what is free: the rest is for what one layer needs for itself.
+
+    Args:
+        bytes_a_row: what a row keeps on each device (``torch.device``).
+        others: rows that are kept beside them.
+        processes: those that call this; the least of their numbers is taken.
+        most: the largest number.
+    """
+    rows = most
+    for device, size in bytes_a_row.items():
+        free = free_memory(device) // (processes.beside if device.type == "cpu" else 1)
+        while rows > 1 and (rows + others) * size > 0.75 * free:
+            rows //= 2
+    return processes.least(rows)
+
+
+def free_memory(device: Any) -> int:
+    """Bytes that can still be had on a ``torch.device``."""
+    import torch
+
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + int(kept)
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+@contextmanager
+def within_memory(advice: str, kept: str = KEPT) -> Iterator[None]:
+    """Say what to change if what is run in the block does not fit in memory; also a decorator.
+
+    Args:
+        advice: which option to change, e.g. ``use a smaller --batch-size``.
+        kept: what becomes of the work that is done.
+
+    Raises:
+        OutOfMemoryError: it does not fit, on whatever device.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise OutOfMemoryError(f"out of memory: {advice}; {kept} ({said})") from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a GPU, torch on a CPU or Python has no memory left."""
+    import torch
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    no_room = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, no_room) or bool(should_reduce_batch_size(error))

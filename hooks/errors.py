@@ -39,5 +39,9 @@ class NonFiniteError(SallyAnneError):
     """An activation is NaN or infinite."""
 
 
+class OutOfMemoryError(SallyAnneError):
+    """What was to be computed together does not fit in memory."""
+
+
 class FolderError(SallyAnneError):
     """A folder cannot be written into: it holds something else, or another run is at work."""

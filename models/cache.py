@@ -6,13 +6,48 @@ from one long beginning.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+if TYPE_CHECKING:
+    import torch
+
+    from hooks.geometry import Geometry
+
 ROOM = 32
+
+
+def row_bytes(geometry: Geometry, tokens: int, itemsize: int) -> int:
+    """What the keys and values of a row take in all layers.
+
+    Args:
+        geometry: the decoder's heads.
+        tokens: of prompt and reply.
+        itemsize: bytes of a number.
+    """
+    return 2 * geometry.n_layers * geometry.n_kv_heads * geometry.head_dim * tokens * itemsize
+
+
+def row_bytes_by_device(model: Any, tokens: int) -> dict[torch.device, int]:
+    """What a row's cache takes on each device that holds layers of ``model``."""
+    from collections import Counter
+
+    import torch
+
+    from hooks.geometry import find_geometry, o_projs
+
+    places: Counter[torch.device] = Counter()
+    for o_proj in o_projs(model):
+        # Offloaded weights are nowhere, and computed with where accelerate brings them.
+        brought = getattr(getattr(o_proj, "_hf_hook", None), "execution_device", None)
+        place = o_proj.weight.device if brought is None else brought
+        places[torch.device(place)] += 1
+    geometry = find_geometry(model)
+    whole = row_bytes(geometry, tokens, model.dtype.itemsize)
+    return {device: whole * n // geometry.n_layers for device, n in places.items()}
 
 
 class RoomyLayer(DynamicLayer):

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hooks.batch_size import within_memory
 from models.catalogue import CATALOGUE, DEFAULT_MODEL, describe
 from models.errors import ModelError, UnknownModelError, UnsupportedModelError
 from models.families import Family, family_of
@@ -57,6 +58,7 @@ class LoadedModel:
             return getattr(transformers, self.family.class_name)(self.config).eval()
 
     @cached_property
+    @within_memory("load the weights with --dtype bfloat16, or spread them with --device-map auto")
     def model(self) -> Any:
         """The model with its weights, in evaluation mode.
 

@@ -14,7 +14,7 @@ import torch
 
 from hooks.backends.backend import NATIVE, Backend
 from hooks.backends.backend import backend as backend_named
-from hooks.batch_size import AUTO, BatchSize, fitting
+from hooks.batch_size import AUTO, BatchSize, fitting, within_memory
 from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.positions import LAST_PROMPT
@@ -45,6 +45,10 @@ def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
+@within_memory(
+    "use a smaller --batch-size",
+    "its batches belong to the store, so delete the run's activations or give another --out too",
+)
 def extract(
     loaded: LoadedModel,
     samples: Sequence[Sample],
@@ -83,7 +87,8 @@ def extract(
     Raises:
         StoreMismatchError: the folder holds the store of another run.
         NonFiniteError: an activation is not a number; names the item and layer.
-        ProbingError: a batch does not fit on the GPU, or a worker was killed.
+        OutOfMemoryError: a batch does not fit.
+        ProbingError: a worker was killed.
         ProcessError: another of the processes has ended.
         BackendError: the backend is not installed, or does not know the model.
     """
@@ -126,7 +131,7 @@ def extract(
         return prepared(batches[b])
 
     def run(b: int, batch: Prepared) -> np.ndarray:
-        return _run(loaded, batch, site, items(batches[b]), folder, reader)
+        return activations_of(loaded, batch, site, items(batches[b]), reader)
 
     with _open(folder, meta, items_table(samples), batches, processes) as store:
         if processes.first:
@@ -170,25 +175,6 @@ def _open(
         return ActivationStore.open_or_create(folder, meta, items, batches)
     processes.wait()
     return Contributor.open(folder, meta, items, batches)
-
-
-def _run(
-    loaded: LoadedModel,
-    batch: Prepared,
-    site: str,
-    items: Sequence[str],
-    folder: Path,
-    reader: Backend | None,
-) -> np.ndarray:
-    """Activations ``float32 [B, L, H, D]`` of a batch."""
-    try:
-        return activations_of(loaded, batch, site, items, reader)
-    except torch.OutOfMemoryError as error:
-        raise ProbingError(
-            f"{len(items)} inputs together do not fit on the GPU. Use a smaller "
-            f"--batch-size; the batches belong to the store, so delete {folder} "
-            "or choose another --out as well"
-        ) from error
 
 
 def activations_of(

@@ -92,7 +92,7 @@ class SweepConfig:
         device_map: as in accelerate, e.g. auto.
         revision: branch, tag or commit on the hub.
         batch_size: prompts that are read together.
-        rows: answers that are given together.
+        rows: answers that are given together; auto takes as many as fit in memory, 64 at most.
         max_new_tokens: length of a reply.
         seed: of random directions and heads.
         split_seed: which stories test, train and validate.
@@ -120,7 +120,7 @@ class SweepConfig:
     device_map: str | None = None
     revision: str | None = None
     batch_size: int = 8
-    rows: int = 64
+    rows: int | Literal["auto"] = "auto"
     max_new_tokens: int = 16
     seed: int = 0
     split_seed: int = 0

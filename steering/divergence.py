@@ -9,7 +9,7 @@ import torch
 
 from harness.metrics import Estimate
 from harness.model import Prompt, SteeredModel, end_tokens, greedy
-from hooks.batch_size import in_batches
+from hooks.batch_size import in_batches, within_memory
 from models.prefix import go_on
 
 
@@ -28,6 +28,7 @@ def replies_of(
     return replies
 
 
+@within_memory("use a smaller --batch-size")
 def divergences(
     plain: SteeredModel,
     steered: SteeredModel,

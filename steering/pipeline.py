@@ -24,6 +24,7 @@ from harness.reporting import BELIEF
 from harness.results import sheet_of
 from harness.work import choose_items
 from hooks.atomic import write_atomic
+from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry
 from hooks.processes import Processes, here
 from hooks.run_folder import SWEEP, claims
@@ -180,6 +181,8 @@ def check(config: SweepConfig) -> None:
         (1.0,) if config.alpha is None else config.alpha,
         (config.direction,),
     )
+    if config.rows != AUTO and config.rows < 1:
+        raise SteeringError(f"--rows must be at least 1 or auto, got {config.rows}")
     if len(grid) < 2:
         raise SteeringError("--alpha holds nothing but 0: there is nothing to sweep")
 

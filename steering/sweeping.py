@@ -16,10 +16,12 @@ import torch
 from harness.evaluate import prompt_of, score
 from harness.items import Item
 from harness.journal import Journal
-from harness.model import decode, greedy, read_prompts
-from hooks.batch_size import in_batches
+from harness.model import cut_prompts, decode, greedy, read_prompts
+from hooks.batch_size import AUTO, BatchSize, in_batches, rows_that_fit, within_memory
 from hooks.edit import Edit
 from hooks.positions import ALL
+from hooks.processes import Processes
+from models.cache import ROOM, row_bytes_by_device
 from models.loading import LoadedModel
 from models.prefix import go_on
 from steering.errors import SteeringError
@@ -27,13 +29,14 @@ from steering.grid import Cell
 from steering.vector import SteeringVector
 
 
+@within_memory("use fewer --rows, then a smaller --batch-size")
 def run_cells(
     loaded: LoadedModel,
     items: Sequence[Item],
     vectors: Mapping[Cell, SteeringVector | None],
     journal: Journal,
     batch_size: int,
-    rows: int,
+    rows: BatchSize,
     max_new_tokens: int,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> pd.DataFrame:
@@ -47,7 +50,7 @@ def run_cells(
         vectors: the cells, and the vector of each; None for the baseline.
         journal: open; keeps an answer for each cell and item.
         batch_size: prompts that are read together.
-        rows: answers (prompts x cells) that are given together.
+        rows: answers (prompts x cells) that are given together; auto as many as fit in memory.
         max_new_tokens: length of a reply.
         on_progress: told how many of how many answers there are; of several processes, each counts
             what there was before and its own share.
@@ -57,6 +60,7 @@ def run_cells(
 
     Raises:
         SteeringError: vectors differ in site or positions, or are for all positions.
+        OutOfMemoryError: so many rows or prompts do not fit.
     """
     site, positions = _common(vectors)
     for vector in vectors.values():
@@ -75,11 +79,14 @@ def run_cells(
     done = sum(key in journal.answers for key in keys.values())
     total = done + sum(missing(cell, item) for batch in todo for item in batch for cell in left)
     on_progress(done, total)
+    width = min(batch_size, len(items))
+    if rows == AUTO:
+        rows = _fitting(loaded, items, width, max_new_tokens, journal.processes) if left else 1
     deltas = {cell: None if v is None else v.delta() for cell, v in vectors.items()}
     for batch in todo:
         with torch.inference_mode():
             state, endings = read_prompts(loaded, [prompt_of(item) for item in batch])
-            for part in _parts(left, batch, min(batch_size, len(items)), rows):
+            for part in _parts(left, batch, width, rows):
                 wanted = [missing(cell, batch[number]) for cell, number in part]
                 if not any(wanted):
                     continue
@@ -99,6 +106,20 @@ def run_cells(
                 on_progress(done, total)
     journal.gather(keys.values())
     return pd.concat([_table(cell, items, journal) for cell in vectors], ignore_index=True)
+
+
+def _fitting(
+    loaded: LoadedModel,
+    items: Sequence[Item],
+    width: int,
+    max_new_tokens: int,
+    processes: Processes,
+) -> int:
+    """The rows that auto stands for: those whose caches fit, by the item with the longest text."""
+    longest = prompt_of(max(items, key=lambda item: len(item.text)))
+    inputs, (ending,) = cut_prompts(loaded, [longest])
+    tokens = inputs["input_ids"].shape[1] + len(ending) + max(max_new_tokens, ROOM)
+    return rows_that_fit(row_bytes_by_device(loaded.model, tokens), width, processes)
 
 
 def _parts(

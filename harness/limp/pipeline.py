@@ -30,6 +30,7 @@ from harness.metrics import accuracy
 from harness.model import SteeredModel, Steering
 from harness.reporting import shown
 from hooks.atomic import write_atomic
+from hooks.batch_size import within_memory
 from hooks.run_folder import LIMP, claims
 from models.loading import LoadedModel, load_model
 
@@ -49,6 +50,7 @@ def film_frames(item: BenchmarkItem) -> np.ndarray:
 
 
 @claims(LIMP)
+@within_memory("use a smaller --batch-size, or tell what films show with --actions")
 def carry_out(
     config: LimpConfig,
     steering: Steering | None = None,

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from hooks.errors import StoreMismatchError
+from hooks.errors import OutOfMemoryError, StoreMismatchError
 from hooks.store import ActivationStore
 from hooks.store_manifest import read_manifest
 from probing import extraction, pipeline
@@ -40,8 +40,8 @@ def test_large_models_run_in_one_process_and_give_the_same_numbers(
     finished, carry, tmp_path, monkeypatch
 ) -> None:
     ran: list[int] = []
-    run = extraction._run
-    monkeypatch.setattr(extraction, "_run", lambda *args: ran.append(1) or run(*args))
+    run = extraction.activations_of
+    monkeypatch.setattr(extraction, "activations_of", lambda *args: ran.append(1) or run(*args))
     monkeypatch.setattr(extraction, "_SMALL", 0)
     carry(tmp_path / "run")
     assert len(ran) == 12
@@ -220,5 +220,5 @@ def test_too_large_a_batch_says_how_to_go_on(carry, tmp_path, monkeypatch) -> No
         raise torch.OutOfMemoryError("full")
 
     monkeypatch.setattr(extraction, "read", full)
-    with pytest.raises(ProbingError, match="8 inputs together do not fit.*--batch-size"):
+    with pytest.raises(OutOfMemoryError, match="smaller --batch-size.* or give another --out"):
         carry(tmp_path / "run")

@@ -16,8 +16,14 @@ from harness.errors import HarnessError
 from harness.gridtom import items
 from harness.items import Item
 from harness.journal import Journal
-from harness.model import Prompt, SteeredModel
+from harness.model import Prompt, SteeredModel, read_prompts
+from hooks import batch_size
+from hooks.batch_size import BatchSize
+from hooks.errors import OutOfMemoryError
+from models.cache import ROOM, row_bytes_by_device
 from models.loading import LoadedModel, load_model
+from models.prefix import State, go_on
+from steering import sweeping
 from steering.choose import best_first, choose
 from steering.errors import SteeringError
 from steering.grid import BASELINE, Cell, cells, vectors_of
@@ -62,11 +68,36 @@ GRID = cells((2, 6), (-20.0, 0.0, 20.0), ("logistic", "random"))
 
 
 @pytest.mark.parametrize("setting", ["multimodal", "text"])
-def test_cells_equal_one_by_one(lively: LoadedModel, tmp_path: Path, setting: Setting) -> None:
+@pytest.mark.parametrize(
+    ("rows", "together"),
+    [
+        # Nine settings of three items, then of the one that is left.
+        (2, [*[2, 1] * 9, *[1] * 9]),  # a setting's items do not fit
+        (5, [*[3] * 9, *[1] * 9]),  # one setting at a time
+        (7, [*[6] * 4, 3, *[2] * 4, 1]),  # two settings
+        ("auto", [27, 9]),  # all of them
+    ],
+)
+def test_cells_equal_one_by_one(
+    lively: LoadedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: Setting,
+    rows: BatchSize,
+    together: list[int],
+) -> None:
     asked = questions(setting)
     vectors = vectors_of(GRID, vector)
+    sizes: list[int] = []
+
+    def counted(loaded: LoadedModel, state: State, numbers: list[int], endings: list) -> State:
+        sizes.append(len(numbers))
+        return go_on(loaded, state, numbers, endings)
+
+    monkeypatch.setattr(sweeping, "go_on", counted)
     with Journal(tmp_path / "sweep.jsonl", {}) as journal:
-        table = run_cells(lively, asked, vectors, journal, 3, 5, 4)
+        table = run_cells(lively, asked, vectors, journal, 3, rows, 4)
+    assert sizes == together
     assert len(table) == len(asked) * len(GRID)
     for cell, chosen in vectors.items():
         model = SteeredModel(lively, chosen)
@@ -77,9 +108,44 @@ def test_cells_equal_one_by_one(lively: LoadedModel, tmp_path: Path, setting: Se
     assert table.groupby("item_id")["reply"].nunique().max() > 1
 
 
+def test_rows_follow_from_memory_and_its_end_is_told(
+    lively: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Free memory for so many rows beside the batch; then a machine that promised too much."""
+    asked = questions("text")
+    vectors = vectors_of(GRID, vector)
+    (text,) = (item.text for item in [max(asked, key=lambda item: len(item.text))])
+    state, (ending,) = read_prompts(lively, [Prompt(text)])
+    tokens = state.mask.shape[1] + len(ending) + ROOM
+    size = sum(row_bytes_by_device(lively.model, tokens).values())
+    sizes: list[int] = []
+
+    def crowded(loaded: LoadedModel, state: State, numbers: list[int], endings: list) -> State:
+        if len(sizes) == 3:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+        sizes.append(len(numbers))
+        return go_on(loaded, state, numbers, endings)
+
+    monkeypatch.setattr(batch_size, "free_memory", lambda device: (8 + 3) * size / 0.75)
+    monkeypatch.setattr(sweeping, "go_on", crowded)
+    with (
+        Journal(tmp_path / "sweep.jsonl", {}) as journal,
+        pytest.raises(OutOfMemoryError, match="fewer --rows, then a smaller --batch-size; what"),
+    ):
+        run_cells(lively, asked, vectors, journal, 3, "auto", 4)
+    assert sizes == [6, 6, 6]
+    with Journal(tmp_path / "sweep.jsonl", {}) as journal:
+        assert len(journal.answers) == 18
+        monkeypatch.setattr(sweeping, "go_on", go_on)
+        resumed = run_cells(lively, asked, vectors, journal, 3, 5, 4)
+    with Journal(tmp_path / "whole.jsonl", {}) as journal:
+        whole = run_cells(lively, asked, vectors, journal, 3, "auto", 4)
+    pd.testing.assert_frame_equal(resumed, whole)
+
+
 def test_logits_of_cells_equal_one_by_one(lively: LoadedModel) -> None:
     from hooks.edit import Edit
-    from models.prefix import go_on, read, share
+    from models.prefix import read, share
     from models.prompts import encode, reply_prompt
 
     item = questions("multimodal")[0]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import DynamicCache
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from models.cache import ROOM, select
+from hooks.geometry import Geometry
+from models.cache import ROOM, row_bytes, row_bytes_by_device, select
 
 
 def filled(rng: torch.Generator, rows: int, tokens: int, layers: int = 2) -> DynamicCache:
@@ -60,3 +61,28 @@ def test_columns_move_within_their_rows() -> None:
     # New tokens follow as ever.
     keys, _ = moved.update(*torch.ones(2, 3, 2, 1, 3), 0)
     assert keys.shape[-2] == 6 and bool((keys[..., -1, :] == 1).all())
+
+
+def test_bytes_of_a_row_are_those_of_its_tensors() -> None:
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=8,
+            hidden_size=24,
+            intermediate_size=8,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=6,
+        )
+    ).to(torch.bfloat16)
+    rows, tokens = 2, 7
+    ids = torch.ones(rows, tokens, dtype=torch.long)
+    with torch.no_grad():
+        layers = model(ids, use_cache=True).past_key_values.layers
+    found = sum(t.numel() * t.itemsize for layer in layers for t in (layer.keys, layer.values))
+    assert row_bytes_by_device(model, tokens) == {torch.device("cpu"): found // rows}
+
+
+def test_sixty_four_rows_of_llava_7b_take_44_gb() -> None:
+    llava = Geometry(32, 32, 128, 4096, 32, (), ())
+    assert 64 * row_bytes(llava, 1340, 2) == 44_962_938_880
