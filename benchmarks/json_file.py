@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,6 @@ def parse_json(text: str, path: Path | str) -> Any:
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(n for n, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ValueError(f"an object has {twice[:40]!r} twice")
     return found

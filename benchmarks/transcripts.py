@@ -17,9 +17,12 @@ SUFFIXES = (".json", ".srt", ".vtt")
 # Hours may be left out in WebVTT; SRT has a comma before the thousandths.
 _TIME = r"(?:([0-9]{1,9}):)?([0-5]?[0-9]):([0-5]?[0-9])[.,]([0-9]{1,3})"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
-_SRT_MARKUP = re.compile(r"</?(?:[biu]|font[^>]*)>|\{\\[^}]*\}", re.IGNORECASE)
+# Tags are looked for in front of the last mark that could close one: looking for the end of each
+# that is open would take the square of a text's length.
+_SRT_TAG = re.compile(r"</?(?:[biu]|font[^>]*)>", re.IGNORECASE)
+_SRT_STYLE = re.compile(r"\{\\[^}]*\}")
 _VTT_MARKUP = re.compile(r"<[^>]*>")
-_VTT_VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
+_VTT_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s+([^>]+)>")
 # WhisperX writes "[SPEAKER_00]: text" into subtitles.
 _SPEAKER = re.compile(r"\[([^\[\]]{1,60})\]:\s*(?=\S)")
 # Blocks of WebVTT that hold nothing said.
@@ -214,13 +217,26 @@ def _seconds(parts: Sequence[str | None]) -> float:
 
 
 def _srt_words(raw: str) -> tuple[str, str]:
-    return _spoken(_SRT_MARKUP.sub("", raw), "")
+    return _spoken(_without(_SRT_TAG, ">", _without(_SRT_STYLE, "}", raw)), "")
 
 
 def _vtt_words(raw: str) -> tuple[str, str]:
-    voice = _VTT_VOICE.search(raw)
-    plain = html.unescape(_VTT_MARKUP.sub("", raw))
-    return _spoken(plain, _line(html.unescape(voice[1])) if voice else "")
+    voice = _VTT_VOICE.search(raw, 0, raw.rfind(">") + 1)
+    plain = _unescaped(_without(_VTT_MARKUP, ">", raw))
+    return _spoken(plain, _line(_unescaped(voice[1])) if voice else "")
+
+
+def _without(markup: re.Pattern[str], closing: str, text: str) -> str:
+    end = text.rfind(closing) + 1
+    return markup.sub("", text[:end]) + text[end:]
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return html.unescape(text)
+    # A character's number of thousands of digits; it stays as it is written.
+    except ValueError:
+        return text
 
 
 def _spoken(text: str, speaker: str) -> tuple[str, str]:

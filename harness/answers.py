@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Literal
 
 from benchmarks.items import Option
@@ -32,6 +32,8 @@ _NEGATED = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_NEGATION = 60
+# Characters read in vain in search of JSON objects: a reply may open thousands and close none.
+_MOST_EFFORT = 10_000_000
 # After a label: no other word on the line, else "Answer: a red room" would choose A; but some
 # words cannot follow an article.
 _ENDS = (
@@ -178,11 +180,16 @@ def _json_answers(reply: str) -> list[object]:
     decoder = json.JSONDecoder()
     found: list[object] = []
     start = reply.find("{")
-    while start >= 0:
+    effort = 0
+    while start >= 0 and effort < _MOST_EFFORT:
         try:
             value, end = decoder.raw_decode(reply, start)
             found.extend(field for key, field in value.items() if _plain(key) == "answer")
-        except ValueError:
+        except json.JSONDecodeError as error:
+            # What was read in vain, and the lines that Python counts up to there.
+            effort += error.pos - start + error.pos // 50
+            end = start + 1
+        except ValueError:  # a number of thousands of digits
             end = start + 1
         except RecursionError:  # thousands of braces; reading on would take as many attempts
             break
@@ -248,23 +255,30 @@ def _label_mentions(reply: str, labels: Sequence[str]) -> list[_Mention]:
 def _standing(reply: str, mentions: Sequence[_Mention]) -> list[_Mention]:
     """Mentions in order, without those inside a longer one of another name and negated ones."""
 
-    def hidden(inner: _Mention) -> bool:
-        return any(
-            outer.name != inner.name
-            and outer.start <= inner.start
-            and inner.end <= outer.end
-            and outer.end - outer.start > inner.end - inner.start
-            for outer in mentions
-        )
-
     def negated(mention: _Mention) -> bool:
         before = reply[max(0, mention.start - _LONGEST_NEGATION) : mention.start]
         return _NEGATED.search(before) is not None
 
     return sorted(
-        (mention for mention in mentions if not hidden(mention) and not negated(mention)),
+        (mention for mention in _outer(mentions) if not negated(mention)),
         key=lambda mention: (mention.start, mention.end, mention.name),
     )
+
+
+def _outer(mentions: Sequence[_Mention]) -> Iterator[_Mention]:
+    """Those that lie in no longer one of another name; in one pass over their beginnings."""
+    reach: dict[str, int] = {}
+    in_order = sorted(mentions, key=lambda mention: mention.start)
+    for _, group in groupby(in_order, key=lambda mention: mention.start):
+        together = list(group)
+        for inner in together:
+            # Longer ones begin before it, or with it and end behind it.
+            before = any(end >= inner.end for name, end in reach.items() if name != inner.name)
+            beside = any(o.end > inner.end and o.name != inner.name for o in together)
+            if not (before or beside):
+                yield inner
+        for mention in together:
+            reach[mention.name] = max(mention.end, reach.get(mention.name, 0))
 
 
 def _after_cue(reply: str, mentions: Sequence[_Mention]) -> str | None:

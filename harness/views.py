@@ -91,12 +91,17 @@ def _template(path: Path | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise HarnessError(f"--template {path}: cannot be read ({error})") from error
     try:
-        named = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+        fields = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
     except ValueError as error:
         raise HarnessError(f"--template {path}: {error}; write {{{{ for a brace") from error
+    named = [name for name, _, _ in fields]
     if unknown := [name for name in named if name not in FIELDS]:
         raise HarnessError(
             f"--template {path}: there is no field {{{unknown[0]}}}; use {', '.join(FIELDS)}"
+        )
+    if styled := [name for name, style, conversion in fields if style or conversion]:
+        raise HarnessError(
+            f"--template {path}: write {{{styled[0]}}} alone, without ! or : behind its name"
         )
     if "question" not in named:
         raise HarnessError(f"--template {path}: {{question}} is missing")

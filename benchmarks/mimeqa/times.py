@@ -6,6 +6,8 @@ import re
 
 # Longer than any film; guards against seconds that are really milliseconds.
 LONGEST = 24 * 3600.0
+# Characters of two times; the pattern between them takes the square of a text's length.
+_WIDEST = 100
 
 _CLOCK = r"(?:[0-9]{1,2}:[0-5]?[0-9]|[0-9]{1,3}):[0-5][0-9](?:\.[0-9]{1,6})?"
 _SECONDS = r"[0-9]{1,9}(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?"
@@ -41,6 +43,8 @@ def read_range(text: str) -> tuple[float, float] | None:
     None if there are not two, or the second is before the first.
     """
     inner = text.strip()
+    if len(inner) > _WIDEST:
+        return None
     if inner[:1] in ("(", "["):
         if inner[-1:] != {"(": ")", "[": "]"}[inner[0]]:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.errors import RecordError
+from benchmarks.json_file import parse_json
 from benchmarks.transcripts import (
     Utterance,
     Word,
@@ -292,3 +294,65 @@ def check(said: tuple[Utterance, ...]) -> None:
         assert 0 <= one.start <= one.end and one.text == " ".join(one.text.split()) != ""
         assert "\n" not in one.speaker
     assert within(said, 0, None).count("\n") == max(len(said) - 1, 0)
+
+
+MB = 1_000_000
+CUE = "00:01.000 --> 00:02.000\n"
+
+
+def filled(piece: str, size: int = 4 * MB) -> str:
+    return piece * (size // len(piece))
+
+
+@pytest.mark.parametrize(
+    ("parse", "said"),
+    [
+        (parse_vtt, filled("<")),
+        (parse_vtt, filled("<v ")),
+        (parse_vtt, filled("<v.a") + ">"),
+        (parse_vtt, "<v" + filled(" ") + "x"),
+        (parse_vtt, filled("&#1")),
+        (parse_vtt, "&#" + filled("1") + ";"),
+        (parse_srt, filled("<font ")),
+        (parse_srt, filled("{\\")),
+        (parse_srt, filled("[a")),
+        (parse_srt, filled("-->")),
+        (parse_srt, filled(" ") + "."),
+    ],
+    ids=range(11),
+)
+def test_no_text_takes_the_square_of_its_length(parse, said: str) -> None:
+    """Of 4 MB it would take hours; with a mark at the end or the beginning it is no faster."""
+    head = "WEBVTT\n\n" if parse is parse_vtt else "1\n"
+    for text in (said, f"word {said}> }}"):
+        begun = time.perf_counter()
+        found = parse(f"{head}{CUE}{text}\n", "film.x")
+        assert time.perf_counter() - begun < 1.5 and len(found) <= 1
+
+
+def test_no_line_of_times_takes_the_square_of_its_length() -> None:
+    begun = time.perf_counter()
+    for line in (
+        " " * 4 * MB + "-->",
+        filled("0") + " --> 00:02.000",
+        "00:01.000 -->" + filled(" "),
+    ):
+        with pytest.raises(RecordError, match="line 1: must be times"):
+            parse_srt(f"{line}\nsaid\n", "film.srt")
+    assert time.perf_counter() - begun < 1
+
+
+@pytest.mark.parametrize("last", ['"n0": 1', '"m": 1, "m": 2', '"n99999": 1'])
+def test_a_name_that_stands_twice_is_found_at_once(last: str) -> None:
+    names = ", ".join(f'"n{i}": 1' for i in range(100_000))
+    begun = time.perf_counter()
+    with pytest.raises(RecordError, match="an object has '[nm]\\d*' twice"):
+        parse_json(f"{{{names}, {last}}}", "big.json")
+    assert time.perf_counter() - begun < 1
+
+
+def test_markup_is_what_is_closed() -> None:
+    cue = "WEBVTT\n\n00:01.000 --> 00:02.000\n<v.loud Ann>a <b <i>b</i> &#x41; < c"
+    assert parse_vtt(cue, "x") == (Utterance(1.0, 2.0, "a b A < c", "Ann"),)
+    cue = "1\n00:01.000 --> 00:02.000\n<i>a</i> <font color=red>{\\an8}b</font> <font {\\ c"
+    assert parse_srt(cue, "x") == (Utterance(1.0, 2.0, "a b <font {\\ c"),)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.items import Option
-from harness.answers import READERS, Reader, answers_all, read_answer, read_words
+from harness.answers import (
+    READERS,
+    Reader,
+    _outer,
+    _text_mentions,
+    answers_all,
+    read_answer,
+    read_words,
+)
 from harness.errors import HarnessError
 
 ROOMS = (Option("A", "red"), Option("B", "purple"))
@@ -303,3 +312,48 @@ def test_a_text_that_two_options_share_chooses_neither(reader: Reader) -> None:
     assert read_answer('{"answer": "red"}', options, reader) is None
     assert read_answer('{"answer": "B"}', options, reader) == "B"
     assert read_answer('{"answer": "blue"}', options, reader) == "C"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "red and blue, " * 15_000,
+        '{"a":[' * 900 + "1," * 300_000,
+        "{" * 200_000,
+        '{"' * 100_000,
+        '{"a":' + "9" * 500_000 + "}",
+        "answer " * 70_000 + " " * 500_000,
+        "A" + " " * 500_000 + "because",
+        "(" * 500_000,
+        "answer:" + "*" * 500_000,
+        "\n" * 250_000 + ". " * 125_000,
+    ],
+    ids=range(10),
+)
+def test_no_reply_takes_the_square_of_its_length(reply: str) -> None:
+    """Of half a million characters it would take minutes."""
+    options = (Option("A", "red"), Option("B", "blue"), Option("C", "blue room"))
+    begun = time.perf_counter()
+    for reader in READERS:
+        assert read_answer(reply, options, reader) is None or reply.startswith("A")
+        read_words(reply, COLOURS, reader)
+    assert time.perf_counter() - begun < 2
+
+
+@given(st.lists(st.sampled_from(["red", "room", "blue", "not", ".", "A", "B."]), max_size=12))
+def test_a_mention_inside_a_longer_one_does_not_count(words: list[str]) -> None:
+    """As by comparing every mention with every other."""
+    names = {"red": "A", "red room": "B", "room": "C", "blue red room": "B"}
+    mentions = _text_mentions(" ".join(words), names.items())
+    expected = {
+        inner
+        for inner in mentions
+        if not any(
+            outer.name != inner.name
+            and outer.start <= inner.start
+            and inner.end <= outer.end
+            and outer.end - outer.start > inner.end - inner.start
+            for outer in mentions
+        )
+    }
+    assert set(_outer(mentions)) == expected

@@ -87,6 +87,13 @@ def test_own_templates(tmp_path: Path) -> None:
         ("{question} {secret}", r"no field \{secret\}"),
         ("{scene}", r"\{question\} is missing"),
         ("{question", "prompt.txt"),
+        ("{question!q}", r"write \{question\} alone"),
+        ("{question!r}", r"write \{question\} alone"),
+        ("{question:>q}", r"write \{question\} alone"),
+        ("{question} {options:{labels}}", r"write \{options\} alone"),
+        ("{question.__class__}", r"no field \{question.__class__\}"),
+        ("{question[0]}", r"no field \{question\[0\]\}"),
+        ("{question} {}", r"no field \{\}"),
     ],
 )
 def test_templates_that_cannot_be_filled(tmp_path: Path, text: str, message: str) -> None:
