@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,11 +25,14 @@ THOUGHT = {
     ("TB", "FB"): "first",
     ("FB", "FB"): "last",
 }
-# Participant, protagonist, and the rooms that are walked to first, second and last.
-CASTS = (
-    Cast("red", "white", "blue", "green", "purple"),
-    Cast("yellow", "orange", "green", "red", "white"),
-)
+CASTS = [
+    Cast(*colours)
+    for colours in itertools.permutations(
+        ("red", "white", "blue", "green", "purple", "yellow", "orange"), 5
+    )
+]
+# A map a story, so that each split has some.
+STORIES = range(27)
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,8 @@ class GreyFilm:
 
 
 def cast_of(index: int) -> Cast:
-    """Stories of even and of odd number have different colours."""
-    return CASTS[index % 2]
+    """Other colours for each story: no two say the same."""
+    return CASTS[1091 * index % len(CASTS)]
 
 
 def right_room(index: int, first: str, second: str | None = None) -> str:
@@ -96,10 +102,94 @@ def made_story(index: int) -> StoryRecord:
             InitialQuestion(f"First room? ({index})", (cast[2],), tuple(cast[2:]), (0, 4)),
         ),
         versions=tuple(versions),
-        map="made by hand",
+        map=f"map-{index % 27:02d}",
     )
 
 
-def made_stories(indices: Iterable[int] = range(24)) -> StorySet:
+def made_stories(indices: Iterable[int] = STORIES) -> StorySet:
     """A set of them."""
     return StorySet(indices, made_story, "stories made by hand", lambda: "0" * 64)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question of a made story as a model should be asked it, in words alone."""
+
+    item_id: str
+    condition: str
+    first: str
+    text: str
+    options: tuple[str, ...]
+    answer: tuple[str, ...]
+
+    @property
+    def story(self) -> str:
+        return self.item_id.partition("/")[0]
+
+
+def asked_of(index: int, order: str) -> list[Asked]:
+    """The questions of story ``index``, put together without the harness."""
+    cast, group = cast_of(index), f"story-{index:04d}"
+    if order == "initial":
+        told = f"Some world. Story {index}, TB, seen by the omniscient."
+        return [
+            Asked(f"{group}/initial/{n}", "", "", f"{told} Question: {ask} Answer:", choices, right)
+            for n, (ask, choices, right) in enumerate(
+                [
+                    (f"Which agents? ({index})", tuple(cast), (cast[0], cast[1])),
+                    (f"First room? ({index})", tuple(cast[2:]), (cast[2],)),
+                ]
+            )
+        ]
+    found = []
+    for first, second in [("TB", None), ("FB", None)] if order == "1" else list(THOUGHT):
+        name, said = (f"{first}/{second}", f"{first} and {second}") if second else (first, first)
+        item_id = f"{group}/{name}"
+        rooms = random.Random(f"options/{item_id}").sample((cast.first_room, cast.last_room), 2)
+        text = (
+            f"World {index}. Story {index}, {said}, seen by the omniscient. Question: Who is where "
+            f"in {said}? Choose one: {rooms[0]} or {rooms[1]}. Answer:"
+        )
+        right = right_room(index, first, second)
+        found.append(Asked(item_id, second or first, first, text, tuple(rooms), (right,)))
+    return found
+
+
+# What is replied to the first eight questions: rightly, in JSON, wrongly, in part, not at all.
+REPLIES = {
+    "1": "right right json wrong wrong right none json",
+    "2": "right right wrong right json wrong json none",
+    "initial": "right right json wrong part right none json",
+}
+# What comes of it, counted by hand. Nothing but JSON is an answer to the official reader.
+NUMBERS = {
+    "1": {
+        "robust": {"TB": 2 / 4, "FB": 3 / 4, "Both": 1 / 4, "invalid": 1 / 8},
+        "official": {"TB": 1 / 4, "FB": 1 / 4, "Both": 0 / 4, "invalid": 6 / 8},
+    },
+    "2": {
+        "robust": {"TB": 3 / 4, "FB": 2 / 4, "Both": 2 / 4, "invalid": 1 / 8},
+        "official": {"TB": 1 / 4, "FB": 1 / 4, "Both": 1 / 4, "invalid": 6 / 8},
+    },
+    "initial": {
+        "robust": {"accuracy": 5 / 8, "invalid": 1 / 8},
+        "official": {"accuracy": 2 / 8, "invalid": 6 / 8},
+    },
+}
+
+
+def reply_to(asked: Asked, kind: str) -> str:
+    """A reply of this kind."""
+    wrong = [option for option in asked.options if option not in asked.answer]
+    return {
+        "right": " and ".join(asked.answer),
+        "json": json.dumps({"answer": asked.answer if len(asked.answer) > 1 else asked.answer[0]}),
+        "wrong": f"It is {wrong[-1]}.",
+        "part": asked.answer[0],
+        "none": "I cannot tell.",
+    }[kind]
+
+
+def replies(order: str, asked: Sequence[Asked]) -> list[str]:
+    """The planted replies to the first eight questions."""
+    return [reply_to(a, kind) for a, kind in zip(asked, REPLIES[order].split(), strict=True)]

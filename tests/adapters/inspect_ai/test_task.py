@@ -30,6 +30,7 @@ from harness.results import summarise  # noqa: E402
 from harness.work import prepare  # noqa: E402
 from models.loading import load_model  # noqa: E402
 from steering.saving import load_vector  # noqa: E402
+from tests.made_stories import NUMBERS, asked_of, made_stories, replies  # noqa: E402
 
 MODEL = "tiny-qwen2-vl"
 STORIES = 8
@@ -149,6 +150,35 @@ def test_answer_sheets_by_hand(tmp_path: Path) -> None:
     scores = {s.id: s.scores["robust"] for s in log.samples or [] if s.scores}
     assert [scores[item.item_id].value for item in items] == ["C", "C", "N", "I", "I", "C"]
     assert scores[items[3].item_id].answer == wrong[3]
+
+
+@pytest.mark.parametrize("order", ["1", "2", "initial"])
+def test_samples_and_numbers_are_those_made_by_hand(
+    order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stories, questions and what is replied are all planted."""
+    monkeypatch.setattr(
+        "benchmarks.gridtom.records.open_stories", lambda folder, seed: made_stories()
+    )
+    task = gridtom(order=order, setting="text", limit=2 if order == "2" else 4)
+    stories = dict.fromkeys(int(s.metadata["story"].removeprefix("story-")) for s in task.dataset)
+    wanted = [asked for index in stories for asked in asked_of(index, order)]
+    assert len(wanted) == 8
+    for sample, asked in zip(task.dataset, wanted, strict=True):
+        assert sample.id == asked.item_id and sample.target == list(asked.answer)
+        assert [part.text for part in sample.input[0].content] == [asked.text]
+        assert list(sample.metadata["options"].values()) == list(asked.options)
+        for name in ("condition", "first"):
+            assert sample.metadata[name] == getattr(asked, name)
+    said = {a.text: reply for a, reply in zip(wanted, replies(order, wanted), strict=True)}
+
+    def speak(input, tools, tool_choice, config):
+        output = ModelOutput.from_content("mockllm/model", said[input[-1].text])
+        output.usage = ModelUsage()
+        return output
+
+    model = get_model("mockllm/model", custom_outputs=speak, memoize=False)
+    assert numbers_of(run(task, tmp_path, model)) == NUMBERS[order]
 
 
 def test_epochs_count_by_themselves(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import pandas as pd
@@ -18,7 +19,13 @@ from benchmarks.gridtom import splits
 from benchmarks.gridtom.build import BuildConfig, build
 from benchmarks.gridtom.records import open_stories
 from harness.adapters.lm_eval import TASKS
-from harness.adapters.lm_eval.gridtom import belief_results, both, documents, pictures
+from harness.adapters.lm_eval.gridtom import (
+    _stories,
+    belief_results,
+    both,
+    documents,
+    pictures,
+)
 from harness.adapters.lm_eval.model import SallyAnneLM
 from harness.errors import HarnessError
 from harness.evaluate import prompt_of, score
@@ -26,6 +33,15 @@ from harness.gridtom import items
 from harness.metrics import accuracy, belief_metrics
 from harness.model import SteeredModel
 from models.loading import load_model
+from tests.made_stories import (
+    KEY_FRAMES,
+    NUMBERS,
+    STORIES,
+    Asked,
+    asked_of,
+    made_stories,
+    replies,
+)
 
 NAMES = {"1": "first_order", "2": "second_order", "initial": "initial"}
 
@@ -96,6 +112,75 @@ def test_replies_and_scores_are_those_of_our_own_harness(
         wanted.pop("groups", None)
         for metric, estimate in wanted.items():
             assert found[f"{prefix}{metric},none"] == pytest.approx(estimate["value"]), metric
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Asks about stories made by hand."""
+    monkeypatch.setattr(
+        "harness.adapters.lm_eval.gridtom.open_stories", lambda folder, seed: made_stories()
+    )
+    _stories.cache_clear()
+    yield
+    _stories.cache_clear()
+
+
+def asked_by_hand(found) -> list[Asked]:
+    """What the documents should say, from the numbers of their stories alone."""
+    members = list(dict.fromkeys(found["index"]))
+    return [asked for index in members for asked in asked_of(index, found["order"][0])]
+
+
+@pytest.mark.parametrize("order", ["1", "2", "initial"])
+@pytest.mark.parametrize("setting", ["text", "multimodal"])
+def test_documents_are_those_made_by_hand(by_hand, order, setting) -> None:
+    stories: list[int] = []
+    for split in ("train", "validation", "test"):
+        found = documents(order, setting, split=split)["test"]
+        stories += dict.fromkeys(found["index"])
+        mark = "" if setting == "text" else "<image>" * len(KEY_FRAMES)
+        for document, asked in zip(found, asked_by_hand(found), strict=True):
+            assert document == {
+                "item_id": asked.item_id,
+                "story": asked.story,
+                "split": split,
+                "order": order,
+                "condition": asked.condition,
+                "first": asked.first,
+                "text": mark + asked.text,
+                "options": list(asked.options),
+                "answer": ", ".join(asked.answer),
+                "answers": list(asked.answer),
+                "names": order == "initial",
+                "index": int(asked.story.removeprefix("story-")),
+                "data": "",
+                "data_seed": 2025,
+            }
+    # A story of a map that is not tested whole may be in no split.
+    assert len(stories) == len(set(stories)) >= len(STORIES) - 1 and set(stories) <= set(STORIES)
+
+
+@pytest.mark.parametrize("order", ["1", "2", "initial"])
+def test_numbers_are_those_counted_by_hand(by_hand, trained, monkeypatch, order) -> None:
+    asked = asked_by_hand(documents(order, "text")["test"])[:8]
+    said = {a.text: reply for a, reply in zip(asked, replies(order, asked), strict=True)}
+    monkeypatch.setattr(
+        SallyAnneLM,
+        "generate_until",
+        lambda self, requests, disable_tqdm=False: [said[r.args[0]] for r in requests],
+    )
+    name = f"gridtom_{NAMES[order]}_text"
+    results = simple_evaluate(
+        model=SallyAnneLM(trained),
+        tasks=[name],
+        task_manager=manager(),
+        limit=8,
+        bootstrap_iters=0,
+    )
+    for reader, prefix in (("robust", ""), ("official", "official_")):
+        for metric, value in NUMBERS[order][reader].items():
+            metric = "overall" if metric == "accuracy" else metric
+            assert results["results"][name][f"{prefix}{metric},none"] == value, (reader, metric)
 
 
 def test_all_tasks_are_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from datasets import Dataset  # noqa: E402
 from benchmarks.gridtom.errors import GridToMError  # noqa: E402
 from harness.adapters.lmms_eval import TASKS  # noqa: E402
 from harness.adapters.lmms_eval.gridtom import (  # noqa: E402
+    _items,
     both,
     docs,
     false_belief,
@@ -29,10 +31,51 @@ from harness.errors import HarnessError  # noqa: E402
 from harness.evaluate import score  # noqa: E402
 from harness.results import summarise  # noqa: E402
 from harness.work import prepare  # noqa: E402
+from tests.made_stories import KEY_FRAMES, NUMBERS, STORIES, asked_of, made_stories, replies  # noqa: E402
 
 
 def documents(**options: Any) -> Dataset:
     return docs(Dataset.from_list([options]))
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Asks about stories made by hand."""
+    monkeypatch.setattr("harness.work.open_stories", lambda folder, seed: made_stories())
+    _items.cache_clear()
+    yield
+    _items.cache_clear()
+
+
+@pytest.mark.parametrize("setting", ["text", "multimodal"])
+@pytest.mark.parametrize("order", ["1", "2", "initial"])
+def test_documents_and_numbers_are_those_made_by_hand(by_hand, order: str, setting: str) -> None:
+    stories: list[int] = []
+    for split in ("train", "validation", "test"):
+        found = documents(order=order, setting=setting, split=split)
+        members = dict.fromkeys(int(s.removeprefix("story-")) for s in found["story"])
+        stories += members
+        wanted = [asked for index in members for asked in asked_of(index, order)]
+        for doc, asked in zip(found, wanted, strict=True):
+            for name in ("item_id", "story", "condition", "first", "text"):
+                assert doc[name] == getattr(asked, name)
+            assert doc["answer"] == ", ".join(asked.answer)
+        greys = [int(np.asarray(picture)[0, 0, 0]) for picture in frames(found[0])]
+        index = next(iter(members))
+        assert greys == [40 * (index % 4) + t for t in KEY_FRAMES if setting != "text"]
+    # A story of a map that is not tested whole may be in no split.
+    assert len(stories) == len(set(stories)) >= len(STORIES) - 1 and set(stories) <= set(STORIES)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for doc, reply in zip(found.select(range(8)), replies(order, wanted[:8]), strict=True):
+        for metric, row in results(doc, [reply]).items():
+            rows.setdefault(metric, []).append(row)
+    shared = {"TB": true_belief, "FB": false_belief, "Both": both, "invalid": invalid}
+    for reader, prefix in (("robust", ""), ("official", "official_")):
+        numbers = {
+            metric: shared.get(metric, right)(rows[prefix + metric])
+            for metric in NUMBERS[order][reader]
+        }
+        assert numbers == NUMBERS[order][reader]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def item(name: str, told: str, question: str, style: str, wanted: str, **facts: 
 
 
 def belief(name: str, rooms: str, answer: str, setting: str, style: str) -> Item:
-    """An item of story 3, whose agent walks to the green room first and to the white one last."""
+    """An item of story 3, whose agent walks to the purple room first and to the white one last."""
     first, _, second = name.partition("/")
     said = f"{first} and {second}" if second else first
     told = "World 3."
@@ -72,17 +72,17 @@ def initial(number: int, question: str, choices: str, answer: str, setting: str,
 
 # Of story 3: the version, the rooms as they are offered, and the right one.
 BELIEFS = {
-    "1": [("TB", "green white", "white"), ("FB", "white green", "green")],
+    "1": [("TB", "purple white", "white"), ("FB", "white purple", "purple")],
     "2": [
-        ("TB/TB", "white green", "white"),
-        ("FB/TB", "white green", "green"),
-        ("TB/FB", "white green", "green"),
-        ("FB/FB", "white green", "white"),
+        ("TB/TB", "white purple", "white"),
+        ("FB/TB", "white purple", "purple"),
+        ("TB/FB", "white purple", "purple"),
+        ("FB/FB", "white purple", "white"),
     ],
 }
 INITIAL = [
-    (0, "Which agents? (3)", "yellow orange green red white", "yellow orange"),
-    (1, "First room? (3)", "green red white", "green"),
+    (0, "Which agents? (3)", "blue red purple orange white", "blue red"),
+    (1, "First room? (3)", "purple orange white", "purple"),
 ]
 
 
