@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from harness.agreement import agreement, read_labels
 from harness.config import DEFAULT_BATCH, EvalConfig
+from harness.endpoint_judge import public
 from harness.errors import HarnessError
 from harness.evaluate import ask
 from harness.journal import Journal
@@ -183,8 +184,9 @@ def _finish(
     if config.task == "moments":
         write_submission(table, config.folder / SUBMISSION, work.missing)
     write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
+    judge = public(config.judge) if config.judge and "://" in config.judge else config.judge
     saved = {
-        "config": asdict(config),
+        "config": asdict(config) | {"judge": judge},
         "about": about,
         "counts": number,
         "results": results,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from harness.endpoint_judge import EndpointJudge
+from harness.endpoint_judge import EndpointJudge, public
 from harness.errors import HarnessError
 from harness.verdicts import Asked
 
@@ -178,11 +180,85 @@ def test_a_timeout_is_an_error_in_time(server: Server) -> None:
     assert time.perf_counter() - began < 5 and slept == [1.0]
 
 
+def dripping(handler: BaseHTTPRequestHandler, head: bool) -> None:
+    """A byte now and then, for as long as somebody listens; at most 20 s."""
+    with suppress(OSError):
+        start = b"HTTP/1.0 200 OK\r\n" + (b"X: " if head else b"\r\n")
+        handler.wfile.write(start)
+        for _ in range(400):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_a_reply_that_drips_is_cut(server: Server, head: bool) -> None:
+    server.script = [lambda handler: dripping(handler, head)] * 2
+    found, slept = judge(server, tries=2, timeout=0.4)
+    began = time.perf_counter()
+    with pytest.raises(HarnessError, match="does not answer .*timed out; 2 tries"):
+        found.judge([ASKED])
+    assert 0.8 <= time.perf_counter() - began < 3 and slept == [1.0]
+
+
+SECRETS = (KEY, "q:ry/s3cret")
+ADDRESS = "?api-version=1&sig=q%3Ary%2Fs3cret"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (400, "no {} {}"),
+        (400, "x" * 1995 + "{} {}"),
+        (500, "no {} {}"),
+        (200, "no JSON {} {}"),
+        (200, "x" * 195 + "{} {}"),
+        (200, '{{"choices": [{{"message": {{"content": ["{}", "{}"]}}}}]}}'),
+        (200, '{{"choices": [{{"message": {{"content": "TRUE {} {}"}}}}]}}'),
+    ],
+)
+def test_no_secret_is_repeated(server: Server, answer: tuple[int, str]) -> None:
+    """Not one of the key's or the address's, as it is or as it stands in an address."""
+    status, text = answer
+    server.headers = {"Retry-After": KEY}
+    for secrets in (SECRETS, (KEY, "q%3Ary%2Fs3cret")):
+        server.script = [(status, text.format(*secrets).encode())]
+        server.url, plain = f"{server.url}{ADDRESS}", server.url
+        found, _ = judge(server, tries=1)
+        server.url = plain
+        assert found.url == f"{plain}/chat/completions?api-version=1&sig=[hidden]"
+        try:
+            verdict = found.judge([ASKED])[0]
+            said = verdict.text
+            assert verdict.right and said == "TRUE [hidden] [hidden]"
+        except HarnessError as error:
+            said = "".join(traceback.format_exception(error))
+            assert found.url in said
+        assert not any(secret[:6] in said for secret in (*SECRETS, *secrets))
+        assert not any(secret[:6] in repr(found.about) for secret in (*SECRETS, *secrets))
+    assert "sig=q%3Ary%2Fs3cret" in server.seen[-1][0]
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://me:pw@host:1/v1?key=k#f", "https://host:1/v1?key=[hidden]"),
+        ("https://host/v1?a&api-version=2", "https://host/v1?[hidden]&api-version=2"),
+        ("https://host/a@b", "https://host/a@b"),
+        ("me:pw@host/v1?k=v", "host/v1?k=[hidden]"),
+    ],
+)
+def test_an_address_is_shown_without_secrets(address: str, shown: str) -> None:
+    assert public(address) == shown
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_a_refusal_is_an_error_at_once_and_never_shows_the_key(server: Server, status: int) -> None:
     server.script = [(status, f"bad key\n {KEY}".encode())]
     found, slept = judge(server)
-    with pytest.raises(HarnessError, match=rf"refuses: HTTP {status} .*: bad key \[key\]") as error:
+    with pytest.raises(
+        HarnessError, match=rf"refuses: HTTP {status} .*: bad key \[hidden\]"
+    ) as error:
         found.judge([ASKED])
     assert slept == [] and KEY not in str(error.value)
     assert KEY not in repr(found) and KEY not in repr(found.about)
