@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from hooks.errors import SallyAnneError
 
-class BenchmarkError(ValueError):
+
+class BenchmarkError(SallyAnneError, ValueError):
     """A benchmark's file, record or option is not usable as it is."""
 
 

@@ -18,7 +18,6 @@ from harness.command import run_command
 from hooks.run_folder import TABLE1, claims
 from models.catalogue import DEFAULT_MODEL
 from steering.config import SweepConfig
-from steering.failures import expected_errors
 
 SETTINGS = ("multimodal", "video", "text")
 ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
@@ -133,7 +132,7 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
 
 def main() -> None:
     """The command line."""
-    run_command(Table1Config, "python -m experiments.table1", carry_out, expected_errors)
+    run_command(Table1Config, "python -m experiments.table1", carry_out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import tyro
 
-from hooks.errors import SallyAnneError
+from hooks.commands import read_options, told
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,7 @@ def run_command(
     module = sys.modules[draw.__module__]
     spec = getattr(module, "__spec__", None)
     name = spec.name if spec else draw.__module__
-    config = tyro.cli(config_type, prog=f"python -m {name}", args=arguments)
-    try:
-        paths = draw(config)
-    except SallyAnneError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(1) from error
+    with told():
+        paths = draw(read_options(config_type, f"python -m {name}", arguments))
     for path in paths:
         print(path)

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from hooks.commands import read_options, spelled, told
+from hooks.processes import ProcessError, here
+
 Config = TypeVar("Config")
 
 
@@ -15,7 +18,6 @@ def run_command(
     config_type: type[Config],
     prog: str,
     run: Callable[[Config], object],
-    expected: Callable[[], tuple[type[Exception], ...]],
     resumes: bool = True,
     together: bool = False,
 ) -> None:
@@ -25,30 +27,19 @@ def run_command(
         config_type: the options; with ``resumes`` it has a ``folder``.
         prog: the command, as its help shows it.
         run: does the work.
-        expected: gives the errors that are shown as one message; asked only once the options are
-            read, so that ``--help`` loads nothing.
         resumes: whether the same command goes on after it was stopped.
         together: whether several processes of a launcher can share the work.
 
     Raises:
         SystemExit: the message of an expected error, or 130 if the user stopped it.
     """
-    import tyro
-
-    config = tyro.cli(config_type, prog=prog)
-    from hooks.errors import SallyAnneError
-    from hooks.processes import here
-
+    with told():
+        config = read_options(config_type, prog)
+        if here().count > 1 and not together:
+            raise ProcessError(f"{prog} works in one process; start it without a launcher")
     try:
-        processes = here()
-    except SallyAnneError as error:
-        sys.exit(f"error: {error}")
-    if processes.count > 1 and not together:
-        sys.exit(f"error: {prog} works in one process; start it without a launcher")
-    try:
-        run(config)
-    except expected() as error:
-        sys.exit(f"error: {error}")
+        with told():
+            run(config)
     except KeyboardInterrupt:
         if resumes:
             folder = config.folder  # type: ignore[attr-defined]
@@ -67,6 +58,5 @@ def command_line(module: str, config: Any) -> str:
     for option in fields(config):
         value = getattr(config, option.name)
         if option.name == "model" or value != option.default:
-            name = "K" if option.name == "k" else option.name.replace("_", "-")
-            words += [f"--{name}", str(value)]
+            words += [spelled(option.name), str(value)]
     return shlex.join(words)

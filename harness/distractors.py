@@ -159,7 +159,7 @@ def main() -> None:
     from harness.command import run_command
     from harness.distractors_config import DistractorConfig
 
-    run_command(DistractorConfig, "python -m harness.distractors", _run, _expected)
+    run_command(DistractorConfig, "python -m harness.distractors", _run)
 
 
 def _run(config: object) -> None:
@@ -169,14 +169,6 @@ def _run(config: object) -> None:
 
     assert isinstance(config, DistractorConfig)
     carry_out(config)
-
-
-def _expected() -> tuple[type[Exception], ...]:
-    from benchmarks.errors import BenchmarkError
-    from hooks.errors import SallyAnneError
-    from models.errors import ModelError
-
-    return (HarnessError, BenchmarkError, SallyAnneError, ModelError)
 
 
 if __name__ == "__main__":

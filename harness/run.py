@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.command import run_command
 from harness.config import EvalConfig
-from harness.vectors import described, expected_errors, open_vector
+from harness.vectors import described, open_vector
 
 
 def run(config: EvalConfig) -> None:
@@ -29,7 +29,7 @@ def run(config: EvalConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    run_command(EvalConfig, "python -m harness.run", run, expected_errors, together=True)
+    run_command(EvalConfig, "python -m harness.run", run, together=True)
 
 
 if __name__ == "__main__":

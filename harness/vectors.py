@@ -1,4 +1,4 @@
-"""The one place where this room reaches up: a vector's file, and the errors of reading it.
+"""The one place where this room reaches up: a vector's file.
 
 The room itself knows a vector by what it does alone. Steering is imported when it is asked for, so
 that --help answers at once.
@@ -26,10 +26,3 @@ def described(vector: Any) -> dict[str, Any]:
     from steering.saving import describe
 
     return describe(vector)
-
-
-def expected_errors() -> tuple[type[Exception], ...]:
-    """What is shown to the user as one message, also where a vector is given."""
-    from steering import failures
-
-    return failures.expected_errors()

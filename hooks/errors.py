@@ -7,6 +7,10 @@ class SallyAnneError(Exception):
     """Base of all errors raised on purpose by this toolkit."""
 
 
+class OptionError(SallyAnneError, ValueError):
+    """An option of a command is out of its range."""
+
+
 class GeometryError(SallyAnneError):
     """The layers and heads of a model were not found, or do not add up."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from hooks.errors import SallyAnneError
 
-class ModelError(ValueError):
+
+class ModelError(SallyAnneError, ValueError):
     """A model or its processor cannot be used as asked."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hooks.errors import SallyAnneError
 
-class ProbingError(ValueError):
+
+class ProbingError(SallyAnneError, ValueError):
     """A run or its data cannot be probed as asked; the message says what to change."""

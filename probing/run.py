@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from harness.command import run_command
 from probing.config import ProbeConfig
-from probing.failures import expected_errors
 
 
 def run(config: ProbeConfig) -> None:
@@ -26,7 +25,7 @@ def run(config: ProbeConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    run_command(ProbeConfig, "python -m probing.run", run, expected_errors, together=True)
+    run_command(ProbeConfig, "python -m probing.run", run, together=True)
 
 
 if __name__ == "__main__":

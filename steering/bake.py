@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from harness.command import run_command
 from models.catalogue import DEFAULT_MODEL
 from steering.errors import SteeringError
-from steering.failures import expected_errors
 
 if TYPE_CHECKING:
     from models.loading import LoadedModel
@@ -116,7 +115,7 @@ def run(config: BakeConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    run_command(BakeConfig, "python -m steering.bake", run, expected_errors, resumes=False)
+    run_command(BakeConfig, "python -m steering.bake", run, resumes=False)
 
 
 def card(record: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hooks.errors import SallyAnneError
 
-class SteeringError(ValueError):
+
+class SteeringError(SallyAnneError, ValueError):
     """A vector cannot be made, read or applied as asked; the message says what to change."""

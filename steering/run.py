@@ -10,7 +10,6 @@ from typing import Any
 from harness.command import command_line, run_command
 from steering.config import SweepConfig, VectorConfig
 from steering.errors import SteeringError
-from steering.failures import expected_errors
 
 
 def run(config: VectorConfig) -> None:
@@ -147,7 +146,7 @@ def _check_same(config: VectorConfig, swept: dict[str, Any], own: dict[str, Any]
 
 def main() -> None:
     """The command line."""
-    run_command(VectorConfig, "python -m steering.run", run, expected_errors, resumes=False)
+    run_command(VectorConfig, "python -m steering.run", run, resumes=False)
 
 
 if __name__ == "__main__":

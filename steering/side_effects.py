@@ -15,7 +15,6 @@ from harness.command import run_command
 from hooks.run_folder import SIDE_EFFECTS, claims
 from models.catalogue import DEFAULT_MODEL
 from steering.errors import SteeringError
-from steering.failures import expected_errors
 
 if TYPE_CHECKING:
     from harness.config import EvalConfig
@@ -218,7 +217,7 @@ def _print(console: Any, config: SideEffectsConfig, found: dict[str, Any]) -> No
 
 def main() -> None:
     """The command line."""
-    run_command(SideEffectsConfig, "python -m steering.side_effects", carry_out, expected_errors)
+    run_command(SideEffectsConfig, "python -m steering.side_effects", carry_out)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from harness.command import run_command
 from steering.config import SweepConfig
-from steering.failures import expected_errors
 
 
 def run(config: SweepConfig) -> None:
@@ -22,7 +21,7 @@ def run(config: SweepConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    run_command(SweepConfig, "python -m steering.sweep", run, expected_errors, together=True)
+    run_command(SweepConfig, "python -m steering.sweep", run, together=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ written. With it, the release layout is written to DIR; an interrupted build goe
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from benchmarks.gridtom.records import GENERATOR_VERSION, generated, seeded_stor
 from benchmarks.gridtom.records_types import COMBINATIONS, StorySet
 from benchmarks.gridtom.splits import SPLITS, assign
 from benchmarks.gridtom.stories import DEFAULT_SEED
-from hooks.errors import SallyAnneError
+from hooks.commands import read_options, told
 from hooks.lifeline import end_with_parent
 
 
@@ -172,14 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: status 1 with one line on stderr if the build is not possible.
     """
-    import tyro
-
-    config = tyro.cli(BuildConfig, prog="python -m benchmarks.gridtom.build", args=arguments)
-    try:
-        print(build(config))
-    except (GridToMError, SallyAnneError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(1) from error
+    with told():
+        print(build(read_options(BuildConfig, "python -m benchmarks.gridtom.build", arguments)))
 
 
 if __name__ == "__main__":

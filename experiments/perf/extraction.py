@@ -417,13 +417,11 @@ def carry_out(config: ExtractionPerfConfig) -> dict[str, Any]:
 def main() -> None:
     """The command line."""
     from harness.command import run_command
-    from steering.failures import expected_errors
 
     run_command(
         ExtractionPerfConfig,
         "python -m experiments.perf.extraction",
         carry_out,
-        expected_errors,
         resumes=False,
     )
 

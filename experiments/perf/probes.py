@@ -15,7 +15,6 @@ stand those of the processor, which other work on the machine disturbs less.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 
 from experiments.perf.errors import PerfError
+from hooks.commands import read_options, told
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER
 
 # Standard deviation within a feature, first to last layer; trained models show such a spread.
@@ -363,14 +363,10 @@ def check(config: ProbesPerfConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    import tyro
-
-    config = tyro.cli(ProbesPerfConfig, prog="python -m experiments.perf.probes")
-    try:
+    with told():
+        config = read_options(ProbesPerfConfig, "python -m experiments.perf.probes")
         check(config)
-    except PerfError as error:
-        sys.exit(f"error: {error}")
-    found = measure(config)
+        found = measure(config)
     print(f"torch {torch.__version__}, {config.threads} threads, median of {config.repeats}")
     print_one_label(found)
     if "permutations" in found:

@@ -422,13 +422,11 @@ def carry_out(config: ScalingConfig, grid: Grid | None = None) -> dict[str, Any]
 def main() -> None:
     """The command line."""
     from harness.command import run_command
-    from steering.failures import expected_errors
 
     run_command(
         ScalingConfig,
         "python -m experiments.perf.scaling",
         carry_out,
-        expected_errors,
         resumes=False,
     )
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 from benchmarks.gridtom.setting import Setting
 from experiments.perf.errors import PerfError
+from hooks.commands import read_options, told
 from models.catalogue import DEFAULT_MODEL
 
 GRIDS = {
@@ -147,13 +147,9 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
 
 def main() -> None:
     """The command line."""
-    import tyro
-
-    config = tyro.cli(SweepPerfConfig, prog="python -m experiments.perf.sweep")
-    try:
+    with told():
+        config = read_options(SweepPerfConfig, "python -m experiments.perf.sweep")
         found = measure(config)
-    except PerfError as error:
-        sys.exit(f"error: {error}")
     print(f"{config.model}, {config.setting}, {found['items']} items, median of {config.repeats}")
     print("| contender | seconds | evaluation passes |\n|---|---|---|")
     for name, seconds in found["seconds"].items():

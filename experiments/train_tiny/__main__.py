@@ -7,16 +7,17 @@ model on frames and text, answering in turns, and with a deeper decoder statemen
 from __future__ import annotations
 
 from experiments.train_tiny.config import TrainConfig
+from hooks.commands import read_options, told
 
 
 def main() -> None:
     """The command line."""
-    import tyro
+    with told():
+        config = read_options(TrainConfig, "python -m experiments.train_tiny")
+        # Heavy libraries are imported here, so that --help answers at once.
+        from experiments.train_tiny.stages import train_family
 
-    config = tyro.cli(TrainConfig, prog="python -m experiments.train_tiny")
-    from experiments.train_tiny.stages import train_family
-
-    print(f"the model is in {train_family(config)}")
+        print(f"the model is in {train_family(config)}")
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import random
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from hooks.commands import read_options, told
 from models.catalogue import DEFAULT_MODEL
 
 MEASURES = (
@@ -189,21 +189,19 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
 
 def main() -> None:
     """The command line."""
-    import tyro
+    with told():
+        _carry_out(read_options(EvaluateConfig, "python -m experiments.train_tiny.evaluate"))
 
-    config = tyro.cli(EvaluateConfig, prog="python -m experiments.train_tiny.evaluate")
+
+def _carry_out(config: EvaluateConfig) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from benchmarks.gridtom import splits
     from benchmarks.gridtom.records import generated
-    from models.errors import ModelError
     from models.loading import load_model
 
-    try:
-        loaded = load_model(config.model)
-    except ModelError as error:
-        sys.exit(f"error: {error}")
+    loaded = load_model(config.model)
     test = splits.members(generated(), "test")[: config.stories]
     figures = {
         setting: measure(loaded, generated(stories=test), setting, config.batch_size)

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.command import run_command
 from harness.limp.config import LimpConfig
-from harness.vectors import described, expected_errors, open_vector
+from harness.vectors import described, open_vector
 
 
 def run(config: LimpConfig) -> None:
@@ -29,7 +29,7 @@ def run(config: LimpConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    run_command(LimpConfig, "python -m harness.limp.run", run, expected_errors)
+    run_command(LimpConfig, "python -m harness.limp.run", run)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from inspect_ai._util.error import PrerequisiteError
 from rich.text import Text
 
-from harness.vectors import expected_errors
+from hooks.errors import SallyAnneError
 
 
 @contextmanager
@@ -20,5 +20,5 @@ def shown_plainly() -> Iterator[None]:
     """
     try:
         yield
-    except expected_errors() as error:
+    except SallyAnneError as error:
         raise PrerequisiteError(Text(str(error))) from error

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 
 from harness.adapters.lm_eval import TASKS
-from harness.vectors import expected_errors
+from hooks.commands import told
 
 
 def main() -> None:
@@ -23,10 +23,8 @@ def main() -> None:
     own = {"--include_path", "--config", "-C"} & {option.split("=")[0] for option in sys.argv}
     if len(sys.argv) > 2 and not own:
         sys.argv += ["--include_path", str(TASKS)]
-    try:
+    with told():
         cli_evaluate()
-    except expected_errors() as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

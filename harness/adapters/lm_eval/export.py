@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.command import run_command
 from harness.errors import HarnessError
-from harness.vectors import expected_errors, open_vector
+from harness.vectors import open_vector
 from models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -179,7 +179,6 @@ def main() -> None:
         ExportConfig,
         "python -m harness.adapters.lm_eval.export",
         run,
-        expected_errors,
         resumes=False,
     )
 

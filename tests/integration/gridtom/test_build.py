@@ -109,16 +109,15 @@ def test_two_builds_in_one_folder_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--stories", "0"], "--stories must be from 1 to 648, is 0"),
+        (["--stories", "0"], "--stories must be at least 1, got 0"),
         (["--stories", "649"], "--stories must be from 1 to 648, is 649"),
-        (["--workers", "0"], "--workers must be 1 or more, is 0"),
+        (["--workers", "0"], "--workers must be at least 1, got 0"),
     ],
 )
-def test_the_command_says_what_is_wrong(options, problem, capsys) -> None:
+def test_the_command_says_what_is_wrong(options, problem) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(options)
-    assert stopped.value.code == 1
-    assert capsys.readouterr().err == f"error: {problem}\n"
+    assert stopped.value.code == f"error: {problem}"
 
 
 def test_without_out_all_versions_of_all_stories_are_checked(tmp_path, monkeypatch, capsys) -> None:

@@ -204,5 +204,5 @@ def test_wrong_options_of_long_commands_end_before_any_work(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["perf", "--batch-size", "0"])
-    with pytest.raises(SystemExit, match="^error: .*--batch-size.* must be at least 1$"):
+    with pytest.raises(SystemExit, match="^error: .*--batch-size.* must be at least 1, got 0$"):
         module.main()
