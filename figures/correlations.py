@@ -21,7 +21,7 @@ import tyro
 
 from figures.command import FigureConfig, run_command
 from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
-from figures.runs import saved_results
+from figures.runs import read_table, saved_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,20 +94,10 @@ def read_answers(folder: Path) -> pd.DataFrame:
         MissingRunFileError: no such folder, or it has no ``answers.parquet``.
         RunFolderError: the file is damaged or empty.
     """
-    import pandas as pd
-
     if not folder.is_dir():
         raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
     path = folder / TABLE
-    if not path.exists():
-        raise MissingRunFileError(f"{path} is missing; `{MADE_BY}` makes it")
-    try:
-        table = pd.read_parquet(path)
-    # ValueError covers what pyarrow says of a file cut short.
-    except (ValueError, OSError) as error:
-        raise RunFolderError(
-            f"{path} is damaged or no Parquet file ({error}); run `{MADE_BY}` again"
-        ) from error
+    table = read_table(path, RESULTS, MADE_BY)
     if table.empty:
         raise RunFolderError(f"{path} has no rows")
     return table

@@ -6,6 +6,7 @@ this room. Nothing in it is a pickle: JSON, Parquet and safetensors.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
+from hooks.sealed import intact, require_sealed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +56,36 @@ def saved_results(path: Path, made_by: str) -> dict[str, Any] | None:
         raise RunFolderError(f"{path} is not JSON: {error}") from error
     if not isinstance(saved, dict) or not isinstance(saved.get("config"), dict):
         raise RunFolderError(f"{path} has no object 'config'; was it made by `{made_by}`?")
+    require_sealed(path, saved, f"Run `{made_by}` again: its answers are kept.")
     return saved
+
+
+def read_table(path: Path, results: str, made_by: str) -> pd.DataFrame:
+    """A table that a run wrote, checked against the run's own checksum of it.
+
+    Args:
+        path: the Parquet file.
+        results: name of the JSON beside it that may know its checksum.
+        made_by: command that writes it, for errors.
+
+    Raises:
+        MissingRunFileError: it is not there.
+        RunFolderError: it is damaged.
+        AlteredError: it is not the one that the run wrote.
+    """
+    import pandas as pd
+
+    if not path.exists():
+        raise MissingRunFileError(f"{path} is missing; `{made_by}` makes it")
+    sealed = saved_results(path.with_name(results), made_by) or {}
+    again = f"Run `{made_by}` again: its answers are kept."
+    try:
+        return pd.read_parquet(io.BytesIO(intact(path.parent, path.name, sealed, again)))
+    # ValueError covers what pyarrow says of a file cut short.
+    except (ValueError, OSError) as error:
+        raise RunFolderError(
+            f"{path} is damaged or no Parquet file ({error}); run `{made_by}` again"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -68,6 +99,7 @@ class Run:
 
     folder: Path
     config: dict[str, Any]
+    _saved: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     _opened: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -78,6 +110,7 @@ class Run:
             MissingRunFileError: no such folder, or it has no ``config.json``.
             RunFolderError: ``config.json`` is not JSON, has no ``config`` object, or what the
                 figures' headings say of it is neither text nor a number.
+            AlteredError: it is not as the run wrote it.
         """
         folder = Path(folder)
         if not folder.is_dir():
@@ -88,6 +121,7 @@ class Run:
         # ValueError covers bad JSON and bad UTF-8.
         except (ValueError, RecursionError) as error:
             raise RunFolderError(f"{path} is not JSON: {error}") from error
+        require_sealed(path, saved, _again(folder))
         config = saved.get("config") if isinstance(saved, dict) else None
         if not isinstance(config, dict):
             raise RunFolderError(f"{path} has no object 'config'; was it made by `{MADE_BY}`?")
@@ -98,7 +132,7 @@ class Run:
                     f"{path}: config.{word} should be text or a number, "
                     f"is of type {type(value).__name__}"
                 )
-        return cls(folder=folder, config=config)
+        return cls(folder=folder, config=config, _saved=saved)
 
     @property
     def title(self) -> list[str]:
@@ -124,13 +158,14 @@ class Run:
 
         Raises:
             MissingRunFileError: the file is not there.
+            AlteredError: it is not the one that the run wrote.
             RunFolderError: it has no ``layer`` or ``head``, no rows, or one head twice.
         """
         if "heads" not in self._opened:
             import pandas as pd
 
             path = _required(self.folder, "heads.parquet")
-            heads = pd.read_parquet(path)
+            heads = pd.read_parquet(io.BytesIO(self._intact(path.name)))
             require_columns(heads, ("layer", "head"), path)
             if heads.empty:
                 raise RunFolderError(f"{path} has no rows")
@@ -147,11 +182,13 @@ class Run:
 
         Raises:
             MissingRunFileError: the file is not there.
+            AlteredError: it is not the one that the run wrote.
         """
         if "probes" not in self._opened:
-            from safetensors.numpy import load_file
+            from safetensors.numpy import load
 
-            self._opened["probes"] = load_file(_required(self.folder, "probes.safetensors"))
+            path = _required(self.folder, "probes.safetensors")
+            self._opened["probes"] = load(self._intact(path.name))
         return self._opened["probes"]
 
     @property
@@ -223,13 +260,23 @@ class Run:
             )
         return values
 
+    def _intact(self, name: str) -> bytes:
+        """A file of the run, checked against its checksum in ``config.json``."""
+        return intact(self.folder, name, self._saved, _again(self.folder))
+
     def _store(self) -> Any:
         if "store" not in self._opened:
             folder = _required(self.folder, "activations")
             from hooks.store import ActivationStore
 
+            if (folder / "manifest.json").exists():
+                self._intact("activations/manifest.json")
             self._opened["store"] = ActivationStore.open(folder)
         return self._opened["store"]
+
+
+def _again(folder: Path) -> str:
+    return f"Delete that file and run `{MADE_BY}` again with the run's options and --out {folder}."
 
 
 def select(items: pd.DataFrame, shown: str) -> np.ndarray:

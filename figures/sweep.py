@@ -20,7 +20,7 @@ import tyro
 
 from figures.command import FigureConfig, run_command
 from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
-from figures.runs import require_columns, saved_results
+from figures.runs import read_table, require_columns, saved_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,17 +90,10 @@ def read_sweep(folder: Path) -> pd.DataFrame:
         RunFolderError: the file is damaged, lacks a column, or holds what a sweep does not write.
         ChoiceError: it has no validation stories.
     """
-    import pandas as pd
     from pandas.api.types import is_numeric_dtype
 
     path = _required(folder)
-    try:
-        table = pd.read_parquet(path)
-    # ValueError covers what pyarrow says of a file cut short.
-    except (ValueError, OSError) as error:
-        raise RunFolderError(
-            f"{path} is damaged or no Parquet file ({error}); run `{MADE_BY}` again"
-        ) from error
+    table = read_table(path, RESULTS, MADE_BY)
     require_columns(table, COLUMNS, path)
     for column in NUMBERS:
         if not is_numeric_dtype(table[column]):

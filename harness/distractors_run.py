@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -27,6 +26,7 @@ from harness.views import Shown, prompt_text
 from hooks.atomic import write_atomic
 from hooks.batch_size import in_batches, within_memory
 from hooks.run_folder import DISTRACTORS, claims
+from hooks.sealed import write_sealed
 from models.loading import LoadedModel, load_model
 
 ANSWERS, RESULTS, TABLE = "answers.jsonl", "results.json", "distractors.parquet"
@@ -103,9 +103,7 @@ def carry_out(
     number = {"questions": len(records), "hidden": sum(record.hidden for record in every)}
     write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
     saved = {"config": asdict(config), "about": about, "counts": number, "results": results}
-    write_atomic(
-        config.folder / RESULTS, (json.dumps(saved, indent=2, default=str) + "\n").encode()
-    )
+    write_sealed(config.folder / RESULTS, saved, (TABLE,))
     _print(console, results, config)
     return table
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -29,6 +28,7 @@ from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
 from hooks.processes import here
 from hooks.run_folder import EVALUATION, claims
+from hooks.sealed import write_sealed
 from models.families import check_films
 from models.loading import LoadedModel, load_model
 
@@ -177,10 +177,8 @@ def _finish(
     number = counts(table, work.missing)
     if config.task == "gridtom":
         results = summarise(table, config.order)
-        print_results(console, results, config)
     else:
         results = break_down(table, work.breakdowns)
-        print_breakdown(console, results, number, config, work.missing)
     if config.task == "moments":
         write_submission(table, config.folder / SUBMISSION, work.missing)
     write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
@@ -192,8 +190,11 @@ def _finish(
         "results": results,
         "agreement": agreed,
     }
-    text = json.dumps(saved, indent=2, default=str) + "\n"
-    write_atomic(config.folder / RESULTS, text.encode())
+    write_sealed(config.folder / RESULTS, saved, (TABLE,))
+    if config.task == "gridtom":
+        print_results(console, results, config)
+    else:
+        print_breakdown(console, results, number, config, work.missing)
     if agreed is not None:
         console.print(
             f"judge and people agree on {100 * agreed['agreement']:.1f} % of {agreed['n']} replies "

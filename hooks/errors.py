@@ -49,3 +49,7 @@ class OutOfMemoryError(SallyAnneError):
 
 class FolderError(SallyAnneError):
     """A folder cannot be written into: it holds something else, or another run is at work."""
+
+
+class AlteredError(SallyAnneError):
+    """A file of a finished run is not as the run wrote it."""

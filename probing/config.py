@@ -78,7 +78,7 @@ class ProbeConfig:
 
     @property
     def folder(self) -> Path:
-        """Where the run is kept; each option that chooses the samples shows in the default name."""
+        """Where the run is kept; each option that decides its results shows in the default name."""
         if self.out is not None:
             return self.out
         name = Path(self.model).name or "model"
@@ -94,4 +94,10 @@ class ProbeConfig:
             parts.append(f"seed{self.data_seed}")
         if self.backend != ProbeConfig.backend:
             parts.append(self.backend)
+        if self.solver != ProbeConfig.solver:
+            parts.append(self.solver)
+        if self.c != ProbeConfig.c:
+            parts.append(f"c{self.c:.12g}")
+        if self.max_iter != ProbeConfig.max_iter:
+            parts.append(f"iter{self.max_iter}")
         return Path("runs") / "-".join(parts)

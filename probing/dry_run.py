@@ -28,7 +28,7 @@ from probing.batches import cut_shared, plan_batches
 from probing.config import DEFAULT_BATCH, ProbeConfig
 from probing.contrasts import Sample
 from probing.extraction import stored_size
-from probing.pipeline import check, choose_stories
+from probing.pipeline import check, choose_stories, require_same_probes
 
 
 def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Figure]:
@@ -43,6 +43,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
     """
     check(config)
     require_own(config.folder, PROBING)
+    require_same_probes(config)
     stories = open_stories(config.data, config.data_seed)
     chosen = choose_stories(stories, config)
     samples = contrasts.build(

@@ -15,11 +15,11 @@ from rich.progress import Progress
 
 from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
-from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry
 from hooks.processes import here
 from hooks.run_folder import PROBING, claims
+from hooks.sealed import intact, require_sealed, write_sealed
 from hooks.store import ActivationStore
 from models.families import check_films
 from models.loading import load_model
@@ -30,11 +30,21 @@ from probing.errors import ProbingError
 from probing.extraction import POSITION, extract
 from probing.ranking import ProbeSet, fit_probes, rank_heads
 from probing.reporting import misfits, print_confounds, print_summary, summarise, versions
-from probing.saving import save_heads, save_probes
+from probing.saving import (
+    AGAIN,
+    CONFIG,
+    HEADS,
+    MANIFEST,
+    PROBES,
+    read_heads,
+    save_heads,
+    save_probes,
+)
 
-CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"
+# What else decides the results, beside the activations.
+SETTINGS = ("c", "max_iter", "solver")
 
 
 @claims(PROBING)
@@ -57,6 +67,8 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
     console = (console or Console()) if processes.first else Console(quiet=True)
     folder = config.folder
     check(config)
+    if processes.first:
+        require_same_probes(config)
     stories = open_stories(config.data, config.data_seed)
     chosen = choose_stories(stories, config)
     samples = contrasts.build(
@@ -94,7 +106,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         )
     if not processes.first:
         processes.wait()
-        return pd.read_parquet(folder / HEADS)
+        return read_heads(folder / HEADS)
     description = {
         "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
         "model": {
@@ -119,9 +131,11 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
             "figures": [],
             FINISHED: key,
         }
-        _write_config(folder, saved)
+        write_sealed(folder / CONFIG, saved, (HEADS, PROBES, MANIFEST))
     else:
-        heads = pd.read_parquet(folder / HEADS)
+        store.verify()
+        intact(folder, PROBES, saved, AGAIN.format(folder))
+        heads = read_heads(folder / HEADS, saved)
         console.print("[dim]finished before; nothing was computed again[/dim]")
     if config.figures and not _drawn(folder, saved):
         # Upwards, and only here: a run ends with its pictures, as the same commands draw them.
@@ -129,7 +143,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
 
         paths = draw_all(folder)
         saved["figures"] = [path.relative_to(folder).as_posix() for path in paths]
-        _write_config(folder, saved)
+        write_sealed(folder / CONFIG, saved, (HEADS, PROBES, MANIFEST))
     print_summary(console, heads, saved["results"], config)
     print_confounds(console, saved["confounds"])
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
@@ -202,7 +216,7 @@ def _probe(
 
 def _key(config: ProbeConfig, folder: Path) -> str:
     """Hash of all that the probes' results depend on."""
-    manifest = (folder / "activations" / "manifest.json").read_bytes()
+    manifest = (folder / MANIFEST).read_bytes()
     settings = f"{config.c} {config.max_iter}"
     if config.solver != ProbeConfig.solver:
         settings += f" {config.solver}"
@@ -215,13 +229,10 @@ def _finished(folder: Path, key: str) -> dict[str, Any] | None:
     Raises:
         ProbingError: there is one, and an entry that is read again is not as it was written.
     """
-    if not all((folder / name).exists() for name in (CONFIG, HEADS, PROBES)):
+    saved = _saved(folder)
+    if saved is None or not all((folder / name).exists() for name in (HEADS, PROBES)):
         return None
-    try:
-        saved = json.loads((folder / CONFIG).read_text())
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(saved, dict) or saved.get(FINISHED) != key:
+    if saved.get(FINISHED) != key:
         return None
     if wrong := misfits(saved):
         raise ProbingError(
@@ -231,9 +242,42 @@ def _finished(folder: Path, key: str) -> dict[str, Any] | None:
     return saved
 
 
+def _saved(folder: Path) -> dict[str, Any] | None:
+    """What the folder's run wrote when it was finished; None if none was, or it is no JSON.
+
+    Raises:
+        AlteredError: it is not as it was written.
+    """
+    path = folder / CONFIG
+    try:
+        saved = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+    require_sealed(path, saved, AGAIN.format(folder))
+    return saved if isinstance(saved, dict) else None
+
+
+def require_same_probes(config: ProbeConfig) -> None:
+    """That a run finished in the folder has the same probes: its numbers, and figures, stay.
+
+    Raises:
+        ProbingError: names what differs.
+        AlteredError: its config.json is not as it was written.
+    """
+    saved = _saved(config.folder) or {}
+    before = saved.get("config")
+    if not isinstance(before, dict) or FINISHED not in saved:
+        return
+    for name in SETTINGS:
+        was, wanted = before.get(name, getattr(ProbeConfig, name)), getattr(config, name)
+        if was != wanted:
+            option = f"--{name.replace('_', '-')}"
+            raise ProbingError(
+                f"{config.folder} holds a finished run with {option} {was}, not {wanted}. Choose "
+                "another --out; activations need not be read again if you copy its folder "
+                "activations there first"
+            )
+
+
 def _drawn(folder: Path, saved: dict[str, Any]) -> bool:
     return bool(saved["figures"]) and all((folder / name).exists() for name in saved["figures"])
-
-
-def _write_config(folder: Path, saved: dict[str, Any]) -> None:
-    write_atomic(folder / CONFIG, (json.dumps(saved, indent=2) + "\n").encode())

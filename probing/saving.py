@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load, save
 
 from hooks.atomic import write_atomic
+from hooks.sealed import intact
 from probing.errors import ProbingError
 from probing.ranking import LABELS, ProbeSet
+
+CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
+MANIFEST = "activations/manifest.json"
+# How a damaged file is made again, with the run's folder.
+AGAIN = (
+    "Delete that file and run `python -m probing.run` again with the run's options and --out {}: "
+    "it goes on from the activations."
+)
 
 
 def save_probes(path: Path, probes: ProbeSet, heads: pd.DataFrame) -> None:
@@ -35,22 +48,48 @@ def save_probes(path: Path, probes: ProbeSet, heads: pd.DataFrame) -> None:
     write_atomic(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}))
 
 
-def load_probes(path: Path) -> dict[str, np.ndarray]:
+def load_probes(
+    path: Path, sealed: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, np.ndarray]:
     """The tensors written by :func:`save_probes`.
+
+    Args:
+        path: the file.
+        sealed: the run's config.json, which knows its checksum.
 
     Raises:
         ProbingError: there is no such file, or it is damaged.
+        AlteredError: it is not the one that the run wrote.
     """
-    if not path.exists():
-        raise ProbingError(f"{path} is missing; `python -m probing.run` writes it")
+    again = AGAIN.format(path.parent)
     try:
-        return load_file(path)
+        return load(intact(path.parent, path.name, sealed, again))
+    except FileNotFoundError:
+        raise ProbingError(f"{path} is missing; `python -m probing.run` writes it") from None
     except SafetensorError as error:
-        raise ProbingError(
-            f"{path} is damaged ({error}); delete it and run `python -m probing.run` again"
-        ) from error
+        raise ProbingError(f"{path} is damaged ({error}). {again}") from error
 
 
 def save_heads(path: Path, heads: pd.DataFrame) -> None:
     """The table of heads as Parquet."""
     write_atomic(path, heads.to_parquet(None, index=False))
+
+
+def read_heads(path: Path, sealed: Mapping[str, Any] = MappingProxyType({})) -> pd.DataFrame:
+    """The table of heads.
+
+    Args:
+        path: the file.
+        sealed: the run's config.json, which knows its checksum.
+
+    Raises:
+        ProbingError: there is no such file, or it is damaged.
+        AlteredError: it is not the one that the run wrote.
+    """
+    again = AGAIN.format(path.parent)
+    try:
+        return pd.read_parquet(io.BytesIO(intact(path.parent, path.name, sealed, again)))
+    except FileNotFoundError:
+        raise ProbingError(f"{path} is missing; `python -m probing.run` writes it") from None
+    except (OSError, ValueError) as error:
+        raise ProbingError(f"{path} is damaged ({error}). {again}") from error

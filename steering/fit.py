@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,9 +15,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from hooks.sealed import intact, require_sealed
 from hooks.store import ActivationStore
 from probing.ranking import LABELS
-from probing.saving import load_probes
+from probing.saving import AGAIN, CONFIG, HEADS, MANIFEST, PROBES, load_probes, read_heads
 from steering.config import Direction, Label
 from steering.errors import SteeringError
 from steering.vector import SteeringVector
@@ -26,8 +28,56 @@ _CELL = re.compile(r"multinomial:o([01])p([01])")
 _KEPT = ("order", "contrast", "setting", "stories", "c", "max_iter", "split_seed", "data_seed")
 
 
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run folder of ``python -m probing.run`` whose files were checked against their checksums.
+
+    Attributes:
+        folder: the run folder.
+        saved: what ``config.json`` holds.
+        heads: the table of heads.
+        probes: as of :func:`probing.saving.load_probes`.
+        store: the activations.
+    """
+
+    folder: Path
+    saved: dict[str, Any]
+    heads: pd.DataFrame
+    probes: dict[str, np.ndarray]
+    store: ActivationStore
+
+    @classmethod
+    def open(cls, folder: Path | str) -> FinishedRun:
+        """Open a run folder.
+
+        Raises:
+            SteeringError: not a finished run.
+            ProbingError, StoreError, AlteredError: the run's files are damaged.
+        """
+        folder = Path(folder)
+        saved = read_config(folder)
+        heads = read_heads(folder / HEADS, saved)
+        probes = load_probes(folder / PROBES, saved)
+        store = ActivationStore.open(folder / "activations")
+        intact(folder, MANIFEST, saved, AGAIN.format(folder))
+        return cls(folder, saved, heads, probes, store)
+
+    def ranked(self, label: Label) -> pd.DataFrame:
+        """The table of heads, best first for this label.
+
+        Raises:
+            SteeringError: it lacks a column.
+        """
+        try:
+            return self.heads.sort_values(f"{label}_rank")[["layer", "head"]]
+        except KeyError as error:
+            raise SteeringError(
+                f"{self.folder / HEADS} is damaged (no column {error}). {AGAIN.format(self.folder)}"
+            ) from error
+
+
 def fit_vector(
-    run: Path | str,
+    run: Path | str | FinishedRun,
     k: int,
     alpha: float = 1.0,
     direction: str = "logistic",
@@ -38,7 +88,7 @@ def fit_vector(
     """Make a vector from a run folder of ``python -m probing.run``.
 
     Args:
-        run: the run folder.
+        run: the run folder; opened once, if many vectors are made.
         k: number of heads: the best by validation accuracy on ``label``, ties by log-loss. Heads
             whose probe has no weights have no direction and are passed over.
         alpha: strength.
@@ -57,18 +107,16 @@ def fit_vector(
     Raises:
         SteeringError: not a finished run, an unknown direction or label, or K without so many
             usable heads.
-        ProbingError, StoreError: the run's files are damaged.
+        ProbingError, StoreError, AlteredError: the run's files are damaged.
     """
-    run = Path(run)
     if direction not in DIRECTIONS:
         raise SteeringError(
             f"unknown direction {direction!r}: choose one of {', '.join(DIRECTIONS)}"
         )
     if label not in LABELS:
         raise SteeringError(f"unknown label {label!r}: choose one of {', '.join(LABELS)}")
-    saved = read_config(run)
-    table = _table(run, f"{label}_rank")
-    probes = load_probes(run / "probes.safetensors")
+    run = run if isinstance(run, FinishedRun) else FinishedRun.open(run)
+    table, probes, store = run.ranked(label), run.probes, run.store
     coef = probes[f"{label}.coef"]
     n_layers, n_heads, _ = coef.shape
     if not 1 <= k <= n_layers * n_heads:
@@ -77,7 +125,7 @@ def fit_vector(
         )
     ranked = [
         (int(row.layer), int(row.head))
-        for row in table.sort_values(f"{label}_rank").itertuples()
+        for row in table.itertuples()
         if np.any(coef[row.layer, row.head])
     ]
     if k > len(ranked):
@@ -90,7 +138,6 @@ def fit_vector(
         chosen = [ranked[i] for i in rng.permutation(len(ranked))[:k]]
     else:
         chosen = ranked[:k]
-    store = ActivationStore.open(run / "activations")
     train = (store.items["split"] == "train").to_numpy()
     x = _activations(store, chosen, train)
     labels = store.items[label].to_numpy(bool)[train]
@@ -109,9 +156,9 @@ def fit_vector(
         n_heads=n_heads,
         alpha=alpha,
         direction=direction,
-        site=saved["config"]["site"],
+        site=run.saved["config"]["site"],
         positions=positions,
-        fitted=_provenance(saved, label, direction, seed),
+        fitted=_provenance(run.saved, label, direction, seed),
     )
 
 
@@ -170,7 +217,7 @@ def read_config(run: Path) -> dict[str, Any]:
     Raises:
         SteeringError: it is not finished, or the file is damaged.
     """
-    path = run / "config.json"
+    path = run / CONFIG
     try:
         saved = json.loads(path.read_text())
         for part, names in (
@@ -187,24 +234,8 @@ def read_config(run: Path) -> dict[str, Any]:
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise SteeringError(f"{path} is not the config of a finished run ({error})") from error
+    require_sealed(path, saved, AGAIN.format(run))
     return saved
-
-
-def _table(run: Path, rank: str) -> pd.DataFrame:
-    """The run's table of heads."""
-    path = run / "heads.parquet"
-    try:
-        table = pd.read_parquet(path)
-        table[["layer", "head", rank]]
-    except FileNotFoundError:
-        raise SteeringError(
-            f"{path} is missing; `python -m probing.run --out {run}` writes it"
-        ) from None
-    except (OSError, ValueError, KeyError) as error:
-        raise SteeringError(
-            f"{path} is damaged ({error}); delete it and run `python -m probing.run` again"
-        ) from error
-    return table
 
 
 def _provenance(saved: dict[str, Any], label: Label, direction: str, seed: int) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -28,6 +27,7 @@ from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry
 from hooks.processes import Processes, here
 from hooks.run_folder import SWEEP, claims
+from hooks.sealed import write_sealed
 from models.loading import LoadedModel, load_model
 from probing.config import ProbeConfig
 from probing.pipeline import CONFIG as FINISHED_RUN
@@ -35,7 +35,7 @@ from probing.pipeline import carry_out as probe
 from steering.choose import best_first, cell_metrics, choose, initial_gain
 from steering.config import SweepConfig
 from steering.errors import SteeringError
-from steering.fit import fit_vector
+from steering.fit import FinishedRun, fit_vector
 from steering.grid import (
     BASELINE,
     CONTROLS,
@@ -114,8 +114,10 @@ def carry_out(
     assert config.k is not None
     run = _probing_run(config, console)
 
+    opened = FinishedRun.open(run)
+
     def fit(direction: str, k: int, seed: int) -> SteeringVector:
-        return fit_vector(run, k, 1.0, direction, config.label, seed=seed)
+        return fit_vector(opened, k, 1.0, direction, config.label, seed=seed)
 
     vectors = vectors_of(grid, fit)
     widest = fit(config.direction, max(config.k), config.seed)
@@ -335,5 +337,4 @@ def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
     for name, parts in ((METRICS, tables), (ANSWERS, answers)):
         whole = pd.concat(parts, ignore_index=True)
         write_atomic(config.folder / name, whole.to_parquet(None, index=False))
-    text = json.dumps(saved, indent=2, default=str) + "\n"
-    write_atomic(config.folder / RESULTS, text.encode())
+    write_sealed(config.folder / RESULTS, saved, (METRICS, ANSWERS))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.command import command_line, run_command
+from hooks.sealed import require_sealed
 from steering.config import SweepConfig, VectorConfig
 from steering.errors import SteeringError
 
@@ -67,6 +68,7 @@ def read_sweep(folder: Path) -> dict[str, Any]:
             f"{path} cannot be read as the results of a sweep ({error}); run `python -m "
             "steering.sweep` again"
         ) from error
+    require_sealed(path, saved, "Run `python -m steering.sweep` again: its answers are kept.")
     return dict(saved)
 
 

@@ -32,6 +32,7 @@ from harness.reporting import shown
 from hooks.atomic import write_atomic
 from hooks.batch_size import within_memory
 from hooks.run_folder import LIMP, claims
+from hooks.sealed import write_sealed
 from models.loading import LoadedModel, load_model
 
 READ, ANSWERS = "episodes.jsonl", "answers.jsonl"
@@ -173,11 +174,12 @@ def _save(
     folder: Path = config.folder
     forms = {number: to_json(episode) for number, episode in episodes.items()}
     saved = {"config": asdict(config), "about": about, "results": results}
-    for name, value in ((EPISODES, forms), (RESULTS, saved)):
-        write_atomic(folder / name, (json.dumps(value, indent=2, default=str) + "\n").encode())
+    text = json.dumps(forms, indent=2, default=str) + "\n"
+    write_atomic(folder / EPISODES, text.encode())
     chosen = {f"{config.mode}_{name}": name for name in ("label", "correct", "invalid")}
     table = table.assign(**{new: table[old] for old, new in chosen.items()})
     write_atomic(folder / TABLE, table.to_parquet(None, index=False))
+    write_sealed(folder / RESULTS, saved, (TABLE,))
 
 
 def _print(console: Console, config: LimpConfig, results: Mapping[str, Any]) -> None:

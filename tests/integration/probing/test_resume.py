@@ -8,15 +8,19 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 
-from hooks.errors import OutOfMemoryError, StoreMismatchError
+from figures.runs import Run
+from hooks.errors import AlteredError, OutOfMemoryError, StoreDamagedError, StoreMismatchError
 from hooks.store import ActivationStore
 from hooks.store_manifest import read_manifest
 from probing import extraction, pipeline
 from probing.errors import ProbingError
+from steering.fit import fit_vector
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -127,28 +131,112 @@ def test_other_options_in_the_same_folder_are_named(
     assert files(finished) == before
 
 
-def test_other_probe_settings_fit_again_without_the_model(
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"c": 10.0}, "a finished run with --c 0.015, not 10.0"),
+        ({"max_iter": 9}, "a finished run with --max-iter 400, not 9"),
+        ({"solver": "batched"}, "a finished run with --solver sklearn, not batched"),
+    ],
+)
+def test_other_probe_settings_leave_a_finished_run_alone(
+    finished, carry, no_weights, changes, named
+) -> None:
+    before = files(finished)
+    with pytest.raises(ProbingError, match=named) as caught:
+        carry(finished, **changes)
+    assert f"{finished} holds" in str(caught.value) and "Choose another --out" in str(caught.value)
+    assert files(finished) == before
+
+
+def test_activations_serve_other_probe_settings_in_another_folder(
     finished, carry, tmp_path, no_weights
 ) -> None:
-    folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    printed = carry(folder, c=1.0)
-    assert "nothing was computed again" not in printed
-    old, new = (pd.read_parquet(f / "heads.parquet") for f in (finished, folder))
-    assert not old["y_p_validation_log_loss"].equals(new["y_p_validation_log_loss"])
-    assert json.loads((folder / "config.json").read_text())["config"]["c"] == 1.0
+    for name, changes in {"c": {"c": 1.0}, "batched": {"solver": "batched"}}.items():
+        shutil.copytree(finished / "activations", tmp_path / name / "activations")
+        assert "nothing was computed again" not in carry(tmp_path / name, **changes)
+        assert "nothing was computed again" in carry(tmp_path / name, **changes)
+    old, far, near = (
+        pd.read_parquet(f / "heads.parquet")
+        for f in (finished, tmp_path / "c", tmp_path / "batched")
+    )
+    assert json.loads((tmp_path / "c" / "config.json").read_text())["config"]["c"] == 1.0
+    for label in ("y_p", "y_o"):
+        name = f"{label}_validation_log_loss"
+        assert not old[name].equals(far[name])
+        assert (near[name] - old[name]).abs().max() < 1e-3
+        assert not near[name].equals(old[name])
 
 
 def test_a_fit_that_breaks_off_does_not_pass_for_the_run_before(
     finished, carry, tmp_path, monkeypatch, no_weights
 ) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    (folder / "heads.parquet").unlink()
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "save_heads", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            carry(folder, c=1.0)
+            carry(folder)
+    assert not (folder / "config.json").exists()
     carry(folder)
     for name in ("heads.parquet", "probes.safetensors"):
         assert (folder / name).read_bytes() == (finished / name).read_bytes()
+
+
+def emptied(path: Path) -> None:
+    """Probes that say nothing, in a file that is whole."""
+    save_file({name: np.zeros_like(t) for name, t in load_file(path).items()}, path)
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def swapped(path: Path) -> None:
+    """The table of another run: two heads' rows change places."""
+    table = pd.read_parquet(path)
+    table.iloc[[1, 0, *range(2, len(table))]].to_parquet(path, index=False)
+
+
+def another_result(path: Path) -> None:
+    path.write_text(path.read_text().replace('"best_head": ', '"best_head": 1'))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("probes.safetensors", emptied),
+        ("probes.safetensors", flipped),
+        ("heads.parquet", swapped),
+        ("heads.parquet", flipped),
+        ("config.json", another_result),
+        ("activations/shard-00000.safetensors", flipped),
+        ("activations/manifest.json", flipped),
+    ],
+)
+def test_altered_results_do_not_pass_for_finished(
+    finished, carry, tmp_path, no_weights, name, damage
+) -> None:
+    """Nor for a vector's or a figure's source; what the message says makes them again."""
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    damage(folder / name)
+
+    def figure() -> None:
+        run = Run.open(folder)
+        _ = run.heads, run.probes, run.activations(0, 0)
+
+    for use in (lambda: carry(folder), lambda: fit_vector(folder, 2), figure):
+        with pytest.raises((AlteredError, StoreDamagedError)) as caught:
+            use()
+        assert str(folder / name) in str(caught.value)
+    if "activations" not in name:
+        (folder / name).unlink()
+        carry(folder)
+        for again in ("heads.parquet", "probes.safetensors"):
+            assert (folder / again).read_bytes() == (finished / again).read_bytes()
+        assert "nothing was computed again" in carry(folder)
 
 
 def test_missing_figures_are_drawn_without_fitting(
@@ -199,20 +287,6 @@ def test_auto_tries_the_longest_prompts_and_a_store_keeps_its_size(
     assert sizes == [5] * 14 + [2]
     monkeypatch.setattr(extraction, "fitting", lambda *_: pytest.fail("tried again"))
     assert "nothing was computed again" in carry(tmp_path / "run", stories=18, batch_size="auto")
-
-
-def test_the_batched_solver_fits_again_and_finds_the_same_heads(
-    finished, carry, tmp_path, no_weights
-) -> None:
-    folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    printed = carry(folder, solver="batched")
-    assert "nothing was computed again" not in printed
-    assert "nothing was computed again" in carry(folder, solver="batched")
-    old, new = (pd.read_parquet(f / "heads.parquet") for f in (finished, folder))
-    for label in ("y_p", "y_o"):
-        name = f"{label}_validation_log_loss"
-        assert (new[name] - old[name]).abs().max() < 1e-3
-        assert not new[name].equals(old[name])
 
 
 def test_too_large_a_batch_says_how_to_go_on(carry, tmp_path, monkeypatch) -> None:

@@ -8,14 +8,19 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from rich.console import Console
 
+from figures.correlations import read_answers
+from figures.sweep import read_sweep
 from harness.journal import Journal
+from hooks.errors import AlteredError
 from hooks.store import ActivationStore
 from probing.pipeline import carry_out
 from steering.pipeline import carry_out as sweep
@@ -88,6 +93,21 @@ def killed(
 @pytest.mark.parametrize("results", ["answers", "sweep"])
 def test_three_processes_leave_the_bytes_of_one(alone: Path, killed: Path, results: str) -> None:
     assert contents(killed / results) == contents(alone / results)
+
+
+@pytest.mark.parametrize(
+    ("folder", "table", "read"),
+    [("answers", "answers.parquet", read_answers), ("sweep", "sweep.parquet", read_sweep)],
+)
+def test_a_table_of_another_run_is_not_drawn(
+    alone: Path, tmp_path: Path, folder: str, table: str, read: Callable[[Path], Any]
+) -> None:
+    copy = Path(shutil.copytree(alone / folder, tmp_path / folder))
+    read(copy)
+    rows = pd.read_parquet(copy / table)
+    rows.iloc[::-1].to_parquet(copy / table, index=False)
+    with pytest.raises(AlteredError, match=f"{table} is altered, or of another run"):
+        read(copy)
 
 
 @pytest.mark.parametrize("kept", [1, 9])

@@ -58,7 +58,11 @@ def test_choices_are_those_of_the_rooms_below() -> None:
         ),
         (ProbeConfig(data=Path("/a/..")), f"{DEFAULT_FOLDER}-data-root"),
         (ProbeConfig(stories=24, split_seed=1), f"{DEFAULT_FOLDER}-24stories-split1"),
-        (ProbeConfig(out=Path("here"), stories=24), "here"),
+        (
+            ProbeConfig(solver="batched", c=10.0, max_iter=9),
+            f"{DEFAULT_FOLDER}-batched-c10-iter9",
+        ),
+        (ProbeConfig(out=Path("here"), stories=24, c=10.0), "here"),
     ],
 )
 def test_run_folder_is_named_after_the_options(config: ProbeConfig, folder: str) -> None:
@@ -72,7 +76,7 @@ def test_data_in_the_current_folder_is_called_by_its_name(tmp_path, monkeypatch)
     assert ProbeConfig(data=Path("..")).folder.name.endswith("-data-stories")
 
 
-def test_runs_on_other_samples_have_folders_of_their_own() -> None:
+def test_runs_of_other_samples_or_probes_have_folders_of_their_own() -> None:
     changes = [
         {},
         {"data": Path("a")},
@@ -80,6 +84,10 @@ def test_runs_on_other_samples_have_folders_of_their_own() -> None:
         {"stories": 3},
         {"split_seed": 3},
         {"data_seed": 3},
+        {"c": 10.0},
+        {"c": 0.0150001},
+        {"max_iter": 3},
+        {"solver": "batched"},
     ]
     folders = {ProbeConfig(**change).folder for change in changes}  # type: ignore[arg-type]
     assert len(folders) == len(changes)
