@@ -16,7 +16,7 @@ import tyro
 
 from harness.command import run_command
 from hooks.run_folder import TABLE1, claims
-from models.catalogue import DEFAULT_MODEL
+from models.options import ModelOptions
 from steering.config import SweepConfig
 
 SETTINGS = ("multimodal", "video", "text")
@@ -24,11 +24,10 @@ ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
 
 
 @dataclass(frozen=True)
-class Table1Config:
+class Table1Config(ModelOptions):
     """Measure table 1.
 
     Attributes:
-        model: catalogue name, hub id or folder.
         k: numbers of heads to choose from; as steering.sweep's by default.
         alpha: strengths to choose from; as steering.sweep's by default.
         settings: which settings.
@@ -37,14 +36,10 @@ class Table1Config:
         style: plain questions, or questions that ask for a JSON object.
         data: folder in the release layout; stories are generated if none is given.
         out: folder; named after the model by default. An existing one is resumed.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
-        device_map: as in accelerate, e.g. auto.
-        revision: branch, tag or commit on the hub.
         batch_size: prompts that are read together.
         rows: answers that are given together; auto takes as many as fit in memory, 64 at most.
     """
 
-    model: str = DEFAULT_MODEL
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
     alpha: tuple[float, ...] | None = None
     settings: tuple[Literal["multimodal", "video", "text"], ...] = SETTINGS  # type: ignore[assignment]
@@ -53,9 +48,6 @@ class Table1Config:
     style: Literal["plain", "json"] = "plain"
     data: Path | None = None
     out: Path | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device_map: str | None = None
-    revision: str | None = None
     batch_size: int = 8
     rows: int | Literal["auto"] = "auto"
 
@@ -81,11 +73,11 @@ def carry_out(config: Table1Config) -> list[dict[str, Any]]:
     from steering.pipeline import carry_out as sweep
 
     console = Console()
-    loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+    loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
-    names = ["model", "k", "alpha", "limit", "style", "data", "dtype", "device_map", "revision"]
-    names += ["batch_size", "rows"]
-    base = SweepConfig(**{name: getattr(config, name) for name in names})
+    names = ["k", "alpha", "limit", "style", "data", "batch_size", "rows"]
+    options = config.model_options() | {name: getattr(config, name) for name in names}
+    base = SweepConfig(**options)
     for setting in config.settings:
         for order in config.orders:
             part = replace(

@@ -8,19 +8,18 @@ from typing import Literal
 
 from benchmarks.gridtom.setting import Setting
 from benchmarks.items import View, Window
-from harness.tasks import Task
-from models.catalogue import DEFAULT_MODEL
+from harness.tasks import Task, reply_tokens
+from models.options import ModelOptions
 
 # Prompts that go through the model together.
 DEFAULT_BATCH = 16
 
 
 @dataclass(frozen=True)
-class EvalConfig:
+class EvalConfig(ModelOptions):
     """Ask a model, steered or not, the questions of a task.
 
     Attributes:
-        model: catalogue name, hub id or folder.
         task: which benchmark.
         order: GridToM: belief of first or second order, or the initial-belief questions.
         setting: GridToM: what the model is given: frames and text, frames, or text.
@@ -47,17 +46,14 @@ class EvalConfig:
         data: folder in the benchmark's release layout; GridToM's stories are generated if none is
             given.
         out: run folder; named after the options by default. An existing one is resumed.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
-        device_map: as in accelerate, e.g. auto.
-        revision: branch, tag or commit on the hub.
         batch_size: prompts that go through the model together; auto takes as many as fit on a GPU,
             and 16 on a CPU.
-        max_new_tokens: length of a reply.
+        max_new_tokens: length of a reply; by default as the task's replies need: 16 for a name, 32
+            for a letter that may come with words, 64 for a JSON object, 128 for a sentence.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
     """
 
-    model: str = DEFAULT_MODEL
     task: Task = "gridtom"
     order: Literal["1", "2", "initial"] = "1"
     setting: Setting = "multimodal"
@@ -78,13 +74,17 @@ class EvalConfig:
     options: bool = False
     data: Path | None = None
     out: Path | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device_map: str | None = None
-    revision: str | None = None
     batch_size: int | Literal["auto"] = DEFAULT_BATCH
-    max_new_tokens: int = 16
+    max_new_tokens: int | None = None
     split_seed: int = 0
     data_seed: int = 2025
+
+    @property
+    def reply_tokens(self) -> int:
+        """The most tokens that a reply may have."""
+        if self.max_new_tokens is not None:
+            return self.max_new_tokens
+        return reply_tokens(self.task, self.style)
 
     @property
     def folder(self) -> Path:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from models.catalogue import DEFAULT_MODEL
+from models.options import ModelOptions
 
 
 @dataclass(frozen=True)
-class DistractorConfig:
+class DistractorConfig(ModelOptions):
     """Which questions of MoMentS does a model answer without any context?
 
     Attributes:
         data: folder with moments_<split>_questions.json and moments_<split>_keys.json.
-        model: catalogue name, hub id or folder.
         exact: ask all orders of the options rather than a few drawn ones.
         trials: number of drawn orders (N of the paper's algorithm 1).
         threshold: right answers from which on a set is biased (k).
@@ -23,14 +21,10 @@ class DistractorConfig:
         split: which questions; the benchmark's own choice is validation.
         limit: only the first so many questions of the split.
         out: run folder; named after the options by default. An existing one is resumed.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
-        device_map: as in accelerate, e.g. auto.
-        revision: branch, tag or commit on the hub.
         batch_size: prompts that go through the model together.
     """
 
     data: Path
-    model: str = DEFAULT_MODEL
     exact: bool = False
     trials: int = 6
     threshold: int = 5
@@ -38,9 +32,6 @@ class DistractorConfig:
     split: str = "validation"
     limit: int | None = None
     out: Path | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device_map: str | None = None
-    revision: str | None = None
     batch_size: int = 16
 
     @property

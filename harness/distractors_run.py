@@ -86,11 +86,12 @@ def carry_out(
             f"{config.data}: has no question of split {config.split!r} whose key is known"
         )
     if loaded is None:
-        loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+        loaded = load_model(**config.opening())
     about = {
         "model": loaded.source,
         "revision": loaded.revision,
         "dtype": loaded.dtype,
+        **loaded.changes,
         "data": _fingerprint(every),
     }
     asked = list(_questions(records, config))

@@ -211,8 +211,9 @@ class Journal:
             with path.open("r+b") as file:
                 file.truncate(len(data) - len(rest))
         about = records[0]["about"]
-        for name, value in self.about.items():
-            if about.get(name) != value:
+        # What only one of them names is None to the other.
+        for name in self.about | about:
+            if about.get(name) != (value := self.about.get(name)):
                 raise HarnessError(
                     f"{path} holds another run: {name} is {about.get(name)!r} there, "
                     f"{value!r} here. Choose another --out"

@@ -64,23 +64,25 @@ def carry_out(
             wherever it can be known.
     """
     processes = here()
-    device_map = processes.device_map(config.device_map)
+    device_map = processes.device_map(config.place)
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
     work = prepare(config)
     judge = _judge(config, work)
     human = None if config.human is None else read_labels(config.human)
+    films = any(item.clip for item in work.items)
     if loaded is None:
-        loaded = load_model(config.model, config.dtype, device_map, config.revision)
-    if any(item.clip for item in work.items):
+        loaded = load_model(**config.opening() | {"device_map": device_map}, films=films)
+    if films:
         check_films(loaded.family, loaded.name)
     about = {
         "model": loaded.source,
         "revision": loaded.revision,
         "dtype": loaded.dtype,
+        **loaded.changes,
         "task": config.task,
-        "max_new_tokens": config.max_new_tokens,
+        "max_new_tokens": config.reply_tokens,
         "options": config.options,
         "steering": dict(about_steering) if about_steering else None,
         "alpha": config.alpha,
@@ -99,7 +101,7 @@ def carry_out(
             work.items,
             journal,
             config.batch_size,
-            config.max_new_tokens,
+            config.reply_tokens,
             config.options,
             lambda done, total: bar.update(task, completed=done, total=total),
         )
@@ -152,9 +154,7 @@ def _judge(config: EvalConfig, work: Work) -> LocalJudge | EndpointJudge | None:
     if any(item.options for item in work.items):
         raise HarnessError(f"--judge is for open questions; {config.task} offers options")
     if "://" not in config.judge:
-        return LocalJudge.open(
-            config.judge, config.dtype, config.device_map, words=config.judge_words
-        )
+        return LocalJudge.open(config.judge, config.dtype, config.place, words=config.judge_words)
     if not config.judge_model:
         raise HarnessError("--judge with an address needs --judge-model")
     words = config.judge_words

@@ -24,3 +24,10 @@ def benchmark(task: str) -> Benchmark:
     """
     module, name = _PLACES[task].split(":")
     return getattr(importlib.import_module(module), name)
+
+
+def reply_tokens(task: str, style: str = "plain") -> int:
+    """How many tokens replies need; those that talk on before they answer are not cut off."""
+    if task == "gridtom":
+        return 64 if style == "json" else 16
+    return 128 if benchmark(task).open_ended else 32

@@ -40,7 +40,7 @@ _NAMES = (
     ),
 )
 # Ways to spread one model over all GPUs.
-_SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
+SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 # One process may fit probes for hours while the others wait.
 _PATIENCE = timedelta(days=365)
 
@@ -127,7 +127,7 @@ class Processes:
         Raises:
             ProcessError: one model is to be spread over all GPUs, and there are several processes.
         """
-        if self.count > 1 and wanted in _SPREAD:
+        if self.count > 1 and wanted in SPREAD:
             raise ProcessError(
                 f"--device-map {wanted} spreads one model over all GPUs, and {self.count} "
                 "processes load one each: leave it out, and each takes a GPU of its own, or start "

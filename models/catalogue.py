@@ -14,10 +14,12 @@ class Entry:
     Attributes:
         source: hub id, or the packaged folder.
         note: one line for humans.
+        films: whether it watches films.
     """
 
     source: str
     note: str
+    films: bool = True
 
 
 def _packaged(name: str) -> str:
@@ -38,11 +40,13 @@ CATALOGUE: dict[str, Entry] = {
         "llava-hf/llava-onevision-qwen2-7b-ov-hf", "28 layers x 28 heads x 128"
     ),
     "internvl3": Entry("OpenGVLab/InternVL3-8B-hf", "28 layers x 28 heads x 128"),
-    "gemma3": Entry("google/gemma-3-4b-it", "34 layers x 8 heads x 256, text alone"),
-    "llama3": Entry("meta-llama/Llama-3.1-8B-Instruct", "32 layers x 32 heads x 128, text alone"),
-    "qwen3": Entry("Qwen/Qwen3-8B", "36 layers x 32 heads x 128, text alone"),
+    "gemma3": Entry("google/gemma-3-4b-it", "34 layers x 8 heads x 256, text alone", films=False),
+    "llama3": Entry(
+        "meta-llama/Llama-3.1-8B-Instruct", "32 layers x 32 heads x 128, text alone", films=False
+    ),
+    "qwen3": Entry("Qwen/Qwen3-8B", "36 layers x 32 heads x 128, text alone", films=False),
     "mistral": Entry(
-        "mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128, text alone"
+        "mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128, text alone", films=False
     ),
 }
 DEFAULT_MODEL = "tiny-qwen2-vl"

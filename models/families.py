@@ -118,11 +118,16 @@ def check_films(family: Family, name: str) -> None:
         ModelError: names the model, its class, the way out and the classes that take films.
     """
     if family.frames_seen is None:
-        others = ", ".join(f.name for f in FAMILIES if f.frames_seen)
-        raise ModelError(
-            f"model {name!r} ({family.class_name}) takes no films: run it with --setting text, or "
-            f"take a model of one of the families {others}"
-        )
+        raise takes_no_films(name, f" ({family.class_name})")
+
+
+def takes_no_films(name: str, what: str = "") -> ModelError:
+    """What is said of a model that cannot watch; ``what`` tells more about it."""
+    others = ", ".join(f.name for f in FAMILIES if f.frames_seen)
+    return ModelError(
+        f"model {name!r}{what} takes no films: run it with --setting text, or take a model of one "
+        f"of the families {others}"
+    )
 
 
 def check_frames(

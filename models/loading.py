@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hooks.batch_size import within_memory
+from hooks.processes import SPREAD
 from models.catalogue import CATALOGUE, DEFAULT_MODEL, describe
 from models.errors import ModelError, UnknownModelError, UnsupportedModelError
-from models.families import Family, family_of
+from models.families import Family, check_films, family_of, takes_no_films
+from models.options import Attention, Dtype, Quantization
 from models.plain_text import marks_of, original, teach
 from models.text_only import TextProcessor
-
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 _READ_WHOLE, _STRIDE, _PIECE = 64 << 20, 4 << 20, 4 << 10
 
@@ -32,6 +33,8 @@ class LoadedModel:
         revision: commit of the hub, or :func:`folder_hash`.
         family: its class and peculiarities.
         dtype: of the weights, e.g. ``float32``.
+        changes: what was asked for beside, and may change its numbers: ``attn_implementation`` and
+            ``quantization``, each only if it was; part of a run's identity.
         config: the model's config.
         processor: pads on the left, so that the last prompt token of every row is the last column;
             a :class:`models.text_only.TextProcessor` where the model only reads.
@@ -47,6 +50,7 @@ class LoadedModel:
     _location: str = field(repr=False)
     _hub_revision: str | None = field(repr=False, default=None)
     _device_map: str | None = field(repr=False, default=None)
+    changes: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def skeleton(self) -> Any:
@@ -56,6 +60,12 @@ class LoadedModel:
 
         with torch.device("meta"):
             return getattr(transformers, self.family.class_name)(self.config).eval()
+
+    @property
+    def attention(self) -> str:
+        """How attention is computed, also if nobody asked for it."""
+        chosen = self.changes.get("attn_implementation")
+        return chosen or str(self.skeleton.config._attn_implementation)
 
     @cached_property
     @within_memory("load the weights with --dtype bfloat16, or spread them with --device-map auto")
@@ -73,6 +83,15 @@ class LoadedModel:
         device_map = self._device_map
         if device_map is None and torch.cuda.is_available():
             device_map = "cuda:0"
+        more: dict[str, Any] = {}
+        if attention := self.changes.get("attn_implementation"):
+            more["attn_implementation"] = attention
+        if bits := self.changes.get("quantization"):
+            more["quantization_config"] = transformers.BitsAndBytesConfig(
+                **{f"load_in_{bits}": True},
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_compute_dtype=getattr(torch, self.dtype),
+            )
         try:
             model, report = getattr(transformers, self.family.class_name).from_pretrained(
                 self._location,
@@ -84,7 +103,12 @@ class LoadedModel:
                 output_loading_info=True,
                 # Reported below, with the model's name.
                 ignore_mismatched_sizes=True,
+                **more,
             )
+        except ImportError as error:
+            raise ModelError(
+                f"model {self.name!r} cannot be opened with {more}: {_first_line(error)}"
+            ) from error
         except (OSError, ValueError, SafetensorError) as error:
             raise _unavailable(self.name, self._location, error) from error
         _check_filled(self.name, self._location, report)
@@ -119,23 +143,40 @@ def load_model(
     dtype: str = "auto",
     device_map: str | None = None,
     revision: str | None = None,
+    *,
+    attn_implementation: str | None = None,
+    quantization: Quantization = "none",
+    films: bool = False,
 ) -> LoadedModel:
     """Open a model by catalogue name, hub id or local folder.
+
+    What is wrong with the options is said before anything is read.
 
     Args:
         name: see :data:`models.catalogue.CATALOGUE`; else a folder or hub id.
         dtype: ``auto`` keeps the checkpoint's.
         device_map: as in accelerate, e.g. ``auto``; None loads onto the first GPU, or the CPU.
         revision: branch, tag or commit on the hub.
+        attn_implementation: as in transformers; its own choice by default.
+        quantization: of linear layers, by bitsandbytes.
+        films: whether it will be shown films.
 
     Raises:
         UnknownModelError: nothing of that name, or its files cannot be had from here.
         UnsupportedModelError: another class of model.
-        ModelError: unknown dtype, a revision for a folder, or a processor without its parts.
+        ModelError: an option with a value that there is not or that this machine cannot serve, a
+            revision for a folder, a processor without its parts, or a film for a model that takes
+            none.
     """
-    if dtype not in DTYPES:
-        raise ModelError(f"unknown dtype {dtype!r}; choose from {', '.join(DTYPES)}")
+    _check_choice("dtype", dtype, get_args(Dtype))
+    _check_choice("quantization", quantization, get_args(Quantization))
+    if attn_implementation is not None:
+        _check_choice("attn_implementation", attn_implementation, get_args(Attention))
+    check_place(device_map)
+    _check_installed(attn_implementation, quantization)
     entry = CATALOGUE.get(name)
+    if films and entry and not entry.films:
+        raise takes_no_films(name)
     location = entry.source if entry else name
     folder = Path(location).expanduser()
     is_folder = folder.is_dir()
@@ -165,11 +206,13 @@ def load_model(
     try:
         config = transformers.AutoConfig.from_pretrained(location, **options)
         family = family_of(config.model_type, name)
+        if films:
+            check_films(family, name)
         # A branch may move before the weights are read.
         commit = getattr(config, "_commit_hash", None)
         options["revision"] = commit or revision
         processor = _processor(family, location, config, options)
-    except UnsupportedModelError:
+    except ModelError:
         raise
     except (OSError, ValueError) as error:
         raise _unavailable(name, location, error) from error
@@ -178,6 +221,9 @@ def load_model(
         processor.tokenizer.pad_token = processor.tokenizer.eos_token
     processor.tokenizer.padding_side = "left"
     teach(processor.tokenizer)
+    changes = {} if quantization == "none" else {"quantization": str(quantization)}
+    if attn_implementation is not None:
+        changes["attn_implementation"] = attn_implementation
     stored = str(config.dtype or "float32").removeprefix("torch.")
     return LoadedModel(
         name=name,
@@ -190,7 +236,58 @@ def load_model(
         _location=location,
         _hub_revision=options["revision"],
         _device_map=device_map,
+        changes=changes,
     )
+
+
+def check_place(device_map: str | None) -> None:
+    """Refuse a device that is not here, before anything is read or made.
+
+    Raises:
+        ModelError: names the device and what there is.
+    """
+    if device_map is None or device_map in SPREAD:
+        return
+    import torch
+
+    try:
+        device = torch.device(device_map)
+    except RuntimeError as error:
+        raise ModelError(
+            f"device {device_map!r}: there is no such device; give cpu, cuda, cuda:1 or mps, or "
+            f"with --device-map one of {', '.join(SPREAD)}"
+        ) from error
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not count:
+            raise ModelError(
+                f"device {device_map!r}: there is no GPU here, or its driver does not run; leave "
+                "the option out, or give --device cpu"
+            )
+        if (device.index or 0) >= count:
+            raise ModelError(f"device {device_map!r}: there are {count} GPUs, counted from cuda:0")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ModelError(f"device {device_map!r}: this machine has none; give --device cpu")
+
+
+def _check_installed(attn_implementation: str | None, quantization: str) -> None:
+    """Refuse what needs a package that is not installed."""
+    needed = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
+    package = needed.get(attn_implementation or "")
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise ModelError(
+            f"--attn-implementation {attn_implementation} needs the package {package}, which is "
+            "not installed; sdpa and eager need none"
+        )
+    if quantization != "none" and importlib.util.find_spec("bitsandbytes") is None:
+        raise ModelError(
+            f"--quantization {quantization} needs bitsandbytes: pip install bitsandbytes"
+        )
+
+
+def _check_choice(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ModelError(f"unknown {option} {value!r}; choose from {', '.join(known)}")
 
 
 def _processor(family: Family, location: str, config: Any, options: dict[str, Any]) -> Any:
@@ -281,9 +378,13 @@ def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:
 
 
 def _unavailable(name: str, location: str, error: Exception) -> UnknownModelError:
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return UnknownModelError(
-        f"model {name!r}: its files cannot be read from {location}: {first_line}\n"
+        f"model {name!r}: its files cannot be read from {location}: {_first_line(error)}\n"
         "Give a folder that holds the model (--model /path/to/folder), or use a model that is "
         f"shipped with this package (--model {DEFAULT_MODEL})."
     )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.gridtom.setting import Setting
-from models.catalogue import DEFAULT_MODEL
+from models.options import ModelOptions
 
 Contrast = Literal["matched", "paper"]
 Site = Literal["head_out", "attn_out", "resid"]
@@ -22,7 +22,7 @@ DEFAULT_BATCH = 8
 
 
 @dataclass(frozen=True)
-class ProbeConfig:
+class ProbeConfig(ModelOptions):
     """Cache last-token activations of every head, fit a probe on each, rank the heads.
 
     Attributes:
@@ -39,9 +39,6 @@ class ProbeConfig:
         data: folder in the release layout; stories are generated if none is given.
         stories: use only so many stories, test, train and validation in proportion.
         out: run folder; named after the options by default. An existing one is resumed.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
-        device_map: as in accelerate, e.g. auto.
-        revision: branch, tag or commit on the hub.
         batch_size: inputs that go through the model together; auto takes as many as fit on a GPU,
             and 8 on a CPU. A run that goes on keeps its own.
         solver: sklearn fits the probes head after head with scikit-learn, to its default tolerance;
@@ -55,7 +52,6 @@ class ProbeConfig:
             catalogue's models no weights are needed.
     """
 
-    model: str = DEFAULT_MODEL
     order: Literal[1, 2] = 1
     contrast: Contrast = "matched"
     setting: Setting = "multimodal"
@@ -64,9 +60,6 @@ class ProbeConfig:
     data: Path | None = None
     stories: int | None = None
     out: Path | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device_map: str | None = None
-    revision: str | None = None
     batch_size: int | Literal["auto"] = DEFAULT_BATCH
     solver: Solver = "sklearn"
     c: float = DEFAULT_C

@@ -21,7 +21,6 @@ from hooks.processes import here
 from hooks.run_folder import PROBING, claims
 from hooks.sealed import intact, require_sealed, write_sealed
 from hooks.store import ActivationStore
-from models.families import check_films
 from models.loading import load_model
 from probing import contrasts
 from probing.config import ProbeConfig
@@ -62,7 +61,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
             wherever it can be known.
     """
     processes = here()
-    device_map = processes.device_map(config.device_map)
+    device_map = processes.device_map(config.place)
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
     folder = config.folder
@@ -74,9 +73,9 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
     samples = contrasts.build(
         (stories.story(i) for i in chosen), chosen, config.order, config.contrast, config.setting
     )
-    loaded = load_model(config.model, config.dtype, device_map, config.revision)
-    if config.setting != "text":
-        check_films(loaded.family, loaded.name)
+    loaded = load_model(
+        **config.opening() | {"device_map": device_map}, films=config.setting != "text"
+    )
     geometry = find_geometry(loaded.skeleton)
     console.print(
         f"[bold]{escape(config.model)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
@@ -89,6 +88,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         "stories": str(len(chosen)),
         "splits": f"seed {config.split_seed}",
         "data": stories.fingerprint,
+        **loaded.changes,
     }
     with Progress(console=console) as bar:
         task = bar.add_task("activations", total=None)
@@ -114,6 +114,8 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
             "revision": loaded.revision,
             "class": loaded.family.class_name,
             "dtype": loaded.dtype,
+            "attention": loaded.attention,
+            **loaded.changes,
             "layers": geometry.n_layers,
             "heads": geometry.n_heads,
             "head_dim": geometry.head_dim,

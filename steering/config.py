@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 import tyro
 
 from benchmarks.gridtom.setting import Setting
-from models.catalogue import DEFAULT_MODEL
+from harness.tasks import reply_tokens
+from models.options import ModelOptions
 
 Direction = Literal[
     "logistic",
@@ -63,11 +64,10 @@ class VectorConfig:
 
 
 @dataclass(frozen=True)
-class SweepConfig:
+class SweepConfig(ModelOptions):
     """Steer with every K and alpha, choose on validation stories, report once on test stories.
 
     Attributes:
-        model: catalogue name, hub id or folder.
         k: numbers of heads; by default half as many as the model has layers, as many, and twice as
             many.
         alpha: strengths, in standard deviations; 0 is always in, once. By default up to 10 either
@@ -88,18 +88,14 @@ class SweepConfig:
         full: print every setting, not the best alone.
         data: folder in the release layout; stories are generated if none is given.
         out: run folder; named after the options by default. An existing one is resumed.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
-        device_map: as in accelerate, e.g. auto.
-        revision: branch, tag or commit on the hub.
         batch_size: prompts that are read together.
         rows: answers that are given together; auto takes as many as fit in memory, 64 at most.
-        max_new_tokens: length of a reply.
+        max_new_tokens: length of a reply; 16 by default, and 64 for a JSON object.
         seed: of random directions and heads.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
     """
 
-    model: str = DEFAULT_MODEL
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
     alpha: tuple[float, ...] | None = None
     direction: Direction = "logistic"
@@ -116,15 +112,17 @@ class SweepConfig:
     full: bool = False
     data: Path | None = None
     out: Path | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device_map: str | None = None
-    revision: str | None = None
     batch_size: int = 8
     rows: int | Literal["auto"] = "auto"
-    max_new_tokens: int = 16
+    max_new_tokens: int | None = None
     seed: int = 0
     split_seed: int = 0
     data_seed: int = 2025
+
+    @property
+    def reply_tokens(self) -> int:
+        """The most tokens that a reply may have."""
+        return self.max_new_tokens or reply_tokens("gridtom", self.style)
 
     @property
     def folder(self) -> Path:

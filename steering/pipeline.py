@@ -96,7 +96,7 @@ def carry_out(
             input, named before long work wherever it can be known.
     """
     processes = here()
-    device_map = processes.device_map(config.device_map)
+    device_map = processes.device_map(config.place)
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
@@ -109,7 +109,8 @@ def carry_out(
         for split, evaluation in asked.items()
     }
     if loaded is None:
-        loaded = load_model(config.model, config.dtype, device_map, config.revision)
+        films = config.setting != "text"
+        loaded = load_model(**config.opening() | {"device_map": device_map}, films=films)
     config, grid = with_grid(config, loaded)
     assert config.k is not None
     run = _probing_run(config, console)
@@ -220,9 +221,10 @@ def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
 
 def _evaluation(config: SweepConfig, split: Any) -> EvalConfig:
     """The same questions as ``harness.run`` would ask."""
-    names = ["model", "order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
+    names = ["order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
     names += ["batch_size", "max_new_tokens"]
-    return EvalConfig(split=split, **{name: getattr(config, name) for name in names})
+    options = config.model_options() | {name: getattr(config, name) for name in names}
+    return EvalConfig(split=split, **options)
 
 
 def _probing_run(config: SweepConfig, console: Console) -> Path:
@@ -233,11 +235,9 @@ def _probing_run(config: SweepConfig, console: Console) -> Path:
                 f"{config.run} is not a finished probing run; leave out --run to have one made"
             )
         return config.run
-    names = ["model", "setting", "data", "dtype", "device_map", "revision"]
-    names += ["split_seed", "data_seed"]
-    wanted = ProbeConfig(
-        order=1 if config.order == "1" else 2, **{name: getattr(config, name) for name in names}
-    )
+    names = ["setting", "data", "split_seed", "data_seed"]
+    options = config.model_options() | {name: getattr(config, name) for name in names}
+    wanted = ProbeConfig(order=1 if config.order == "1" else 2, **options)
     if not (wanted.folder / FINISHED_RUN).exists():
         console.print(f"first the probes: {escape(str(wanted.folder))}")
         probe(wanted, console)
@@ -252,10 +252,11 @@ def _about(
         "model": loaded.source,
         "revision": loaded.revision,
         "dtype": loaded.dtype,
+        **loaded.changes,
         "order": config.order,
         "setting": config.setting,
         "style": config.style,
-        "max_new_tokens": config.max_new_tokens,
+        "max_new_tokens": config.reply_tokens,
         "label": config.label,
         "data": stories.fingerprint,
         "fitted": dict(vector.fitted),
@@ -284,7 +285,7 @@ def _run(
             journal,
             config.batch_size,
             config.rows,
-            config.max_new_tokens,
+            config.reply_tokens,
             lambda done, total: bar.update(task, completed=done, total=total),
         )
 

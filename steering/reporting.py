@@ -79,9 +79,9 @@ def print_sweep(console: Console, config: SweepConfig, sweep: Sweep) -> None:
         console.print("--full prints every setting")
     console.print(f"sweep folder: {escape(str(config.folder))}", soft_wrap=True)
     console.print(f"vector: {escape(str(sweep.vector))}", soft_wrap=True)
-    names = ["model", "order", "setting", "style", "data", "dtype", "device_map", "revision"]
-    names += ["max_new_tokens", "split_seed", "data_seed"]
-    steered = EvalConfig(steer=sweep.vector, **{name: getattr(config, name) for name in names})
+    names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
+    options = config.model_options() | {name: getattr(config, name) for name in names}
+    steered = EvalConfig(steer=sweep.vector, **options)
     console.print(f"next: {escape(command_line('harness.run', steered))}", soft_wrap=True)
 
 

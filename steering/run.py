@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.command import command_line, run_command
 from hooks.sealed import require_sealed
+from models.options import ModelOptions
 from steering.config import SweepConfig, VectorConfig
 from steering.errors import SteeringError
 
@@ -119,8 +120,8 @@ def _to_choose(run: Path, config: VectorConfig) -> str:
     from steering.fit import read_config
 
     probing = read_config(run)["config"]
-    names = ("model", "setting", "data", "dtype", "device_map", "revision", "split_seed")
-    options = {n: probing[n] for n in (*names, "data_seed") if n in probing}
+    names = (*ModelOptions.__dataclass_fields__, "setting", "data", "split_seed", "data_seed")
+    options = {n: probing[n] for n in names if n in probing}
     if options.get("data") is not None:
         options["data"] = Path(options["data"])
     sweep = SweepConfig(

@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.command import run_command
 from hooks.run_folder import SIDE_EFFECTS, claims
-from models.catalogue import DEFAULT_MODEL
+from models.options import ModelOptions
 from steering.errors import SteeringError
 
 if TYPE_CHECKING:
     from harness.config import EvalConfig
 
+# Tokens of a reply to a neutral prompt.
+REPLY = 16
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
 RESULTS = "side_effects.json"
 
 
 @dataclass(frozen=True)
-class SideEffectsConfig:
+class SideEffectsConfig(ModelOptions):
     """Measure what a steering vector changes beside what it is for.
 
     Attributes:
         vector: folder of a steering vector.
-        model: catalogue name, hub id or folder.
         alpha: strength; the vector's own by default.
         tasks: what is asked with and without the vector: a task of harness.run, with its order
             after a colon (gridtom:initial), or with its folder after an equals sign
@@ -38,26 +39,19 @@ class SideEffectsConfig:
         setting: GridToM: frames and text, frames, or text.
         limit: only the first so many stories of each task.
         out: folder; named after vector and model by default. An existing one is resumed.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
-        device_map: as in accelerate, e.g. auto.
-        revision: branch, tag or commit on the hub.
         batch_size: prompts that go through the model together.
-        max_new_tokens: length of a reply.
+        max_new_tokens: length of a reply; by default 16 to neutral prompts, and what a task needs.
     """
 
     vector: Path
-    model: str = DEFAULT_MODEL
     alpha: float | None = None
     tasks: tuple[str, ...] = ("gridtom:1", "gridtom:initial")
     prompts: Path = NEUTRAL
     setting: Literal["multimodal", "video", "text"] = "multimodal"
     limit: int | None = 50
     out: Path | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device_map: str | None = None
-    revision: str | None = None
     batch_size: int = 8
-    max_new_tokens: int = 16
+    max_new_tokens: int | None = None
 
     @property
     def folder(self) -> Path:
@@ -97,10 +91,10 @@ def carry_out(config: SideEffectsConfig) -> dict[str, Any]:
     prompts = [Prompt(text) for text in read_prompts(config.prompts)]
     vector = load_vector(config.vector)
     console = Console()
-    loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+    loaded = load_model(**config.opening())
     vector.apply(loaded.skeleton, config.alpha)
     plain, steered = SteeredModel(loaded), SteeredModel(loaded, vector, config.alpha)
-    kl = divergences(plain, steered, prompts, config.max_new_tokens, config.batch_size)
+    kl = divergences(plain, steered, prompts, config.max_new_tokens or REPLY, config.batch_size)
     tasks = {task: _compare(config, each, vector, loaded) for task, each in asked.items()}
     found = {"kl": asdict(mean_with_interval(kl)), "tasks": tasks}
     saved = {"config": asdict(config), **found}
@@ -131,8 +125,8 @@ def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
         raise SteeringError(f"--tasks {task}: gridtom has the orders 1, 2 and initial, others none")
     if name != "gridtom" and benchmark(name).open_ended:
         raise SteeringError(f"--tasks {task}: its questions are open; ask them with harness.run")
-    shared = ("model", "dtype", "device_map", "revision", "batch_size", "max_new_tokens", "limit")
-    options: dict[str, Any] = {option: getattr(config, option) for option in shared}
+    shared = ("batch_size", "max_new_tokens", "limit")
+    options = config.model_options() | {option: getattr(config, option) for option in shared}
     if name == "gridtom":
         options |= {"order": order or "1", "setting": config.setting}
     return EvalConfig(task=name, data=Path(folder) if folder else None, **options)  # type: ignore[arg-type]

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from harness.errors import HarnessError
 from harness.limp.posterior import Mode
-from models.catalogue import DEFAULT_MODEL
+from models.options import ModelOptions
 
 
 @dataclass(frozen=True)
-class LimpConfig:
+class LimpConfig(ModelOptions):
     """Answer MuMA-ToM's questions by inverse planning with a local model.
 
     Attributes:
         data: folder with questions.json, texts.json and videos/.
-        model: catalogue name, hub id or folder.
         actions: what the films show, in the form of actions_extracted.json with its fields action
             filled in; the model watches the films if none is given.
         parsed: episodes that need no reading, as in a run's episodes.json.
@@ -29,15 +27,11 @@ class LimpConfig:
             are computed, and this one is the run's answer.
         limit: only the first so many episodes.
         out: run folder; named after the options by default. An existing one is resumed.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
-        device_map: as in accelerate, e.g. auto.
-        revision: branch, tag or commit on the hub.
         batch_size: prompts that go through the model together.
         max_new_tokens: length of a list that the model writes.
     """
 
     data: Path
-    model: str = DEFAULT_MODEL
     actions: Path | None = None
     parsed: Path | None = None
     steer: Path | None = None
@@ -45,9 +39,6 @@ class LimpConfig:
     mode: Mode = "log"
     limit: int | None = None
     out: Path | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device_map: str | None = None
-    revision: str | None = None
     batch_size: int = 16
     max_new_tokens: int = 256
 

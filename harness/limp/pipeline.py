@@ -84,11 +84,12 @@ def carry_out(
     parsed = read_episodes(config.parsed) if config.parsed is not None else {}
     accounts = _accounts(config, items, parsed)
     if loaded is None:
-        loaded = load_model(config.model, config.dtype, config.device_map, config.revision)
+        loaded = load_model(**config.opening(), films=accounts is None)
     read = {
         "model": loaded.source,
         "revision": loaded.revision,
         "dtype": loaded.dtype,
+        **loaded.changes,
         "max_new_tokens": config.max_new_tokens,
         "data": _hash([(i.item_id, i.question, i.options, i.context) for i in items]),
         "actions": _hash(sorted(accounts.items())) if accounts is not None else None,

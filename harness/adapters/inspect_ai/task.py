@@ -73,7 +73,7 @@ def gridtom(
     return Task(
         dataset=MemoryDataset(samples, name=f"gridtom-{config.order}-{setting}-{split}"),
         scorer=[robust(), official()],
-        config=GenerateConfig(temperature=0, max_tokens=config.max_new_tokens),
+        config=GenerateConfig(temperature=0, max_tokens=config.reply_tokens),
     )
 
 

@@ -59,7 +59,7 @@ def replies(samples: list[Any]) -> dict[str, str]:
 def our_own(config: EvalConfig, model: SteeredModel, folder: Path):
     items = prepare(config).items
     with Journal(folder / "answers.jsonl", {}) as journal:
-        table = ask(model, items, journal, BATCH, config.max_new_tokens)
+        table = ask(model, items, journal, BATCH, config.reply_tokens)
     return dict(zip(table["item_id"], table["reply"], strict=True)), summarise(table, config.order)
 
 
