@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_args
 
 from models.catalogue import CATALOGUE
 from models.errors import ModelError
 from models.families import family_of
-from models.loading import DTYPES, LoadedModel, load_model
+from models.loading import LoadedModel, load_model
+from models.options import Dtype
 from models.text_only import TextProcessor
 
 # Published vocabularies cut some words in two; chat layouts add a system message.
@@ -48,7 +49,7 @@ def open_described(name: str, dtype: str = "auto", revision: str | None = None) 
     Raises:
         ModelError: as of :func:`models.loading.load_model`.
     """
-    if dtype not in DTYPES or _entry(name) is None:
+    if dtype not in get_args(Dtype) or _entry(name) is None:
         return load_model(name, dtype, None, revision)
     return open_published(name, dtype)
 
