@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hooks.store_checks import SHARD_ITEMS
-from models.cache import ROOM
+from models.cache import ROOM, row_bytes
 from models.loading import LoadedModel
 from models.prompts import process
 from models.published import TEXT_FACTOR, TEXT_MORE, PublishedModel
@@ -188,7 +188,7 @@ def needs(loaded: LoadedModel, loads: Sequence[Load]) -> dict[str, Figure]:
     limit = f"; the model takes {most:,}" if most else ""
     put("longest row", longest, f"{longest:,}", f"context + end + reply{limit}")
     weights = put("weights", whole * item, in_bytes(whole * item), "parameters x item", "exact")
-    column = 2 * geometry.n_layers * geometry.n_kv_heads * geometry.head_dim * item
+    column = row_bytes(geometry, 1, item)
     put("cache of a token", column, in_bytes(column), "2 x L x kv heads x D x item", "exact")
     caches = [_cached(load) * column for load in loads]
     put(

@@ -19,7 +19,13 @@ NOWHERE = Path("no-such-thing")
 COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
     "probing": ("probing.pipeline", "carry_out", "probing.config", "ProbeConfig", {}),
     "sweep": ("steering.pipeline", "carry_out", "steering.config", "SweepConfig", {}),
-    "vector": ("steering.run", "run", "steering.config", "VectorConfig", {"run": NOWHERE}),
+    "vector": (
+        "steering.run",
+        "run",
+        "steering.config",
+        "VectorConfig",
+        {"run": NOWHERE, "k": 1, "alpha": 1.0},
+    ),
     "side effects": (
         *("steering.side_effects", "carry_out", "steering.side_effects", "SideEffectsConfig"),
         {"vector": NOWHERE},

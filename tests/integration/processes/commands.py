@@ -12,12 +12,14 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from harness.config import EvalConfig
+from harness.journal import Journal
 from hooks.processes import here
 from hooks.store_contributor import Contributor
 from probing.config import ProbeConfig
@@ -61,6 +63,18 @@ def die_after(batches: int) -> None:
     Contributor.write_batch = dying  # type: ignore[method-assign]
 
 
+def tell_answers() -> None:
+    """Say which process adds how many answers to which journal."""
+    add = Journal.add
+
+    def telling(self: Journal, answers: Iterable[dict[str, Any]]) -> None:
+        new = list(answers)
+        add(self, new)
+        print(f"rank {os.environ['RANK']} added {len(new)} to {self.path.name}", flush=True)
+
+    Journal.add = telling  # type: ignore[method-assign]
+
+
 def write_no_results() -> None:
     """All but the first process leave probes, tables and choices to it."""
     import harness.pipeline
@@ -83,6 +97,7 @@ def main(plan: dict[str, Any]) -> None:
     processes = here()
     told = processes.least(10 - own)
     assert told == 11 - processes.count, f"process {own} was told {told}"
+    tell_answers()
     if own:
         write_no_results()
     for name, options in plan["configs"]:

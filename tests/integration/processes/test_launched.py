@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,13 +18,20 @@ import pytest
 import torch
 from rich.console import Console
 
+from benchmarks.gridtom.records import open_stories
 from figures.correlations import read_answers
 from figures.sweep import read_sweep
+from harness.config import EvalConfig
+from harness.evaluate import prompt_of
 from harness.journal import Journal
+from harness.model import SteeredModel
+from harness.work import choose_items
 from hooks.errors import AlteredError
 from hooks.store import ActivationStore
+from models.loading import load_model
 from probing.pipeline import carry_out
 from steering.pipeline import carry_out as sweep
+from steering.saving import load_vector
 from tests.integration.processes.commands import config_of
 
 ROOT = Path(__file__).parents[3]
@@ -87,6 +95,7 @@ def killed(
     assert "exitcode  : -9" in ended.stderr, ended.stderr
     for said in ("run folder: answers", "sweep folder: sweep"):
         assert ended.stdout.count(said) == 1, ended.stdout
+    (folder.parent / "told.txt").write_text(ended.stdout)
     return folder
 
 
@@ -108,6 +117,39 @@ def test_a_table_of_another_run_is_not_drawn(
     rows.iloc[::-1].to_parquet(copy / table, index=False)
     with pytest.raises(AlteredError, match=f"{table} is altered, or of another run"):
         read(copy)
+
+
+@pytest.mark.parametrize(
+    ("journal", "lines"),
+    [("answers.jsonl", 14), ("validation.jsonl", 56), ("test.jsonl", 32)],
+)
+def test_each_process_answers_a_part_of_its_own(killed: Path, journal: str, lines: int) -> None:
+    told = (killed.parent / "told.txt").read_text()
+    shares = {
+        rank: sum(map(int, re.findall(rf"rank {rank} added (\d+) to {journal}", told)))
+        for rank in range(3)
+    }
+    assert sum(shares.values()) == lines and all(shares.values()), shares
+
+
+def test_the_sweep_says_what_its_vector_says(alone: Path, options: dict[str, Any]) -> None:
+    """The chosen setting and the baseline, asked again item by item without a sweep."""
+    loaded = load_model(options["sweep"]["model"])
+    saved = json.loads((alone / "sweep" / "results.json").read_text())
+    vector = load_vector(alone / "sweep" / saved["vector"])
+    table = pd.read_parquet(alone / "sweep" / "answers.parquet")
+    evaluation = EvalConfig(model=loaded.name, setting="text", split="test", limit=4)
+    items = choose_items(evaluation, open_stories(None, evaluation.data_seed))
+    said: dict[str, list[str]] = {}
+    for cell, steering in (("baseline", None), (saved["chosen"]["name"], vector)):
+        model = SteeredModel(loaded, steering)
+        rows = table[(table["split"] == "test") & (table["cell"] == cell)]
+        assert list(rows["item_id"]) == [item.item_id for item in items]
+        said[cell] = [model.generate([prompt_of(item)], 4)[0] for item in items]
+        assert list(rows["reply"]) == said[cell]
+    plain, steered = said.values()
+    # Else a sweep that mixes up its rows would pass.
+    assert plain != steered and len(set(steered)) > 1
 
 
 @pytest.mark.parametrize("kept", [1, 9])

@@ -21,6 +21,8 @@ from probing.extraction import POSITION
 from probing.pipeline import carry_out as probe
 from probing.ranking import fit_probes, rank_heads
 from probing.saving import save_heads, save_probes
+from steering.fit import fit_vector
+from steering.saving import save_vector
 
 ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
 STORIES = {"train": 12, "validation": 10, "test": 8}
@@ -126,3 +128,10 @@ def probed(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     )
     probe(config, Console(file=io.StringIO()))
     return folder
+
+
+@pytest.fixture(scope="session")
+def steering_folder(probed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vector of that run, which is strong enough that the model says something else."""
+    folder = tmp_path_factory.mktemp("vectors") / "strong"
+    return save_vector(fit_vector(probed, 8, 50.0), folder)

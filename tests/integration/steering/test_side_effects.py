@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import harness.pipeline
+import steering.divergence
 from experiments.train_tiny.families import Family
+from harness.evaluate import ask
+from harness.items import Item
+from harness.journal import Journal
 from harness.model import Prompt, SteeredModel
 from hooks.geometry import find_geometry
 from models.loading import LoadedModel, load_model
@@ -95,9 +101,87 @@ def test_one_table_of_all(
     assert saved["kl"] == found["kl"]
     printed = capsys.readouterr().out
     assert "KL on" in printed and "gridtom:initial" in printed
-    at_rest = carry_out(replace(config, alpha=0.0, out=tmp_path / "rest"))
-    assert at_rest["kl"]["value"] == 0
-    for measures in at_rest["tasks"].values():
-        for cells in measures.values():
-            assert cells["difference"]["value"] == 0
-            assert cells["plain"] == cells["steered"]
+
+
+# Of 30 initial-belief and 20 belief questions: how many are answered rightly without and with the
+# vector, and how many of the others choose nothing.
+PLAN = {
+    ("initial", False): (24, 3),
+    ("initial", True): (15, 6),
+    ("1", False): (8, 0),
+    ("1", True): (14, 2),
+}
+ALPHA = 2.5
+
+
+def answered(model: SteeredModel, items: Sequence[Item]) -> list[dict[str, str]]:
+    """What a model says that is moved by the vector at its strength, and by nothing else."""
+    if model.steering is not None and model.alpha != ALPHA:
+        return [{"item_id": item.item_id, "reply": "Hm."} for item in items]
+    order = "1" if items[0].condition else "initial"
+    right, mute = PLAN[order, model.steering is not None]
+    found = []
+    for n, item in enumerate(items):
+        wrong = next(o.text for o in item.options if o.label not in item.answer)
+        reply = " and ".join(item.answer) if n < right else "Hm." if n < right + mute else wrong
+        found.append({"item_id": item.item_id, "reply": reply})
+    return found
+
+
+def test_every_number_is_where_it_belongs(
+    model_folder: Path,
+    steering_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Replies and divergences are made up, so that each printed and saved number is known."""
+
+    def prepared(model: SteeredModel, items: Sequence[Item], journal: Journal, *rest, **named):
+        journal.add(answered(model, items))
+        return ask(model, items, journal, *rest, **named)
+
+    moved: list[float | None] = []
+
+    def divergences(plain: SteeredModel, steered: SteeredModel, *rest) -> np.ndarray:
+        assert plain.steering is None and steered.steering is not None
+        moved.append(steered.alpha)
+        return np.repeat([0.0, 1.0], 50)
+
+    monkeypatch.setattr(harness.pipeline, "ask", prepared)
+    monkeypatch.setattr(steering.divergence, "divergences", divergences)
+    monkeypatch.setenv("COLUMNS", "160")
+    config = SideEffectsConfig(
+        steering_folder,
+        model=str(model_folder),
+        alpha=ALPHA,
+        tasks=("gridtom:initial", "gridtom:1"),
+        setting="text",
+        limit=10,
+        out=tmp_path / "out",
+    )
+    carry_out(config)
+    lines = capsys.readouterr().out.splitlines()
+    saved = json.loads((tmp_path / "out" / "side_effects.json").read_text())
+    assert moved == [ALPHA]
+    expected = {
+        ("gridtom:initial", "overall"): (80.0, 50.0, -30.0),
+        ("gridtom:initial", "invalid"): (10.0, 20.0, 10.0),
+        ("gridtom:1", "overall"): (40.0, 70.0, 30.0),
+        ("gridtom:1", "invalid"): (0.0, 10.0, 10.0),
+    }
+    for (task, measure), numbers in expected.items():
+        cells = saved["tasks"][task][measure]
+        found = [100 * cells[name]["value"] for name in ("plain", "steered", "difference")]
+        assert found == pytest.approx(numbers)
+        what = "right" if measure == "overall" else measure
+        (line,) = [line for line in lines if f"{task}, {what} (%)" in line]
+        assert re.findall(r"(-?\d+\.\d) \[", line) == [f"{number:.1f}" for number in numbers]
+    (head,) = [line for line in lines if "as it is" in line]
+    assert head.index("as it is") < head.index("steered") < head.index("difference")
+    # The interval of a half over 100 values: 1.96 standard errors of 0.05.
+    kl = saved["kl"]
+    assert (kl["value"], kl["n"]) == (0.5, 100)
+    assert [kl["low"], kl["high"]] == pytest.approx([0.402, 0.598], abs=0.01)
+    (line,) = [line for line in lines if "KL on 100 neutral prompts" in line]
+    assert line.count(f"0.5000 [{kl['low']:.4f}, {kl['high']:.4f}]") == 2
