@@ -65,9 +65,8 @@ def carry_out(config: Table1Config) -> list[dict[str, Any]]:
         One row an order, setting and method: ``order, setting, method, TB, FB, Both, invalid``,
         each measure a dict of value, low, high, n; also written to ``table1.json``.
     """
-    from rich.console import Console
-
     from hooks.atomic import write_atomic
+    from hooks.console import Console
     from models.loading import load_model
     from steering.choose import cell_metrics
     from steering.pipeline import carry_out as sweep

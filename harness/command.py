@@ -37,6 +37,7 @@ def run_command(
         config = read_options(config_type, prog)
         if here().count > 1 and not together:
             raise ProcessError(f"{prog} works in one process; start it without a launcher")
+    _load_libraries()
     try:
         with told():
             run(config)
@@ -45,6 +46,20 @@ def run_command(
             folder = config.folder  # type: ignore[attr-defined]
             print(f"\nstopped; the same command goes on from {folder}", file=sys.stderr)
         sys.exit(130)
+
+
+def _load_libraries() -> None:
+    """Load what takes seconds, and say so on a terminal.
+
+    In a file it would be one more line beside that of an error.
+    """
+    from hooks.console import Console, quiet_libraries, stage
+
+    quiet_libraries()
+    seen = here().first and sys.stderr.isatty()
+    with stage(Console(stderr=True, quiet=not seen), "loading libraries"):
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
 
 
 def command_line(module: str, config: Any) -> str:

@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.items import BenchmarkItem, Option
@@ -25,6 +23,7 @@ from harness.reporting import shown
 from harness.views import Shown, prompt_text
 from hooks.atomic import write_atomic
 from hooks.batch_size import in_batches, within_memory
+from hooks.console import Bars, Console
 from hooks.run_folder import DISTRACTORS, claims
 from hooks.sealed import write_sealed
 from models.loading import LoadedModel, load_model
@@ -95,7 +94,7 @@ def carry_out(
         "data": _fingerprint(every),
     }
     asked = list(_questions(records, config))
-    with Journal(config.folder / ANSWERS, about) as journal, Progress(console=console) as bar:
+    with Journal(config.folder / ANSWERS, about) as journal, Bars(console) as bar:
         task = bar.add_task(escape(f"{config.model} without context"), total=len(asked))
         for done in _ask(SteeredModel(loaded), asked, journal, config.batch_size):
             bar.update(task, completed=done)

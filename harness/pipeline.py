@@ -8,9 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 
 from harness.agreement import agreement, read_labels
 from harness.config import DEFAULT_BATCH, EvalConfig
@@ -26,6 +24,7 @@ from harness.submission import write_submission
 from harness.work import Work, prepare
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
+from hooks.console import Bars, Console
 from hooks.processes import here
 from hooks.run_folder import EVALUATION, claims
 from hooks.sealed import write_sealed
@@ -93,7 +92,7 @@ def carry_out(
         steering.apply(loaded.skeleton, config.alpha)
     model = SteeredModel(loaded, steering, config.alpha)
     kept = Journal(config.folder / ANSWERS, about, processes)
-    with kept as journal, Progress(console=console) as bar:
+    with kept as journal, Bars(console) as bar:
         what = config.order if config.task == "gridtom" else work.about["view"]
         task = bar.add_task(escape(f"{config.model} {config.task} {what}"), total=None)
         table = ask(

@@ -85,10 +85,17 @@ def told() -> Iterator[None]:
     try:
         yield
     except SallyAnneError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(_line(error))
     except OSError as error:
         # Without a file it is not the user's to mend.
         if error.filename is None:
             raise
         name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
-        sys.exit(f"error: {name}: {error.strerror}")
+        sys.exit(_line(f"{name}: {error.strerror}"))
+
+
+def _line(problem: object) -> str:
+    """Names in it come from files and models, and may hold what a terminal obeys."""
+    from hooks.console import visible
+
+    return f"error: {visible(problem)}"

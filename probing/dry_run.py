@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from benchmarks.gridtom.records import open_stories
 from hooks.backends.backend import NATIVE
 from hooks.batch_size import AUTO
+from hooks.console import Console
 from hooks.geometry import find_geometry
 from hooks.run_folder import PROBING, require_own
 from hooks.sites import slice_width

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 
 from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
 from hooks.batch_size import AUTO
+from hooks.console import Bars, Console, stage
 from hooks.geometry import find_geometry
 from hooks.processes import here
 from hooks.run_folder import PROBING, claims
@@ -90,7 +89,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         "data": stories.fingerprint,
         **loaded.changes,
     }
-    with Progress(console=console) as bar:
+    with Bars(console) as bar:
         task = bar.add_task("activations", total=None)
         store = extract(
             loaded,
@@ -125,7 +124,8 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
     key = _key(config, folder)
     saved = _finished(folder, key)
     if saved is None:
-        heads, probes = _probe(config, store, folder)
+        with stage(console, f"fitting {geometry.n_layers * geometry.n_heads} heads' probes"):
+            heads, probes = _probe(config, store, folder)
         saved = description | {
             "versions": versions(),
             "results": summarise(heads, store.items, probes),
@@ -143,7 +143,8 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         # Upwards, and only here: a run ends with its pictures, as the same commands draw them.
         from figures import draw_all
 
-        paths = draw_all(folder)
+        with stage(console, "drawing figures"):
+            paths = draw_all(folder)
         saved["figures"] = [path.relative_to(folder).as_posix() for path in paths]
         write_sealed(folder / CONFIG, saved, (HEADS, PROBES, MANIFEST))
     print_summary(console, heads, saved["results"], config)

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 
 from benchmarks.gridtom.records import StorySet, open_stories
 from harness.config import EvalConfig
@@ -24,6 +22,7 @@ from harness.results import sheet_of
 from harness.work import choose_items
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
+from hooks.console import Bars, Console, stage
 from hooks.geometry import find_geometry
 from hooks.processes import Processes, here
 from hooks.run_folder import SWEEP, claims
@@ -120,8 +119,9 @@ def carry_out(
     def fit(direction: str, k: int, seed: int) -> SteeringVector:
         return fit_vector(opened, k, 1.0, direction, config.label, seed=seed)
 
-    vectors = vectors_of(grid, fit)
-    widest = fit(config.direction, max(config.k), config.seed)
+    with stage(console, f"making {len(grid)} vectors"):
+        vectors = vectors_of(grid, fit)
+        widest = fit(config.direction, max(config.k), config.seed)
     about = _about(config, loaded, stories, widest)
     go = partial(_run, config, console, processes, loaded, about)
     validation = go(items["validation"], vectors, "validation")
@@ -167,7 +167,8 @@ def carry_out(
         # Upwards, and only here: a sweep ends with its picture, as the same command draws it.
         from figures import sweep as picture
 
-        picture.draw(picture.SweepConfig(config.folder))
+        with stage(console, "drawing the sweep"):
+            picture.draw(picture.SweepConfig(config.folder))
         print_sweep(console, config, sweep)
     processes.wait()
     return sweep
@@ -276,7 +277,7 @@ def _run(
     split: str,
 ) -> pd.DataFrame:
     path = config.folder / f"{split}.jsonl"
-    with Journal(path, about, processes) as journal, Progress(console=console) as bar:
+    with Journal(path, about, processes) as journal, Bars(console) as bar:
         task = bar.add_task(f"{split}: {len(vectors)} settings x {len(items)} items", total=None)
         return run_cells(
             loaded,

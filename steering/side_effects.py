@@ -76,11 +76,10 @@ def carry_out(config: SideEffectsConfig) -> dict[str, Any]:
         SteeringError, HarnessError, BenchmarkError, ModelError: bad input, named before the model
             is loaded wherever it can be known.
     """
-    from rich.console import Console
-
     from harness.model import Prompt, SteeredModel
     from harness.pipeline import check
     from hooks.atomic import write_atomic
+    from hooks.console import Console
     from models.loading import load_model
     from steering.divergence import divergences, mean_with_interval
     from steering.saving import load_vector

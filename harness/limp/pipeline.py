@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.items import BenchmarkItem
@@ -31,6 +29,7 @@ from harness.model import SteeredModel, Steering
 from harness.reporting import shown
 from hooks.atomic import write_atomic
 from hooks.batch_size import within_memory
+from hooks.console import Bars, Console
 from hooks.run_folder import LIMP, claims
 from hooks.sealed import write_sealed
 from models.loading import LoadedModel, load_model
@@ -103,7 +102,7 @@ def carry_out(
     writer = ModelWriter(SteeredModel(loaded), config.max_new_tokens)
     sources = Sources(writer, frames, accounts, parsed)
     judge = ModelLikelihood(SteeredModel(loaded, steering, config.alpha), config.batch_size)
-    with Progress(console=console) as bar:
+    with Bars(console) as bar:
         with Journal(config.folder / READ, read) as journal:
             reading = bar.add_task("episodes", total=len({item.group for item in items}))
             episodes = gather_all(items, sources, journal, lambda: bar.advance(reading))
