@@ -52,6 +52,8 @@ class EvalConfig(ModelOptions):
             for a letter that may come with words, 64 for a JSON object, 128 for a sentence.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
+        dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
+            catalogue's models no weights are needed.
     """
 
     task: Task = "gridtom"
@@ -78,6 +80,7 @@ class EvalConfig(ModelOptions):
     max_new_tokens: int | None = None
     split_seed: int = 0
     data_seed: int = 2025
+    dry_run: bool = False
 
     @property
     def reply_tokens(self) -> int:

@@ -55,7 +55,7 @@ def ask(
     total = answered + sum(len(_missing(batch, journal)) for batch in todo)
     on_progress(answered, total)
     for planned in todo:
-        for batch, prompts in _alike(planned):
+        for batch, prompts in alike(planned):
             if not (missing := _missing(batch, journal)):
                 continue
             replies = model.generate(prompts, max_new_tokens)
@@ -82,7 +82,7 @@ def _fitting(
 
     def trial(size: int) -> None:
         longest = max(in_batches(items, size), key=lambda batch: max(len(i.text) for i in batch))
-        for _, prompts in _alike(longest):
+        for _, prompts in alike(longest):
             model.generate(prompts, max_new_tokens)
 
     return fitting(model.loaded.model, trial, DEFAULT_BATCH, processes)
@@ -92,7 +92,7 @@ def _missing(items: Sequence[Item], journal: Journal) -> list[Item]:
     return [item for item in items if item.item_id not in journal.answers]
 
 
-def _alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
+def alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
     """Items in their order, in batches that end where clips differ in shape.
 
     Clips of one batch are one tensor in LLaVA-NeXT-Video.

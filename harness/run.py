@@ -19,6 +19,11 @@ def run(config: EvalConfig) -> None:
     from harness.pipeline import carry_out, check
 
     check(config)
+    if config.dry_run:
+        from harness.dry_run import dry_run
+
+        dry_run(config)
+        return
     vector: Any = None
     about = None
     if config.steer is not None:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from torch import nn
 
+from hooks.console import Console
+from hooks.geometry import find_geometry
 from hooks.store_checks import SHARD_ITEMS
 from models.cache import ROOM, row_bytes
 from models.loading import LoadedModel
@@ -23,6 +25,7 @@ from models.published import TEXT_FACTOR, TEXT_MORE, PublishedModel
 
 Source = Literal["given", "measured", "extrapolated", "assumed", "estimated", "exact"]
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+QUANTIZED = {"8bit": 1, "4bit": 0.5}
 
 
 @dataclass(frozen=True)
@@ -55,22 +58,29 @@ class Load:
         endings: tokens of each row's own end; none where contexts are whole prompts.
         patches: of all the contexts' frames, as the vision tower takes them.
         reply: tokens that are then written at most.
+        later: ends of more rows that go on from the same contexts, no more of them at once.
     """
 
     contexts: tuple[int, ...]
     endings: tuple[int, ...]
     patches: int = 0
     reply: int = 0
+    later: tuple[int, ...] = ()
 
     @property
     def read(self) -> int:
         """Tokens that the decoder reads, padding aside."""
-        return sum(self.contexts) + sum(self.endings)
+        return sum(self.contexts) + sum(self.endings) + sum(self.later)
 
     @property
     def padded(self) -> int:
         """The same with padding."""
-        return self.wide * len(self.contexts) + self.ending * len(self.endings)
+        return self.wide * len(self.contexts) + self.ending * self.rows
+
+    @property
+    def rows(self) -> int:
+        """Rows that go on from the contexts, all in all."""
+        return len(self.endings) + len(self.later)
 
     @property
     def wide(self) -> int:
@@ -152,7 +162,9 @@ def patches_of(config: Any, inputs: dict[str, np.ndarray]) -> int:
     return math.prod(frames) * (height // side) * (width // side)
 
 
-def needs(loaded: LoadedModel, loads: Sequence[Load]) -> dict[str, Figure]:
+def needs(
+    loaded: LoadedModel, loads: Sequence[Load], quantization: str = "none"
+) -> dict[str, Figure]:
     """Tokens, memory and arithmetic of passes through a model, by name.
 
     Memory is that of tensors: what libraries take, and scratch space inside kernels, comes on top.
@@ -160,9 +172,8 @@ def needs(loaded: LoadedModel, loads: Sequence[Load]) -> dict[str, Figure]:
     Args:
         loaded: the model; its weights are not read.
         loads: all batches, at least one.
+        quantization: of its linear layers, as in `models.options`.
     """
-    from hooks.geometry import find_geometry
-
     geometry = find_geometry(loaded.skeleton)
     item = DTYPE_BYTES[loaded.dtype]
     text = loaded.config.get_text_config()
@@ -187,7 +198,17 @@ def needs(loaded: LoadedModel, loads: Sequence[Load]) -> dict[str, Figure]:
     most = getattr(text, "max_position_embeddings", None)
     limit = f"; the model takes {most:,}" if most else ""
     put("longest row", longest, f"{longest:,}", f"context + end + reply{limit}")
-    weights = put("weights", whole * item, in_bytes(whole * item), "parameters x item", "exact")
+    weights, how = whole * item, "parameters x item"
+    if quantization in QUANTIZED:
+        # All but the last, which gives the logits.
+        linear = sum(
+            module.weight.numel()
+            for name, module in loaded.skeleton.named_modules()
+            if isinstance(module, nn.Linear) and not name.endswith("lm_head")
+        )
+        weights -= linear * (item - QUANTIZED[quantization])
+        how += f", of linear layers x {QUANTIZED[quantization]:g}"
+    put("weights", weights, in_bytes(weights), how, "exact")
     column = row_bytes(geometry, 1, item)
     put("cache of a token", column, in_bytes(column), "2 x L x kv heads x D x item", "exact")
     caches = [_cached(load) * column for load in loads]
@@ -213,7 +234,7 @@ def needs(loaded: LoadedModel, loads: Sequence[Load]) -> dict[str, Figure]:
     put("memory", weights + peak, in_bytes(weights + peak), "weights + above the weights")
     squares = sum(len(load.contexts) * load.wide**2 for load in loads)
     patches = sum(load.patches for load in loads)
-    written = sum(len(load.endings) * load.reply for load in loads)
+    written = sum(load.rows * load.reply for load in loads)
     flops = 2.0 * decoder * (padded + written) + 2.0 * tower * patches
     flops += 4.0 * geometry.n_layers * geometry.n_heads * geometry.head_dim * squares
     put(

@@ -70,7 +70,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
         Figure("batches", len(batches), f"{len(batches):,}", f"of {size} samples at most", "exact"),
         Figure("stored", there, f"{there:,}", f"batches in {folder}; not computed again", "exact"),
         Figure("tokens a sample", mean, spread, counter.rule(), counter.source),
-        *needs(loaded, loads).values(),
+        *needs(loaded, loads, config.quantization).values(),
         *disk(len(samples), geometry.n_layers, geometry.n_heads, width, loaded.dtype).values(),
         Figure("probes", probes, f"{probes:,}", "L x H, of Y_p, Y_o and both", "exact"),
     ]

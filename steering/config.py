@@ -94,6 +94,8 @@ class SweepConfig(ModelOptions):
         seed: of random directions and heads.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
+        dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
+            catalogue's models no weights are needed.
     """
 
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
@@ -118,6 +120,7 @@ class SweepConfig(ModelOptions):
     seed: int = 0
     split_seed: int = 0
     data_seed: int = 2025
+    dry_run: bool = False
 
     @property
     def reply_tokens(self) -> int:

@@ -99,7 +99,7 @@ def carry_out(
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
-    asked = {split: _evaluation(config, split) for split in ("validation", "test")}
+    asked = {split: evaluation_of(config, split) for split in ("validation", "test")}
     check_evaluation(asked["test"])
     stories = open_stories(config.data, config.data_seed)
     items = {split: choose_items(evaluation, stories) for split, evaluation in asked.items()}
@@ -220,7 +220,7 @@ def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
     return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{describe(vector)['numbers'][-6:]}"
 
 
-def _evaluation(config: SweepConfig, split: Any) -> EvalConfig:
+def evaluation_of(config: SweepConfig, split: Any) -> EvalConfig:
     """The same questions as ``harness.run`` would ask."""
     names = ["order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
     names += ["batch_size", "max_new_tokens"]

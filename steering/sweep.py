@@ -14,6 +14,11 @@ def run(config: SweepConfig) -> None:
             input, named.
     """
     # Heavy libraries are imported here, so that --help answers at once.
+    if config.dry_run:
+        from steering.dry_run import dry_run
+
+        dry_run(config)
+        return
     from steering.pipeline import carry_out
 
     carry_out(config)
