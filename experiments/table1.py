@@ -32,7 +32,8 @@ class Table1Config(ModelOptions):
         alpha: strengths to choose from; as steering.sweep's by default.
         settings: which settings.
         orders: which orders.
-        limit: only the first so many stories of each split.
+        limit: only the first so many stories of each split; probing runs that have to be made then
+            have three times so many in all, at least 20.
         style: plain questions, or questions that ask for a JSON object.
         data: folder in the release layout; stories are generated if none is given.
         out: folder; named after the model by default. An existing one is resumed.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from figures import clusters, heatmap, kde
 from figures.runs import Run
+from hooks.commands import no_command
 
 
 def draw_all(run: Path | str) -> list[Path]:
@@ -25,3 +26,7 @@ def draw_all(run: Path | str) -> list[Path]:
     paths += kde.draw(kde.KdeConfig(run, label="y_o"))
     paths += clusters.draw(clusters.ClustersConfig(run))
     return paths
+
+
+if __name__ == "__main__":
+    no_command("figures.heatmap, figures.kde or figures.clusters; probing.run draws all")

@@ -14,6 +14,7 @@ import pandas as pd
 
 from benchmarks.mimeqa.categories import CATEGORIES
 from harness.errors import HarnessError
+from hooks.commands import no_command
 
 # Any two points lie on a line.
 FEWEST = 3
@@ -154,3 +155,7 @@ def _interval(drawn: np.ndarray, level: float) -> tuple[float, float]:
         return float("nan"), float("nan")
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+if __name__ == "__main__":
+    no_command("figures.correlations")

@@ -23,6 +23,7 @@ from harness.reporting import shown
 from harness.views import Shown, prompt_text
 from hooks.atomic import write_atomic
 from hooks.batch_size import in_batches, within_memory
+from hooks.commands import no_command
 from hooks.console import Bars, Console
 from hooks.run_folder import DISTRACTORS, claims
 from hooks.sealed import write_sealed
@@ -256,3 +257,7 @@ def _print(console: Console, results: Mapping[str, Any], config: DistractorConfi
         sheet.add_row(name, str(found["no_context"]["n"]), *values)
     console.print(sheet)
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    no_command("harness.distractors")

@@ -18,18 +18,20 @@ from harness.evaluate import ask
 from harness.journal import Journal
 from harness.judge import EndpointJudge, LocalJudge, judge_answers
 from harness.model import SteeredModel, Steering
-from harness.reporting import print_breakdown, print_results
+from harness.reporting import asked_readers, print_breakdown, print_results
 from harness.results import break_down, counts, summarise
 from harness.submission import write_submission
 from harness.work import Work, prepare
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
+from hooks.commands import no_command
 from hooks.console import Bars, Console
 from hooks.processes import here
 from hooks.run_folder import EVALUATION, claims
 from hooks.sealed import write_sealed
 from models.families import check_films
 from models.loading import LoadedModel, load_model
+from models.plain_text import Unknown, unknown_words
 
 ANSWERS, RESULTS, TABLE = "answers.jsonl", "results.json", "answers.parquet"
 VERDICTS, SUBMISSION = "verdicts.jsonl", "submission.json"
@@ -90,6 +92,9 @@ def carry_out(
     if steering is not None:
         # Fits or not is known from the modules alone, before the weights are read.
         steering.apply(loaded.skeleton, config.alpha)
+    unknown = unknown_words(loaded, (item.text for item in work.items))
+    if warning := unknown.told(loaded.name):
+        console.print(escape(warning), soft_wrap=True)
     model = SteeredModel(loaded, steering, config.alpha)
     kept = Journal(config.folder / ANSWERS, about, processes)
     with kept as journal, Bars(console) as bar:
@@ -112,7 +117,7 @@ def carry_out(
             size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
             table = judge_answers(table, judge, journal, size)
     agreed = None if human is None else agreement(table, human)
-    _finish(config, work, about, table, console, agreed)
+    _finish(config, work, about, table, console, unknown, agreed)
     processes.wait()
     return table
 
@@ -170,6 +175,7 @@ def _finish(
     about: Mapping[str, Any],
     table: pd.DataFrame,
     console: Console,
+    unknown: Unknown,
     agreed: Mapping[str, float] | None = None,
 ) -> None:
     """Numbers, files, tables."""
@@ -178,6 +184,7 @@ def _finish(
         results = summarise(table, config.order)
     else:
         results = break_down(table, work.breakdowns)
+    shown = asked_readers(results, (item.text for item in work.items))
     if config.task == "moments":
         write_submission(table, config.folder / SUBMISSION, work.missing)
     write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
@@ -186,17 +193,22 @@ def _finish(
         "config": asdict(config) | {"judge": judge},
         "about": about,
         "counts": number,
+        "unknown_words": asdict(unknown),
         "results": results,
         "agreement": agreed,
     }
     write_sealed(config.folder / RESULTS, saved, (TABLE,))
     if config.task == "gridtom":
-        print_results(console, results, config)
+        print_results(console, shown, config)
     else:
-        print_breakdown(console, results, number, config, work.missing)
+        print_breakdown(console, shown, number, config, work.missing)
     if agreed is not None:
         console.print(
             f"judge and people agree on {100 * agreed['agreement']:.1f} % of {agreed['n']} replies "
             f"(kappa {agreed['kappa']:.2f})"
         )
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    no_command("harness.run")

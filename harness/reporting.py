@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +13,13 @@ from harness.config import EvalConfig
 
 BELIEF = ("TB", "FB", "Both", "invalid")
 INITIAL = ("overall", "invalid")
+
+
+def asked_readers(results: Mapping[str, Any], prompts: Iterable[str]) -> dict[str, Any]:
+    """Results without those of the reader of JSON objects, where no prompt asked for one."""
+    if len(results) < 2 or any("json" in prompt.casefold() for prompt in prompts):
+        return dict(results)
+    return {reader: found for reader, found in results.items() if reader != "official"}
 
 
 def print_results(console: Console, results: Mapping[str, Any], config: EvalConfig) -> None:

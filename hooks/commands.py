@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from hooks.errors import OptionError, SallyAnneError
 
@@ -99,3 +99,12 @@ def _line(problem: object) -> str:
     from hooks.console import visible
 
     return f"error: {visible(problem)}"
+
+
+def no_command(instead: str) -> NoReturn:
+    """Say what to run, where somebody runs a module that does nothing by itself.
+
+    Raises:
+        SystemExit: always, status 1.
+    """
+    sys.exit(f"error: this module is no command; run python -m {instead}")

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -69,3 +72,57 @@ def original(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
     if steps and steps[0].get("pattern") == {"String": BREAK}:
         return steps[1] if len(steps) > 1 else None
     return normalizer
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Words that a tokenizer turns into its token for all it does not know.
+
+    Attributes:
+        prompts: how many of the texts hold one.
+        of: how many texts there are.
+        tokens: how many tokens say nothing, in all of them.
+        examples: some of the words, in the order in which they come.
+    """
+
+    prompts: int
+    of: int
+    tokens: int
+    examples: tuple[str, ...]
+
+    def told(self, name: str) -> str:
+        """A warning in one line about the model ``name``; empty if there are none."""
+        if not self.tokens:
+            return ""
+        some = ", ".join(map(repr, self.examples))
+        return (
+            f"warning: {name} does not know all words: {self.prompts} of {self.of} prompts hold "
+            f"{self.tokens} tokens that it reads as unknown, such as {some}"
+        )
+
+
+def unknown_words(loaded: LoadedModel, texts: Iterable[str], most: int = 5) -> Unknown:
+    """Count what the tokenizer does not know in users' ``texts``.
+
+    Args:
+        loaded: whose tokenizer.
+        texts: as they are given to :func:`models.prompts.reply_prompt`.
+        most: examples kept.
+    """
+    said = Counter(plain(loaded, text) for text in texts)
+    unknown = loaded.processor.tokenizer.unk_token_id
+    if unknown is None:
+        return Unknown(0, said.total(), 0, ())
+    prompts = tokens = 0
+    examples: dict[str, None] = {}
+    for text, times in said.items():
+        read = loaded.processor.tokenizer(
+            text, add_special_tokens=False, return_offsets_mapping=True
+        )
+        pairs = zip(read["input_ids"], read["offset_mapping"], strict=True)
+        places = [place for token, place in pairs if token == unknown]
+        prompts += times * bool(places)
+        tokens += times * len(places)
+        for start, end in places if len(examples) < most else ():
+            examples[text[start:end].replace(BREAK, "")] = None
+    return Unknown(prompts, said.total(), tokens, tuple(examples)[:most])

@@ -14,6 +14,7 @@ from rich.markup import escape
 from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
 from hooks.batch_size import AUTO
+from hooks.commands import no_command
 from hooks.console import Bars, Console, stage
 from hooks.geometry import find_geometry
 from hooks.processes import here
@@ -21,6 +22,7 @@ from hooks.run_folder import PROBING, claims
 from hooks.sealed import intact, require_sealed, write_sealed
 from hooks.store import ActivationStore
 from models.loading import load_model
+from models.plain_text import unknown_words
 from probing import contrasts
 from probing.config import ProbeConfig
 from probing.confounds import confound_report
@@ -80,6 +82,9 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         f"[bold]{escape(config.model)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
         f"heads x {geometry.head_dim}; {len(chosen)} stories, {len(samples)} samples"
     )
+    unknown = unknown_words(loaded, (sample.content for sample in samples))
+    if warning := unknown.told(loaded.name):
+        console.print(escape(warning), soft_wrap=True)
     about = {
         "order": str(config.order),
         "contrast": config.contrast,
@@ -120,6 +125,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
             "head_dim": geometry.head_dim,
         },
         "data": {"source": stories.source, "fingerprint": stories.fingerprint},
+        "unknown_words": asdict(unknown),
     }
     key = _key(config, folder)
     saved = _finished(folder, key)
@@ -284,3 +290,7 @@ def require_same_probes(config: ProbeConfig) -> None:
 
 def _drawn(folder: Path, saved: dict[str, Any]) -> bool:
     return bool(saved["figures"]) and all((folder / name).exists() for name in saved["figures"])
+
+
+if __name__ == "__main__":
+    no_command("probing.run")

@@ -78,7 +78,8 @@ class SweepConfig(ModelOptions):
         order: belief of first or second order.
         setting: what the model is given: frames and text, frames, or text.
         run: probing run that gives heads and directions; made if it is not there.
-        limit: only the first so many stories of each split.
+        limit: only the first so many stories of each split; a probing run that has to be made then
+            has three times so many in all, at least 20.
         style: plain questions, or questions that ask for a JSON object.
         reader: who reads the answers that choose K and alpha.
         fall: K and alpha may lower the accuracy on initial-belief questions, which steering should

@@ -22,6 +22,7 @@ from harness.results import sheet_of
 from harness.work import choose_items
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
+from hooks.commands import no_command
 from hooks.console import Bars, Console, stage
 from hooks.geometry import find_geometry
 from hooks.processes import Processes, here
@@ -49,6 +50,8 @@ from steering.saving import describe, save_vector
 from steering.sweeping import run_cells
 from steering.vector import SteeringVector
 
+# Fewer stories in all leave a split without any.
+FEWEST_PROBED = 20
 ANSWERS, METRICS, RESULTS = "answers.parquet", "sweep.parquet", "results.json"
 
 
@@ -112,7 +115,7 @@ def carry_out(
         loaded = load_model(**config.opening() | {"device_map": device_map}, films=films)
     config, grid = with_grid(config, loaded)
     assert config.k is not None
-    run = _probing_run(config, console)
+    run = _probing_run(config, stories, console)
 
     opened = FinishedRun.open(run)
 
@@ -228,7 +231,20 @@ def evaluation_of(config: SweepConfig, split: Any) -> EvalConfig:
     return EvalConfig(split=split, **options)
 
 
-def _probing_run(config: SweepConfig, console: Console) -> Path:
+def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
+    """The probing run that a sweep has made, of ``stories`` in all.
+
+    With ``--limit`` it is one of few stories, unless there is one of all already.
+    """
+    names = ["setting", "data", "split_seed", "data_seed"]
+    options = config.model_options() | {name: getattr(config, name) for name in names}
+    wanted = ProbeConfig(order=1 if config.order == "1" else 2, **options)
+    if config.limit is None or (wanted.folder / FINISHED_RUN).exists():
+        return wanted
+    return replace(wanted, stories=min(stories, max(FEWEST_PROBED, 3 * config.limit)))
+
+
+def _probing_run(config: SweepConfig, stories: StorySet, console: Console) -> Path:
     """The folder of the probing run, made now if it is not there."""
     if config.run is not None:
         if not (config.run / FINISHED_RUN).exists():
@@ -236,9 +252,7 @@ def _probing_run(config: SweepConfig, console: Console) -> Path:
                 f"{config.run} is not a finished probing run; leave out --run to have one made"
             )
         return config.run
-    names = ["setting", "data", "split_seed", "data_seed"]
-    options = config.model_options() | {name: getattr(config, name) for name in names}
-    wanted = ProbeConfig(order=1 if config.order == "1" else 2, **options)
+    wanted = probing_of(config, len(stories))
     if not (wanted.folder / FINISHED_RUN).exists():
         console.print(f"first the probes: {escape(str(wanted.folder))}")
         probe(wanted, console)
@@ -340,3 +354,7 @@ def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
         whole = pd.concat(parts, ignore_index=True)
         write_atomic(config.folder / name, whole.to_parquet(None, index=False))
     write_sealed(config.folder / RESULTS, saved, (METRICS, ANSWERS))
+
+
+if __name__ == "__main__":
+    no_command("steering.sweep")

@@ -29,6 +29,7 @@ from harness.model import SteeredModel, Steering
 from harness.reporting import shown
 from hooks.atomic import write_atomic
 from hooks.batch_size import within_memory
+from hooks.commands import no_command
 from hooks.console import Bars, Console
 from hooks.run_folder import LIMP, claims
 from hooks.sealed import write_sealed
@@ -202,3 +203,7 @@ def _print(console: Console, config: LimpConfig, results: Mapping[str, Any]) -> 
     for problem, n in results["problems"].items():
         console.print(escape(f"{n} questions without an answer: {problem}"), soft_wrap=True)
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    no_command("harness.limp.run")

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+import harness.pipeline
 from benchmarks.gridtom.records import generated
 from experiments.train_tiny.families import Family
 from harness.config import EvalConfig
@@ -19,7 +20,7 @@ from harness.evaluate import score
 from harness.model import SteeredModel
 from harness.pipeline import carry_out
 from harness.results import summarise
-from harness.work import choose_items
+from harness.work import Work, choose_items, prepare
 
 
 @pytest.fixture
@@ -147,3 +148,27 @@ def test_answer_sheets_by_hand(config: EvalConfig) -> None:
     for reader in ("robust", "official"):
         assert summarise(score(items, in_json), "1")[reader]["Both"]["value"] == 1
     assert summarise(score(items, right), "1")["official"]["invalid"]["value"] == 1
+
+
+def test_unknown_words_are_said_and_saved(
+    config: EvalConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stranger(config: EvalConfig) -> Work:
+        work = prepare(config)
+        return replace(work, items=[replace(i, text=f"Giraffe {i.text}") for i in work.items])
+
+    monkeypatch.setattr(harness.pipeline, "prepare", stranger)
+    printed = evaluate(config)
+    saved = json.loads((config.folder / "results.json").read_text())["unknown_words"]
+    assert saved["prompts"] == saved["of"] > 0 and saved["examples"][0] == "Giraffe"
+    warning = f"{saved['prompts']} of {saved['of']} prompts hold {saved['tokens']} tokens"
+    assert warning in printed and "'Giraffe'" in printed
+
+
+def test_the_reader_of_json_shows_where_json_was_asked_for(config: EvalConfig) -> None:
+    """It is saved in any case."""
+    for style, shown in (("plain", False), ("json", True)):
+        one = replace(config, style=style, out=config.folder / style)
+        printed = evaluate(one)
+        assert ("official" in printed) is shown and "robust" in printed
+        assert "official" in json.loads((one.folder / "results.json").read_text())["results"]

@@ -8,6 +8,7 @@ from tokenizers.processors import TemplateProcessing
 
 from models.errors import ModelError
 from models.loading import load_model
+from models.plain_text import Unknown, unknown_words
 from models.prompts import encode, open_prompt, reply_prompt
 
 LONG = "There are three rooms. The door is closed. Belief: The red agent is now in the blue room."
@@ -127,3 +128,16 @@ def test_inputs_take_the_models_dtype(folders, clips) -> None:
     inputs = encode(loaded, [open_prompt(loaded, SHORT, True)], clips[:1])
     assert inputs["pixel_values_videos"].dtype == torch.bfloat16
     assert inputs["input_ids"].dtype == torch.int64
+
+
+def test_words_that_the_tokenizer_does_not_know_are_counted(loaded) -> None:
+    known = "The red agent is in the blue room ."
+    texts = [known, known, "The Giraffe is in the room .", "A zebra , a\x1b giraffe .", "zebra"]
+    found = unknown_words(loaded, texts, most=2)
+    assert found == Unknown(prompts=3, of=5, tokens=5, examples=("Giraffe", "zebra"))
+    assert found.told("m") == (
+        "warning: m does not know all words: 3 of 5 prompts hold 5 tokens that it reads as "
+        "unknown, such as 'Giraffe', 'zebra'"
+    )
+    assert unknown_words(loaded, [known]) == Unknown(0, 1, 0, ())
+    assert unknown_words(loaded, [known]).told("m") == ""

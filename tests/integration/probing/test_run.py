@@ -70,6 +70,7 @@ def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
     assert results["samples"] == {"test": 76, "train": 12, "validation": 8}
     assert results["unconverged_heads"] == {"y_p": 0, "y_o": 0, "op": 0}
     assert {row["feature"] for row in saved["confounds"]}
+    assert saved["unknown_words"] == {"prompts": 0, "of": 96, "tokens": 0, "examples": []}
 
 
 def test_table_of_heads(finished: Path) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from experiments.paper_table1 import PAPER
 from experiments.table1 import print_table
+from probing.config import ProbeConfig
+from steering.config import SweepConfig
+from steering.pipeline import FINISHED_RUN, probing_of
 
 
 def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, object]:
@@ -36,3 +41,20 @@ def test_settings_that_the_paper_did_not_steer_stay_empty() -> None:
 def test_both_is_never_more_than_either() -> None:
     for tb, fb, both in PAPER.values():
         assert both <= min(fb, tb if tb is not None else 100)
+
+
+@pytest.mark.parametrize(
+    ("limit", "stories", "wanted"), [(None, 648, None), (2, 648, 20), (20, 648, 60), (20, 30, 30)]
+)
+def test_a_limit_reaches_the_probing_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, stories: int, wanted: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = SweepConfig(model="m", limit=limit, setting="text")
+    found = probing_of(sweep, stories)
+    assert found == ProbeConfig(model="m", setting="text", stories=wanted)
+    # A finished run of all stories is better, and there already.
+    whole = ProbeConfig(model="m", setting="text")
+    whole.folder.mkdir(parents=True)
+    (whole.folder / FINISHED_RUN).touch()
+    assert probing_of(sweep, stories) == whole
