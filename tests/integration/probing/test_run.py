@@ -58,6 +58,7 @@ def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
         "source": str(model_folder),
         "revision": load_model(str(model_folder)).revision,
         "class": "Qwen2VLForConditionalGeneration",
+        "attention": "sdpa",
         "dtype": "float32",
         "layers": LAYERS,
         "heads": HEADS,
