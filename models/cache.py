@@ -43,7 +43,7 @@ def row_bytes_by_device(model: Any, tokens: int) -> dict[torch.device, int]:
     for o_proj in o_projs(model):
         # Offloaded weights are nowhere, and computed with where accelerate brings them.
         brought = getattr(getattr(o_proj, "_hf_hook", None), "execution_device", None)
-        place = o_proj.weight.device if brought is None else brought
+        place: Any = o_proj.weight.device if brought is None else brought
         places[torch.device(place)] += 1
     geometry = find_geometry(model)
     whole = row_bytes(geometry, tokens, model.dtype.itemsize)
