@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +18,15 @@ from hooks.atomic import write_atomic
 from hooks.errors import StoreError
 from hooks.processes import ALONE, Processes
 
+# How a line ends that has a checksum; within a text of JSON these quotes would be escaped.
+_SUM = re.compile(rb', "sha256": "([0-9a-f]{16})"}$')
+
 
 class Journal:
     """A file of JSON lines: what the run is, then one line an item.
+
+    Each line ends with a checksum of itself. Lines of earlier versions have none; they are taken as
+    they are, if none of the file has one, and get theirs when the run goes on.
 
     Of several processes the first writes to the file itself and each of the others to one beside
     it (``answers.rank1.jsonl``), so that none is in another's way. :meth:`gather` brings all of
@@ -32,7 +40,7 @@ class Journal:
 
     Raises:
         HarnessError: the file belongs to another run (names what differs and both values), or a
-            line other than the last is damaged.
+            line other than the last is damaged or altered.
     """
 
     def __init__(self, path: Path, about: dict[str, Any], processes: Processes = ALONE) -> None:
@@ -42,6 +50,7 @@ class Journal:
         self.answers: dict[str, dict[str, Any]] = {}
         self._file: TextIO | None = None
         self._open = False
+        self._unsummed = False
         self._own = path if processes.first else _beside(path, str(processes.rank))
         if processes.first:
             self.answers = self._read(path, repair=True) | self._of_others()
@@ -144,7 +153,7 @@ class Journal:
             self._begin()
         assert self._file is not None
         try:
-            self._file.write("".join(json.dumps(line) + "\n" for line in lines))
+            self._file.write("".join(map(_line, lines)))
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -154,14 +163,14 @@ class Journal:
             ) from error
 
     def _take_over(self) -> None:
-        """Move what other processes of an earlier run have left into the file."""
-        if _parts(self.path):
+        """Move what other processes of an earlier run have left into the file, with checksums."""
+        if self._unsummed or _parts(self.path):
             self._rewrite()
 
     def _rewrite(self) -> None:
         """Write the file anew if it does not say just what is known; it is whole at any moment."""
         lines = [{"about": self.about}, *self.answers.values()]
-        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        data = "".join(map(_line, lines)).encode()
         try:
             if not (self.path.exists() and self.path.read_bytes() == data):
                 write_atomic(self.path, data)
@@ -197,15 +206,24 @@ class Journal:
                 path.unlink()
             return {}
         records: list[dict[str, Any]] = []
-        for number, line in enumerate(whole, start=1):
+        summed = [_SUM.search(line) for line in whole]
+        for number, (line, found) in enumerate(zip(whole, summed, strict=True), start=1):
             try:
-                record = json.loads(line)
+                if found is None and any(summed):
+                    raise ValueError("it has no checksum")
+                text = line if found is None else line[: found.start()] + b"}"
+                if found is not None and _checksum(text).encode() != found[1]:
+                    raise ValueError("its checksum does not fit")
+                record = json.loads(text)
                 record["item_id" if records else "about"]
             except (ValueError, KeyError, TypeError) as error:
+                lost = "that line and run again: its item is asked again"
                 raise HarnessError(
-                    f"{path}, line {number} is damaged ({error}); delete the file and run again"
+                    f"{path}, line {number} is damaged ({error}); delete "
+                    f"{lost if records else 'the file and run again'}"
                 ) from error
             records.append(record)
+        self._unsummed |= not any(summed)
         if rest and repair:
             # The process died in the middle of a line.
             with path.open("r+b") as file:
@@ -219,6 +237,16 @@ class Journal:
                     f"{value!r} here. Choose another --out"
                 )
         return {r["item_id"]: r for r in records[1:]}
+
+
+def _line(record: dict[str, Any]) -> str:
+    """A record with its checksum, as it stands in the file."""
+    text = json.dumps(record)
+    return f'{text[:-1]}, "sha256": "{_checksum(text.encode())}"}}\n'
+
+
+def _checksum(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def _beside(path: Path, rank: str) -> Path:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 from hooks.errors import OptionError, SallyAnneError
 
@@ -79,11 +79,14 @@ def _wrong(name: str, number: Any) -> str | None:
 def told() -> Iterator[None]:
     """Errors raised on purpose, and files that the system refuses, end the command in one line.
 
+    Where nobody reads what is printed any more (``| head -1``), the work goes on in silence.
+
     Raises:
         SystemExit: the message, status 1.
     """
     try:
-        yield
+        with _outliving("stdout"), _outliving("stderr"):
+            yield
     except SallyAnneError as error:
         sys.exit(_line(error))
     except OSError as error:
@@ -108,3 +111,49 @@ def no_command(instead: str) -> NoReturn:
         SystemExit: always, status 1.
     """
     sys.exit(f"error: this module is no command; run python -m {instead}")
+
+
+@contextmanager
+def _outliving(name: str) -> Iterator[None]:
+    """Put a stream of ``sys`` that outlives its reader in place of the one there."""
+    before = getattr(sys, name)
+    if before is None:  # closed by the shell, >&-
+        yield
+        return
+    ours = _Outliving(before)
+    setattr(sys, name, ours)
+    try:
+        yield
+    finally:
+        ours.flush()
+        if getattr(sys, name) is ours:
+            setattr(sys, name, before)
+
+
+class _Outliving:
+    """A stream that swallows what it is given once its reader has gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            return self._swallow(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._swallow("")
+
+    def _swallow(self, text: str) -> int:
+        # What the stream still holds goes there as well, now or when Python ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+        return len(text)

@@ -213,7 +213,6 @@ def _carry_out(config: EvaluateConfig) -> None:
         table.add_column(setting, justify="right")
     for name in MEASURES:
         table.add_row(name, *(f"{100 * figures[s][name]:.1f}" for s in figures))
-    Console().print(table)
     if config.out:
         config.out.write_text(
             json.dumps({"stories": len(test), "figures": figures}, indent=2) + "\n"
@@ -222,6 +221,7 @@ def _carry_out(config: EvaluateConfig) -> None:
         from experiments.train_tiny.card import write_card
 
         write_card(config.card, loaded.family.name, len(test), figures)  # type: ignore[arg-type]
+    Console().print(table)
 
 
 if __name__ == "__main__":

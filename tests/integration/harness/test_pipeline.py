@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +24,8 @@ from harness.model import SteeredModel
 from harness.pipeline import carry_out
 from harness.results import summarise
 from harness.work import Work, choose_items, prepare
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -45,6 +50,37 @@ def test_leaves_answers_and_results(config: EvalConfig, order: str, n: int) -> N
     saved = json.loads((config.folder / "results.json").read_text())
     assert set(saved["results"]) == {"robust", "official"}
     assert ("Both" in printed) == (order != "initial")
+
+
+def test_results_are_written_before_they_are_printed(config: EvalConfig, monkeypatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise UnicodeEncodeError("ascii", "é", 0, 1, "a terminal that cannot show it")
+
+    monkeypatch.setattr("harness.pipeline.print_results", refuse)
+    with pytest.raises(UnicodeEncodeError):
+        evaluate(config)
+    assert len(pd.read_parquet(config.folder / "answers.parquet")) == 6
+    assert "robust" in json.loads((config.folder / "results.json").read_text())["results"]
+
+
+def test_nobody_reads_what_is_printed(config: EvalConfig) -> None:
+    """As with ``| head -1`` and ``2>&1 | head -1``: the work is done, in silence."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "harness.run", "--model", config.model, "--setting", "text"]
+    ended = subprocess.run(
+        [*command, "--limit", "1", "--out", str(config.folder)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    os.close(writing)
+    assert ended.returncode == 0, ended.stderr
+    assert "BrokenPipe" not in ended.stderr and "Traceback" not in ended.stderr
+    assert len(pd.read_parquet(config.folder / "answers.parquet")) == 2
 
 
 def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,38 @@ def test_a_first_line_cut_short_begins_anew(path: Path, kept: int) -> None:
     assert Journal(path, {**ABOUT, "order": "2"}).answers == by_id(ANSWERS)
 
 
+def test_every_flipped_bit_is_noticed(path: Path) -> None:
+    """An altered answer is never taken over; at most it is asked again."""
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            answers = Journal(path, ABOUT).answers
+        except HarnessError as error:
+            refused += 1
+            assert "answers.jsonl, line " in str(error) or "holds another run" in str(error)
+        else:
+            # The last line's end is not there: the line counts as cut short.
+            assert answers == by_id(ANSWERS[:3]), f"bit {place % 8} of byte {place // 8}"
+    assert refused >= 8 * len(whole) - 8
+
+
+def test_a_journal_of_an_earlier_version_gets_its_checksums(path: Path) -> None:
+    whole = path.read_bytes()
+    about = json.loads(json.dumps(ABOUT, default=str))
+    path.write_text("".join(json.dumps(line) + "\n" for line in [{"about": about}, *ANSWERS]))
+    assert Journal(path, ABOUT).answers == by_id(ANSWERS)
+    with Journal(path, ABOUT) as journal:
+        assert journal.answers == by_id(ANSWERS)
+        assert path.read_bytes() == whole
+    path.write_bytes(whole + b'{"item_id": "item-4", "reply": "red"}\n')
+    with pytest.raises(HarnessError, match="line 6 is damaged .it has no checksum.; delete that"):
+        Journal(path, ABOUT)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
