@@ -1,10 +1,12 @@
-"""Untrained models of chosen sizes, of Qwen2-VL's class, with the shipped tiny processor."""
+"""Untrained models of chosen sizes, of Qwen2-VL's class, with a shipped tokenizer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from experiments.perf.errors import PerfError
 
 # The name that the commands take for the model of about a hundred million parameters.
 RANDOM_100M = "random-100m"
@@ -39,11 +41,16 @@ class Shape:
 ABOUT_100M = Shape(vocabulary=151_936)
 
 
-def config_of(shape: Shape) -> dict[str, Any]:
-    """The options of a ``Qwen2VLConfig`` of this shape, for the tiny tokenizer and frames."""
+def config_of(shape: Shape, like: Any = None) -> dict[str, Any]:
+    """The options of a ``Qwen2VLConfig`` of this shape.
+
+    Args:
+        shape: of the model.
+        like: a config from which all else is taken; the tiny model's by default.
+    """
     from models.loading import load_model
 
-    config = load_model("tiny-qwen2-vl").config.to_dict()
+    config = (like or load_model("tiny-qwen2-vl").config).to_dict()
     hidden = shape.heads * shape.width
     # Rotary pairs of time, height and width, in about Qwen2-VL's proportion of 2 to 3 to 3.
     pairs = shape.width // 2
@@ -92,4 +99,57 @@ def save_untrained(folder: Path, shape: Shape = ABOUT_100M, seed: int = 0) -> Pa
     model = Qwen2VLForConditionalGeneration(Qwen2VLConfig(**config_of(shape)))
     model.save_pretrained(folder)
     load_model("tiny-qwen2-vl").processor.save_pretrained(folder)
+    return folder
+
+
+def save_published(folder: Path, model: str, shape: Shape | None = None, seed: int = 0) -> Path:
+    """Write random weights in the size of a published Qwen2-VL, in its dtype, with its processor.
+
+    Only the vocabulary is another: the shipped tokenizer's words, in tables of the published size.
+
+    Args:
+        folder: where to.
+        model: catalogue name.
+        shape: another size, for tests.
+        seed: of the weights.
+
+    Returns:
+        ``folder``, which :func:`models.loading.load_model` takes.
+
+    Raises:
+        ModelError: the model is not described.
+        PerfError: it is no Qwen2-VL.
+    """
+    import torch
+    from transformers import GenerationConfig, Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    from models.published import open_published
+
+    loaded = open_published(model)
+    if loaded.family.name != "qwen2-vl":
+        raise PerfError(f"--model {model}: a rehearsal takes a Qwen2-VL (qwen2-vl-2b, qwen2-vl)")
+    options = loaded.config.to_dict() if shape is None else config_of(shape, loaded.config)
+    tokenizer = loaded.processor.tokenizer
+    for name in ("image_pad", "video_pad", "vision_start", "vision_end"):
+        key = f"{name.removesuffix('_pad')}_token_id"
+        options[key] = tokenizer.convert_tokens_to_ids(f"<|{name}|>")
+    ends = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "pad")}
+    ends["eos_token_id"] = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    options["text_config"] |= ends
+    dtype = getattr(torch, loaded.dtype)
+    with torch.device("meta"):
+        made = Qwen2VLForConditionalGeneration(Qwen2VLConfig(**options)).to(dtype)
+    # At once in its own dtype: made in float32, it would take twice the memory.
+    made = made.to_empty(device="cpu")
+    made.tie_weights()
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if "norm" in name:
+                parameter.fill_(float(name.endswith("weight")))
+            else:
+                parameter.normal_(std=0.02)
+    made.generation_config = GenerationConfig(**ends)
+    made.save_pretrained(folder)
+    loaded.processor.save_pretrained(folder)
     return folder
