@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.errors import BenchmarkError, ClipError
-from benchmarks.film import Timeline, read_frames, timeline_of
+from benchmarks.film import Timeline, opened_film, read_frames, timeline_of
 from benchmarks.items import Media, Window
-from benchmarks.pictures import read_pictures, timeline_of_pictures
+from benchmarks.picture_file import fitted
+from benchmarks.pictures import read_pictures, size_of_pictures, timeline_of_pictures
 
 # Times are sums of fractions such as 1/30 s; two closer than this are one.
 _SAME = 1e-6
@@ -57,6 +58,26 @@ class Sampling:
 
 
 @dataclass(frozen=True, eq=False)
+class Cut:
+    """Which frames of a film are taken.
+
+    Attributes:
+        timeline: of the film.
+        places: of the frames in it, rising.
+        duration: of the window, in seconds.
+    """
+
+    timeline: Timeline
+    places: list[int]
+    duration: float
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """When each comes on screen, in seconds from the film's beginning."""
+        return tuple(float(self.timeline.times[place]) for place in self.places)
+
+
+@dataclass(frozen=True, eq=False)
 class Clip:
     """Frames cut out of a film.
 
@@ -78,6 +99,59 @@ def read_clip(
 ) -> Clip:
     """Cut a window out of a film and take frames of it.
 
+    Args:
+        media: the film.
+        window: from the beginning of the context, or from its focus.
+        sampling: which frames.
+        most_pixels: larger frames are scaled down to so many as they are read; None keeps them.
+
+    Raises:
+        ClipError: as :func:`cut`, or a frame cannot be decoded.
+    """
+    found = cut(media, window, sampling)
+    if media.kind == "frames":
+        frames = read_pictures(found.timeline, found.places, media.pictures, most_pixels)
+    else:
+        frames = read_frames(found.timeline, found.places, most_pixels)
+    return Clip(frames, found.times, found.duration)
+
+
+def shape_of(
+    media: Media,
+    window: Window,
+    sampling: Sampling,
+    most_pixels: int | None = MOST_PIXELS,
+    exact: bool = True,
+) -> tuple[int, int, int]:
+    """Frames, height and width that :func:`read_clip` gives; no frame is decoded.
+
+    Args:
+        media: the film.
+        window: as of :func:`read_clip`.
+        sampling: as of :func:`read_clip`.
+        most_pixels: as of :func:`read_clip`.
+        exact: otherwise the number of frames is the most that ``sampling`` takes, where it says
+            one, and no more than the film's header is read.
+
+    Raises:
+        ClipError: as :func:`cut`.
+    """
+    most = sampling.count or sampling.most
+    if media.path is None or exact or most is None:
+        most = len(cut(media, window, sampling).places)
+    assert media.path is not None  # or there was no cut
+    if media.kind == "frames":
+        width, height = size_of_pictures(media.path, media.pictures)
+    else:
+        with opened_film(media.path) as (_, stream):
+            width, height = stream.codec_context.width, stream.codec_context.height
+    width, height = fitted(width, height, most_pixels)
+    return most, height, width
+
+
+def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
+    """Choose frames of a window of a film.
+
     Frames are chosen by their time of presentation, also where their rate varies; only the
     stretches from the key frame before each of them are decoded. A window that ends beyond the
     film ends with it. ``media.frames`` restricts the choice to frames of these numbers. In a
@@ -88,7 +162,6 @@ def read_clip(
         media: the film.
         window: from the beginning of the context, or from its focus.
         sampling: which frames.
-        most_pixels: larger frames are scaled down to so many as they are read; None keeps them.
 
     Raises:
         ClipError: there is no film, it is damaged or has no pictures, the window begins beyond
@@ -112,12 +185,7 @@ def read_clip(
         raise ClipError(
             f"{path}: none of the frames of this item is on screen from {start:g} to {end:g} s"
         )
-    if media.kind == "frames":
-        frames = read_pictures(timeline, chosen, media.pictures, most_pixels)
-    else:
-        frames = read_frames(timeline, chosen, most_pixels)
-    times = tuple(float(timeline.times[place]) for place in chosen)
-    return Clip(frames, times, end - start)
+    return Cut(timeline, chosen, end - start)
 
 
 def window_of(media: Media, window: Window) -> tuple[float, float | None]:

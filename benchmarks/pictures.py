@@ -58,6 +58,21 @@ def read_pictures(
     return np.stack(found)
 
 
+def size_of_pictures(folder: Path, pattern: str = "*") -> tuple[int, int]:
+    """Width and height of a folder's first picture; its pixels are not read.
+
+    Raises:
+        ClipError: there are no pictures, or the first is damaged; names the file.
+    """
+    files = _numbered(folder, pattern)
+    path = files[min(files)]
+    try:
+        with opened(path) as image:
+            return image.size
+    except (ClipError, OSError) as error:
+        raise ClipError(f"{path}: this picture {error}") from error
+
+
 def _numbered(folder: Path, pattern: str) -> dict[int, Path]:
     """Pictures by number: the last number in the names that differs in all of them."""
     try:

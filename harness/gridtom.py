@@ -8,6 +8,7 @@ from typing import Literal
 
 from benchmarks.gridtom.context import context_text
 from benchmarks.gridtom.records import BeliefCase, StoryRecord
+from benchmarks.gridtom.render import CLIP_SHAPE
 from benchmarks.gridtom.setting import Setting
 from benchmarks.items import Option
 from harness.items import Item
@@ -64,6 +65,7 @@ def _belief(
         options=tuple(Option(room, room) for room in rooms),
         answer=(case.question.answer,),
         clip=None if setting == "text" else case.frames,
+        shape=None if setting == "text" else _shape,
     )
 
 
@@ -82,7 +84,12 @@ def _initial(record: StoryRecord, split: str, setting: Setting, style: Style) ->
             answer=question.answer,
             names=True,
             clip=None if setting == "text" else case.frames,
+            shape=None if setting == "text" else _shape,
         )
+
+
+def _shape(exact: bool) -> tuple[int, int, int]:
+    return CLIP_SHAPE
 
 
 def _ask(context: str, question: str, style: Style, wanted: str) -> str:

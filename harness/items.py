@@ -30,6 +30,8 @@ class Item:
             hidden and for open questions.
         names: whether several options are to be named rather than one chosen.
         clip: gives the frames ``uint8 [F, height, width, 3]``; None without video.
+        shape: of the clip, frames, height and width, without decoding it; asked for less than the
+            exact number of frames it may give the most that there can be. None if it is not known.
         note: says in words what the frames are; stands for :data:`FRAMES_MARK` in the text.
         question: without context and options, as a judge is shown it.
         reference: right answer of an open question; None where there is none.
@@ -46,6 +48,9 @@ class Item:
     answer: tuple[str, ...]
     names: bool = False
     clip: Callable[[], np.ndarray] | None = field(default=None, compare=False, repr=False)
+    shape: Callable[[bool], tuple[int, int, int]] | None = field(
+        default=None, compare=False, repr=False
+    )
     note: Callable[[], str] | None = field(default=None, compare=False, repr=False)
     question: str = ""
     reference: str | None = None

@@ -20,6 +20,7 @@ from harness.judge import EndpointJudge, LocalJudge, judge_answers
 from harness.model import SteeredModel, Steering
 from harness.reporting import asked_readers, print_breakdown, print_results
 from harness.results import break_down, counts, summarise
+from harness.room import check_items
 from harness.submission import write_submission
 from harness.work import Work, prepare
 from hooks.atomic import write_atomic
@@ -77,6 +78,8 @@ def carry_out(
         loaded = load_model(**config.opening() | {"device_map": device_map}, films=films)
     if films:
         check_films(loaded.family, loaded.name)
+    for line in check_items(loaded, work.items, config.reply_tokens):
+        console.print(escape(line))
     about = {
         "model": loaded.source,
         "revision": loaded.revision,

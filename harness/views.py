@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.benchmark import Benchmark
-from benchmarks.clips import MOST_PIXELS, Clip, Sampling, read_clip
+from benchmarks.clips import MOST_PIXELS, Clip, Sampling, cut, read_clip, shape_of
 from benchmarks.items import BenchmarkItem, Context, Media, View, Window
 from harness.errors import HarnessError
 from harness.frame_notes import frame_note
@@ -56,6 +56,7 @@ def shown(
     window: Window | None = None,
     frames: int | None = None,
     template: Path | None = None,
+    most_pixels: int | None = None,
 ) -> Shown:
     """The benchmark's own protocol with what the user changes of it.
 
@@ -65,6 +66,7 @@ def shown(
         window: None for its own.
         frames: number of frames, spread evenly; None for its own sampling.
         template: file with the prompt.
+        most_pixels: of a frame; None for what suits most models.
 
     Raises:
         HarnessError: a view or window that the benchmark does not have, or a template that cannot
@@ -80,7 +82,7 @@ def shown(
                 f"--{option} {chosen}: {benchmark.name} has {', '.join(offered)} only"
             )
     sampling = benchmark.sampling if frames is None else Sampling(count=frames)
-    return Shown(view, window, sampling, _template(template))
+    return Shown(view, window, sampling, _template(template), most_pixels or MOST_PIXELS)
 
 
 def _template(path: Path | None) -> str | None:
@@ -145,6 +147,7 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
             options=record.options,
             answer=() if record.answer is None else (record.answer,),
             clip=film.frames if film else None,
+            shape=film.shape if film else None,
             note=film.note if film and benchmark.frame_times else None,
             question=record.question,
             reference=record.reference,
@@ -172,8 +175,12 @@ class _Film:
         return self.clip
 
     def note(self) -> str:
-        clip = self.read()
+        clip = self.clip or cut(self.media, self.how.window, self.how.sampling)
         return frame_note(clip.duration, clip.times)
+
+    def shape(self, exact: bool) -> tuple[int, int, int]:
+        how = self.how
+        return shape_of(self.media, how.window, how.sampling, how.most_pixels, exact)
 
     def frames(self) -> np.ndarray:
         frames = self.read().frames

@@ -53,7 +53,9 @@ def prepare(config: EvalConfig) -> Work:
             },
         )
     known = benchmark(config.task)
-    how = views.shown(known, config.view, config.window, config.frames, config.template)
+    how = views.shown(
+        known, config.view, config.window, config.frames, config.template, config.max_pixels
+    )
     if config.data is None:
         raise HarnessError(f"--task {config.task} needs --data: a folder that holds {known.layout}")
     records = _chosen(config, known, known.load(config.data))

@@ -9,6 +9,10 @@ class ModelError(SallyAnneError, ValueError):
     """A model or its processor cannot be used as asked."""
 
 
+class ContextError(ModelError):
+    """A prompt is longer than the model can read."""
+
+
 class UnknownModelError(ModelError):
     """No such name, folder or hub id."""
 

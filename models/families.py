@@ -23,6 +23,9 @@ class Family:
         reads_only: whether it takes nothing but text, with a tokenizer for its processor.
         frame_rate: if the model is told when each frame is: how many a second its makers' own code
             takes from a film, else None.
+        frame_limit: from the number of frames and the most pixels that each may have, the limit
+            that the video processor calls its longest edge; None if it scales all frames to one
+            size.
         film_mark: how the chat template writes the place of a film, if the processor puts marks of
             its own around each step of it and leaves the template's around the whole.
     """
@@ -35,6 +38,7 @@ class Family:
     reads_only: bool = False
     frame_rate: float | None = None
     film_mark: str | None = None
+    frame_limit: Callable[[int, int], int] | None = None
 
 
 def _qwen_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
@@ -45,6 +49,14 @@ def _qwen_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
 def _qwen_wanted(frames: int, processor: Any) -> int:
     patch = processor.video_processor.temporal_patch_size
     return -(-frames // patch) * patch
+
+
+def _of_a_frame(frames: int, pixels: int) -> int:
+    return pixels
+
+
+def _of_all_frames(frames: int, pixels: int) -> int:
+    return frames * pixels
 
 
 def _llava_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
@@ -58,7 +70,14 @@ def _internvl_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family("qwen2-vl", "qwen2_vl", "Qwen2VLForConditionalGeneration", _qwen_seen, _qwen_wanted),
+    Family(
+        "qwen2-vl",
+        "qwen2_vl",
+        "Qwen2VLForConditionalGeneration",
+        _qwen_seen,
+        _qwen_wanted,
+        frame_limit=_of_a_frame,
+    ),
     Family(
         "qwen2.5-vl",
         "qwen2_5_vl",
@@ -66,6 +85,7 @@ FAMILIES: tuple[Family, ...] = (
         _qwen_seen,
         _qwen_wanted,
         frame_rate=2.0,
+        frame_limit=_of_a_frame,
     ),
     Family(
         "qwen3-vl",
@@ -75,6 +95,7 @@ FAMILIES: tuple[Family, ...] = (
         _qwen_wanted,
         frame_rate=2.0,
         film_mark="<|vision_start|><|video_pad|><|vision_end|>",
+        frame_limit=_of_all_frames,
     ),
     Family(
         "llava-next-video",

@@ -33,8 +33,8 @@ class LoadedModel:
         revision: commit of the hub, or :func:`folder_hash`.
         family: its class and peculiarities.
         dtype: of the weights, e.g. ``float32``.
-        changes: what was asked for beside, and may change its numbers: ``attn_implementation`` and
-            ``quantization``, each only if it was; part of a run's identity.
+        changes: what was asked for beside, and may change its numbers: ``attn_implementation``,
+            ``quantization`` and ``max_pixels``, each only if it was; part of a run's identity.
         config: the model's config.
         processor: pads on the left, so that the last prompt token of every row is the last column;
             a :class:`models.text_only.TextProcessor` where the model only reads.
@@ -51,6 +51,8 @@ class LoadedModel:
     _hub_revision: str | None = field(repr=False, default=None)
     _device_map: str | None = field(repr=False, default=None)
     changes: dict[str, str] = field(default_factory=dict)
+    # Tokens of films by their shape, once they are known.
+    film_lengths: dict[tuple[int, int, int], int] = field(repr=False, default_factory=dict)
 
     @cached_property
     def skeleton(self) -> Any:
@@ -146,6 +148,7 @@ def load_model(
     *,
     attn_implementation: str | None = None,
     quantization: Quantization = "none",
+    max_pixels: int | None = None,
     films: bool = False,
 ) -> LoadedModel:
     """Open a model by catalogue name, hub id or local folder.
@@ -159,6 +162,7 @@ def load_model(
         revision: branch, tag or commit on the hub.
         attn_implementation: as in transformers; its own choice by default.
         quantization: of linear layers, by bitsandbytes.
+        max_pixels: of a frame, see :class:`models.options.ModelOptions`.
         films: whether it will be shown films.
 
     Raises:
@@ -208,6 +212,7 @@ def load_model(
         family = family_of(config.model_type, name)
         if films:
             check_films(family, name)
+        _check_pixels(family, name, max_pixels)
         # A branch may move before the weights are read.
         commit = getattr(config, "_commit_hash", None)
         options["revision"] = commit or revision
@@ -224,6 +229,8 @@ def load_model(
     changes = {} if quantization == "none" else {"quantization": str(quantization)}
     if attn_implementation is not None:
         changes["attn_implementation"] = attn_implementation
+    if max_pixels is not None:
+        changes["max_pixels"] = str(max_pixels)
     stored = str(config.dtype or "float32").removeprefix("torch.")
     return LoadedModel(
         name=name,
@@ -268,6 +275,19 @@ def check_place(device_map: str | None) -> None:
             raise ModelError(f"device {device_map!r}: there are {count} GPUs, counted from cuda:0")
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise ModelError(f"device {device_map!r}: this machine has none; give --device cpu")
+
+
+def _check_pixels(family: Family, name: str, max_pixels: int | None) -> None:
+    """Refuse a limit below one pixel, or for a model to which the size of frames is nothing."""
+    if max_pixels is None:
+        return
+    if max_pixels < 1:
+        raise ModelError(f"--max-pixels must be at least 1, got {max_pixels}")
+    if family.frame_limit is None:
+        raise ModelError(
+            f"--max-pixels has no effect on model {name!r} ({family.class_name}), which takes as "
+            "many tokens for a small frame as for a large one; show it fewer with --frames"
+        )
 
 
 def _check_installed(attn_implementation: str | None, quantization: str) -> None:

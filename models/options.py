@@ -28,6 +28,9 @@ class ModelOptions:
         attn_implementation: how attention is computed; transformers' own choice by default.
         quantization: linear layers in 8bit or 4bit, with bitsandbytes where it is installed; none
             leaves all weights in --dtype.
+        max_pixels: of a frame, for models that take frames of any size (Qwen's): larger ones are
+            scaled down. By default to three quarters of the model's context for all frames
+            together; the rest is for words and reply.
     """
 
     model: str = DEFAULT_MODEL
@@ -37,6 +40,7 @@ class ModelOptions:
     revision: str | None = None
     attn_implementation: Attention | None = None
     quantization: Quantization = "none"
+    max_pixels: int | None = None
 
     @property
     def place(self) -> str | None:

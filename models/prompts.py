@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.errors import ModelError
+from models.errors import ContextError, ModelError
 from models.families import check_films, check_frames
-from models.films import pad_for_crop
+from models.films import REMEDY, context_of, pad_for_crop, size_limits, times_of
 from models.plain_text import plain
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def process(
     Raises:
         ModelError: the model takes no films, a prompt has more or fewer places of frames than
             clips, or the processor dropped or resampled frames.
+        ContextError: a prompt is longer than the model can read.
     """
     _check_places(loaded, prompts, 0 if clips is None else 1)
     arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
@@ -99,7 +100,15 @@ def process(
         shaped = [pad_for_crop(clip, eye) for clip in clips]
         arguments |= {"videos": shaped, "do_sample_frames": False}
         if (rate := loaded.family.frame_rate) is not None:
-            arguments["video_metadata"] = [_times(len(clip), rate) for clip in clips]
+            arguments["video_metadata"] = [times_of(len(clip), rate) for clip in clips]
+        limits = [size_limits(loaded, len(clip)) for clip in clips]
+        if any(each != limits[0] for each in limits):
+            raise ModelError(
+                f"{loaded.name}: clips of one batch differ in length, so their frames would have "
+                "other sizes than by themselves; use --batch-size 1"
+            )
+        if limits[0] is not None:
+            arguments["size"] = limits[0]
         if mark := loaded.family.film_mark:
             bare = loaded.processor.video_token
             arguments["text"] = [prompt.replace(mark, bare) for prompt in prompts]
@@ -110,6 +119,7 @@ def process(
     inputs = loaded.processor(**arguments)
     if clips is not None:
         check_frames(loaded.family, inputs, loaded.processor, [len(c) for c in clips])
+    _check_lengths(loaded, prompts, inputs)
     return {key: np.asarray(value) for key, value in inputs.items()}
 
 
@@ -126,18 +136,15 @@ def _check_places(loaded: LoadedModel, prompts: Sequence[str], clips: int) -> No
                 )
 
 
-def _times(frames: int, rate: float) -> dict[str, Any]:
-    """When each frame is.
-
-    Clips are frames without times. They are taken to follow one another as frames do that the
-    family's own code takes from a film.
-    """
-    return {
-        "total_num_frames": frames,
-        "fps": rate,
-        "duration": frames / rate,
-        "frames_indices": list(range(frames)),
-    }
+def _check_lengths(loaded: LoadedModel, prompts: Sequence[str], inputs: Any) -> None:
+    """No prompt is longer than the model can read."""
+    context = context_of(loaded)
+    for prompt, mask in zip(prompts, inputs["attention_mask"], strict=True):
+        if context is not None and (tokens := int(mask.sum())) > context:
+            raise ContextError(
+                f"the prompt {prompt[:60]!r} ... has {tokens:,} tokens, more than the {context:,} "
+                f"that {loaded.name} can read; {REMEDY}"
+            )
 
 
 def to_model(loaded: LoadedModel, inputs: dict[str, np.ndarray]) -> dict[str, Tensor]:

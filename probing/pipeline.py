@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rich.markup import escape
 
 from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
+from benchmarks.gridtom.render import CLIP_SHAPE
 from hooks.batch_size import AUTO
 from hooks.commands import no_command
 from hooks.console import Bars, Console, stage
@@ -21,11 +23,14 @@ from hooks.processes import here
 from hooks.run_folder import PROBING, claims
 from hooks.sealed import intact, require_sealed, write_sealed
 from hooks.store import ActivationStore
-from models.loading import load_model
+from models.films import check_room, crop_notes
+from models.loading import LoadedModel, load_model
 from models.plain_text import unknown_words
+from models.prompts import open_prompt
 from probing import contrasts
 from probing.config import ProbeConfig
 from probing.confounds import confound_report
+from probing.contrasts import Sample
 from probing.errors import ProbingError
 from probing.extraction import POSITION, extract
 from probing.ranking import ProbeSet, fit_probes, rank_heads
@@ -77,6 +82,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
     loaded = load_model(
         **config.opening() | {"device_map": device_map}, films=config.setting != "text"
     )
+    _check_room(loaded, samples, config, console)
     geometry = find_geometry(loaded.skeleton)
     console.print(
         f"[bold]{escape(config.model)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
@@ -158,6 +164,20 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
     processes.wait()
     return heads
+
+
+def _check_room(
+    loaded: LoadedModel, samples: Sequence[Sample], config: ProbeConfig, console: Console
+) -> None:
+    """The longest sample fits the model's context; frames that are padded are told of."""
+    video = config.setting != "text"
+    longest = max(samples, key=lambda sample: len(sample.content))
+    prompt = open_prompt(loaded, longest.content, video)
+    shape = CLIP_SHAPE if video else None
+    remedy = "take a model that reads more" + (", or --setting text" if video else "")
+    check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy)
+    for line in crop_notes(loaded, {shape[1:]: len(samples)} if shape else {}):
+        console.print(escape(line))
 
 
 def choose_stories(stories: StorySet, config: ProbeConfig) -> dict[int, str]:

@@ -19,6 +19,7 @@ from harness.metrics import Estimate, mcnemar_both, paired_difference
 from harness.pipeline import check as check_evaluation
 from harness.reporting import BELIEF
 from harness.results import sheet_of
+from harness.room import check_items
 from harness.work import choose_items
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
@@ -113,6 +114,11 @@ def carry_out(
     if loaded is None:
         films = config.setting != "text"
         loaded = load_model(**config.opening() | {"device_map": device_map}, films=films)
+    everything = [
+        item for asked in (items, first_beliefs) for part in asked.values() for item in part
+    ]
+    for line in check_items(loaded, everything, config.reply_tokens):
+        console.print(escape(line))
     config, grid = with_grid(config, loaded)
     assert config.k is not None
     run = _probing_run(config, stories, console)

@@ -13,6 +13,8 @@ from benchmarks.gridtom.world import tile
 
 TILE = 42
 WIDTH, HEIGHT = COLUMNS * TILE, ROWS * TILE
+# What models are shown of a story: its seven key frames.
+CLIP_SHAPE = (7, HEIGHT, WIDTH)
 # What an agent cannot see: darker than the walls, lighter than the corridor, without grid lines.
 MASKED = (50, 50, 50)
 
