@@ -36,7 +36,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     check(config)
     require_own(config.folder, EVALUATION)
     items = prepare(config).items
-    loaded = open_described(config.model, config.dtype, config.revision)
+    loaded = open_described(config.model, config.dtype, config.revision, config.max_pixels)
     if any(item.clip for item in items):
         check_films(loaded.family, loaded.name)
     size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size

@@ -212,7 +212,8 @@ def load_model(
         family = family_of(config.model_type, name)
         if films:
             check_films(family, name)
-        _check_pixels(family, name, max_pixels)
+        if max_pixels is not None:
+            check_pixels(family, name, max_pixels)
         # A branch may move before the weights are read.
         commit = getattr(config, "_commit_hash", None)
         options["revision"] = commit or revision
@@ -277,10 +278,12 @@ def check_place(device_map: str | None) -> None:
         raise ModelError(f"device {device_map!r}: this machine has none; give --device cpu")
 
 
-def _check_pixels(family: Family, name: str, max_pixels: int | None) -> None:
-    """Refuse a limit below one pixel, or for a model to which the size of frames is nothing."""
-    if max_pixels is None:
-        return
+def check_pixels(family: Family, name: str, max_pixels: int) -> None:
+    """Refuse a limit below one pixel, or for a model to which the size of frames is nothing.
+
+    Raises:
+        ModelError: says which.
+    """
     if max_pixels < 1:
         raise ModelError(f"--max-pixels must be at least 1, got {max_pixels}")
     if family.frame_limit is None:

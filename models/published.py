@@ -15,7 +15,7 @@ from typing import Any, get_args
 from models.catalogue import CATALOGUE
 from models.errors import ModelError
 from models.families import family_of
-from models.loading import LoadedModel, load_model
+from models.loading import LoadedModel, check_pixels, load_model
 from models.options import Dtype
 from models.text_only import TextProcessor
 
@@ -38,20 +38,27 @@ class PublishedModel(LoadedModel):
         raise ModelError(f"model {self.name!r} is here as a description alone, without its weights")
 
 
-def open_described(name: str, dtype: str = "auto", revision: str | None = None) -> LoadedModel:
+def open_described(
+    name: str, dtype: str = "auto", revision: str | None = None, max_pixels: int | None = None
+) -> LoadedModel:
     """A model whose weights are not needed: of the hub's catalogue models the description.
 
     Args:
         name: as of :func:`models.loading.load_model`.
         dtype: ``auto`` is that of the weights.
         revision: of a model of the hub that is not described here.
+        max_pixels: of a frame.
 
     Raises:
         ModelError: as of :func:`models.loading.load_model`.
     """
     if dtype not in get_args(Dtype) or _entry(name) is None:
-        return load_model(name, dtype, None, revision)
-    return open_published(name, dtype)
+        return load_model(name, dtype, None, revision, max_pixels=max_pixels)
+    loaded = open_published(name, dtype)
+    if max_pixels is not None:
+        check_pixels(loaded.family, name, max_pixels)
+        loaded.changes["max_pixels"] = str(max_pixels)
+    return loaded
 
 
 def open_published(name: str, dtype: str = "auto") -> PublishedModel:

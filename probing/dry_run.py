@@ -48,7 +48,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
     samples = contrasts.build(
         (stories.story(i) for i in chosen), chosen, config.order, config.contrast, config.setting
     )
-    loaded = open_described(config.model, config.dtype, config.revision)
+    loaded = open_described(config.model, config.dtype, config.revision, config.max_pixels)
     if config.setting != "text":
         check_films(loaded.family, loaded.name)
     folder = config.folder / "activations"

@@ -41,7 +41,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     check_evaluation(asked["test"])
     require_own(config.folder, SWEEP)
     stories = open_stories(config.data, config.data_seed)
-    loaded = open_described(config.model, config.dtype, config.revision)
+    loaded = open_described(config.model, config.dtype, config.revision, config.max_pixels)
     if config.setting != "text":
         check_films(loaded.family, loaded.name)
     config, grid = with_grid(config, loaded)

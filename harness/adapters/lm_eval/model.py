@@ -22,6 +22,7 @@ from harness.errors import HarnessError
 from harness.model import SteeredModel, Steering
 from harness.vectors import open_vector
 from models.catalogue import DEFAULT_MODEL
+from models.films import context_of
 from models.loading import LoadedModel, load_model
 from models.plain_text import plain
 from models.prompts import encode
@@ -415,10 +416,7 @@ def _there(device: Any) -> str | None:
 
 
 def _longest(loaded: LoadedModel) -> int:
-    config = loaded.config.get_text_config(decoder=True)
-    return int(
-        getattr(config, "max_position_embeddings", loaded.processor.tokenizer.model_max_length)
-    )
+    return context_of(loaded) or int(loaded.processor.tokenizer.model_max_length)
 
 
 def _visuals(request: Instance) -> tuple[Any, ...]:

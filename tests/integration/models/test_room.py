@@ -21,7 +21,7 @@ from models.errors import ContextError, ModelError
 from models.films import check_room, film_tokens, size_limits
 from models.loading import LoadedModel, load_model
 from models.prompts import process, reply_prompt
-from models.published import open_published
+from models.published import open_described, open_published
 from probing.config import ProbeConfig
 from probing.pipeline import carry_out as probe
 from tests.integration.harness import made_benchmarks as made
@@ -80,6 +80,9 @@ def test_counted_as_the_processor_makes_them(opened, name: str, shape) -> None:
 def test_published_models(name: str, shape, free: int, limited: int) -> None:
     loaded = open_published(name)
     assert film_tokens(loaded, shape) == limited
+    if name == "qwen2-vl" and shape[1] == 720:
+        small = open_described(name, max_pixels=100 * 28 * 28)
+        assert film_tokens(small, shape) == 32 * 7 * 13
     own = open_published(name)
     assert film_tokens(narrow(own, 10**7), shape) == free
     if shape[0] == 64 and name.startswith("llava"):
