@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
@@ -139,14 +141,20 @@ def shape_of(
     most = sampling.count or sampling.most
     if media.path is None or exact or most is None:
         most = len(cut(media, window, sampling).places)
-    assert media.path is not None  # or there was no cut
-    if media.kind == "frames":
-        width, height = size_of_pictures(media.path, media.pictures)
-    else:
-        with opened_film(media.path) as (_, stream):
-            width, height = stream.codec_context.width, stream.codec_context.height
-    width, height = fitted(width, height, most_pixels)
+    path = media.path
+    assert path is not None  # or there was no cut
+    changed = path.stat().st_mtime_ns if path.exists() else 0
+    width, height = fitted(*_size(path, media.kind, media.pictures, changed), most_pixels)
     return most, height, width
+
+
+# Many questions are about one film.
+@lru_cache(maxsize=1024)
+def _size(path: Path, kind: str, pattern: str, changed: int) -> tuple[int, int]:
+    if kind == "frames":
+        return size_of_pictures(path, pattern)
+    with opened_film(path) as (_, stream):
+        return stream.codec_context.width, stream.codec_context.height
 
 
 def cut(media: Media, window: Window, sampling: Sampling) -> Cut:

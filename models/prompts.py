@@ -126,7 +126,7 @@ def process(
 def _check_places(loaded: LoadedModel, prompts: Sequence[str], clips: int) -> None:
     """Each prompt has as many places of frames as it has clips, and none of pictures."""
     for name, wanted in (("video_token", clips), ("image_token", 0)):
-        mark = getattr(loaded.processor, name, None)
+        mark: Any = getattr(loaded.processor, name, None)
         for prompt in prompts if mark else ():
             if (found := prompt.count(mark)) != wanted:
                 raise ModelError(
