@@ -69,7 +69,7 @@ class SweepConfig(ModelOptions):
 
     Attributes:
         k: numbers of heads; by default half as many as the model has layers, as many, and twice as
-            many.
+            many, halved while the largest is more than an eighth of all heads.
         alpha: strengths, in standard deviations; 0 is always in, once. By default up to 10 either
             way and fine around 1 for models of fewer than 256 heads, up to 50 for larger ones.
         direction: how directions are found.

@@ -12,6 +12,8 @@ from steering.vector import SteeringVector
 CONTROLS = ("random", "random_heads")
 # Models of fewer heads are moved by a fraction of what larger ones take, and break sooner.
 SMALL = 256
+# The most heads that are steered by default: this part of all.
+SHARE = 8
 FINE = (-10.0, -5.0, -2.0, -1.0, -0.5, 0.0, 0.5, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0)
 WIDE = (-50.0, -20.0, -10.0, -5.0, -2.0, 0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 
@@ -49,10 +51,13 @@ def default_ks(n_layers: int, n_heads: int) -> tuple[int, ...]:
     """Numbers of heads that fit a model: half as many as it has layers, as many, twice as many.
 
     These are those of the GridToM paper, 14, 28, 56 for Qwen2-VL-7B and 16, 32, 64 for
-    LLaVA-NeXT-Video-7B.
+    LLaVA-NeXT-Video-7B. They are halved while the largest is more than an eighth of all heads: of
+    so many, heads drawn at random hit those that matter, and are no control.
     """
-    sizes = {max(1, n_layers // 2), n_layers, 2 * n_layers}
-    return tuple(sorted(k for k in sizes if k <= n_layers * n_heads))
+    most = 2 * n_layers
+    while most > max(1, n_layers * n_heads // SHARE):
+        most //= 2
+    return tuple(sorted({max(1, most // 4), max(1, most // 2), most}))
 
 
 def default_alphas(n_layers: int, n_heads: int) -> tuple[float, ...]:

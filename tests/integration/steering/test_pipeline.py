@@ -296,7 +296,7 @@ def test_vectors_of_two_sweeps_have_names_of_their_own(
 def test_the_grid_follows_from_the_model(config: SweepConfig, model_folder: Path) -> None:
     loaded = load_model(str(model_folder))
     chosen, grid = steering.pipeline.with_grid(replace(config, k=None, alpha=None), loaded)
-    assert chosen.k == (3, 6, 12) and chosen.alpha is not None and 0.6 in chosen.alpha
+    assert chosen.k == (1, 3, 6) and chosen.alpha is not None and 0.6 in chosen.alpha
     assert len(grid) == 1 + 3 * 12 * 3
     assert steering.pipeline.with_grid(config, loaded)[0] == config
 

@@ -54,10 +54,10 @@ def test_each_cell_once(ks, alphas, directions) -> None:
     [
         (28, 28, (14, 28, 56), 1.0, 50.0),  # Qwen2-VL-7B, as in the paper
         (32, 32, (16, 32, 64), 1.0, 50.0),  # LLaVA-NeXT-Video-7B, as in the paper
-        (28, 12, (14, 28, 56), 1.0, 50.0),
-        (8, 8, (4, 8, 16), 0.5, 10.0),  # the shipped models
+        (28, 12, (7, 14, 28), 1.0, 50.0),  # Qwen2-VL-2B, where 56 are a sixth
+        (8, 8, (2, 4, 8), 0.5, 10.0),  # the shipped models
         (1, 1, (1,), 0.5, 10.0),
-        (4, 1, (2, 4), 0.5, 10.0),
+        (4, 4, (1, 2), 0.5, 10.0),
     ],
 )
 def test_the_default_grid_follows_from_layers_and_heads(
