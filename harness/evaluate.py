@@ -18,7 +18,7 @@ from hooks.processes import Processes
 READERS: tuple[Reader, ...] = ("official", "robust")
 
 
-@within_memory("use a smaller --batch-size, or fewer --frames")
+@within_memory("use a smaller --batch-size, and if it is 1 smaller --max-pixels or fewer --frames")
 def ask(
     model: SteeredModel,
     items: Sequence[Item],

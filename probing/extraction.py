@@ -46,7 +46,7 @@ def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
 
 
 @within_memory(
-    "use a smaller --batch-size",
+    "use a smaller --batch-size, and if it is 1 smaller --max-pixels",
     "its batches belong to the store, so delete the run's activations or give another --out too",
 )
 def extract(

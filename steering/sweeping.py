@@ -29,7 +29,7 @@ from steering.grid import Cell
 from steering.vector import SteeringVector
 
 
-@within_memory("use fewer --rows, then a smaller --batch-size")
+@within_memory("use fewer --rows, then a smaller --batch-size, then smaller --max-pixels")
 def run_cells(
     loaded: LoadedModel,
     items: Sequence[Item],

@@ -130,7 +130,9 @@ def test_rows_follow_from_memory_and_its_end_is_told(
     monkeypatch.setattr(sweeping, "go_on", crowded)
     with (
         Journal(tmp_path / "sweep.jsonl", {}) as journal,
-        pytest.raises(OutOfMemoryError, match="fewer --rows, then a smaller --batch-size; what"),
+        pytest.raises(
+            OutOfMemoryError, match="fewer --rows, then a smaller --batch-size, .*; what"
+        ),
     ):
         run_cells(lively, asked, vectors, journal, 3, "auto", 4)
     assert sizes == [6, 6, 6]

@@ -52,7 +52,9 @@ def test_asking(tmp_path: Path) -> None:
     crowded: Any = Crowded(1)
     with Journal(tmp_path / "a.jsonl", {}) as journal:
         ask(crowded, ITEMS[:1], journal, 1, 4)
-        with pytest.raises(OutOfMemoryError, match="smaller --batch-size, or fewer --frames; what"):
+        with pytest.raises(
+            OutOfMemoryError, match="smaller --batch-size, and .* fewer --frames; what"
+        ):
             ask(crowded, ITEMS, journal, 2, 4)
     with Journal(tmp_path / "a.jsonl", {}) as journal:
         assert list(journal.answers) == ["i0"]
