@@ -17,6 +17,7 @@ from torch import nn
 
 from hooks.console import Console
 from hooks.geometry import find_geometry
+from hooks.processes import here
 from hooks.store_checks import SHARD_ITEMS
 from models.cache import ROOM, row_bytes
 from models.loading import LoadedModel
@@ -307,7 +308,9 @@ def table(figures: Iterable[Figure]) -> str:
 
 
 def show(console: Console, loaded: LoadedModel, figures: Iterable[Figure]) -> None:
-    """Print a plan on a terminal."""
+    """Print a plan on a terminal; of several processes of a launcher only the first does."""
+    if not here().first:
+        return
     title = f"{loaded.name}: nothing is computed or written"
     shown = Table(title=escape(title), title_justify="left")
     for column in ("figure", "value", "formula", "from"):

@@ -17,7 +17,7 @@ from hooks.geometry import find_geometry
 from hooks.run_folder import PROBING, require_own
 from hooks.sites import slice_width
 from hooks.store import ActivationStore
-from hooks.store_manifest import MANIFEST_NAME, read_manifest
+from hooks.store_manifest import MANIFEST_NAME, mismatch, read_manifest
 from models.estimate import Counter, Figure, Load, disk, needs, show
 from models.families import check_films
 from models.prompts import open_prompt
@@ -107,10 +107,11 @@ def _stored(folder: Path, batches: Sequence[Sequence[int]]) -> int:
     """How many batches of this plan are in the store.
 
     Raises:
+        StoreMismatchError: the store has another plan, with which the run would not go on.
         StoreError: the store cannot be read.
     """
     if not (folder / MANIFEST_NAME).exists():
         return 0
     if read_manifest(folder).batches != tuple(tuple(batch) for batch in batches):
-        return 0
+        raise mismatch(folder, "it has other samples or batches")
     return len(batches) - len(ActivationStore.open(folder).pending())

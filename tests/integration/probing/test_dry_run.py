@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.gridtom.records import generated
-from hooks.errors import FolderError
+from hooks.errors import FolderError, StoreMismatchError
 from hooks.store import ActivationStore
 from models.errors import ModelError
 from models.estimate import Figure
@@ -80,6 +81,8 @@ def test_a_run_reads_and_stores_what_was_said(
     assert figures["probes"].value == 3 * len(heads)
     # What is there is not computed again.
     assert told(config)[0]["stored"].value == len(batches)
+    with pytest.raises(StoreMismatchError, match="other samples or batches"):
+        told(replace(config, batch_size=5))
     assert f"{len(batches)}" in printed and "nothing is computed or written" in printed
 
 
@@ -144,6 +147,19 @@ def test_a_published_model_needs_neither_weights_nor_network(
     assert figures["cache of a token"].value == 2 * 28 * 4 * 128 * 2
     assert figures["samples N"].source == figures["activations on disk"].source == "exact"
     assert figures["tokens a sample"].source == "estimated" and "estimated" in printed
+
+
+@pytest.mark.parametrize(("quantization", "size"), [("8bit", 1.0), ("4bit", 0.5)])
+def test_quantised_weights(quantization: Any, size: float) -> None:
+    """All linear layers but the last; the embedding, norms and convolution keep their dtype."""
+    config = ProbeConfig(model="llama3", setting="text", stories=20)
+    full, smaller = (
+        told(c)[0]["weights"].value for c in (config, replace(config, quantization=quantization))
+    )
+    hidden, inner, keys = 4096, 14336, 1024
+    linear = 32 * (2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * inner)
+    assert full == 2 * 8_030_261_248
+    assert smaller == full - linear * (2 - size)
 
 
 def test_the_command_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
