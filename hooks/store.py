@@ -39,10 +39,11 @@ from hooks.store_checks import (
     require_batch,
     require_same_run,
 )
-from hooks.store_items import ITEMS_NAME, items_from_bytes
+from hooks.store_items import items_from_bytes
 from hooks.store_journal import Journal
 from hooks.store_lock import LOCK_NAME, lock_store, require_no_contributor
 from hooks.store_manifest import (
+    ITEMS_NAME,
     MANIFEST_NAME,
     Manifest,
     StoreMeta,

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from hooks.errors import StoreDamagedError, StoreError
 from hooks.finite import require_finite
-from hooks.store_items import ITEMS_NAME, first_difference, items_from_bytes, items_to_bytes
+from hooks.store_items import first_difference, items_from_bytes, items_to_bytes
 from hooks.store_manifest import (
+    ITEMS_NAME,
     Manifest,
     StoreMeta,
     checked_batches,

@@ -8,8 +8,6 @@ import pandas as pd
 
 from hooks.errors import StoreError
 
-ITEMS_NAME = "items.parquet"
-
 
 def items_to_bytes(items: pd.DataFrame) -> bytes:
     """The table as Parquet, the same bytes for the same table.

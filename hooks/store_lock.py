@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from hooks.errors import SallyAnneError, StoreError
-from hooks.store_items import ITEMS_NAME
+from hooks.store_manifest import ITEMS_NAME
 
 LOCK_NAME = ".lock"
 # Seconds that a killed run's own processes are given to end.

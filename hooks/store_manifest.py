@@ -13,6 +13,7 @@ from hooks.atomic import write_atomic
 from hooks.errors import StoreDamagedError, StoreError, StoreMismatchError
 
 MANIFEST_NAME = "manifest.json"
+ITEMS_NAME = "items.parquet"
 FORMAT = "sally-anne-activations"
 VERSION = 1
 

@@ -113,14 +113,23 @@ def test_build_command_of_the_readme(tmp_path: Path) -> None:
     assert list((tmp_path / "g").rglob("fps3.mp4"))
 
 
-def test_help_answers_without_loading_the_heavy_libraries() -> None:
+@pytest.mark.parametrize(
+    ("module", "option"),
+    [
+        ("probing.run", "--contrast"),
+        ("harness.run", "--steer"),
+        ("steering.side_effects", "--tasks"),
+        ("experiments.table1", "--orders"),
+    ],
+)
+def test_help_answers_without_loading_the_heavy_libraries(module: str, option: str) -> None:
     code = (
-        "import sys; sys.argv = ['probing.run', '--help']\n"
-        "from probing.run import main\n"
+        f"import sys; sys.argv = ['{module}', '--help']\n"
+        f"from {module} import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "heavy = {'torch', 'transformers', 'minigrid', 'sklearn', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)\n"
     )
     done = command("-c", code)
     assert done.returncode == 0, done.stderr
-    assert "--contrast" in done.stdout
+    assert option in done.stdout

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from hooks.atomic import write_atomic
 from hooks.errors import AlteredError
 from hooks.sealed import intact, require_sealed, write_sealed
 
@@ -51,9 +56,9 @@ def test_every_flipped_bit_is_noticed_or_does_not_matter(path: Path) -> None:
     for place in range(8 * len(whole)):
         damaged = bytearray(whole)
         damaged[place // 8] ^= 1 << place % 8
-        path.write_bytes(damaged)
         try:
-            found = read(path)
+            found = json.loads(damaged)
+            require_sealed(path, found, "")
         except (ValueError, AlteredError):
             continue
         assert json.dumps(found) == json.dumps(saved), f"bit {place % 8} of byte {place // 8}"
@@ -74,6 +79,33 @@ def test_an_entry_that_is_gone(path: Path, entry: str) -> None:
     del saved[entry]
     with pytest.raises(AlteredError, match=f"{path} is altered.*Run again"):
         require_sealed(path, saved, "Run again.")
+
+
+def test_a_kill_leaves_no_json_that_vouches_for_other_files(tmp_path: Path) -> None:
+    """Killed with SIGKILL at any moment, what is there is whole, and fits what is beside it."""
+
+    def finish(number: int) -> None:
+        (tmp_path / "results.json").unlink(missing_ok=True)
+        for name in ("table", "probes"):
+            write_atomic(tmp_path / name, f"{name} {number}".encode())
+        write_sealed(tmp_path / "results.json", {"config": {}}, ("table", "probes"))
+
+    chance = random.Random(0)
+    finish(-1)
+    for number in range(20):
+        child = os.fork()
+        if child == 0:
+            finish(number)
+            os._exit(0)
+        time.sleep(chance.uniform(0, 0.01))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        if (tmp_path / "results.json").exists():
+            saved = read(tmp_path / "results.json")
+            written = {intact(tmp_path, name, saved, "").split()[1] for name in saved["files"]}
+            assert len(written) == 1
+    finish(0)
+    assert intact(tmp_path, "table", read(tmp_path / "results.json"), "") == b"table 0"
 
 
 def test_earlier_versions_had_no_checksums(path: Path) -> None:
