@@ -72,7 +72,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def config(data: Path, tmp_path: Path) -> LimpConfig:
-    return LimpConfig(data, MODEL, out=tmp_path / "run", batch_size=4, max_new_tokens=12)
+    return LimpConfig(data, model=MODEL, out=tmp_path / "run", batch_size=4, max_new_tokens=12)
 
 
 @pytest.fixture
