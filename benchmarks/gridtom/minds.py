@@ -1,10 +1,9 @@
 """What the agents come to believe, read off a played story.
 
 The protagonist believes that the participant is where it last saw it. The participant models the
-protagonist by the same rule, with the protagonist's door as the participant itself last noticed
-it. An agent notices a door when it first comes into view and when it moves while watched, but not
-in a tick in which the agent itself steps through a doorway: that is the timing by which the
-second-order false beliefs of the paper's appendix B.2 come about.
+protagonist by the same rule, with the protagonist's door as the participant itself last saw it.
+Both follow from what each could see; where the second-order false beliefs of the paper's appendix
+B.2 come from is said in :mod:`benchmarks.gridtom.plot`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.gridtom.errors import GridToMError
-from benchmarks.gridtom.layout import DOOR_MARKS
 from benchmarks.gridtom.paths import Cell
 from benchmarks.gridtom.plot import PARTICIPANT, PROTAGONIST, Trace
 
@@ -44,28 +42,20 @@ def final_beliefs(trace: Trace) -> Beliefs:
     own_door = layout.doors[own_room]
     last_seen: Cell = trace.states[0].agents[PARTICIPANT][0]
     thought_seen = last_seen
-    noticed_open: bool | None = None
-    in_view_before = False
-    door_before = trace.states[0].open_doors[own_room]
-    cell_before = last_seen
+    seen_open: bool | None = None
     for state in trace.states:
         cell, _ = state.agents[PARTICIPANT]
         other_cell, _ = state.agents[PROTAGONIST]
         if cell in state.seen[PROTAGONIST]:
             last_seen = cell
-        door_open = state.open_doors[own_room]
-        in_view = own_door in state.seen[PARTICIPANT]
-        through_doorway = cell != cell_before and layout.mark(cell) in DOOR_MARKS
-        moved = door_open != door_before
-        if in_view and (not in_view_before or (moved and not through_doorway)):
-            noticed_open = door_open
+        if own_door in state.seen[PARTICIPANT]:
+            seen_open = state.open_doors[own_room]
         # To the participant, the protagonist sees it while both stand in the corridor, or while
-        # the protagonist's door was last noticed open; behind a closed door of its own, never.
+        # the protagonist's door was last seen open; behind a closed door of its own, never.
         participant_shut_in = not _corridor_open_to(trace, state.open_doors, cell)
         protagonist_inside = layout.room_of(other_cell) == own_room
-        if not participant_shut_in and (not protagonist_inside or noticed_open):
+        if not participant_shut_in and (not protagonist_inside or seen_open):
             thought_seen = cell
-        in_view_before, door_before, cell_before = in_view, door_open, cell
     rooms = []
     for what, where in (
         ("reality", trace.states[-1].agents[PARTICIPANT][0]),

@@ -5,6 +5,12 @@ Stage 2: the protagonist goes into the second room, and closes its door or waits
 Stage 3: the participant leaves the first room, goes into the third and closes its door. In the
 second-order false-belief versions the protagonist's door changes in the very tick in which the
 participant steps out (appendix B.2).
+
+Most doors can be seen from that doorway and from the corridor behind it, and by the rule of seeing
+alone (section 3: nothing is hidden but behind closed doors) the participant would notice the
+change. The paper does not say why it does not. Here it does not look at the protagonist's room
+again once it steps out: from that tick on the room and its door are masked in its view, so that its
+belief follows from what it saw. Nobody else's view is touched, nor is any in other versions.
 """
 
 from __future__ import annotations
@@ -84,6 +90,8 @@ class _Play:
         self.staging = staging
         self.world = staging.world()
         self.states: list[State] = []
+        # The room at which the participant does not look.
+        self.overlooked: int | None = None
         self.record()
 
     def record(self) -> None:
@@ -91,7 +99,10 @@ class _Play:
             State(
                 agents={n: (a.cell, a.direction) for n, a in self.world.agents.items()},
                 open_doors=tuple(self.world.door(r).is_open for r in range(3)),  # type: ignore[arg-type]
-                seen={n: self.world.seen_by(n) for n in self.world.agents},
+                seen={
+                    PARTICIPANT: self.world.seen_by(PARTICIPANT, self.overlooked),
+                    PROTAGONIST: self.world.seen_by(PROTAGONIST),
+                },
             )
         )
 
@@ -162,6 +173,7 @@ def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
     end_2 = len(stage.states) - 1
     stage.tick(PARTICIPANT, Actions.toggle)
     meanwhile = {PROTAGONIST: Actions.toggle} if second == "FB" else None
+    stage.overlooked = own_room if second == "FB" else None
     stage.tick(PARTICIPANT, Actions.forward, meanwhile)
     stage.advance(PARTICIPANT, staging.layout.thresholds[first_room][0])
     stage.go_in(PARTICIPANT, last_room)

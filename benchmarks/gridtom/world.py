@@ -192,13 +192,20 @@ class World:
             elif action != Actions.done:
                 raise GridToMError(f"{name}: action {action!r} has no meaning here")
 
-    def seen_by(self, name: str) -> frozenset[Cell]:
+    def seen_by(self, name: str, overlooked: int | None = None) -> frozenset[Cell]:
         """Cells that the agent sees now: all connected to it, with the walls and doors around.
 
         A closed door is seen from both sides, what lies behind it is not.
+
+        Args:
+            name: the agent's.
+            overlooked: a room at which it does not look: neither its door nor what is behind it is
+                seen, whether the door is open or not.
         """
-        doors = tuple(self.door(room).is_open for room in range(len(self.layout.doors)))
-        return _visible(self.layout, self.agents[name].cell, doors)
+        rooms = range(len(self.layout.doors))
+        doors = tuple(self.door(room).is_open and room != overlooked for room in rooms)
+        seen = _visible(self.layout, self.agents[name].cell, doors)
+        return seen if overlooked is None else seen - {self.layout.doors[overlooked]}
 
 
 # A story looks from some twenty cells; the stories of one map look from the same ones.

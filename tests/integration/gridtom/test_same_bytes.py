@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 # the field split.
 GOLDEN_METADATA = "3baad66af28339bc5a0a2a3aacb60a210b56f0587e619adb288ef6ebb96eda8e"
 # Records and key frames of two stories in all versions and perspectives.
-GOLDEN_FRAMES = "45355da43e73f031e8ce1dd782d8cabd5f5fd77253c35a387ef14c335b6f00d9"
+GOLDEN_FRAMES = "e3bae95ba72fdd01c443e9e05a51d0a556895174cc8fffe14227b756568e45d4"
 
 SCRIPT = """
 import hashlib

@@ -115,6 +115,37 @@ def test_second_order_false_belief_changes_the_door_in_one_tick(traces) -> None:
             assert all(state.agents[PARTICIPANT][0] == first for state in flips)
 
 
+def test_the_change_is_masked_in_the_participants_view_and_nothing_else(traces) -> None:
+    """Then what it believes follows from what it sees: the door, as it saw it last."""
+    shown = 0
+    for story, versions in traces:
+        layout, own = story.staging.layout, story.staging.order[1]
+        door = layout.doors[own]
+        for (first, second), trace in versions.items():
+            world = story.staging.world()
+            changed = False
+            for before, state in itertools.pairwise((trace.states[0], *trace.states)):
+                late = state.open_doors[own] != before.open_doors[own]
+                changed |= late and layout.mark(state.agents[PARTICIPANT][0]) in "ABC"
+                for room, is_open in enumerate(state.open_doors):
+                    world.door(room).is_open = is_open
+                for name, (cell, _) in state.agents.items():
+                    world.agents[name].cell = cell
+                    hidden = world.seen_by(name) - state.seen[name]
+                    # Walls are drawn for everybody.
+                    hidden = {c for c in hidden if layout.mark(c) != "#"}
+                    masked = changed and second == "FB" and name == PARTICIPANT
+                    assert all(c == door or layout.room_of(c) == own for c in hidden)
+                    assert masked or state.seen[name] == world.seen_by(name)
+                    shown += bool(hidden)
+                if changed and second == "FB":
+                    assert door not in state.seen[PARTICIPANT]
+            assert changed == (second == "FB")
+            views = [s.open_doors[own] for s in trace.states if door in s.seen[PARTICIPANT]]
+            assert views[-1] == (first != "FB" if second == "TB" else first == "FB")
+    assert shown
+
+
 def test_beliefs_read_off_the_simulation_are_those_of_the_plot(traces) -> None:
     for story, versions in traces:
         first_room, _, last_room = story.staging.order
