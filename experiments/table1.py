@@ -39,6 +39,7 @@ class Table1Config(ModelOptions):
         out: folder; named after the model by default. An existing one is resumed.
         batch_size: prompts that are read together.
         rows: answers that are given together; auto takes as many as fit in memory, 64 at most.
+        force: take probing runs of another model.
     """
 
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
@@ -51,6 +52,7 @@ class Table1Config(ModelOptions):
     out: Path | None = None
     batch_size: int = 8
     rows: int | Literal["auto"] = "auto"
+    force: bool = False
 
     @property
     def folder(self) -> Path:
@@ -64,7 +66,8 @@ def carry_out(config: Table1Config) -> list[dict[str, Any]]:
 
     Returns:
         One row an order, setting and method: ``order, setting, method, TB, FB, Both, invalid``,
-        each measure a dict of value, low, high, n; also written to ``table1.json``.
+        each measure a dict of value, low, high, n; how many test stories were ``left_out`` as they
+        were seen in fitting; also written to ``table1.json``.
     """
     from hooks.atomic import write_atomic
     from hooks.console import Console
@@ -75,7 +78,7 @@ def carry_out(config: Table1Config) -> list[dict[str, Any]]:
     console = Console()
     loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
-    names = ["k", "alpha", "limit", "style", "data", "batch_size", "rows"]
+    names = ["k", "alpha", "limit", "style", "data", "batch_size", "rows", "force"]
     options = config.model_options() | {name: getattr(config, name) for name in names}
     base = SweepConfig(**options)
     for setting in config.settings:
@@ -90,7 +93,7 @@ def carry_out(config: Table1Config) -> list[dict[str, Any]]:
             methods |= {c.name: f"control: {c.direction}" for c in found.controls}
             for name, metrics in cell_metrics(found.test, part.reader).items():
                 row = {"order": int(order), "setting": setting, "method": methods[name]}
-                row |= {"cell": name}
+                row |= {"cell": name, "left_out": found.unseen.left_out}
                 row |= {m: vars(getattr(metrics, m)) for m in ("TB", "FB", "Both", "invalid")}
                 rows.append(row)
     write_atomic(config.folder / "table1.json", (json.dumps(rows, indent=2) + "\n").encode())

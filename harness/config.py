@@ -54,6 +54,7 @@ class EvalConfig(ModelOptions):
         data_seed: seed of generated stories.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
             catalogue's models no weights are needed.
+        force: steer a model that the vector was not fitted on.
     """
 
     task: Task = "gridtom"
@@ -81,6 +82,7 @@ class EvalConfig(ModelOptions):
     split_seed: int = 0
     data_seed: int = 2025
     dry_run: bool = False
+    force: bool = False
 
     @property
     def reply_tokens(self) -> int:

@@ -22,6 +22,7 @@ from harness.reporting import asked_readers, print_breakdown, print_results
 from harness.results import break_down, counts, summarise
 from harness.room import check_items
 from harness.submission import write_submission
+from harness.vectors import require_fits
 from harness.work import Work, prepare
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
@@ -45,6 +46,7 @@ def carry_out(
     console: Console | None = None,
     loaded: LoadedModel | None = None,
     about_steering: Mapping[str, Any] | None = None,
+    beside: Steering | None = None,
 ) -> pd.DataFrame:
     """Do the whole evaluation in ``config.folder``; what is there is not asked again.
 
@@ -57,6 +59,8 @@ def carry_out(
         console: for progress and tables.
         loaded: the model if it is loaded already.
         about_steering: what identifies the vector.
+        beside: a vector that does not steer here: the test stories that it was fitted on are left
+            out, so that the run can be compared with one that it steers.
 
     Returns:
         The scored items, see :func:`harness.evaluate.score`.
@@ -70,7 +74,10 @@ def carry_out(
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
-    work = prepare(config)
+    vector = steering if beside is None else beside
+    work = prepare(config, None if vector is None else getattr(vector, "fitted", {}))
+    if work.unseen:
+        console.print(str(work.unseen), soft_wrap=True)
     judge = _judge(config, work)
     human = None if config.human is None else read_labels(config.human)
     films = any(item.clip for item in work.items)
@@ -92,9 +99,7 @@ def carry_out(
         "alpha": config.alpha,
         **work.about,
     }
-    if steering is not None:
-        # Fits or not is known from the modules alone, before the weights are read.
-        steering.apply(loaded.skeleton, config.alpha)
+    forced = "" if steering is None else require_fits(steering, loaded, config.alpha)
     unknown = unknown_words(loaded, (item.text for item in work.items))
     if warning := unknown.told(loaded.name):
         console.print(escape(warning), soft_wrap=True)
@@ -120,7 +125,7 @@ def carry_out(
             size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
             table = judge_answers(table, judge, journal, size)
     agreed = None if human is None else agreement(table, human)
-    _finish(config, work, about, table, console, unknown, agreed)
+    _finish(config, work, about, table, console, unknown, agreed, forced)
     processes.wait()
     return table
 
@@ -180,6 +185,7 @@ def _finish(
     console: Console,
     unknown: Unknown,
     agreed: Mapping[str, float] | None = None,
+    forced: str = "",
 ) -> None:
     """Numbers, files, tables."""
     number = counts(table, work.missing)
@@ -199,6 +205,8 @@ def _finish(
         "unknown_words": asdict(unknown),
         "results": results,
         "agreement": agreed,
+        "unseen": None if work.unseen is None else asdict(work.unseen),
+        "forced": forced,
     }
     write_sealed(config.folder / RESULTS, saved, (TABLE,))
     if config.task == "gridtom":

@@ -7,18 +7,51 @@ that --help answers at once.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from models.identity import require_fitted
+
+if TYPE_CHECKING:
+    from models.loading import LoadedModel
 
 
-def open_vector(folder: str | Path) -> Any:
+def open_vector(folder: str | Path, force: bool | str = False) -> Any:
     """The steering vector of a folder.
+
+    Args:
+        folder: where it is.
+        force: steer another model than it was fitted on as well; also as a word.
 
     Raises:
         SteeringError: there is none, or it is damaged.
     """
     from steering.saving import load_vector
 
-    return load_vector(folder)
+    return load_vector(folder, force=str(force).lower() in ("true", "1", "yes"))
+
+
+def facts_of(folder: str | Path | None) -> dict[str, Any] | None:
+    """What the vector of a folder says about itself; None without a folder.
+
+    Raises:
+        SteeringError: there is none, or it is damaged.
+    """
+    return None if folder is None else dict(open_vector(folder).fitted)
+
+
+def require_fits(steering: Any, loaded: LoadedModel, alpha: float | None) -> str:
+    """That a vector fits a model, as far as it can be known before the weights are read.
+
+    Returns:
+        What the model differs in from the one that it was fitted on, where that was insisted on.
+
+    Raises:
+        OtherModelError: it was fitted on another model.
+        SteeringError: another shape, or an alpha that cannot be used.
+    """
+    found = require_fitted(steering, loaded.identity)
+    steering.apply(loaded.skeleton, alpha)
+    return found
 
 
 def described(vector: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from benchmarks.benchmark import Benchmark
 from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
 from benchmarks.items import BenchmarkItem
+from benchmarks.lineage import Lineage
 from harness import gridtom, views
 from harness.config import EvalConfig
 from harness.errors import HarnessError
@@ -27,30 +28,66 @@ class Work:
         about: what answers depend on beside model and vector.
         breakdowns: kinds of tags by which accuracy is reported.
         missing: ids of items that cannot be asked, as their films or words are not here.
+        unseen: what was left out as a vector was fitted on it; None where that is not the question.
     """
 
     items: list[Item]
     about: dict[str, Any]
     breakdowns: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    unseen: Unseen | None = None
 
 
-def prepare(config: EvalConfig) -> Work:
+@dataclass(frozen=True)
+class Unseen:
+    """The test stories that a vector was not fitted on.
+
+    Attributes:
+        left_out: how many were left out, as they were seen in fitting.
+        of: how many the split has.
+        known: whether the vector says what it was fitted on.
+    """
+
+    left_out: int
+    of: int
+    known: bool = True
+
+    def __bool__(self) -> bool:
+        """Whether there is something to tell."""
+        return self.left_out > 0 or not self.known
+
+    def __str__(self) -> str:
+        """For people to read."""
+        if not self.known:
+            return (
+                "warning: the vector does not say which stories it was fitted on; these may be "
+                "among them"
+            )
+        return f"{self.left_out} of {self.of} test stories left out: seen in fitting the vector"
+
+
+def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work:
     """The items of ``config.task``.
+
+    Args:
+        config: what is asked.
+        fitted: facts of the vector that steers; the test stories that it has seen are left out.
 
     Raises:
         HarnessError, BenchmarkError: bad options or data, named.
     """
     if config.task == "gridtom":
         stories = open_stories(config.data, config.data_seed)
+        chosen, unseen = choose_unseen(config, stories, fitted)
         return Work(
-            choose_items(config, stories),
+            items_of(config, stories, chosen),
             {
                 "order": config.order,
                 "setting": config.setting,
                 "style": config.style,
                 "data": stories.fingerprint,
             },
+            unseen=unseen,
         )
     known = benchmark(config.task)
     how = views.shown(
@@ -89,16 +126,64 @@ def choose_items(config: EvalConfig, stories: StorySet) -> list[Item]:
     Raises:
         HarnessError: there are none.
     """
+    return items_of(config, stories, choose_stories(config, stories)[0])
+
+
+def choose_stories(
+    config: EvalConfig, stories: StorySet, seen: Collection[str] = ()
+) -> tuple[dict[int, str], Unseen]:
+    """The stories of the chosen split, and what was left out of it.
+
+    Args:
+        config: which split, and how many stories of it.
+        stories: the data.
+        seen: what stories say that are left out, see :mod:`benchmarks.lineage`.
+
+    Returns:
+        Split of each story's number, the first ``config.limit`` of those that are left.
+
+    Raises:
+        HarnessError: there are none, or all were seen.
+    """
     wanted = "test" if config.split == "auto" else config.split
     members = splits.members(stories, wanted, config.split_seed)
-    chosen = dict.fromkeys(members[: config.limit], wanted)
-    if not chosen:
+    if not members:
         raise HarnessError(splits.why_none(stories, wanted))
-    return list(
-        gridtom.items(
-            (stories.story(i) for i in chosen), chosen, config.order, config.setting, config.style
+    left = [i for i in members if stories.identity(i).content not in seen]
+    if not left:
+        raise HarnessError(
+            f"all {len(members)} {wanted} stories of --split-seed {config.split_seed} were seen in "
+            "fitting; give the split seed and data of the probing run, or other stories"
         )
-    )
+    unseen = Unseen(len(members) - len(left), len(members))
+    return dict.fromkeys(left[: config.limit], wanted), unseen
+
+
+def choose_unseen(
+    config: EvalConfig, stories: StorySet, fitted: Mapping[str, Any] | None
+) -> tuple[dict[int, str], Unseen | None]:
+    """As :func:`choose_stories`, of test stories without those that a vector was fitted on.
+
+    Args:
+        config: which split, and how many stories of it.
+        stories: the data.
+        fitted: the vector's facts; None without one.
+
+    Returns:
+        Beside the stories None where there is no vector, or other stories than test stories are
+        asked for by name.
+    """
+    if fitted is None or config.split not in ("auto", "test"):
+        return choose_stories(config, stories)[0], None
+    lineage = Lineage.read(fitted, "the vector")
+    chosen, unseen = choose_stories(config, stories, lineage.seen if lineage else ())
+    return chosen, replace(unseen, known=lineage is not None)
+
+
+def items_of(config: EvalConfig, stories: StorySet, chosen: Mapping[int, str]) -> list[Item]:
+    """The items of these stories, in their order."""
+    records = (stories.story(i) for i in chosen)
+    return list(gridtom.items(records, chosen, config.order, config.setting, config.style))
 
 
 def _chosen(

@@ -17,5 +17,9 @@ class UnknownModelError(ModelError):
     """No such name, folder or hub id."""
 
 
+class OtherModelError(ModelError):
+    """A run or vector was made with another model than the one it is used with."""
+
+
 class UnsupportedModelError(ModelError):
     """The model's class is not one that this version can drive."""

@@ -16,11 +16,10 @@ from hooks.processes import SPREAD
 from models.catalogue import CATALOGUE, DEFAULT_MODEL, describe
 from models.errors import ModelError, UnknownModelError, UnsupportedModelError
 from models.families import Family, check_films, family_of, takes_no_films
+from models.identity import ModelIdentity, folder_hash, weights_hash
 from models.options import Attention, Dtype, Quantization
 from models.plain_text import marks_of, original, teach
 from models.text_only import TextProcessor
-
-_READ_WHOLE, _STRIDE, _PIECE = 64 << 20, 4 << 20, 4 << 10
 
 
 @dataclass
@@ -30,7 +29,7 @@ class LoadedModel:
     Attributes:
         name: what the user asked for.
         source: hub id, folder, or the catalogue name of a shipped model.
-        revision: commit of the hub, or :func:`folder_hash`.
+        revision: commit of the hub, or :func:`models.identity.folder_hash`.
         family: its class and peculiarities.
         dtype: of the weights, e.g. ``float32``.
         changes: what was asked for beside, and may change its numbers: ``attn_implementation``,
@@ -53,6 +52,7 @@ class LoadedModel:
     changes: dict[str, str] = field(default_factory=dict)
     # Tokens of films by their shape, once they are known.
     film_lengths: dict[tuple[int, int, int], int] = field(repr=False, default_factory=dict)
+    _hash: str = field(repr=False, default="", init=False)
 
     @cached_property
     def skeleton(self) -> Any:
@@ -115,6 +115,21 @@ class LoadedModel:
             raise _unavailable(self.name, self._location, error) from error
         _check_filled(self.name, self._location, report)
         return model.eval()
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """What tells it from other models; the weights' hash once their files are here."""
+        if not self._hash:
+            self._hash = weights_hash(self._location, self._hub_revision)
+        model_type = str(self.config.model_type)
+        return ModelIdentity(
+            source=self.source,
+            revision=self.revision,
+            model_type=model_type,
+            dtype=self.dtype,
+            quantization=self.changes.get("quantization", ""),
+            fingerprint=self._hash,
+        )
 
     @cached_property
     def marks(self) -> re.Pattern[str]:
@@ -369,25 +384,6 @@ def _check_usable(name: str, location: str, family: Family, config: Any, process
             f"model {name!r} attends to later words as well (use_bidirectional_attention); only "
             "decoders that look back are supported"
         )
-
-
-def folder_hash(folder: Path) -> str:
-    """Hash of a model folder: its configs and weights.
-
-    Of a large file the beginning and a piece every few MB are read, which meets every matrix of a
-    7B checkpoint; reading all of it would take minutes.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix in (".json", ".jinja", ".safetensors"):
-            size = path.stat().st_size
-            digest.update(f"{path.name} {size}\n".encode())
-            with path.open("rb") as file:
-                digest.update(file.read(_READ_WHOLE))
-                for start in range(_READ_WHOLE, size, _STRIDE):
-                    file.seek(start)
-                    digest.update(file.read(_PIECE))
-    return digest.hexdigest()[:16]
 
 
 def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from rich.markup import escape
 from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
 from benchmarks.gridtom.render import CLIP_SHAPE
+from benchmarks.lineage import SEEN, Lineage
 from hooks.batch_size import AUTO
 from hooks.commands import no_command
 from hooks.console import Bars, Console, stage
@@ -119,11 +120,9 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         return read_heads(folder / HEADS)
     description = {
         "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
-        "model": {
-            "source": loaded.source,
-            "revision": loaded.revision,
+        "model": loaded.identity.facts()
+        | {
             "class": loaded.family.class_name,
-            "dtype": loaded.dtype,
             "attention": loaded.attention,
             **loaded.changes,
             "layers": geometry.n_layers,
@@ -132,6 +131,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         },
         "data": {"source": stories.source, "fingerprint": stories.fingerprint},
         "unknown_words": asdict(unknown),
+        SEEN: Lineage.of_splits(chosen, lambda i: stories.identity(i).content).facts(),
     }
     key = _key(config, folder)
     saved = _finished(folder, key)

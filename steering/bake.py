@@ -35,6 +35,7 @@ class BakeConfig:
         alpha: strength, in standard deviations; the vector's own by default.
         dtype: of the weights that are written: auto, float32, bfloat16 or float16.
         revision: branch, tag or commit on the hub.
+        force: bake a vector that was fitted on another model.
     """
 
     vector: Path
@@ -43,6 +44,7 @@ class BakeConfig:
     alpha: float | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     revision: str | None = None
+    force: bool = False
 
 
 def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: Path) -> Path:
@@ -62,11 +64,13 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
         ``out``.
 
     Raises:
+        OtherModelError: the vector was fitted on another model.
         SteeringError: the vector does not fit the model or cannot be baked into it, or ``out`` is
             not empty or cannot be written.
         ModelError: the weights cannot be had, or do not fit their config.
     """
     from hooks.geometry import find_geometry
+    from models.identity import require_fitted
     from steering.baking import bake_model, carrier
     from steering.saving import describe
 
@@ -75,10 +79,11 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
     delta = vector.delta(strength)
     where = carrier(loaded.skeleton, vector.site)
     vector.check(loaded.skeleton)
+    forced = require_fitted(vector, loaded.identity)
     baked = bake_model(loaded.model, delta, vector.site)
     counts = [find_geometry(model).n_kv_heads for model in (loaded.model, baked)]
     folder = Path(loaded.source).expanduser()
-    record = {
+    record: dict[str, Any] = {
         "model": folder.resolve().name if folder.is_dir() else loaded.source,
         "revision": loaded.revision,
         "dtype": loaded.dtype,
@@ -88,6 +93,8 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
         "n_kv_heads_before": counts[0],
         "vector": describe(vector) | {"alpha": strength, "fitted": dict(vector.fitted)},
     }
+    if forced:
+        record["forced"] = forced
     _write(out, baked, loaded.processor, record)
     return out
 
@@ -103,7 +110,7 @@ def run(config: BakeConfig) -> None:
     from models.loading import load_model
     from steering.saving import load_vector
 
-    vector = load_vector(config.vector)
+    vector = load_vector(config.vector, force=config.force)
     loaded = load_model(config.model, config.dtype, revision=config.revision)
     folder = bake(loaded, vector, config.alpha, config.out)
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))

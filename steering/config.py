@@ -97,6 +97,7 @@ class SweepConfig(ModelOptions):
         data_seed: seed of generated stories.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
             catalogue's models no weights are needed.
+        force: take a probing run of another model, or one that does not say what it has seen.
     """
 
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
@@ -122,6 +123,7 @@ class SweepConfig(ModelOptions):
     split_seed: int = 0
     data_seed: int = 2025
     dry_run: bool = False
+    force: bool = False
 
     @property
     def reply_tokens(self) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from benchmarks.lineage import SEEN
 from hooks.sealed import intact, require_sealed
 from hooks.store import ActivationStore
 from probing.ranking import LABELS
@@ -241,10 +242,12 @@ def read_config(run: Path) -> dict[str, Any]:
 def _provenance(saved: dict[str, Any], label: Label, direction: str, seed: int) -> dict[str, Any]:
     """What the vector was fitted on; enough to fit it again."""
     config = saved["config"]
-    facts: dict[str, Any] = {
-        "model": saved["model"]["source"],
-        "revision": saved["model"]["revision"],
-        "dtype": saved["model"]["dtype"],
+    facts: dict[str, Any] = {"model": saved["model"]["source"]}
+    # Runs of earlier versions lack some of these.
+    known = ("revision", "model_type", "dtype", "quantization", "fingerprint")
+    facts |= {name: saved["model"][name] for name in known if name in saved["model"]}
+    facts |= {SEEN: saved[SEEN]} if SEEN in saved else {}
+    facts |= {
         "data": saved["data"]["source"],
         "data_hash": saved["data"]["fingerprint"],
         "split": "heads by validation stories, directions and sigma from training stories",

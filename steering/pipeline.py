@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Any
 import pandas as pd
 from rich.markup import escape
 
+from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
+from benchmarks.lineage import SEEN, Lineage
 from harness.config import EvalConfig
 from harness.items import Item
 from harness.journal import Journal
@@ -20,7 +22,7 @@ from harness.pipeline import check as check_evaluation
 from harness.reporting import BELIEF
 from harness.results import sheet_of
 from harness.room import check_items
-from harness.work import choose_items
+from harness.work import Unseen, choose_items, choose_stories, items_of
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
 from hooks.commands import no_command
@@ -29,6 +31,7 @@ from hooks.geometry import find_geometry
 from hooks.processes import Processes, here
 from hooks.run_folder import SWEEP, claims
 from hooks.sealed import write_sealed
+from models.identity import FORCED, ModelIdentity, require_same
 from models.loading import LoadedModel, load_model
 from probing.config import ProbeConfig
 from probing.pipeline import CONFIG as FINISHED_RUN
@@ -36,7 +39,7 @@ from probing.pipeline import carry_out as probe
 from steering.choose import best_first, cell_metrics, choose, initial_gain
 from steering.config import SweepConfig
 from steering.errors import SteeringError
-from steering.fit import FinishedRun, fit_vector
+from steering.fit import FinishedRun, fit_vector, read_config
 from steering.grid import (
     BASELINE,
     CONTROLS,
@@ -72,6 +75,8 @@ class Sweep:
             split; empty if they were not asked.
         run: the probing run.
         vector: folder of the chosen vector.
+        lineage: what the chosen vector has seen; None where the run does not say.
+        unseen: how many test stories were left out as the run has seen them.
     """
 
     validation: pd.DataFrame
@@ -83,6 +88,8 @@ class Sweep:
     initial: dict[str, Estimate]
     run: Path
     vector: Path
+    lineage: Lineage | None
+    unseen: Unseen
 
 
 @claims(SWEEP)
@@ -106,27 +113,35 @@ def carry_out(
     asked = {split: evaluation_of(config, split) for split in ("validation", "test")}
     check_evaluation(asked["test"])
     stories = open_stories(config.data, config.data_seed)
-    items = {split: choose_items(evaluation, stories) for split, evaluation in asked.items()}
-    first_beliefs = {
-        split: choose_items(replace(evaluation, order="initial"), stories)
-        for split, evaluation in asked.items()
-    }
+    everything = [
+        item
+        for evaluation in asked.values()
+        for each in (evaluation, replace(evaluation, order="initial"))
+        for item in choose_items(each, stories)
+    ]
     if loaded is None:
         films = config.setting != "text"
         loaded = load_model(**config.opening() | {"device_map": device_map}, films=films)
-    everything = [
-        item for asked in (items, first_beliefs) for part in asked.values() for item in part
-    ]
     for line in check_items(loaded, everything, config.reply_tokens):
         console.print(escape(line))
     config, grid = with_grid(config, loaded)
     assert config.k is not None
-    run = _probing_run(config, stories, console)
+    run = _probing_run(config, stories, loaded, console)
+    known = _lineage(config, run)
+    members, unseen, lineage = unseen_stories(asked, stories, known)
+    items = {split: items_of(asked[split], stories, members[split]) for split in asked}
+    first_beliefs = {
+        split: items_of(replace(asked[split], order="initial"), stories, members[split])
+        for split in asked
+    }
+    if config.test and unseen:
+        console.print(str(unseen), soft_wrap=True)
 
     opened = FinishedRun.open(run)
 
     def fit(direction: str, k: int, seed: int) -> SteeringVector:
-        return fit_vector(opened, k, 1.0, direction, config.label, seed=seed)
+        vector = fit_vector(opened, k, 1.0, direction, config.label, seed=seed)
+        return replace(vector, fitted={**vector.fitted, FORCED: True}) if config.force else vector
 
     with stage(console, f"making {len(grid)} vectors"):
         vectors = vectors_of(grid, fit)
@@ -154,6 +169,9 @@ def carry_out(
     assert best is not None
     vector = config.folder / vector_name(config, best)
     if processes.first:
+        if lineage is not None:
+            # K and alpha were chosen on these stories, whichever the run's own are.
+            best = replace(best, fitted={**best.fitted, SEEN: lineage.facts()})
         save_vector(best, vector)
     test = None
     if config.test:
@@ -169,7 +187,17 @@ def carry_out(
         for split in ("validation", "test") if config.test else ("validation",):
             gains[split] = initial_gain(initial(split, chosen), chosen, config.reader)
     sweep = Sweep(
-        validation, test, chosen, tuple(ranked), controls, against_baseline, gains, run, vector
+        validation=validation,
+        test=test,
+        chosen=chosen,
+        ranked=tuple(ranked),
+        controls=controls,
+        against_baseline=against_baseline,
+        initial=gains,
+        run=run,
+        vector=vector,
+        lineage=lineage,
+        unseen=unseen,
     )
     if processes.first:
         _save(config, about, sweep)
@@ -250,19 +278,84 @@ def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
     return replace(wanted, stories=min(stories, max(FEWEST_PROBED, 3 * config.limit)))
 
 
-def _probing_run(config: SweepConfig, stories: StorySet, console: Console) -> Path:
-    """The folder of the probing run, made now if it is not there."""
+def unseen_stories(
+    asked: Mapping[str, EvalConfig], stories: StorySet, lineage: Lineage | None
+) -> tuple[dict[str, dict[int, str]], Unseen, Lineage | None]:
+    """The stories on which K and alpha are chosen, and those on which the choice is reported.
+
+    What trained the probes does not validate; what trained, or chose heads, K or alpha, is not
+    tested.
+
+    Args:
+        asked: the evaluation of each split.
+        stories: the data.
+        lineage: what the probing run has seen; None where it does not say.
+
+    Returns:
+        The split of each story's number, by split; what was left out of the test stories; and what
+        was seen in the end.
+
+    Raises:
+        HarnessError: no story is left.
+    """
+    before = lineage or Lineage()
+    validation, _ = choose_stories(asked["validation"], stories, before.train)
+    after = before.chosen_on(stories.identity(i).content for i in validation)
+    test, unseen = choose_stories(asked["test"], stories, after.seen)
+    members = {"validation": validation, "test": test}
+    if lineage is None:
+        return members, replace(unseen, known=False), None
+    return members, unseen, after
+
+
+def _lineage(config: SweepConfig, run: Path) -> Lineage | None:
+    """What a probing run has seen; None where it does not say and somebody insists.
+
+    Raises:
+        SteeringError: it does not say, and nobody insists.
+    """
+    found = Lineage.read(read_config(run), str(run / FINISHED_RUN))
+    if found is None and not config.force:
+        raise SteeringError(
+            f"{run} does not say which stories it was fitted on (it was made by an earlier "
+            "version): make it again with `python -m probing.run` and another --out, or insist "
+            "with --force"
+        )
+    return found
+
+
+def _probing_run(
+    config: SweepConfig, stories: StorySet, loaded: LoadedModel, console: Console
+) -> Path:
+    """The folder of the probing run of this very model, made now if it is not there.
+
+    Raises:
+        SteeringError: not a finished run.
+        OtherModelError: the run is of another model.
+    """
     if config.run is not None:
         if not (config.run / FINISHED_RUN).exists():
             raise SteeringError(
                 f"{config.run} is not a finished probing run; leave out --run to have one made"
             )
+        _require_own(config, config.run, loaded)
         return config.run
-    wanted = probing_of(config, len(stories))
+    wanted = probing_of(config, len(splits.assign(stories, config.split_seed)))
     if not (wanted.folder / FINISHED_RUN).exists():
         console.print(f"first the probes: {escape(str(wanted.folder))}")
         probe(wanted, console)
+    _require_own(config, wanted.folder, loaded)
     return wanted.folder
+
+
+def _require_own(config: SweepConfig, run: Path, loaded: LoadedModel) -> None:
+    if not config.force:
+        made_with = ModelIdentity.of_run(read_config(run)["model"])
+        remedy = (
+            f"make a run of {config.model} with `python -m probing.run --out DIR` and give it with "
+            "--run DIR, or insist with --force"
+        )
+        require_same(f"the probing run {run}", made_with, loaded.identity, remedy)
 
 
 def _about(
@@ -350,6 +443,8 @@ def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
         "chosen": asdict(sweep.chosen) | {"name": sweep.chosen.name},
         "run": str(sweep.run),
         "vector": sweep.vector.name,
+        SEEN: None if sweep.lineage is None else sweep.lineage.facts(),
+        "unseen": asdict(sweep.unseen),
         "initial": {split: asdict(gain) for split, gain in sweep.initial.items()},
     }
     if sweep.test is not None:

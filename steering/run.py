@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lineage import SEEN
 from harness.command import command_line, run_command
 from hooks.sealed import require_sealed
+from models.identity import FORCED
 from models.options import ModelOptions
 from steering.config import SweepConfig, VectorConfig
 from steering.errors import SteeringError
@@ -40,6 +42,9 @@ def run(config: VectorConfig) -> None:
     )
     if found is not None:
         _check_same(config, found["about"]["fitted"], json.loads(json.dumps(dict(vector.fitted))))
+        # The sweep chose K and alpha on its own validation stories.
+        if found.get(SEEN):
+            vector = replace(vector, fitted={**vector.fitted, SEEN: found[SEEN]})
     print(f"the vector is in {save_vector(vector, config.folder)}")
 
 
@@ -140,7 +145,7 @@ def _check_same(config: VectorConfig, swept: dict[str, Any], own: dict[str, Any]
     """That the sweep steered by the same run; what only one of them knows is not compared."""
     for name in own:
         # Random directions and heads may be drawn again.
-        if name != "seed" and name in swept and swept[name] != own[name]:
+        if name not in ("seed", SEEN, FORCED) and name in swept and swept[name] != own[name]:
             raise SteeringError(
                 f"--sweep {config.sweep} was of another probing run than {config.run}: {name} is "
                 f"{swept[name]!r} there, {own[name]!r} here"

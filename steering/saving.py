@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from benchmarks.lineage import SEEN
 from hooks.atomic import write_atomic
 from hooks.errors import PositionError
 from hooks.run_folder import VECTOR, require_own
+from models.identity import FORCED, ModelIdentity, require_fitted
 from steering.errors import SteeringError
 from steering.vector import SteeringVector
 
@@ -60,14 +63,19 @@ def save_vector(vector: SteeringVector, folder: Path | str) -> Path:
     return folder
 
 
-def load_vector(path: Path | str, model: nn.Module | None = None) -> SteeringVector:
+def load_vector(
+    path: Path | str, model: nn.Module | None = None, force: bool = False
+) -> SteeringVector:
     """Read a vector.
 
     Args:
         path: the folder, or the safetensors file itself.
-        model: refuse a vector that does not fit this model.
+        model: refuse a vector that does not fit this model, or was fitted on another one as far as
+            the modules can tell.
+        force: take a vector that was fitted on another model; its facts say ``forced``.
 
     Raises:
+        OtherModelError: it was fitted on other weights or in another dtype; both are named.
         SteeringError: no such file, a file cut short, altered or of another kind, a part that is
             missing, or a vector for another model (both shapes are named).
     """
@@ -94,8 +102,11 @@ def load_vector(path: Path | str, model: nn.Module | None = None) -> SteeringVec
         raise SteeringError(f"{file} lacks a part of a steering vector: {error}") from error
     except (ValueError, PositionError) as error:
         raise SteeringError(f"{file}: {error}") from error
+    if force:
+        vector = replace(vector, fitted={**vector.fitted, FORCED: True})
     if model is not None:
         vector.check(model)
+        require_fitted(vector, ModelIdentity.of_module(model))
     return vector
 
 
@@ -145,7 +156,7 @@ def card(vector: SteeringVector) -> str:
     """The README of a saved vector."""
     fitted = vector.fitted
     model = fitted.get("model", "unknown")
-    rows = "\n".join(f"| {name} | {_shown(value)} |" for name, value in fitted.items())
+    rows = "\n".join(f"| {name} | {_shown(name, value)} |" for name, value in fitted.items())
     heads = ", ".join(f"L{layer}H{head}" for layer, head in vector.heads)
     return f"""---
 license: apache-2.0
@@ -182,5 +193,8 @@ with vector.apply(model):
 """
 
 
-def _shown(value: Any) -> str:
+def _shown(name: str, value: Any) -> str:
+    if name == SEEN:
+        parts = (f"{len(hashes)} {part}" for part, hashes in value.items())
+        return f"{' and '.join(parts)} stories, whose hashes are in {FILE}"
     return value if isinstance(value, str) else f"`{json.dumps(value)}`"

@@ -41,6 +41,7 @@ class SideEffectsConfig(ModelOptions):
         out: folder; named after vector and model by default. An existing one is resumed.
         batch_size: prompts that go through the model together.
         max_new_tokens: length of a reply; by default 16 to neutral prompts, and what a task needs.
+        force: steer a model that the vector was not fitted on.
     """
 
     vector: Path
@@ -52,6 +53,7 @@ class SideEffectsConfig(ModelOptions):
     out: Path | None = None
     batch_size: int = 8
     max_new_tokens: int | None = None
+    force: bool = False
 
     @property
     def folder(self) -> Path:
@@ -78,6 +80,7 @@ def carry_out(config: SideEffectsConfig) -> dict[str, Any]:
     """
     from harness.model import Prompt, SteeredModel
     from harness.pipeline import check
+    from harness.vectors import require_fits
     from hooks.atomic import write_atomic
     from hooks.console import Console
     from models.loading import load_model
@@ -88,15 +91,15 @@ def carry_out(config: SideEffectsConfig) -> dict[str, Any]:
     for each in asked.values():
         check(each)
     prompts = [Prompt(text) for text in read_prompts(config.prompts)]
-    vector = load_vector(config.vector)
+    vector = load_vector(config.vector, force=config.force)
     console = Console()
     loaded = load_model(**config.opening())
-    vector.apply(loaded.skeleton, config.alpha)
+    forced = require_fits(vector, loaded, config.alpha)
     plain, steered = SteeredModel(loaded), SteeredModel(loaded, vector, config.alpha)
     kl = divergences(plain, steered, prompts, config.max_new_tokens or REPLY, config.batch_size)
     tasks = {task: _compare(config, each, vector, loaded) for task, each in asked.items()}
     found = {"kl": asdict(mean_with_interval(kl)), "tasks": tasks}
-    saved = {"config": asdict(config), **found}
+    saved = {"config": asdict(config), "forced": forced, **found}
     text = json.dumps(saved, indent=2, default=str) + "\n"
     write_atomic(config.folder / RESULTS, text.encode())
     _print(console, config, found)
@@ -157,13 +160,15 @@ def _compare(
     from steering.saving import describe
 
     name = f"{asked.task}-{asked.order}" if asked.task == "gridtom" else asked.task
-    before = evaluate(replace(asked, out=config.folder / f"{name}-plain"), loaded=loaded)
+    plain = replace(asked, out=config.folder / f"{name}-plain")
+    before = evaluate(plain, loaded=loaded, beside=vector)
     after = evaluate(
         replace(
             asked,
             out=config.folder / f"{name}-steered",
             steer=config.vector,
             alpha=config.alpha,
+            force=config.force,
         ),
         steering=vector,
         loaded=loaded,

@@ -14,6 +14,7 @@ from hooks.edit import Edit, Gate
 from hooks.geometry import Geometry, find_geometry
 from hooks.positions import LAST_PROMPT_GENERATED, check_spec
 from hooks.sites import HEAD_OUT, SITES, slice_width
+from models.identity import FORCED, ModelIdentity
 from steering.errors import SteeringError
 
 
@@ -131,10 +132,10 @@ class SteeringVector:
         return (strength[..., None, None, None] * full).float()
 
     def check(self, model: nn.Module) -> Geometry:
-        """That it fits ``model``.
+        """That it fits ``model``: its shape, and the type of model that it was fitted on.
 
         Raises:
-            SteeringError: names both shapes.
+            SteeringError: names both shapes, or both types.
         """
         geometry = find_geometry(model)
         own = (self.n_layers, self.n_heads, self.width)
@@ -144,6 +145,12 @@ class SteeringVector:
                 f"the vector is for {own[0]} layers x {own[1]} heads x {own[2]}, "
                 f"{type(model).__name__} has {wanted[0]} x {wanted[1]} x {wanted[2]} at "
                 f"{self.site}; fit it on this model"
+            )
+        fitted, here = ModelIdentity.of_vector(self.fitted), ModelIdentity.type_of(model)
+        if not fitted.same_type(here) and not self.fitted.get(FORCED):
+            raise SteeringError(
+                f"the vector was fitted on a {fitted.model_type}, {type(model).__name__} is a "
+                f"{here.model_type}; fit one on this model"
             )
         return geometry
 

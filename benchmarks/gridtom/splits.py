@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import random
 import re
+from functools import lru_cache
 from typing import Literal
 
 from benchmarks.gridtom.records_types import StorySet
@@ -66,20 +67,26 @@ def split_of(map_name: str, number: int, seed: int = 0) -> Split | None:
     Returns:
         None for the stories that the 21st tested map has beyond the 500.
     """
-    if not (found := _NUMBERED.fullmatch(map_name)):
-        rank, beyond = random.Random(f"map/{seed}/{map_name}").randrange(MAPS), False
-    else:
+    if found := _NUMBERED.fullmatch(map_name):
         block, place = divmod(int(found[1]), MAPS)
-        rng = random.Random(f"maps/{seed}" + (f"/{block}" if block else ""))
-        rank = rng.sample(range(MAPS), MAPS).index(place)
-        kept = rng.sample(range(STORIES_PER_MAP), STORIES_PER_MAP)
-        kept = kept[: TEST_STORIES - (TEST_MAPS - 1) * STORIES_PER_MAP]
-        beyond = rank == TEST_MAPS - 1 and number not in kept
-    if beyond:
-        return None
+        order, kept = _drawn(seed, block)
+        rank = order.index(place)
+        if rank == TEST_MAPS - 1 and number not in kept:
+            return None
+    else:
+        rank = random.Random(f"map/{seed}/{map_name}").randrange(MAPS)
     if rank < TEST_MAPS:
         return "test"
     return "train" if rank < TEST_MAPS + TRAIN_MAPS else "validation"
+
+
+@lru_cache(maxsize=64)
+def _drawn(seed: int, block: int) -> tuple[list[int], list[int]]:
+    """The maps of a block in the order of their use; which stories of the 21st are tested."""
+    rng = random.Random(f"maps/{seed}" + (f"/{block}" if block else ""))
+    order = rng.sample(range(MAPS), MAPS)
+    tested = TEST_STORIES - (TEST_MAPS - 1) * STORIES_PER_MAP
+    return order, rng.sample(range(STORIES_PER_MAP), STORIES_PER_MAP)[:tested]
 
 
 def members(stories: StorySet, split: str, seed: int = 0) -> list[int]:

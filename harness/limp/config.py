@@ -29,6 +29,7 @@ class LimpConfig(ModelOptions):
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that go through the model together.
         max_new_tokens: length of a list that the model writes.
+        force: steer a model that the vector was not fitted on.
     """
 
     data: Path
@@ -41,6 +42,7 @@ class LimpConfig(ModelOptions):
     out: Path | None = None
     batch_size: int = 16
     max_new_tokens: int = 256
+    force: bool = False
 
     @property
     def folder(self) -> Path:

@@ -27,6 +27,7 @@ from harness.limp.posterior import MODES
 from harness.metrics import accuracy
 from harness.model import SteeredModel, Steering
 from harness.reporting import shown
+from harness.vectors import require_fits
 from hooks.atomic import write_atomic
 from hooks.batch_size import within_memory
 from hooks.commands import no_command
@@ -98,8 +99,7 @@ def carry_out(
     steered = {"steering": dict(about_steering) if about_steering else None, "alpha": config.alpha}
     about = read | steered
     if steering is not None:
-        # Fits or not is known from the modules alone, before the weights are read.
-        steering.apply(loaded.skeleton, config.alpha)
+        require_fits(steering, loaded, config.alpha)
     writer = ModelWriter(SteeredModel(loaded), config.max_new_tokens)
     sources = Sources(writer, frames, accounts, parsed)
     judge = ModelLikelihood(SteeredModel(loaded, steering, config.alpha), config.batch_size)

@@ -22,7 +22,7 @@ def run(config: LimpConfig) -> None:
     vector: Any = None
     about = None
     if config.steer is not None:
-        vector = open_vector(config.steer)
+        vector = open_vector(config.steer, config.force)
         about = described(vector)
     carry_out(config, vector, about_steering=about)
 

@@ -22,7 +22,7 @@ from harness.adapters.inspect_ai.settings import DEFAULT_MAX_TOKENS, Settings, s
 from harness.errors import HarnessError
 from harness.model import Prompt, SteeredModel
 from harness.replies import Reply
-from harness.vectors import open_vector
+from harness.vectors import open_vector, require_fits
 from models.loading import load_model
 
 DEFAULT_BATCH = 16
@@ -53,6 +53,7 @@ class SallyAnneAPI(ModelAPI):
         batch_size: prompts that go through the model together; by default as many as inspect-ai's
             max_connections, or 16.
         frames: of a film so many frames are taken, spread evenly; all by default.
+        force: steer a model that the vector was not fitted on.
         unknown: anything else is refused.
 
     Raises:
@@ -72,6 +73,7 @@ class SallyAnneAPI(ModelAPI):
         revision: str | None = None,
         batch_size: int | None = None,
         frames: int | None = None,
+        force: bool = False,
         **unknown: Any,
     ) -> None:
         super().__init__(model_name, base_url, api_key, config=config)
@@ -82,9 +84,8 @@ class SallyAnneAPI(ModelAPI):
             )
             vector = None
             if steer is not None:
-                vector = open_vector(Path(str(steer)))
-                # Fits or not is known from the modules alone, before the weights are read.
-                vector.apply(loaded.skeleton, alpha)
+                vector = open_vector(Path(str(steer)), force)
+                require_fits(vector, loaded, alpha)
         self.steered = SteeredModel(loaded, vector, alpha)
         self.batch_size = batch_size
         self.frames = frames
@@ -167,7 +168,7 @@ def _check(
     if unknown:
         raise HarnessError(
             f"unknown model argument {next(iter(unknown))!r}; there are steer, alpha, dtype, "
-            "device_map, revision, batch_size and frames"
+            "device_map, revision, batch_size, frames and force"
         )
     for name, value in (("batch_size", batch_size), ("frames", frames)):
         whole = isinstance(value, int) and not isinstance(value, bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast, get_args, get_type_hints
 
@@ -26,6 +27,7 @@ def gridtom(
     data_seed: int | None = None,
     split_seed: int | None = None,
     media: str = "video",
+    steer: str | None = None,
 ) -> Task:
     """Who believes whom to be where? The same questions, frames and readers as `harness.run`.
 
@@ -40,6 +42,8 @@ def gridtom(
         data_seed: seed of generated stories.
         split_seed: which stories test, train and validate.
         media: frames as one lossless film (video), or as pictures, which more models take (images).
+        steer: folder of the vector that steers the model: test stories that it was fitted on are
+            left out, and the task's metadata say how many.
 
     Raises:
         PrerequisiteError: an option that there is not, or data that cannot be used.
@@ -47,7 +51,8 @@ def gridtom(
     # Torch is imported here: inspect-ai loads its plug-ins in every command.
     from benchmarks.gridtom.records import open_stories
     from harness.config import EvalConfig
-    from harness.work import choose_items
+    from harness.vectors import facts_of
+    from harness.work import choose_unseen, items_of
 
     given: dict[str, Any] = {
         "order": str(order),
@@ -68,12 +73,15 @@ def gridtom(
         for name in ("limit", "data_seed", "split_seed"):
             _number(name, given[name], 1 if name == "limit" else 0)
         config = EvalConfig(**{name: value for name, value in given.items() if value is not None})
-        items = choose_items(config, open_stories(config.data, config.data_seed))
+        stories = open_stories(config.data, config.data_seed)
+        chosen, unseen = choose_unseen(config, stories, facts_of(steer))
+        items = items_of(config, stories, chosen)
         samples = [sample_of(item, cast(Media, media)) for item in items]
     return Task(
         dataset=MemoryDataset(samples, name=f"gridtom-{config.order}-{setting}-{split}"),
         scorer=[robust(), official()],
         config=GenerateConfig(temperature=0, max_tokens=config.reply_tokens),
+        metadata=None if unseen is None else {"unseen": asdict(unseen)},
     )
 
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.command import run_command
 from harness.errors import HarnessError
-from harness.vectors import open_vector
+from harness.vectors import open_vector, require_fits
 from models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class ExportConfig:
         all_positions: write a vector that was made for other positions; it will act at all.
         dtype: of the weights that are read: auto, float32, bfloat16 or float16.
         revision: branch, tag or commit on the hub.
+        force: export a vector that was fitted on another model.
     """
 
     vector: Path
@@ -62,6 +63,7 @@ class ExportConfig:
     all_positions: bool = False
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     revision: str | None = None
+    force: bool = False
 
 
 def steer_config(
@@ -165,9 +167,9 @@ def run(config: ExportConfig) -> None:
     # Heavy libraries are imported here, so that --help answers at once.
     from models.loading import load_model
 
-    vector = open_vector(config.vector)
+    vector = open_vector(config.vector, config.force)
     loaded = load_model(config.model, config.dtype, revision=config.revision)
-    vector.check(loaded.skeleton)
+    require_fits(vector, loaded, config.alpha)
     export(vector, loaded.model, config.out, config.alpha, config.all_positions)
     own = "" if vector.positions == "all" else f", not at {vector.positions} as it was made for"
     print(f"{config.out}: acts at ALL positions{own}")

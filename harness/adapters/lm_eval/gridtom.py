@@ -29,6 +29,7 @@ A whole run, steered, in Python::
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -43,11 +44,15 @@ from benchmarks.gridtom.setting import Setting
 from benchmarks.items import Option
 from harness import gridtom
 from harness.adapters.lm_eval.pictures import MARK
+from harness.config import EvalConfig
 from harness.errors import HarnessError
 from harness.evaluate import score
 from harness.items import Item
 from harness.metrics import belief_metrics
+from harness.vectors import facts_of
+from harness.work import choose_unseen
 
+LOGGER = logging.getLogger(__name__)
 # The readers of replies, and what stands before the names of their metrics.
 _READERS = {"robust": "", "official": "official_"}
 
@@ -61,6 +66,7 @@ def documents(
     data: str | None = None,
     data_seed: int = DEFAULT_SEED,
     split_seed: int = 0,
+    steer: str | None = None,
     **_: Any,
 ) -> dict[str, Any]:
     """The items of a task as lm-eval's ``custom_dataset`` gives them.
@@ -74,6 +80,9 @@ def documents(
         data: folder in the release layout; stories are generated if none is given.
         data_seed: seed of generated stories.
         split_seed: which stories test, train and validate.
+        steer: folder of the vector that steers the model: test stories that it was fitted on are
+            left out. lm-eval's command line gives it from ``--model_args``; give it as metadata
+            where a TaskManager is made by hand.
         _: other metadata of a run: options of the model, version of the task.
 
     Returns:
@@ -98,9 +107,10 @@ def documents(
         raise HarnessError(f"stories must be a whole number from 1 on, is {stories!r}")
     folder = "" if data is None else str(data)
     there = _stories(folder, data_seed)
-    members = splits.members(there, split, split_seed)[:stories]
-    if not members:
-        raise HarnessError(splits.why_none(there, split))
+    config = EvalConfig(split=split, limit=stories, split_seed=split_seed)
+    members, unseen = choose_unseen(config, there, facts_of(steer))
+    if unseen:
+        LOGGER.warning("%s", unseen)
     found = []
     for index in members:
         record = there.story(index)

@@ -20,7 +20,7 @@ from harness.adapters.lm_eval.requests import Context, Decoding, batches, decodi
 from harness.continuation import complete, continuation_log_probs, token_inputs
 from harness.errors import HarnessError
 from harness.model import SteeredModel, Steering
-from harness.vectors import open_vector
+from harness.vectors import open_vector, require_fits
 from models.catalogue import DEFAULT_MODEL
 from models.films import context_of
 from models.loading import LoadedModel, load_model
@@ -57,6 +57,7 @@ class SallyAnneLM(LM):
         max_length: tokens of a context and its continuation; the model's own by default. Longer
             contexts are cut on the left, with a warning.
         max_gen_toks: length of a reply where the task does not say.
+        force: steer a model that the vector was not fitted on.
         unknown: refused.
 
     Raises:
@@ -80,6 +81,7 @@ class SallyAnneLM(LM):
         max_batch_size: int | None = None,
         max_length: int | None = None,
         max_gen_toks: int = MAX_GEN_TOKS,
+        force: bool = False,
         **unknown: Any,
     ) -> None:
         super().__init__()
@@ -88,15 +90,14 @@ class SallyAnneLM(LM):
         self.batch_size = _whole("batch_size", batch_size)
         self.max_gen_toks = _whole("max_gen_toks", max_gen_toks)
         strength = _strength(alpha, steer)
-        vector = _vector(steer)
+        vector = _vector(steer, force)
         if isinstance(pretrained, LoadedModel):
             loaded = pretrained
         else:
             place = device_map or _there(device)
             loaded = load_model(str(pretrained), dtype, place, revision)
         if vector is not None:
-            # Fits or not is known from the modules alone, before the weights are read.
-            vector.apply(loaded.skeleton, strength)
+            require_fits(vector, loaded, strength)
         self.model = SteeredModel(loaded, vector, strength)
         self.max_length = (
             _longest(loaded) if max_length is None else _whole("max_length", max_length)
@@ -376,10 +377,10 @@ class SallyAnneLM(LM):
             yield from zip(numbers, found, strict=True)
 
 
-def _vector(steer: str | Path | Steering | None) -> Steering | None:
+def _vector(steer: str | Path | Steering | None, force: bool) -> Steering | None:
     if steer is None or not isinstance(steer, str | Path):
         return steer
-    return open_vector(steer)
+    return open_vector(steer, force)  # type: ignore[no-any-return]
 
 
 def _described(steering: Steering) -> Any:

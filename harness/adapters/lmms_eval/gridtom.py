@@ -15,6 +15,7 @@ network and no files, and works for all models of lmms-eval. A task with other q
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -33,7 +34,10 @@ from harness.gridtom import Ask, Style
 from harness.items import Item
 from harness.metrics import accuracy, belief_metrics
 from harness.results import sheet_of
+from harness.vectors import facts_of
 from harness.work import prepare
+
+LOGGER = logging.getLogger(__name__)
 
 # By the beginning of a metric's name. The robust reader is the one that people agree with.
 _READERS = {"": "robust", "official_": "official"}
@@ -43,6 +47,7 @@ _CHOICES = {
     "style": get_args(Style),
     "split": SPLITS,
 }
+_FOLDERS = ("data", "steer")
 _SEEDS = ("split_seed", "data_seed")
 
 
@@ -52,8 +57,9 @@ def docs(questions: Dataset) -> Dataset:
     Args:
         questions: one row; all its columns are optional: ``order`` (1, 2, initial), ``setting``
             (multimodal, video, text), ``style`` (plain, json), ``split`` (test, validation,
-            train), ``data`` (folder in GridToM's release layout), ``split_seed``, ``data_seed``;
-            as the options of ``python -m harness.run``.
+            train), ``data`` (folder in GridToM's release layout), ``split_seed``, ``data_seed``,
+            ``steer`` (folder of the vector that steers the model: test stories that it was fitted
+            on are left out); as the options of ``python -m harness.run``.
 
     Returns:
         Columns ``item_id, story, condition, first, text, answer`` and ``questions``, by which the
@@ -142,7 +148,7 @@ def _item(doc: Mapping[str, Any]) -> Item:
 def _items(questions: str) -> dict[str, Item]:
     """The items of a row of options, by id."""
     options = json.loads(questions)
-    known = (*_CHOICES, "data", *_SEEDS)
+    known = (*_CHOICES, *_FOLDERS, *_SEEDS)
     if unknown := sorted(set(options) - set(known)):
         raise HarnessError(f"questions: there is no {unknown[0]!r}; there are {', '.join(known)}")
     for name, choices in _CHOICES.items():
@@ -153,8 +159,12 @@ def _items(questions: str) -> dict[str, Item]:
     for name in _SEEDS:
         if not isinstance(options.get(name, 0), int):
             raise HarnessError(f"questions: {name} must be a whole number, is {options[name]!r}")
-    if "data" in options:
-        if not isinstance(options["data"], str):
-            raise HarnessError(f"questions: data must be a folder, is {options['data']!r}")
-        options["data"] = Path(options["data"])
-    return {item.item_id: item for item in prepare(EvalConfig(**options)).items}
+    for name in _FOLDERS:
+        if name in options:
+            if not isinstance(options[name], str):
+                raise HarnessError(f"questions: {name} must be a folder, is {options[name]!r}")
+            options[name] = Path(options[name])
+    work = prepare(EvalConfig(**options), facts_of(options.get("steer")))
+    if work.unseen:
+        LOGGER.warning("%s", work.unseen)
+    return {item.item_id: item for item in work.items}

@@ -63,6 +63,7 @@ class SallyAnne(lmms):
         dtype: of the weights: auto, float32, bfloat16 or float16.
         device_map: as in accelerate, e.g. auto.
         revision: branch, tag or commit on the hub.
+        force: steer a model that the vector was not fitted on.
         batch_size: prompts that go through the model together.
         device: where the whole model is put, e.g. cuda:1, unless ``device_map`` says it.
         max_batch_size: for models that find out their batch size; of no effect here.
@@ -83,6 +84,7 @@ class SallyAnne(lmms):
         dtype: str = "auto",
         device_map: str | None = None,
         revision: str | None = None,
+        force: bool | str = False,
         batch_size: int | str = 1,
         device: str | None = None,
         max_batch_size: int | None = None,
@@ -92,11 +94,12 @@ class SallyAnne(lmms):
         if unknown:
             raise HarnessError(
                 f"--model_args: there is no {', '.join(sorted(unknown))}; there are pretrained, "
-                "steer, alpha, max_frames, dtype, device_map and revision"
+                "steer, alpha, max_frames, dtype, device_map, revision and force"
             )
         self.batch_size = count("batch_size", batch_size)
         self.max_frames = count("max_frames", max_frames)
-        self.model = open_model(pretrained, steer, alpha, dtype, device_map or device, revision)
+        place = device_map or device
+        self.model = open_model(pretrained, steer, alpha, dtype, place, revision, force)
 
     @property
     def device(self) -> Any:

@@ -10,12 +10,18 @@ import torch
 
 from harness.errors import HarnessError
 from harness.model import SteeredModel
-from harness.vectors import open_vector
+from harness.vectors import open_vector, require_fits
 from models.loading import load_model
 
 
 def open_model(
-    pretrained: str, steer: Any, alpha: Any, dtype: str, device_map: str | None, revision: Any
+    pretrained: str,
+    steer: Any,
+    alpha: Any,
+    dtype: str,
+    device_map: str | None,
+    revision: Any,
+    force: bool | str = False,
 ) -> SteeredModel:
     """Open a model, and the vector that steers it if there is one.
 
@@ -26,6 +32,7 @@ def open_model(
         dtype: of the weights.
         device_map: as in accelerate; by default the GPU of this process, or the CPU.
         revision: branch, tag or commit on the hub.
+        force: steer a model that the vector was not fitted on.
 
     Raises:
         HarnessError: alpha is no strength, or there is no vector for it.
@@ -44,9 +51,8 @@ def open_model(
         if strength is not None:
             raise HarnessError("alpha is the strength of a vector: give one with steer=FOLDER")
         return SteeredModel(loaded)
-    vector = open_vector(str(steer))
-    # Fits or not is known from the modules alone, before the weights are read.
-    vector.apply(loaded.skeleton, strength)
+    vector = open_vector(str(steer), force)
+    require_fits(vector, loaded, strength)
     return SteeredModel(loaded, vector, strength)
 
 

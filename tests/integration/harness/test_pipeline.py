@@ -189,7 +189,7 @@ def test_answer_sheets_by_hand(config: EvalConfig) -> None:
 def test_unknown_words_are_said_and_saved(
     config: EvalConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stranger(config: EvalConfig) -> Work:
+    def stranger(config: EvalConfig, fitted: object = None) -> Work:
         work = prepare(config)
         return replace(work, items=[replace(i, text=f"Giraffe {i.text}") for i in work.items])
 

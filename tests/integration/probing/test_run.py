@@ -16,6 +16,7 @@ from benchmarks.gridtom.setting import Setting
 from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.store import ActivationStore
+from models.identity import weights_hash
 from models.loading import load_model
 from models.prompts import encode, open_prompt
 from probing.config import Contrast, ProbeConfig
@@ -57,14 +58,21 @@ def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
     assert saved["model"] == {
         "source": str(model_folder),
         "revision": load_model(str(model_folder)).revision,
+        "model_type": "qwen2_vl",
+        "fingerprint": weights_hash(model_folder),
         "class": "Qwen2VLForConditionalGeneration",
-        "attention": "sdpa",
         "dtype": "float32",
+        "attention": "sdpa",
         "layers": LAYERS,
         "heads": HEADS,
         "head_dim": WIDTH,
     }
     assert saved["data"]["fingerprint"] == generated().fingerprint
+    items = ActivationStore.open(finished / "activations").items
+    for part, contents in saved["seen"].items():
+        stories = set(items.loc[items["split"] == part, "story"])
+        assert set(contents) == {generated().story(i).identity.content for i in stories}
+        assert len(contents) == saved["results"]["stories"][part]
     assert saved["versions"]["torch"] == torch.__version__.split("+")[0]
     results = saved["results"]
     assert results["stories"] == {"test": 19, "train": 3, "validation": 2}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from models import loading
-from models.loading import folder_hash
+from models import identity
+from models.identity import folder_hash
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def test_any_byte_of_a_small_checkpoint_counts(folder: Path, at: int) -> None:
 def test_a_large_checkpoint_is_read_in_pieces(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "_READ_WHOLE", 100)
-    monkeypatch.setattr(loading, "_STRIDE", 50)
-    monkeypatch.setattr(loading, "_PIECE", 5)
+    monkeypatch.setattr(identity, "_READ_WHOLE", 100)
+    monkeypatch.setattr(identity, "_STRIDE", 50)
+    monkeypatch.setattr(identity, "_PIECE", 5)
     found = {folder_hash(folder)}
     for at in (99, 100, 104, 954):
         altered(folder / "model.safetensors", at)
