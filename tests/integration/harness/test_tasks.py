@@ -18,6 +18,7 @@ from harness.config import EvalConfig
 from harness.errors import HarnessError
 from harness.model import Prompt, SteeredModel
 from harness.pipeline import carry_out
+from harness.work import prepare
 from tests.integration.harness import made_benchmarks as made
 from tests.shared_data import SOURCES, official_data
 
@@ -224,3 +225,13 @@ def test_records_in_the_published_layouts(config, task, view, source) -> None:
     table, saved, _ = run(asked)
     assert len(table) == saved["counts"]["asked"] > 0
     assert saved["results"]["robust"]["overall"]["n"] == len(table)
+
+
+def test_the_most_pixels_of_a_frame_hold_as_films_are_read(tmp_path: Path) -> None:
+    """Their films are of 64 x 64."""
+    config = EvalConfig(task="muma_tom", data=made.muma_tom(tmp_path / "data"), max_pixels=32 * 32)
+    for item in prepare(config).items:
+        assert item.clip is not None and item.shape is not None
+        clip = item.clip()
+        assert clip.shape[1:] == (32, 32, 3)
+        assert item.shape(True) == clip.shape[:3]

@@ -134,12 +134,16 @@ def test_options_are_part_of_what_a_run_is(folders: dict[Family, Path], tmp_path
         setting="text",
         device="cpu",
         attn_implementation="eager",
+        max_pixels=4096,
     )
     evaluate(config)
     about = json.loads((config.folder / "results.json").read_text())["about"]
     assert (about["attn_implementation"], about["max_new_tokens"]) == ("eager", 16)
+    assert about["max_pixels"] == "4096"
     with pytest.raises(HarnessError, match="attn_implementation"):
         evaluate(replace(config, attn_implementation=None))
+    with pytest.raises(HarnessError, match="max_pixels is '4096' there, None here"):
+        evaluate(replace(config, max_pixels=None))
     probed = ProbeConfig(
         out=tmp_path / "probed", stories=8, figures=False, **config.model_options(), setting="text"
     )
