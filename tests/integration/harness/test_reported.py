@@ -61,6 +61,14 @@ def values(saved: dict[str, Any]) -> dict[str, Any]:
     return {name: values(part) for name, part in saved.items()}
 
 
+def _in_style(text: str, style: str) -> str:
+    """A plain question of made stories in words of the style."""
+    if style == "plain":
+        return text
+    ask = 'Reply with a JSON object and nothing else; its field "answer" holds the room.'
+    return text.replace(" Question:", "\n\nQuestion:").replace(" Answer:", f"\n{ask}")
+
+
 # With four stories the ends of a bootstrap interval are those of a binomial distribution.
 SHOWN = {
     "robust": "50.0 [0.0, 100.0]|75.0 [25.0, 100.0]|25.0 [0.0, 75.0]|12.5 [0.0, 37.5]",
@@ -71,10 +79,11 @@ SHOWN = {
 CHOSEN = ["right", "right", "right", "right", "wrong", "right", "wrong", "right"]
 
 
-def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch) -> None:
+@pytest.mark.parametrize("style", ["plain", "json"])
+def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch, style) -> None:
     monkeypatch.setattr("harness.work.open_stories", lambda folder, seed: made_stories())
     asked = [a for story in made_stories() for a in asked_of(story.index, "1")]
-    by_text = {a.text: a for a in asked}
+    by_text = {_in_style(a.text, style): a for a in asked}
     place: dict[str, int] = {}
 
     def reply(prompt: Prompt) -> str:
@@ -95,7 +104,7 @@ def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch) -> None:
 
     seen = say(monkeypatch, reply)
     monkeypatch.setattr(SteeredModel, "option_log_probs", scores)
-    config = replace(config, options=True, limit=4)
+    config = replace(config, options=True, limit=4, style=style)
     table, saved, cells, text = run(config)
 
     own = [by_text[prompt.text] for prompt in seen]
@@ -148,7 +157,12 @@ def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch) -> None:
         }
         for reader, found in numbers.items()
     }
-    assert cells == [[reader, *row.split("|")] for reader, row in SHOWN.items()]
+    # The reader of JSON is shown where JSON was asked for.
+    assert cells == [
+        [reader, *row.split("|")]
+        for reader, row in SHOWN.items()
+        if style == "json" or reader != "official"
+    ]
     for reader, row in SHOWN.items():
         for cell, name in zip(row.split("|"), ("TB", "FB", "Both", "invalid"), strict=True):
             estimate = saved["results"][reader][name]
@@ -167,7 +181,7 @@ def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch) -> None:
     assert (same["results"], shown) == (saved["results"], cells)
 
 
-def test_bigtom_controls_are_neither_true_nor_false_beliefs(config, monkeypatch) -> None:
+def test_bigtom_controls_are_neither_true_nor_false_beliefs(config, tmp_path, monkeypatch) -> None:
     """Four stories in four conditions; what changes nothing is a condition of its own."""
     # Whether each story is answered rightly, by condition.
     planted = {
@@ -217,24 +231,31 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(config, monkeypatch)
             "invalid": {"value": 0.0, "n": 8},
         },
     }
-    # By the robust and by the official reader, to whom a bare letter says nothing.
-    none = "0.0 [0.0, 0.0]"
     over = saved["results"]["robust"]["overall"]
     all_items = f"62.5 [{100 * over['low']:.1f}, {100 * over['high']:.1f}]"
     assert cells == [
-        ["all", "16", all_items, none],
-        ["variable: forward_belief", "16", all_items, none],
-        ["condition: FB", "4", "50.0 [0.0, 100.0]", none],
-        ["condition: FB control", "4", "25.0 [0.0, 75.0]", none],
-        ["condition: TB", "4", "100.0 [100.0, 100.0]", none],
-        ["condition: TB control", "4", "75.0 [25.0, 100.0]", none],
-        ["initial_belief: hidden", "16", all_items, none],
-        ["belief: TB", "4", "100.0 [100.0, 100.0]", none],
-        ["belief: FB", "4", "50.0 [0.0, 100.0]", none],
-        ["belief: Both", "4", "50.0 [0.0, 100.0]", none],
-        ["belief: invalid", "8", none, "100.0 [100.0, 100.0]"],
-        ["invalid", "16", none, "100.0 [100.0, 100.0]"],
+        ["all", "16", all_items],
+        ["variable: forward_belief", "16", all_items],
+        ["condition: FB", "4", "50.0 [0.0, 100.0]"],
+        ["condition: FB control", "4", "25.0 [0.0, 75.0]"],
+        ["condition: TB", "4", "100.0 [100.0, 100.0]"],
+        ["condition: TB control", "4", "75.0 [25.0, 100.0]"],
+        ["initial_belief: hidden", "16", all_items],
+        ["belief: TB", "4", "100.0 [100.0, 100.0]"],
+        ["belief: FB", "4", "50.0 [0.0, 100.0]"],
+        ["belief: Both", "4", "50.0 [0.0, 100.0]"],
+        ["belief: invalid", "8", "0.0 [0.0, 0.0]"],
+        ["invalid", "16", "0.0 [0.0, 0.0]"],
     ]
+    # Asked for JSON, both readers have a column; to the official one a bare letter says nothing.
+    template = tmp_path / "json.txt"
+    template.write_text("{context}{question}\n{options}\nReply in JSON.\n")
+    out = replace(config, out=tmp_path / "json", template=template, task="bigtom", data=data)
+    _, _, both, text = run(out)
+    assert [row[:3] for row in both] == cells
+    assert [row[3] for row in both] == ["0.0 [0.0, 0.0]"] * 10 + ["100.0 [100.0, 100.0]"] * 2
+    heads = next(line for line in text.splitlines() if "read by" in line)
+    assert heads.index("read by robust") < heads.index("read by official")
 
 
 class MadeJudge:
