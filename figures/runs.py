@@ -7,13 +7,13 @@ this room. Nothing in it is a pickle: JSON, Parquet and safetensors.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
+from hooks.reading import read_object, reading
 from hooks.sealed import intact, require_sealed
 
 if TYPE_CHECKING:
@@ -49,13 +49,7 @@ def saved_results(path: Path, made_by: str) -> dict[str, Any] | None:
     """
     if not path.exists():
         return None
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    # ValueError covers bad JSON and bad UTF-8.
-    except (ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path} is not JSON: {error}") from error
-    if not isinstance(saved, dict) or not isinstance(saved.get("config"), dict):
-        raise RunFolderError(f"{path} has no object 'config'; was it made by `{made_by}`?")
+    saved = read_object(path, RunFolderError, made_by, {"config": ()})
     require_sealed(path, saved, f"Run `{made_by}` again: its answers are kept.")
     return saved
 
@@ -79,13 +73,8 @@ def read_table(path: Path, results: str, made_by: str) -> pd.DataFrame:
         raise MissingRunFileError(f"{path} is missing; `{made_by}` makes it")
     sealed = saved_results(path.with_name(results), made_by) or {}
     again = f"Run `{made_by}` again: its answers are kept."
-    try:
+    with reading(path, RunFolderError, made_by):
         return pd.read_parquet(io.BytesIO(intact(path.parent, path.name, sealed, again)))
-    # ValueError covers what pyarrow says of a file cut short.
-    except (ValueError, OSError) as error:
-        raise RunFolderError(
-            f"{path} is damaged or no Parquet file ({error}); run `{made_by}` again"
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -116,15 +105,9 @@ class Run:
         if not folder.is_dir():
             raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
         path = _required(folder, "config.json")
-        try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
-        # ValueError covers bad JSON and bad UTF-8.
-        except (ValueError, RecursionError) as error:
-            raise RunFolderError(f"{path} is not JSON: {error}") from error
+        saved = read_object(path, RunFolderError, MADE_BY, {"config": ()})
         require_sealed(path, saved, _again(folder))
-        config = saved.get("config") if isinstance(saved, dict) else None
-        if not isinstance(config, dict):
-            raise RunFolderError(f"{path} has no object 'config'; was it made by `{MADE_BY}`?")
+        config = saved["config"]
         for word in ("model", *TITLE_WORDS):
             value = config.get(word)
             if not isinstance(value, str | int | float | None):
@@ -165,7 +148,8 @@ class Run:
             import pandas as pd
 
             path = _required(self.folder, "heads.parquet")
-            heads = pd.read_parquet(io.BytesIO(self._intact(path.name)))
+            with reading(path, RunFolderError, MADE_BY):
+                heads = pd.read_parquet(io.BytesIO(self._intact(path.name)))
             require_columns(heads, ("layer", "head"), path)
             if heads.empty:
                 raise RunFolderError(f"{path} has no rows")
@@ -188,7 +172,8 @@ class Run:
             from safetensors.numpy import load
 
             path = _required(self.folder, "probes.safetensors")
-            self._opened["probes"] = load(self._intact(path.name))
+            with reading(path, RunFolderError, MADE_BY):
+                self._opened["probes"] = load(self._intact(path.name))
         return self._opened["probes"]
 
     @property

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import HarnessError
+from hooks.reading import reading
 
 RIGHT = frozenset({"1", "1.0", "true", "t", "yes", "y", "right", "correct"})
 WRONG = frozenset({"0", "0.0", "false", "f", "no", "n", "wrong", "incorrect"})
@@ -25,11 +26,8 @@ def read_labels(path: Path) -> pd.DataFrame:
         HarnessError: the file cannot be read, lacks a column, or has an id twice or a label that is
             none of these words; names the item.
     """
-    try:
+    with reading(path, HarnessError):
         table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    # ValueError covers what pandas says of malformed files, and bad UTF-8.
-    except (OSError, ValueError) as error:
-        raise HarnessError(f"{path}: cannot be read as CSV ({error})") from error
     for name in ("item_id", "label"):
         if name not in table.columns:
             raise HarnessError(

@@ -17,6 +17,7 @@ from harness.errors import HarnessError
 from hooks.atomic import write_atomic
 from hooks.errors import StoreError
 from hooks.processes import ALONE, Processes
+from hooks.reading import reading
 
 # How a line ends that has a checksum; within a text of JSON these quotes would be escaped.
 _SUM = re.compile(rb', "sha256": "([0-9a-f]{16})"}$')
@@ -199,7 +200,8 @@ class Journal:
         """
         if not path.exists():
             return {}
-        data = path.read_bytes()
+        with reading(path, HarnessError):
+            data = path.read_bytes()
         *whole, rest = data.split(b"\n")
         if not whole:
             if repair:

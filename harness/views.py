@@ -15,6 +15,7 @@ from benchmarks.items import BenchmarkItem, Context, Media, View, Window
 from harness.errors import HarnessError
 from harness.frame_notes import frame_note
 from harness.items import FRAMES_MARK, Item
+from hooks.reading import reading
 
 FILMED: tuple[View, ...] = ("multimodal", "video")
 FIELDS = (
@@ -88,10 +89,8 @@ def shown(
 def _template(path: Path | None) -> str | None:
     if path is None:
         return None
-    try:
+    with reading(path, HarnessError):
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HarnessError(f"--template {path}: cannot be read ({error})") from error
     try:
         fields = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
     except ValueError as error:

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from hooks.atomic import file_sha256, remove_leftovers, write_atomic
 from hooks.errors import StoreDamagedError, StoreError
+from hooks.reading import reading
 from hooks.store_checks import (
     SHARD_ITEMS,
     dtype_of,
@@ -350,7 +351,9 @@ class ActivationStore:
         if shard in self._intact_shards:
             return
         path = self._require_present(shard)
-        if file_sha256(path) != self._manifest.shards[shard]:
+        with reading(path, StoreError):
+            digest = file_sha256(path)
+        if digest != self._manifest.shards[shard]:
             raise StoreDamagedError(
                 f"{path} is cut short or altered: its checksum is not the one in {MANIFEST_NAME}. "
                 f"Delete the folder {self.path} and extract again."

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hooks.errors import StoreDamagedError, StoreError
 from hooks.finite import require_finite
+from hooks.reading import reading
 from hooks.store_items import first_difference, items_from_bytes, items_to_bytes
 from hooks.store_manifest import (
     ITEMS_NAME,
@@ -71,12 +72,10 @@ def read_items(folder: Path, manifest: Manifest) -> pd.DataFrame:
         StoreDamagedError: it is missing or altered.
     """
     path = folder / ITEMS_NAME
-    try:
+    if not path.exists():
+        raise StoreDamagedError(f"{path} is missing. Delete the folder {folder} and extract again.")
+    with reading(path, StoreError):
         data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise StoreDamagedError(
-            f"{path} is missing. Delete the folder {folder} and extract again."
-        ) from error
     if hashlib.sha256(data).hexdigest() != manifest.items_sha256:
         raise StoreDamagedError(
             f"{path} is cut short or altered. Delete the folder {folder} and extract again."

@@ -7,11 +7,13 @@ import warnings
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from hooks.atomic import remove_leftovers, write_atomic
+from hooks.errors import StoreDamagedError, StoreError
+from hooks.reading import reading
 
 _KEY = "activations"
 _FILES = "batch-*.safetensors"
@@ -39,12 +41,22 @@ class Journal:
         write_atomic(self.path(batch), save({_KEY: activations}, metadata=header))
 
     def read(self, batch: int) -> Tensor | None:
-        """The activations of a batch, or None if the file is missing or damaged."""
+        """The activations of a batch, or None if the file is missing or damaged.
+
+        Raises:
+            StoreError: the system does not let it be read; it may be whole.
+        """
+        path = self.path(batch)
+        if not path.exists():
+            return None
         try:
-            with safe_open(self.path(batch), framework="pt") as file:
+            with (
+                reading(path, StoreError, damaged=StoreDamagedError),
+                safe_open(path, "pt") as file,
+            ):
                 header = file.metadata() or {}
                 activations = file.get_tensor(_KEY)
-        except (OSError, SafetensorError):
+        except StoreDamagedError:
             return None
         return activations if header.get("sha256") == _checksum(batch, activations) else None
 

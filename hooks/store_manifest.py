@@ -11,6 +11,7 @@ from typing import Any
 
 from hooks.atomic import write_atomic
 from hooks.errors import StoreDamagedError, StoreError, StoreMismatchError
+from hooks.reading import reading
 
 MANIFEST_NAME = "manifest.json"
 ITEMS_NAME = "items.parquet"
@@ -115,10 +116,10 @@ def read_manifest(folder: Path) -> Manifest:
         StoreMismatchError: another version of this toolkit wrote it.
     """
     path = folder / MANIFEST_NAME
-    try:
+    if not path.exists() and not folder.is_file():
+        raise StoreError(f"{folder} is no activation store: it has no {MANIFEST_NAME}.")
+    with reading(path, StoreError):
         data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise StoreError(f"{folder} is no activation store: it has no {MANIFEST_NAME}.") from error
     try:
         content = json.loads(data)
         intact = isinstance(content, dict) and data == _render(content)

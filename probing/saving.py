@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from hooks.atomic import write_atomic
+from hooks.reading import reading
 from hooks.sealed import intact
 from probing.errors import ProbingError
 from probing.ranking import LABELS, ProbeSet
@@ -58,16 +58,11 @@ def load_probes(
         sealed: the run's config.json, which knows its checksum.
 
     Raises:
-        ProbingError: there is no such file, or it is damaged.
+        ProbingError: it is missing, refused or damaged.
         AlteredError: it is not the one that the run wrote.
     """
-    again = AGAIN.format(path.parent)
-    try:
-        return load(intact(path.parent, path.name, sealed, again))
-    except FileNotFoundError:
-        raise ProbingError(f"{path} is missing; `python -m probing.run` writes it") from None
-    except SafetensorError as error:
-        raise ProbingError(f"{path} is damaged ({error}). {again}") from error
+    with reading(path, ProbingError, f"python -m probing.run --out {path.parent}"):
+        return load(intact(path.parent, path.name, sealed, AGAIN.format(path.parent)))
 
 
 def save_heads(path: Path, heads: pd.DataFrame) -> None:
@@ -83,13 +78,9 @@ def read_heads(path: Path, sealed: Mapping[str, Any] = MappingProxyType({})) -> 
         sealed: the run's config.json, which knows its checksum.
 
     Raises:
-        ProbingError: there is no such file, or it is damaged.
+        ProbingError: it is missing, refused or damaged.
         AlteredError: it is not the one that the run wrote.
     """
-    again = AGAIN.format(path.parent)
-    try:
+    with reading(path, ProbingError, f"python -m probing.run --out {path.parent}"):
+        again = AGAIN.format(path.parent)
         return pd.read_parquet(io.BytesIO(intact(path.parent, path.name, sealed, again)))
-    except FileNotFoundError:
-        raise ProbingError(f"{path} is missing; `python -m probing.run` writes it") from None
-    except (OSError, ValueError) as error:
-        raise ProbingError(f"{path} is damaged ({error}). {again}") from error

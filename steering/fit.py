@@ -5,7 +5,6 @@ Heads by validation accuracy, directions and sigma from the training stories: no
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import pandas as pd
 import torch
 
 from benchmarks.lineage import SEEN
+from hooks.reading import read_object
 from hooks.sealed import intact, require_sealed
 from hooks.store import ActivationStore
 from probing.ranking import LABELS
@@ -219,22 +219,12 @@ def read_config(run: Path) -> dict[str, Any]:
         SteeringError: it is not finished, or the file is damaged.
     """
     path = run / CONFIG
-    try:
-        saved = json.loads(path.read_text())
-        for part, names in (
-            ("config", ("site", *_KEPT)),
-            ("model", ("source", "revision", "dtype")),
-            ("data", ("source", "fingerprint")),
-        ):
-            for name in names:
-                saved[part][name]
-    except FileNotFoundError:
-        raise SteeringError(
-            f"{run} is not a finished run: {path.name} is missing; `python -m probing.run --out "
-            f"{run}` makes one"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise SteeringError(f"{path} is not the config of a finished run ({error})") from error
+    parts = {
+        "config": ("site", *_KEPT),
+        "model": ("source", "revision", "dtype"),
+        "data": ("source", "fingerprint"),
+    }
+    saved = read_object(path, SteeringError, f"python -m probing.run --out {run}", parts)
     require_sealed(path, saved, AGAIN.format(run))
     return saved
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.lineage import SEEN
 from harness.command import command_line, run_command
+from hooks.reading import read_object
 from hooks.sealed import require_sealed
 from models.identity import FORCED
 from models.options import ModelOptions
@@ -55,27 +56,10 @@ def read_sweep(folder: Path) -> dict[str, Any]:
         SteeringError: there is none, or it is damaged.
     """
     path = folder / "results.json"
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        for part, names in (
-            ("config", ("direction", "label")),
-            ("about", ("fitted",)),
-            ("chosen", ("k", "alpha")),
-        ):
-            for name in names:
-                saved[part][name]
-    except FileNotFoundError:
-        raise SteeringError(
-            f"{folder} is no finished sweep: {path.name} is missing; `python -m steering.sweep` "
-            "makes one"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SteeringError(
-            f"{path} cannot be read as the results of a sweep ({error}); run `python -m "
-            "steering.sweep` again"
-        ) from error
+    parts = {"config": ("direction", "label"), "about": ("fitted",), "chosen": ("k", "alpha")}
+    saved = read_object(path, SteeringError, "python -m steering.sweep", parts)
     require_sealed(path, saved, "Run `python -m steering.sweep` again: its answers are kept.")
-    return dict(saved)
+    return saved
 
 
 def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:

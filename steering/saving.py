@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from benchmarks.lineage import SEEN
 from hooks.atomic import write_atomic
 from hooks.errors import PositionError
+from hooks.reading import reading
 from hooks.run_folder import VECTOR, require_own
 from models.identity import FORCED, ModelIdentity, require_fitted
 from steering.errors import SteeringError
@@ -81,16 +82,9 @@ def load_vector(
     """
     path = Path(path)
     file = path / FILE if path.is_dir() else path
-    if not file.exists():
-        raise SteeringError(f"{file} is missing; `python -m steering.run` writes it")
-    try:
-        with safe_open(file, "pt") as stored:
-            metadata = stored.metadata() or {}
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise SteeringError(
-            f"{file} is cut short or not a safetensors file ({error}); {_AGAIN}"
-        ) from error
+    with reading(file, SteeringError, "python -m steering.run"), safe_open(file, "pt") as stored:
+        metadata = stored.metadata() or {}
+        tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     text = _facts(file, metadata, tensors)
     try:
         facts: dict[str, Any] = json.loads(text)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.command import run_command
+from hooks.reading import reading
 from hooks.run_folder import SIDE_EFFECTS, claims
 from models.options import ModelOptions
 from steering.errors import SteeringError
@@ -140,10 +141,8 @@ def read_prompts(path: Path) -> list[str]:
     Raises:
         SteeringError: the file cannot be read or holds none.
     """
-    try:
+    with reading(path, SteeringError):
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SteeringError(f"--prompts {path}: cannot be read ({error})") from error
     prompts = [line.strip() for line in lines if line.strip()]
     if not prompts:
         raise SteeringError(f"--prompts {path}: holds no prompt")

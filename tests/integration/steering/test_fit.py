@@ -308,7 +308,7 @@ def test_options_are_checked(made) -> None:
 def test_an_unfinished_run(copy, tmp_path) -> None:
     for folder in (tmp_path / "none", copy.folder):
         (folder / "config.json").unlink(missing_ok=True)
-        with pytest.raises(SteeringError, match="not a finished run: config.json") as caught:
+        with pytest.raises(SteeringError, match="config.json is missing; `python -m") as caught:
             fit_vector(folder, K)
         assert f"python -m probing.run --out {folder}" in str(caught.value)
 
@@ -358,12 +358,12 @@ def test_a_config_without_its_parts(copy, part: str, name: str | None) -> None:
     saved = json.loads(path.read_text())
     del (saved[part] if name else saved)[name or part]
     path.write_text(json.dumps(saved))
-    with pytest.raises(SteeringError, match=f"config.json is not the config .*{name or part}"):
+    with pytest.raises(SteeringError, match=f"config.json is damaged .*{name or part}"):
         fit_vector(copy.folder, K)
 
 
 @pytest.mark.parametrize("text", ["", '{"config": ', "[]", '"config"', '{"config": []}'])
 def test_a_config_of_another_kind(copy, text: str) -> None:
     (copy.folder / "config.json").write_text(text)
-    with pytest.raises(SteeringError, match="config.json is not the config of a finished run"):
+    with pytest.raises(SteeringError, match="config.json is damaged or another kind of file"):
         fit_vector(copy.folder, K)

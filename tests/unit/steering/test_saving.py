@@ -126,7 +126,7 @@ def test_a_missing_file_is_named(tmp_path: Path, path: str) -> None:
 def test_a_truncated_file_is_named(make, tmp_path: Path, kept: int) -> None:
     file = save_vector(make(), tmp_path) / FILE
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(SteeringError, match="cut short or not a safetensors file") as caught:
+    with pytest.raises(SteeringError, match="is damaged or another kind of file") as caught:
         load_vector(tmp_path)
     assert str(file) in str(caught.value)
 
@@ -134,7 +134,7 @@ def test_a_truncated_file_is_named(make, tmp_path: Path, kept: int) -> None:
 def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
     file = tmp_path / "vector.pt"
     torch.save({"theta": torch.ones(2)}, file)
-    with pytest.raises(SteeringError, match="vector.pt is cut short or not a safetensors file"):
+    with pytest.raises(SteeringError, match="vector.pt is damaged or another kind of file"):
         load_vector(file)
 
 

@@ -50,7 +50,7 @@ def test_neutral_prompts(tmp_path: Path) -> None:
     path.write_text(" \n")
     with pytest.raises(SteeringError, match="holds no prompt"):
         read_prompts(path)
-    with pytest.raises(SteeringError, match="cannot be read"):
+    with pytest.raises(SteeringError, match="none.txt is missing"):
         read_prompts(tmp_path / "none.txt")
 
 
