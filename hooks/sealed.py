@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hooks.atomic import file_sha256, write_atomic
-from hooks.errors import AlteredError
+from hooks.errors import AlteredError, StoreError
+from hooks.reading import reading
 
 FILES, SEAL = "files", "sha256"
 
@@ -63,10 +64,11 @@ def intact(folder: Path, name: str, sealed: Mapping[str, Any], again: str) -> by
 
     Raises:
         AlteredError: it is not the file that was written with that JSON.
-        OSError: it cannot be read.
+        StoreError: it is missing or refused.
     """
     path = folder / name
-    data = path.read_bytes()
+    with reading(path, StoreError):
+        data = path.read_bytes()
     wanted = sealed.get(FILES, {}).get(name)
     if wanted is not None and hashlib.sha256(data).hexdigest() != wanted:
         raise AlteredError(

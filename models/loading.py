@@ -56,12 +56,23 @@ class LoadedModel:
 
     @cached_property
     def skeleton(self) -> Any:
-        """The model's modules without weights, on torch's meta device."""
+        """The model's modules without weights, on torch's meta device.
+
+        Raises:
+            ModelError: its config describes no model; counts of heads do not fit, say.
+        """
         import torch
         import transformers
 
-        with torch.device("meta"):
-            return getattr(transformers, self.family.class_name)(self.config).eval()
+        try:
+            with torch.device("meta"):
+                return getattr(transformers, self.family.class_name)(self.config).eval()
+        # Whatever the class does with a number that it did not expect.
+        except Exception as error:
+            raise ModelError(
+                f"model {self.name!r}: its config.json makes no {self.family.class_name} "
+                f"({type(error).__name__}: {_first_line(error)})"
+            ) from error
 
     @property
     def attention(self) -> str:
@@ -82,6 +93,7 @@ class LoadedModel:
         import transformers
         from safetensors import SafetensorError
 
+        _ = self.skeleton  # says what is wrong with a config before the weights are read
         device_map = self._device_map
         if device_map is None and torch.cuda.is_available():
             device_map = "cuda:0"
@@ -111,8 +123,9 @@ class LoadedModel:
             raise ModelError(
                 f"model {self.name!r} cannot be opened with {more}: {_first_line(error)}"
             ) from error
-        except (OSError, ValueError, SafetensorError) as error:
-            raise _unavailable(self.name, self._location, error) from error
+        # The last three: JSON of another shape than transformers expects.
+        except (OSError, ValueError, SafetensorError, TypeError, LookupError, AttributeError) as e:
+            raise _unavailable(self.name, self._location, e) from e
         _check_filled(self.name, self._location, report)
         return model.eval()
 
@@ -233,15 +246,17 @@ def load_model(
         commit = getattr(config, "_commit_hash", None)
         options["revision"] = commit or revision
         processor = _processor(family, location, config, options)
+        _check_usable(name, location, family, config, processor)
+        if processor.tokenizer.pad_token_id is None:
+            processor.tokenizer.pad_token = processor.tokenizer.eos_token
+        processor.tokenizer.padding_side = "left"
+        teach(processor.tokenizer)
+        version = folder_hash(folder) if is_folder else str(commit)
     except ModelError:
         raise
-    except (OSError, ValueError) as error:
+    # A damaged file ends in any kind of error: tokenizers have no kind of their own.
+    except Exception as error:
         raise _unavailable(name, location, error) from error
-    _check_usable(name, location, family, config, processor)
-    if processor.tokenizer.pad_token_id is None:
-        processor.tokenizer.pad_token = processor.tokenizer.eos_token
-    processor.tokenizer.padding_side = "left"
-    teach(processor.tokenizer)
     changes = {} if quantization == "none" else {"quantization": str(quantization)}
     if attn_implementation is not None:
         changes["attn_implementation"] = attn_implementation
@@ -251,7 +266,7 @@ def load_model(
     return LoadedModel(
         name=name,
         source=name if entry and is_folder else location,
-        revision=folder_hash(folder) if is_folder else str(commit),
+        revision=version,
         family=family,
         dtype=stored if dtype == "auto" else dtype,
         config=config,

@@ -60,9 +60,16 @@ def _render(loaded: LoadedModel, content: str, video: bool, reply: bool) -> str:
         )
     parts: list[dict[str, str]] = [{"type": "video"}] if video else []
     parts.append({"type": "text", "text": content})
-    return loaded.processor.apply_chat_template(
-        [{"role": "user", "content": parts}], add_generation_prompt=reply, tokenize=False
-    )
+    try:
+        return loaded.processor.apply_chat_template(
+            [{"role": "user", "content": parts}], add_generation_prompt=reply, tokenize=False
+        )
+    # What a template does is up to who wrote it.
+    except Exception as error:
+        raise ModelError(
+            f"model {loaded.name!r}: its chat template cannot be used ({type(error).__name__}: "
+            f"{error})"
+        ) from error
 
 
 def encode(

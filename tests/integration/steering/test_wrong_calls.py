@@ -80,7 +80,11 @@ CALLS = [
     ("experiments.perf.probes", "--threads 0", "--threads must be at least 1, got 0"),
     ("experiments.perf.sweep", "--rows 0", "--rows must be at least 1, got 0"),
     ("experiments.perf.scaling", "--repeats 0", "--repeats must be at least 1, got 0"),
-    ("experiments.train_tiny.__main__", "--talking-steps -1", "--talking-steps must be at least 0"),
+    (
+        "experiments.train_tiny.__main__",
+        "--family qwen2-vl --talking-steps -1",
+        "--talking-steps must be at least 0",
+    ),
     ("benchmarks.gridtom.build", "--seed -1", "--seed must be from 0 to 4294967295, got -1"),
     ("benchmarks.gridtom.build", "--stories 1 --out FILE", "FILE"),
 ]

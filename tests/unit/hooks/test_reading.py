@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 from hooks.errors import StoreDamagedError, StoreError
 from hooks.reading import read_object, reading
+from hooks.store_journal import Journal
 
 READERS: dict[str, Callable[[Path], object]] = {
     "parquet": pd.read_parquet,
@@ -143,3 +145,18 @@ def test_objects(text, message, tmp_path) -> None:
         read_object(path, StoreError, "make it", {"config": ("k", "c")})
     path.write_text('{"config": {"k": 1, "c": 2}}')
     assert read_object(path, StoreError, "make it", {"config": ("k", "c")})["config"]["c"] == 2
+
+
+def test_a_batch_that_the_system_refuses_is_kept(tmp_path, monkeypatch) -> None:
+    """Only a damaged one is thrown away, to be computed again."""
+    journal = Journal(tmp_path)
+    for batch in (0, 1):
+        journal.write(batch, torch.full((2, 1, 1, 3), float(batch)))
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.EACCES, journal.path(0))
+        with pytest.raises(StoreError, match="cannot be read"):
+            journal.recover()
+    assert journal.batches() == [0, 1]
+    journal.path(1).write_bytes(b"")
+    with pytest.warns(UserWarning, match="computed again"):
+        assert journal.recover() == journal.batches() == [0]
