@@ -69,6 +69,7 @@ def carry_out(config: Table1Config) -> list[dict[str, Any]]:
         each measure a dict of value, low, high, n; how many test stories were ``left_out`` as they
         were seen in fitting; also written to ``table1.json``.
     """
+    from harness.metrics import over
     from hooks.atomic import write_atomic
     from hooks.console import Console
     from models.loading import load_model
@@ -94,6 +95,7 @@ def carry_out(config: Table1Config) -> list[dict[str, Any]]:
             for name, metrics in cell_metrics(found.test, part.reader).items():
                 row = {"order": int(order), "setting": setting, "method": methods[name]}
                 row |= {"cell": name, "left_out": found.unseen.left_out}
+                row |= {"intervals_over": over(found.test)}
                 row |= {m: vars(getattr(metrics, m)) for m in ("TB", "FB", "Both", "invalid")}
                 rows.append(row)
     write_atomic(config.folder / "table1.json", (json.dumps(rows, indent=2) + "\n").encode())
@@ -109,7 +111,9 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
     from experiments.paper_table1 import PAPER
     from harness.reporting import BELIEF, shown
 
-    table = Table(title=f"Table 1: {model}, test stories (%), 95 % intervals over stories")
+    maps = any(row.get("intervals_over") == "map" for row in rows)
+    over = "maps" if maps else "stories"
+    table = Table(title=f"Table 1: {model}, test stories (%), 95 % intervals over {over}")
     for column in ("setting", "order", "method"):
         table.add_column(column)
     for column in BELIEF:

@@ -124,7 +124,8 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
     """One row an item: what was said, and how each reader reads it.
 
     Returns:
-        Columns ``item_id, story, split, condition, first, answer, reply, hidden``, a column
+        Columns ``item_id, story, split, condition, first, answer, reply, hidden``, ``map`` where
+        stories have one, a column
         ``tag_<kind>`` for each kind of tag (values joined by ``|``), and for each reader
         (``official``, ``robust``, and ``options`` where options were scored) ``<reader>_label``,
         ``<reader>_correct`` and ``<reader>_invalid``. Where the key is hidden nothing is correct:
@@ -138,6 +139,7 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
             name: getattr(item, name)
             for name in ("item_id", "story", "split", "condition", "first", "hidden")
         }
+        row |= {"map": item.map} if item.map else {}
         row |= {"answer": ", ".join(item.answer), "reply": answer["reply"]}
         row |= {f"tag_{kind}": "|".join(item.tags.get(kind, ())) for kind in kinds}
         if not item.options:

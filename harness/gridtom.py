@@ -58,6 +58,7 @@ def _belief(
     return Item(
         item_id=item_id,
         story=record.group,
+        map=record.identity.map,
         split=split,
         condition=case.first if case.order == 1 else str(case.second),
         first=case.first,
@@ -76,6 +77,7 @@ def _initial(record: StoryRecord, split: str, setting: Setting, style: Style) ->
         yield Item(
             item_id=f"{record.group}/initial/{number}",
             story=record.group,
+            map=record.identity.map,
             split=split,
             condition="",
             first="",

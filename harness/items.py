@@ -36,6 +36,7 @@ class Item:
         question: without context and options, as a judge is shown it.
         reference: right answer of an open question; None where there is none.
         tags: values by kind, for breakdowns.
+        map: name of the map that the story is played on; empty where there are none.
     """
 
     item_id: str
@@ -55,6 +56,7 @@ class Item:
     question: str = ""
     reference: str | None = None
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    map: str = ""
 
     @property
     def hidden(self) -> bool:

@@ -10,13 +10,17 @@ Every function takes a sheet of scored items, one row an item:
 - ``correct``, ``invalid``: bool. An invalid answer counts as wrong (GridToM paper, appendix E),
   whatever ``correct`` says, and is reported beside.
 
-Intervals are percentile bootstraps over stories.
+- ``map``: may be there; stories of one map are not independent either.
+
+Intervals are percentile bootstraps over maps where there are at least five of them, else over
+stories.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -26,6 +30,9 @@ from harness.errors import HarnessError
 
 CONDITIONS = ("TB", "FB")
 MEASURES = ("TB", "FB", "Both")
+Unit = Literal["story", "map"]
+# Fewer maps than these say nothing of other maps.
+FEWEST_MAPS = 5
 
 
 @dataclass(frozen=True)
@@ -80,14 +87,26 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class _Scores:
-    """Values to average: ``value [n]`` and the number ``story [n]`` of the story of each."""
+    """Values to average: ``value [n]`` and the number ``story [n]`` of what is resampled."""
 
     story: np.ndarray
     value: np.ndarray
 
 
+def over(items: pd.DataFrame) -> Unit:
+    """What intervals resample: maps, or stories where maps are few or not known."""
+    maps = items["map"] if "map" in items else pd.Series(dtype=object)
+    known = maps.notna() & (maps != "")
+    return "map" if len(maps) and known.all() and maps.nunique() >= FEWEST_MAPS else "story"
+
+
 def belief_metrics(
-    items: pd.DataFrame, *, bootstrap: int = 2000, seed: int = 0, level: float = 0.95
+    items: pd.DataFrame,
+    *,
+    bootstrap: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+    unit: Unit | None = None,
 ) -> Metrics:
     """TB, FB, Both and the share of invalid answers.
 
@@ -99,12 +118,13 @@ def belief_metrics(
         bootstrap: number of resamples.
         seed: draws them; the order of the rows does not matter.
         level: of the intervals.
+        unit: what is resampled; by default what :func:`over` says.
 
     Raises:
         HarnessError: the sheet lacks a column, is empty or has an unusable item, which is named;
             bootstrap or level is out of range.
     """
-    sheet = _belief_sheet(items)
+    sheet = _belief_sheet(items, unit)
     scores = _belief_scores(sheet) | {"invalid": _scores(sheet, "invalid")}
     return Metrics(**_estimates(scores, bootstrap, seed, level))
 
@@ -173,7 +193,7 @@ def paired_accuracy(
     _same_items(before, after, ("story",))
     gains = {
         name: _Scores(
-            before["_code"].to_numpy(),
+            before["_unit"].to_numpy(),
             after[column].to_numpy(dtype=float) - before[column].to_numpy(dtype=float),
         )
         for name, column in (("overall", "_right"), ("invalid", "invalid"))
@@ -209,6 +229,7 @@ def accuracy(
     bootstrap: int = 2000,
     seed: int = 0,
     level: float = 0.95,
+    unit: Unit | None = None,
 ) -> Accuracy:
     """Accuracy over all items, and in each group of a column.
 
@@ -218,11 +239,12 @@ def accuracy(
         bootstrap: number of resamples.
         seed: draws them; the order of the rows does not matter.
         level: of the intervals.
+        unit: what is resampled; by default what :func:`over` says.
 
     Raises:
         HarnessError: as :func:`belief_metrics`; an item without a group is named.
     """
-    sheet = _sheet(items, [] if by is None else [by])
+    sheet = _sheet(items, [] if by is None else [by], unit)
     scores = {"overall": _scores(sheet, "_right"), "invalid": _scores(sheet, "invalid")}
     estimates = _estimates(scores, bootstrap, seed, level)
     groups = {}
@@ -238,8 +260,12 @@ def _require(sheet: pd.DataFrame, good: pd.Series, problem: str) -> None:
         raise HarnessError(f"item {sheet.loc[~good, 'item_id'].iloc[0]!r} {problem}")
 
 
-def _sheet(items: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """A checked copy, ordered by item, with ``_right`` and the story's number ``_code``."""
+def _sheet(items: pd.DataFrame, columns: Sequence[str], unit: Unit | None = None) -> pd.DataFrame:
+    """A checked copy, ordered by item.
+
+    Beside ``_right`` it has the numbers of the story, ``_code``, and of what is resampled,
+    ``_unit``.
+    """
     wanted = ["item_id", "story", *columns, "correct", "invalid"]
     if missing := [name for name in wanted if name not in items.columns]:
         raise HarnessError(
@@ -247,7 +273,9 @@ def _sheet(items: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         )
     if items.empty:
         raise HarnessError("the sheet has no items")
-    kept = dict.fromkeys([*wanted, "first"] if "first" in items else wanted)
+    unit = over(items) if unit is None else unit
+    more = [name for name in ("first", "map") if name in items]
+    kept = dict.fromkeys([*wanted, *more])
     sheet = items[list(kept)].reset_index(drop=True)
     if sheet["item_id"].isna().any():
         raise HarnessError(f"row {sheet['item_id'].isna().argmax()} has no item_id")
@@ -258,12 +286,13 @@ def _sheet(items: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         sheet[name] = sheet[name].astype(bool)
     sheet["_right"] = sheet["correct"] & ~sheet["invalid"]
     sheet["_code"] = pd.factorize(sheet["story"].astype(str), sort=True)[0]
+    sheet["_unit"] = pd.factorize(sheet[unit].astype(str), sort=True)[0]
     return sheet.sort_values("item_id", key=lambda ids: ids.astype(str), ignore_index=True)
 
 
-def _belief_sheet(items: pd.DataFrame) -> pd.DataFrame:
+def _belief_sheet(items: pd.DataFrame, unit: Unit | None = None) -> pd.DataFrame:
     """A checked copy with conditions; ``first`` is there, and empty in first order."""
-    sheet = _sheet(items, ["condition"])
+    sheet = _sheet(items, ["condition"], unit)
     names = ["condition"]
     if "first" not in sheet or _first_order(sheet):
         sheet["first"] = ""
@@ -300,7 +329,7 @@ def _same_items(left: pd.DataFrame, right: pd.DataFrame, facts: Sequence[str]) -
 
 
 def _scores(sheet: pd.DataFrame, column: str) -> _Scores:
-    return _Scores(sheet["_code"].to_numpy(), sheet[column].to_numpy(dtype=float))
+    return _Scores(sheet["_unit"].to_numpy(), sheet[column].to_numpy(dtype=float))
 
 
 def _belief_scores(sheet: pd.DataFrame) -> dict[str, _Scores]:

@@ -28,6 +28,8 @@ def print_results(console: Console, results: Mapping[str, Any], config: EvalConf
     what = "initial belief" if config.order == "initial" else f"belief of order {config.order}"
     steered = "not steered" if config.steer is None else f"steered by {config.steer.name}"
     table = Table(title=escape(f"{config.model}, {what}, {config.setting}, {steered} (%)"))
+    if any("over_stories" in metrics for metrics in results.values()):
+        table.caption = "95 % intervals over maps"
     table.add_column("answers read by")
     for column in columns:
         table.add_column(column, justify="right")

@@ -8,14 +8,22 @@ from typing import Any
 
 import pandas as pd
 
-from harness.metrics import accuracy, belief_metrics
+from harness.metrics import Unit, accuracy, belief_metrics, over
 
 READERS = ("robust", "official", "options", "judge")
 
 
 def summarise(table: pd.DataFrame, order: str) -> dict[str, Any]:
-    """GridToM: each reader's metrics as plain numbers: value, interval, count."""
-    return {reader: asdict(metrics_of(table, reader, order)) for reader in readers(table)}
+    """GridToM: each reader's metrics as plain numbers: value, interval, count.
+
+    Where intervals are over maps, those over stories stand beside as ``over_stories``.
+    """
+    found = {}
+    for reader in readers(table):
+        found[reader] = asdict(metrics_of(table, reader, order))
+        if over(table) == "map":
+            found[reader]["over_stories"] = asdict(metrics_of(table, reader, order, "story"))
+    return found
 
 
 def break_down(table: pd.DataFrame, kinds: Sequence[str]) -> dict[str, Any]:
@@ -61,16 +69,19 @@ def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
     return {"asked": len(table), "hidden": int(table["hidden"].sum()), "missing": len(missing)}
 
 
-def metrics_of(table: pd.DataFrame, reader: str, order: str) -> Any:
+def metrics_of(table: pd.DataFrame, reader: str, order: str, unit: Unit | None = None) -> Any:
     """TB, FB, Both and invalid of belief questions; accuracy and invalid of initial ones."""
     sheet = sheet_of(table, reader)
-    return accuracy(sheet) if order == "initial" else belief_metrics(sheet)
+    if order == "initial":
+        return accuracy(sheet, unit=unit)
+    return belief_metrics(sheet, unit=unit)
 
 
 def sheet_of(table: pd.DataFrame, reader: str) -> pd.DataFrame:
     """The items as :mod:`harness.metrics` takes them, read by one reader."""
     names = {f"{reader}_correct": "correct", f"{reader}_invalid": "invalid"}
     kept = ["item_id", "story", "condition", "first", *names]
+    kept += ["map"] if "map" in table else []
     return table[kept].rename(columns=names)
 
 

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
-from harness.metrics import Estimate, Metrics, belief_metrics, paired_accuracy
+from harness.metrics import Estimate, Metrics, Unit, belief_metrics, paired_accuracy
 from harness.results import sheet_of
 from steering.errors import SteeringError
 from steering.grid import BASELINE, Cell
 
 
-def cell_metrics(table: pd.DataFrame, reader: str = "robust") -> dict[str, Metrics]:
+def cell_metrics(
+    table: pd.DataFrame, reader: str = "robust", unit: Unit | None = None
+) -> dict[str, Metrics]:
     """Belief metrics of every cell, by the cell's name, in the table's order."""
     return {
-        str(name): belief_metrics(sheet_of(rows, reader))
+        str(name): belief_metrics(sheet_of(rows, reader), unit=unit)
         for name, rows in table.groupby("cell", sort=False)
     }
 

@@ -17,7 +17,7 @@ from benchmarks.lineage import SEEN, Lineage
 from harness.config import EvalConfig
 from harness.items import Item
 from harness.journal import Journal
-from harness.metrics import Estimate, mcnemar_both, paired_difference
+from harness.metrics import Estimate, mcnemar_both, over, paired_difference
 from harness.pipeline import check as check_evaluation
 from harness.reporting import BELIEF
 from harness.results import sheet_of
@@ -413,8 +413,13 @@ def _run(
 
 
 def metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
-    """One row a cell and measure: ``split, cell, direction, k, alpha, measure, value, low, high,
-    n``."""
+    """One row a cell and measure.
+
+    Returns:
+        Columns ``split, cell, direction, k, alpha, measure, value, low, high, n``; where the
+        interval from low to high is over maps, ``story_low, story_high`` are over stories.
+    """
+    over_stories = cell_metrics(table, reader, "story") if over(table) == "map" else {}
     facts = table.drop_duplicates("cell").set_index("cell")
     rows = []
     for name, metrics in cell_metrics(table, reader).items():
@@ -431,6 +436,9 @@ def metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
                     **asdict(estimate),
                 }
             )
+            if over_stories:
+                beside = getattr(over_stories[name], measure)
+                rows[-1] |= {"story_low": beside.low, "story_high": beside.high}
     return pd.DataFrame(rows)
 
 

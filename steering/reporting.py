@@ -12,6 +12,7 @@ from rich.table import Table
 
 from harness.command import command_line
 from harness.config import EvalConfig
+from harness.metrics import over
 from harness.reporting import BELIEF, shown
 from steering.choose import cell_metrics
 from steering.config import SweepConfig
@@ -51,6 +52,7 @@ def print_sweep(console: Console, config: SweepConfig, sweep: Sweep) -> None:
             show_edge=False,
             pad_edge=False,
             padding=(0, 1, 0, 0),
+            caption="95 % intervals over maps" if over(answers) == "map" else None,
         )
         table.add_column("setting", no_wrap=True)
         for column in BELIEF:

@@ -25,6 +25,7 @@ def item(name: str, told: str, question: str, style: str, wanted: str, **facts: 
     return Item(
         item_id=f"story-0003/{name}",
         story="story-0003",
+        map="map-03",
         split="test",
         text=ENDS[style].format(context=told, question=question, wanted=wanted),
         **facts,

@@ -18,6 +18,7 @@ from harness.metrics import (
     accuracy,
     belief_metrics,
     mcnemar_both,
+    over,
     paired_accuracy,
     paired_difference,
 )
@@ -410,3 +411,41 @@ def test_unusable_sheets_and_settings_are_refused() -> None:
     for wrong in ({"bootstrap": 0}, {"level": 1.0}, {"level": 0.0}):
         with pytest.raises(HarnessError, match="at least 1 and level between"):
             belief_metrics(items, **wrong)
+
+
+def on_maps(stories: int, maps: int) -> pd.DataFrame:
+    """Four items a story; a map's stories share their outcome, the maps' outcomes take turns."""
+    items = sheet([(m % 2, 1) for m in range(maps) for _ in range(stories)])
+    number = items["story"].str.removeprefix("story-").astype(int) // stories
+    return items.assign(map=[f"map-{n:02d}" for n in number])
+
+
+@pytest.mark.parametrize(("maps", "unit"), [(4, "story"), (5, "map"), (8, "map")])
+def test_intervals_are_over_maps_where_there_are_five(maps: int, unit: str) -> None:
+    items = on_maps(6, maps)
+    assert over(items) == unit
+    found = accuracy(items)
+    # The same as if every map were one story, or as if nobody knew of maps.
+    as_one = items.assign(story=items["map"]) if unit == "map" else items
+    assert found == accuracy(as_one.drop(columns="map"))
+    assert belief_metrics(items, unit="story") == belief_metrics(items.drop(columns="map"))
+    assert accuracy(items, unit="map") == accuracy(
+        items.assign(story=items["map"]).drop(columns="map")
+    )
+    both, stories = belief_metrics(items).Both, belief_metrics(items, unit="story").Both
+    assert (both.value, both.n) == (stories.value, stories.n)
+    if unit == "map":
+        assert both.high - both.low > 1.5 * (stories.high - stories.low)
+        worse = items.assign(correct=False)
+        assert paired_difference(worse, items)["Both"] == both
+        assert paired_accuracy(worse, items)["overall"] == found.overall
+    else:
+        assert both == stories
+
+
+@pytest.mark.parametrize("unknown", ["", None])
+def test_a_story_without_a_map_leaves_intervals_over_stories(unknown: str | None) -> None:
+    items = on_maps(2, 8)
+    items.loc[0, "map"] = unknown
+    assert over(items) == "story"
+    assert accuracy(items) == accuracy(items.drop(columns="map"))

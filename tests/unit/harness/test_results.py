@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+
 import pandas as pd
 import pytest
 
 from benchmarks.items import Option
 from harness.evaluate import score
 from harness.items import Item
-from harness.results import break_down, counts
+from harness.metrics import accuracy
+from harness.results import break_down, counts, summarise
 
 OPTIONS = (Option("A", "red"), Option("B", "blue"))
 
@@ -91,3 +94,15 @@ def test_open_questions_wait_for_a_judge() -> None:
     assert table.loc[0, "reference"] == "So." and not table.loc[0, "hidden"]
     judged = table.assign(judge_correct=True, judge_invalid=False)
     assert break_down(judged, ())["judge"]["overall"]["value"] == 1.0
+
+
+def test_intervals_over_stories_stand_beside_those_over_maps() -> None:
+    items = [replace(item(n), map=f"map-{n % 6:02d}", story=f"s{n}") for n in range(24)]
+    table = scored(items, ["A" if n % 6 < 3 else "B" for n in range(24)])
+    found = summarise(table, "initial")["robust"]
+    sheet = table.rename(columns={"robust_correct": "correct", "robust_invalid": "invalid"})
+    assert found["over_stories"] == asdict(accuracy(sheet.drop(columns="map")))
+    assert found["overall"] == asdict(accuracy(sheet.assign(story=sheet["map"])).overall)
+    assert found["overall"]["low"] < found["over_stories"]["overall"]["low"]
+    few = scored([replace(i, map="map-00") for i in items], ["A"] * 24)
+    assert "over_stories" not in summarise(few, "initial")["robust"]
