@@ -14,7 +14,7 @@ from benchmarks.gridtom.records import open_stories
 from harness.dry_run import loads_of, tokens_of
 from harness.items import Item
 from harness.pipeline import check as check_evaluation
-from harness.work import choose_items
+from harness.work import items_of
 from hooks.batch_size import AUTO, MOST, in_batches
 from hooks.console import Console
 from hooks.run_folder import SWEEP, require_own
@@ -23,7 +23,7 @@ from models.families import check_films
 from models.published import open_described
 from steering.config import SweepConfig
 from steering.grid import CONTROLS
-from steering.pipeline import check, evaluation_of, with_grid
+from steering.pipeline import check, evaluation_of, lineage_of, unseen_stories, with_grid
 
 
 def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Figure]:
@@ -41,6 +41,9 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     check_evaluation(asked["test"])
     require_own(config.folder, SWEEP)
     stories = open_stories(config.data, config.data_seed)
+    # A run that is made for the sweep sees none of its test stories.
+    known = None if config.run is None else lineage_of(config, config.run)
+    members, _, _ = unseen_stories(asked, stories, known)
     loaded = open_described(config.model, config.dtype, config.revision, config.max_pixels)
     if config.setting != "text":
         check_films(loaded.family, loaded.name)
@@ -63,7 +66,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     answers = 0
     for (split, first_belief), count in cells.items():
         wanted = replace(asked[split], order="initial") if first_belief else asked[split]
-        items = choose_items(wanted, stories)
+        items = items_of(wanted, stories, members[split])
         answers += count * len(items)
         loads += _loads(counter, items, config, count, most)
         name = f"items, {split}{', initial beliefs' if first_belief else ''}"

@@ -129,7 +129,7 @@ def carry_out(
     config, grid = with_grid(config, loaded)
     assert config.k is not None
     run = _probing_run(config, stories, loaded, console)
-    known = _lineage(config, run)
+    known = lineage_of(config, run)
     members, unseen, lineage = unseen_stories(asked, stories, known)
     items = {split: items_of(asked[split], stories, members[split]) for split in asked}
     first_beliefs = {
@@ -316,7 +316,7 @@ def unseen_stories(
     return members, unseen, after
 
 
-def _lineage(config: SweepConfig, run: Path) -> Lineage | None:
+def lineage_of(config: SweepConfig, run: Path) -> Lineage | None:
     """What a probing run has seen; None where it does not say and somebody insists.
 
     Raises:

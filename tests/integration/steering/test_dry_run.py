@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,13 @@ def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -
     assert figures["cells"].value == 1 + 3 * 2
     assert figures["answers"].value == answers
     assert figures["tokens read"].value == sum(read)
+    # Test stories of another split that the run has seen are left out, as the sweep does.
+    other = replace(config, split_seed=1, limit=None, k=(1,), out=tmp_path / "other")
+    left, all_of_them = (
+        steering_dry_run.dry_run(c, QUIET)["items, test"].value
+        for c in (other, replace(other, run=None))
+    )
+    assert all_of_them - 2 * 20 <= left < all_of_them
 
 
 @pytest.mark.parametrize("command", [harness_run, sweep], ids=["harness.run", "steering.sweep"])
