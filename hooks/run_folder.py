@@ -23,6 +23,8 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _MARK = "sally-anne: "
+# To make a folder that other runs make and remove at the same moment.
+_ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
@@ -172,13 +174,15 @@ def _content(file: IO[bytes]) -> bytes:
 def _held(folder: Path) -> IO[bytes]:
     """The folder's ``.lock``, locked until it is closed; folder and file are made."""
     path = folder / LOCK_NAME
+    left = _ATTEMPTS
     while True:
+        left -= 1
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = open(path, "a+b")  # noqa: SIM115  # open as long as the folder is held
-        except FileNotFoundError:
-            continue  # the run before has just removed an empty folder
         except OSError as error:
+            if left > 0 and isinstance(error, FileNotFoundError | FileExistsError):
+                continue  # the run before has just removed an empty folder
             raise FolderError(
                 f"{folder} cannot be made or written into ({error.strerror}); choose another --out"
             ) from error

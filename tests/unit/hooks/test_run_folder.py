@@ -188,3 +188,10 @@ print("done")
     ]
     assert [process.communicate()[0] for process in running] == [b"done\n", b"done\n"]
     assert list(tmp_path.rglob("run/*")) == []
+
+
+def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "gone" / "deeper")
+    for folder in (tmp_path / "link", tmp_path / "link" / "run"):
+        with pytest.raises(FolderError, match="cannot be made"), claimed(folder, EVALUATION):
+            pass
