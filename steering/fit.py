@@ -97,7 +97,7 @@ def fit_vector(
             means. ``pca``: first principal component, turned towards the true class.
             ``multinomial:oNpM``: weight of that class of the four-way probe. ``random``: random
             unit directions in the same heads. ``random_heads``: the logistic directions of K heads
-            drawn from all others as well.
+            drawn from all but the best K, so that none of the steered heads is its own control.
         label: whose perspective ranks heads and gives directions.
         positions: where it will be applied.
         seed: of random directions and heads.
@@ -136,7 +136,14 @@ def fit_vector(
         )
     rng = np.random.default_rng(seed)
     if direction == "random_heads":
-        chosen = [ranked[i] for i in rng.permutation(len(ranked))[:k]]
+        others = ranked[k:]
+        if k > len(others):
+            raise SteeringError(
+                f"K = {k}: beside the best {k}, only {len(others)} of {n_layers * n_heads} heads "
+                "have a probe with weights, too few for random heads; lower K, or leave this "
+                "control out (in a sweep with --no-controls)"
+            )
+        chosen = [others[i] for i in rng.permutation(len(others))[:k]]
     else:
         chosen = ranked[:k]
     train = (store.items["split"] == "train").to_numpy()

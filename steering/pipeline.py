@@ -75,7 +75,6 @@ class Sweep:
             split; empty if they were not asked.
         run: the probing run.
         vector: folder of the chosen vector.
-        shared: for the control with random heads, how many of them are steered ones, too.
         lineage: what the chosen vector has seen; None where the run does not say.
         unseen: how many test stories were left out as the run has seen them.
     """
@@ -89,7 +88,6 @@ class Sweep:
     initial: dict[str, Estimate]
     run: Path
     vector: Path
-    shared: dict[str, int]
     lineage: Lineage | None
     unseen: Unseen
 
@@ -188,11 +186,6 @@ def carry_out(
     if config.fall is not None:
         for split in ("validation", "test") if config.test else ("validation",):
             gains[split] = initial_gain(initial(split, chosen), chosen, config.reader)
-    shared = {
-        cell.name: len(set(best.heads) & set(drawn.heads))
-        for cell in controls
-        if cell.direction == "random_heads" and (drawn := vectors[cell]) is not None
-    }
     sweep = Sweep(
         validation=validation,
         test=test,
@@ -203,7 +196,6 @@ def carry_out(
         initial=gains,
         run=run,
         vector=vector,
-        shared=shared,
         lineage=lineage,
         unseen=unseen,
     )
@@ -459,7 +451,6 @@ def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
         "chosen": asdict(sweep.chosen) | {"name": sweep.chosen.name},
         "run": str(sweep.run),
         "vector": sweep.vector.name,
-        "shared_heads": sweep.shared,
         SEEN: None if sweep.lineage is None else sweep.lineage.facts(),
         "unseen": asdict(sweep.unseen),
         "initial": {split: asdict(gain) for split, gain in sweep.initial.items()},

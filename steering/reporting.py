@@ -71,9 +71,6 @@ def print_sweep(console: Console, config: SweepConfig, sweep: Sweep) -> None:
             both = shown(sweep.against_baseline[cell.name]["difference"]["Both"])
             what = _label(cell, chosen).removesuffix(MARK)
             console.print(f"{what} minus {_label(BASELINE)}, Both: {both} points on test stories")
-    for count in sweep.shared.values():
-        if count:
-            console.print(f"random heads that are steered ones, too: {count} of {chosen.k}")
     for split, gain in sweep.initial.items():
         moved = shown(asdict(gain))
         console.print(f"{_label(chosen)}, initial belief: {moved} points on {split} stories")
