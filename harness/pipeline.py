@@ -22,7 +22,7 @@ from harness.reporting import asked_readers, print_breakdown, print_results
 from harness.results import break_down, counts, summarise
 from harness.room import check_items
 from harness.submission import write_submission
-from harness.vectors import require_fits
+from harness.vectors import fitted_on, require_fits
 from harness.work import Work, prepare
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
@@ -75,7 +75,8 @@ def carry_out(
     console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
     vector = steering if beside is None else beside
-    work = prepare(config, None if vector is None else getattr(vector, "fitted", {}))
+    facts = None if vector is None else getattr(vector, "fitted", {})
+    work = prepare(config, fitted_on(config.model, facts))
     if work.unseen:
         console.print(str(work.unseen), soft_wrap=True)
     judge = _judge(config, work)

@@ -6,9 +6,13 @@ that --help answers at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.lineage import SEEN, Lineage
+from harness.errors import HarnessError
+from hooks.reading import read_object
 from models.identity import require_fitted
 
 if TYPE_CHECKING:
@@ -37,6 +41,32 @@ def facts_of(folder: str | Path | None) -> dict[str, Any] | None:
         SteeringError: there is none, or it is damaged.
     """
     return None if folder is None else dict(open_vector(folder).fitted)
+
+
+def fitted_on(model: str, facts: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """What steers an evaluation was fitted on: a vector, and one that is baked into the model.
+
+    Args:
+        model: catalogue name, hub id or folder; a folder of ``steering.bake`` says what is in it.
+        facts: of the vector; None without one.
+
+    Returns:
+        The facts, with what either has seen; None where nothing steers.
+
+    Raises:
+        HarnessError: the folder's record is damaged.
+    """
+    record = Path(model).expanduser() / "steering.json"
+    if not record.exists():
+        return facts
+    made_by = "python -m steering.bake"
+    baked = read_object(record, HarnessError, made_by, {"vector": ("fitted",)})["vector"]["fitted"]
+    if facts is None:
+        return dict(baked)
+    first, second = Lineage.read(facts, "the vector"), Lineage.read(baked, str(record))
+    if first is None or second is None:
+        return {name: fact for name, fact in facts.items() if name != SEEN}
+    return {**facts, SEEN: first.chosen_on(second.seen).facts()}
 
 
 def require_fits(steering: Any, loaded: LoadedModel, alpha: float | None) -> str:

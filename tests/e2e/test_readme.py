@@ -97,6 +97,11 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
     assert steered["value"] >= 0.2 and steered["low"] > 0
     assert abs(random["value"]) <= 0.1
     assert abs(random_heads["value"]) <= 0.1
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        done = command("-c", block.replace("my-vector", vector).replace("tiny-qwen2-vl", model))
+        assert done.returncode == 0, done.stderr
 
 
 def test_first_command_of_the_readme_is_the_main_job() -> None:

@@ -136,6 +136,18 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     assert saved["unseen"] == {"left_out": 0, "of": 500, "known": False}
     assert "does not say which stories" in " ".join(capsys.readouterr().out.split())
 
+    # A vector that is baked into the weights is remembered, too, beside another one.
+    baked = tmp_path / "baked"
+    bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
+    third = [generated().identity(2).content]
+    other = replace(vector, fitted={"seen": {"train": [], "validation": third}})
+    other_folder = save_vector(other, tmp_path / "other")
+    for steer, kept in ((None, {2, 3}), (other_folder, {3, 4})):
+        out = tmp_path / f"baked-{steer is None}"
+        evaluation(replace(asked, model=str(baked), steer=steer, out=out))
+        table = pd.read_parquet(out / "answers.parquet")
+        assert set(table["story"]) == {f"story-{number:04d}" for number in kept}
+
     side = side_effects.SideEffectsConfig(
         vector=folder,
         model=str(model_folder),
