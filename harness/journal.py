@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import reprlib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,9 @@ from hooks.processes import ALONE, Processes
 from hooks.reading import reading
 
 # How a line ends that has a checksum; within a text of JSON these quotes would be escaped.
+# Values in messages: hashes of hundreds of stories are not for reading.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 _SUM = re.compile(rb', "sha256": "([0-9a-f]{16})"}$')
 
 
@@ -231,13 +235,12 @@ class Journal:
             with path.open("r+b") as file:
                 file.truncate(len(data) - len(rest))
         about = records[0]["about"]
-        # What only one of them names is None to the other.
-        for name in self.about | about:
-            if about.get(name) != (value := self.about.get(name)):
-                raise HarnessError(
-                    f"{path} holds another run: {name} is {about.get(name)!r} there, "
-                    f"{value!r} here. Choose another --out"
-                )
+        if other := _difference(about, self.about):
+            name, there, here = other
+            raise HarnessError(
+                f"{path} holds another run: {name} is {_SHORT.repr(there)} there, "
+                f"{_SHORT.repr(here)} here. Choose another --out"
+            )
         return {r["item_id"]: r for r in records[1:]}
 
 
@@ -249,6 +252,21 @@ def _line(record: dict[str, Any]) -> str:
 
 def _checksum(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _difference(there: dict[str, Any], here: dict[str, Any]) -> tuple[str, Any, Any] | None:
+    """Name and both values of the first part that differs, inside parts that are objects, too.
+
+    What only one of them names is None to the other.
+    """
+    for name in here | there:
+        one, two = there.get(name), here.get(name)
+        if one == two:
+            continue
+        if isinstance(one, dict) and isinstance(two, dict) and (found := _difference(one, two)):
+            return (f"{name}, {found[0]}", *found[1:])
+        return name, one, two
+    return None
 
 
 def _beside(path: Path, rank: str) -> Path:

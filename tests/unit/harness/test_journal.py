@@ -166,6 +166,20 @@ def test_another_run_is_refused_with_both_values(path: Path, change, match: str)
     assert path.read_bytes() == before
 
 
+def test_the_part_that_differs_is_named_and_shown_in_short(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    facts = {"seen": ["a" * 16] * 500, "c": 2}
+    with Journal(path, {"fitted": facts}) as journal:
+        journal.add(ANSWERS)
+    for change, match in (
+        ({"c": 1}, "fitted, c is 2 there, 1 here"),
+        ({"seen": []}, "fitted, seen is"),
+    ):
+        with pytest.raises(HarnessError, match=match) as caught:
+            Journal(path, {"fitted": facts | change})
+        assert len(str(caught.value)) < len(str(path)) + 300
+
+
 def test_what_agrees_after_json_agrees(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     with Journal(path, {"heads": ((0, 1), (2, 3)), "alpha": 1.0}) as journal:
