@@ -130,6 +130,7 @@ def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch, style) -
             "condition": [q.condition for q in own],
             "first": [q.first for q in own],
             "hidden": False,
+            "map": [f"map-{int(q.story.removeprefix('story-')) % 27:02d}" for q in own],
             "answer": [q.answer[0] for q in own],
             "reply": said,
             "official_label": official,
