@@ -23,7 +23,8 @@ from models.families import check_films
 from models.published import open_described
 from steering.config import SweepConfig
 from steering.grid import CONTROLS
-from steering.pipeline import check, evaluation_of, lineage_of, unseen_stories, with_grid
+from steering.pipeline import check, evaluation_of, with_grid
+from steering.probed import lineage_of, unseen_stories
 
 
 def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Figure]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 from rich.markup import escape
 
-from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
 from benchmarks.lineage import SEEN, Lineage
 from harness.config import EvalConfig
@@ -22,7 +21,7 @@ from harness.pipeline import check as check_evaluation
 from harness.reporting import BELIEF
 from harness.results import sheet_of
 from harness.room import check_items
-from harness.work import Unseen, choose_items, choose_stories, items_of
+from harness.work import Unseen, choose_items, items_of
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
 from hooks.commands import no_command
@@ -31,15 +30,12 @@ from hooks.geometry import find_geometry
 from hooks.processes import Processes, here
 from hooks.run_folder import SWEEP, claims
 from hooks.sealed import write_sealed
-from models.identity import FORCED, ModelIdentity, require_same
+from models.identity import FORCED
 from models.loading import LoadedModel, load_model
-from probing.config import ProbeConfig
-from probing.pipeline import CONFIG as FINISHED_RUN
-from probing.pipeline import carry_out as probe
 from steering.choose import best_first, cell_metrics, choose, initial_gain
 from steering.config import SweepConfig
 from steering.errors import SteeringError
-from steering.fit import FinishedRun, fit_vector, read_config
+from steering.fit import FinishedRun, fit_vector
 from steering.grid import (
     BASELINE,
     CONTROLS,
@@ -49,13 +45,12 @@ from steering.grid import (
     default_ks,
     vectors_of,
 )
+from steering.probed import lineage_of, probing_run, unseen_stories
 from steering.reporting import print_sweep
 from steering.saving import describe, save_vector
 from steering.sweeping import run_cells
 from steering.vector import SteeringVector
 
-# Fewer stories in all leave a split without any.
-FEWEST_PROBED = 20
 ANSWERS, METRICS, RESULTS = "answers.parquet", "sweep.parquet", "results.json"
 
 
@@ -126,7 +121,7 @@ def carry_out(
         console.print(escape(line))
     config, grid = with_grid(config, loaded)
     assert config.k is not None
-    run = _probing_run(config, stories, loaded, console)
+    run = probing_run(config, stories, loaded, console)
     known = lineage_of(config, run)
     members, unseen, lineage = unseen_stories(asked, stories, known)
     items = {split: items_of(asked[split], stories, members[split]) for split in asked}
@@ -263,99 +258,6 @@ def evaluation_of(config: SweepConfig, split: Any) -> EvalConfig:
     names += ["batch_size", "max_new_tokens"]
     options = config.model_options() | {name: getattr(config, name) for name in names}
     return EvalConfig(split=split, **options)
-
-
-def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
-    """The probing run that a sweep has made, of ``stories`` in all.
-
-    With ``--limit`` it is one of few stories, unless there is one of all already.
-    """
-    names = ["setting", "data", "split_seed", "data_seed"]
-    options = config.model_options() | {name: getattr(config, name) for name in names}
-    wanted = ProbeConfig(order=1 if config.order == "1" else 2, **options)
-    if config.limit is None or (wanted.folder / FINISHED_RUN).exists():
-        return wanted
-    return replace(wanted, stories=min(stories, max(FEWEST_PROBED, 3 * config.limit)))
-
-
-def unseen_stories(
-    asked: Mapping[str, EvalConfig], stories: StorySet, lineage: Lineage | None
-) -> tuple[dict[str, dict[int, str]], Unseen, Lineage | None]:
-    """The stories on which K and alpha are chosen, and those on which the choice is reported.
-
-    What trained the probes does not validate; what trained, or chose heads, K or alpha, is not
-    tested.
-
-    Args:
-        asked: the evaluation of each split.
-        stories: the data.
-        lineage: what the probing run has seen; None where it does not say.
-
-    Returns:
-        The split of each story's number, by split; what was left out of the test stories; and what
-        was seen in the end.
-
-    Raises:
-        HarnessError: no story is left.
-    """
-    before = lineage or Lineage()
-    validation, _ = choose_stories(asked["validation"], stories, before.train)
-    after = before.chosen_on(stories.identity(i).content for i in validation)
-    test, unseen = choose_stories(asked["test"], stories, after.seen)
-    members = {"validation": validation, "test": test}
-    if lineage is None:
-        return members, replace(unseen, known=False), None
-    return members, unseen, after
-
-
-def lineage_of(config: SweepConfig, run: Path) -> Lineage | None:
-    """What a probing run has seen; None where it does not say and somebody insists.
-
-    Raises:
-        SteeringError: it does not say, and nobody insists.
-    """
-    found = Lineage.read(read_config(run), str(run / FINISHED_RUN))
-    if found is None and not config.force:
-        raise SteeringError(
-            f"{run} does not say which stories it was fitted on (it was made by an earlier "
-            "version): make it again with `python -m probing.run` and another --out, or insist "
-            "with --force"
-        )
-    return found
-
-
-def _probing_run(
-    config: SweepConfig, stories: StorySet, loaded: LoadedModel, console: Console
-) -> Path:
-    """The folder of the probing run of this very model, made now if it is not there.
-
-    Raises:
-        SteeringError: not a finished run.
-        OtherModelError: the run is of another model.
-    """
-    if config.run is not None:
-        if not (config.run / FINISHED_RUN).exists():
-            raise SteeringError(
-                f"{config.run} is not a finished probing run; leave out --run to have one made"
-            )
-        _require_own(config, config.run, loaded)
-        return config.run
-    wanted = probing_of(config, len(splits.assign(stories, config.split_seed)))
-    if not (wanted.folder / FINISHED_RUN).exists():
-        console.print(f"first the probes: {escape(str(wanted.folder))}")
-        probe(wanted, console)
-    _require_own(config, wanted.folder, loaded)
-    return wanted.folder
-
-
-def _require_own(config: SweepConfig, run: Path, loaded: LoadedModel) -> None:
-    if not config.force:
-        made_with = ModelIdentity.of_run(read_config(run)["model"])
-        remedy = (
-            f"make a run of {config.model} with `python -m probing.run --out DIR` and give it with "
-            "--run DIR, or insist with --force"
-        )
-        require_same(f"the probing run {run}", made_with, loaded.identity, remedy)
 
 
 def _about(

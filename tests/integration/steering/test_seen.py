@@ -162,6 +162,17 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
         assert set(table["story"]) == {"story-0002", "story-0003"}
 
 
+def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(
+    config: SweepConfig, vector_folder: Path, model_folder: Path, answered: None, tmp_path: Path
+) -> None:
+    vector, baked = load_vector(vector_folder), tmp_path / "baked"
+    first = {"train": [generated().identity(0).content], "validation": []}
+    folder = save_vector(replace(vector, fitted={**vector.fitted, "seen": first}), tmp_path / "v")
+    bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
+    found = carry_out(replace(config, model=str(baked), force=True, limit=2))
+    assert found.test is not None and set(found.test["story"]) == {"story-0001", "story-0002"}
+
+
 def test_a_sweep_takes_a_run_of_its_own_model_alone(
     config: SweepConfig,
     model_folder: Path,

@@ -12,7 +12,7 @@ from experiments.paper_table1 import PAPER
 from experiments.table1 import print_table
 from probing.config import ProbeConfig
 from steering.config import SweepConfig
-from steering.pipeline import FINISHED_RUN, probing_of
+from steering.probed import FINISHED_RUN, probing_of
 
 
 def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, object]:

@@ -20,7 +20,7 @@ from harness.work import choose_unseen
 from probing.config import ProbeConfig
 from probing.errors import ProbingError
 from probing.pipeline import choose_stories
-from steering.pipeline import unseen_stories
+from steering.probed import unseen_stories
 
 
 @dataclass(frozen=True)
