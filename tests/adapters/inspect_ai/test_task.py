@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip("inspect_ai")
 
@@ -19,7 +18,6 @@ from inspect_ai.log import EvalLog  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.scorer import SampleScore, Score  # noqa: E402
 
-from benchmarks.gridtom.records import generated  # noqa: E402
 from harness.adapters.inspect_ai import media  # noqa: E402
 from harness.adapters.inspect_ai.registry import gridtom  # noqa: E402
 from harness.adapters.inspect_ai.samples import item_of  # noqa: E402
@@ -31,8 +29,7 @@ from harness.model import SteeredModel  # noqa: E402
 from harness.results import summarise  # noqa: E402
 from harness.work import prepare  # noqa: E402
 from models.loading import load_model  # noqa: E402
-from steering.saving import load_vector, save_vector  # noqa: E402
-from steering.vector import SteeringVector  # noqa: E402
+from steering.saving import load_vector  # noqa: E402
 from tests.made_stories import NUMBERS, asked_of, made_stories, replies  # noqa: E402
 
 MODEL = "tiny-qwen2-vl"
@@ -268,19 +265,8 @@ def test_the_loop_is_free_while_a_model_runs() -> None:
     assert asyncio.run(both()) > 5
 
 
-def test_what_a_vector_has_seen_is_left_out(tmp_path) -> None:
-    stories = generated()
-    seen = [stories.identity(i).content for i in (0, 2)]
-    vector = SteeringVector(
-        heads=((0, 0),),
-        theta=torch.tensor([[1.0, 0.0]]),
-        sigma=torch.ones(1),
-        n_layers=1,
-        n_heads=1,
-        fitted={"seen": {"train": seen, "validation": []}},
-    )
-    folder = str(save_vector(vector, tmp_path / "vector"))
-    task = gridtom(setting="text", limit=2, steer=folder)
+def test_what_a_vector_has_seen_is_left_out(seen_vector: str) -> None:
+    task = gridtom(setting="text", limit=2, steer=seen_vector)
     groups = [str(sample.id).split("/")[0] for sample in task.dataset]
     assert groups == ["story-0001", "story-0001", "story-0003", "story-0003"]
     assert task.metadata == {"unseen": {"left_out": 2, "of": 500, "known": True}}

@@ -9,7 +9,6 @@ from dataclasses import asdict
 
 import pandas as pd
 import pytest
-import torch
 
 pytest.importorskip("lm_eval")
 
@@ -18,7 +17,7 @@ from lm_eval.tasks import TaskManager
 
 from benchmarks.gridtom import splits
 from benchmarks.gridtom.build import BuildConfig, build
-from benchmarks.gridtom.records import generated, open_stories
+from benchmarks.gridtom.records import open_stories
 from harness.adapters.lm_eval import TASKS
 from harness.adapters.lm_eval.gridtom import (
     _stories,
@@ -34,8 +33,6 @@ from harness.gridtom import items
 from harness.metrics import accuracy, belief_metrics
 from harness.model import SteeredModel
 from models.loading import load_model
-from steering.saving import save_vector
-from steering.vector import SteeringVector
 from tests.made_stories import (
     KEY_FRAMES,
     NUMBERS,
@@ -256,19 +253,8 @@ def test_invalid_replies_are_wrong_and_counted() -> None:
     assert belief_results(true, [answer])["official_TB"] == 1.0
 
 
-def test_what_a_vector_has_seen_is_left_out(tmp_path) -> None:
-    stories = generated()
-    seen = [stories.identity(i).content for i in (0, 2)]
-    vector = SteeringVector(
-        heads=((0, 0),),
-        theta=torch.tensor([[1.0, 0.0]]),
-        sigma=torch.ones(1),
-        n_layers=1,
-        n_heads=1,
-        fitted={"seen": {"train": seen, "validation": []}},
-    )
-    folder = str(save_vector(vector, tmp_path / "vector"))
-    found = documents("1", "text", stories=2, steer=folder)["test"]
+def test_what_a_vector_has_seen_is_left_out(seen_vector: str) -> None:
+    found = documents("1", "text", stories=2, steer=seen_vector)["test"]
     assert found["story"] == ["story-0001", "story-0001", "story-0003", "story-0003"]
-    whole = documents("1", "text", steer=folder)["test"]
+    whole = documents("1", "text", steer=seen_vector)["test"]
     assert len(set(whole["story"])) == 498

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip("lmms_eval")
 
 from datasets import Dataset  # noqa: E402
 
 from benchmarks.gridtom.errors import GridToMError  # noqa: E402
-from benchmarks.gridtom.records import generated  # noqa: E402
 from harness.adapters.lmms_eval import TASKS  # noqa: E402
 from harness.adapters.lmms_eval.gridtom import (  # noqa: E402
     _items,
@@ -33,8 +31,6 @@ from harness.errors import HarnessError  # noqa: E402
 from harness.evaluate import score  # noqa: E402
 from harness.results import summarise  # noqa: E402
 from harness.work import prepare  # noqa: E402
-from steering.saving import save_vector  # noqa: E402
-from steering.vector import SteeringVector  # noqa: E402
 from tests.made_stories import KEY_FRAMES, NUMBERS, STORIES, asked_of, made_stories, replies  # noqa: E402
 
 
@@ -182,19 +178,8 @@ def test_initial_questions_have_accuracy() -> None:
     assert right([found["official_accuracy"]]) == 0 and invalid([found["official_invalid"]]) == 1
 
 
-def test_what_a_vector_has_seen_is_left_out(tmp_path) -> None:
-    stories = generated()
-    seen = [stories.identity(i).content for i in (0, 2)]
-    vector = SteeringVector(
-        heads=((0, 0),),
-        theta=torch.tensor([[1.0, 0.0]]),
-        sigma=torch.ones(1),
-        n_layers=1,
-        n_heads=1,
-        fitted={"seen": {"train": seen, "validation": []}},
-    )
-    folder = str(save_vector(vector, tmp_path / "vector"))
-    found = documents(setting="text", steer=folder)
+def test_what_a_vector_has_seen_is_left_out(seen_vector: str) -> None:
+    found = documents(setting="text", steer=seen_vector)
     assert len(set(found["story"])) == 498
     assert found["story"][:4] == ["story-0001", "story-0001", "story-0003", "story-0003"]
     with pytest.raises(HarnessError, match="steer must be a folder, is 3"):
