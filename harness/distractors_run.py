@@ -23,7 +23,7 @@ from harness.reporting import shown
 from harness.views import Shown, prompt_text
 from hooks.atomic import write_atomic
 from hooks.batch_size import in_batches, within_memory
-from hooks.commands import no_command
+from hooks.commands import check_options, no_command
 from hooks.console import Bars, Console
 from hooks.run_folder import DISTRACTORS, claims
 from hooks.sealed import write_sealed
@@ -111,10 +111,7 @@ def carry_out(
 
 def _check(config: DistractorConfig) -> None:
     check_trials(config.trials, config.threshold)
-    for option in ("limit", "batch_size"):
-        value = getattr(config, option)
-        if value is not None and value < 1:
-            raise HarnessError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
+    check_options(config)
 
 
 def _fingerprint(records: Iterable[BenchmarkItem]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -26,7 +25,7 @@ from harness.vectors import fitted_on, require_fits
 from harness.work import Work, prepare
 from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
-from hooks.commands import no_command
+from hooks.commands import check_options, no_command
 from hooks.console import Bars, Console
 from hooks.processes import here
 from hooks.run_folder import EVALUATION, claims
@@ -135,14 +134,9 @@ def check(config: EvalConfig) -> None:
     """What is wrong with the options alone.
 
     Raises:
-        HarnessError: names the option.
+        OptionError, HarnessError: names the option.
     """
-    for option in ("limit", "batch_size", "max_new_tokens", "frames"):
-        value = getattr(config, option)
-        if value is not None and value != AUTO and value < 1:
-            raise HarnessError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
-    if config.alpha is not None and not math.isfinite(config.alpha):
-        raise HarnessError(f"--alpha must be finite, got {config.alpha}")
+    check_options(config)
     if config.human is not None and config.judge is None:
         raise HarnessError("--human is compared with a judge: give one with --judge")
     if config.alpha is not None and config.steer is None:

@@ -15,7 +15,9 @@ from hooks.errors import OptionError, SallyAnneError
 Config = TypeVar("Config")
 
 # A whole number is a count and at least 1, but for these.
-_LEAST = {"layer": 0, "head": 0, "sensitive": 0, "insensitive": 0, "permutations": 0, "alpha": None}
+_LEAST = dict.fromkeys(
+    ("layer", "head", "sensitive", "insensitive", "permutations", "memory_repeats"), 0
+)
 # A decimal number is finite; these are more than that.
 _POSITIVE = ("c",)
 _SEEDS = 2**32  # what NumPy and scikit-learn take
@@ -71,8 +73,10 @@ def _wrong(name: str, number: Any) -> str | None:
         return "positive" if name in _POSITIVE and number <= 0 else None
     if name.endswith("seed"):
         return None if 0 <= number < _SEEDS else f"from 0 to {_SEEDS - 1}"
+    if name == "alpha":
+        return None
     least = _LEAST.get(name, 0 if name.endswith("_steps") else 1)
-    return f"at least {least}" if least is not None and number < least else None
+    return f"at least {least}" if number < least else None
 
 
 @contextmanager

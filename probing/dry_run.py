@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.gridtom.records import open_stories
 from hooks.backends.backend import NATIVE
 from hooks.batch_size import AUTO
+from hooks.commands import check_options
 from hooks.console import Console
 from hooks.geometry import find_geometry
 from hooks.run_folder import PROBING, require_own
@@ -27,7 +28,7 @@ from probing.batches import cut_shared, plan_batches
 from probing.config import DEFAULT_BATCH, ProbeConfig
 from probing.contrasts import Sample
 from probing.extraction import stored_size
-from probing.pipeline import check, choose_stories, require_same_probes
+from probing.pipeline import choose_stories, require_same_probes
 
 
 def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Figure]:
@@ -40,7 +41,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
         ProbingError, ModelError, GridToMError, SallyAnneError: as of the run itself, as far as it
             can be known without weights.
     """
-    check(config)
+    check_options(config)
     require_own(config.folder, PROBING)
     require_same_probes(config)
     stories = open_stories(config.data, config.data_seed)

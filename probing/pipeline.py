@@ -16,8 +16,7 @@ from benchmarks.gridtom import splits
 from benchmarks.gridtom.records import StorySet, open_stories
 from benchmarks.gridtom.render import CLIP_SHAPE
 from benchmarks.lineage import SEEN, Lineage
-from hooks.batch_size import AUTO
-from hooks.commands import no_command
+from hooks.commands import check_options, no_command
 from hooks.console import Bars, Console, stage
 from hooks.geometry import find_geometry
 from hooks.processes import here
@@ -72,7 +71,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
     folder = config.folder
-    check(config)
+    check_options(config)
     if processes.first:
         require_same_probes(config)
     stories = open_stories(config.data, config.data_seed)
@@ -201,21 +200,6 @@ def choose_stories(stories: StorySet, config: ProbeConfig) -> dict[int, str]:
             f"--stories {config.stories} is too few; 20 is the least that makes sense"
         )
     return {i: name for name, members in by_split.items() for i in sorted(members)}
-
-
-def check(config: ProbeConfig) -> None:
-    """What is wrong with the options alone, before anything is read or run.
-
-    Raises:
-        ProbingError: names the option.
-    """
-    for option in ("stories", "batch_size", "max_iter"):
-        value = getattr(config, option)
-        if value is not None and value != AUTO and value < 1:
-            name = option.replace("_", "-")
-            raise ProbingError(f"--{name} must be at least 1, got {value}")
-    if not config.c > 0:
-        raise ProbingError(f"--c must be positive, got {config.c}")
 
 
 def _in_proportion(total: int, sizes: dict[str, int]) -> dict[str, int]:

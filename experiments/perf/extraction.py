@@ -25,6 +25,7 @@ from benchmarks.gridtom.setting import Setting
 from experiments.perf import machine
 from experiments.perf.errors import PerfError
 from experiments.perf.untrained import RANDOM_100M, save_untrained
+from hooks.commands import check_options
 from models.catalogue import DEFAULT_MODEL
 
 # Parameters from which a model is given --large-stories: about a hundred million.
@@ -87,11 +88,7 @@ def check(config: ExtractionPerfConfig) -> None:
     Raises:
         PerfError: names the option.
     """
-    for option in ("stories", "large_stories", "part_stories", "batches", "repeats", "batch_size"):
-        if getattr(config, option) < 1:
-            raise PerfError(f"--{option.replace('_', '-')} must be at least 1")
-    if config.memory_repeats < 0:
-        raise PerfError("--memory-repeats must be at least 0")
+    check_options(config)
     machine.check_threads(config.threads)
     if unknown := [name for name in config.only if name not in CONTENDERS]:
         raise PerfError(

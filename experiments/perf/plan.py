@@ -16,6 +16,7 @@ from typing import Any, Literal
 from experiments.perf.errors import PerfError
 from experiments.perf.results import read_results
 from experiments.perf.scaling import SHAPES_7B, efficiencies, exponent
+from hooks.commands import check_options
 from models.estimate import DTYPE_BYTES, Figure, Source, disk, in_bytes, table
 
 # Probes are fitted on float32, whatever the store holds.
@@ -167,9 +168,7 @@ def plan(config: PlanConfig) -> dict[str, Figure]:
 
 
 def _check(config: PlanConfig) -> None:
-    for option in ("stories", "samples_per_story", "processes", "labels"):
-        if getattr(config, option) < 1:
-            raise PerfError(f"--{option.replace('_', '-')} must be at least 1")
+    check_options(config)
     positive: tuple[str, ...] = (
         "seconds_per_sample",
         "tokens_per_second",

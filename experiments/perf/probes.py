@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from experiments.perf.errors import PerfError
-from hooks.commands import read_options, told
+from hooks.commands import check_options, read_options, told
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER
 
 # Standard deviation within a feature, first to last layer; trained models show such a spread.
@@ -350,13 +350,7 @@ def check(config: ProbesPerfConfig) -> None:
     Raises:
         PerfError: names the option.
     """
-    small = [
-        name
-        for name in ("layers", "heads", "width", "threads", "repeats", "peer_permutations")
-        if getattr(config, name) < 1
-    ]
-    if small:
-        raise PerfError(f"--{small[0].replace('_', '-')} must be at least 1")
+    check_options(config)
     if config.samples < 8 or config.held < 4 or config.samples % 4 or config.held % 4:
         raise PerfError("--samples and --held must be whole stories of four, at least 8 and 4")
 

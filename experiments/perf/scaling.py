@@ -23,6 +23,7 @@ from typing import Any, Literal
 from benchmarks.gridtom.setting import Setting
 from experiments.perf import machine
 from experiments.perf.errors import PerfError
+from hooks.commands import check_options
 from models.catalogue import DEFAULT_MODEL
 
 Study = Literal["extraction", "probes", "shapes", "sweep", "processes"]
@@ -400,8 +401,7 @@ def carry_out(config: ScalingConfig, grid: Grid | None = None) -> dict[str, Any]
     from experiments.perf.growth import draw
     from experiments.perf.results import Results
 
-    if config.repeats < 1 or config.batch_size < 1 or config.rows < 1:
-        raise PerfError("--repeats, --batch-size and --rows must be at least 1")
+    check_options(config)
     if not config.only:
         raise PerfError("--only is empty: nothing to measure")
     machine.check_threads(config.threads)

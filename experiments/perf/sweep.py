@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.gridtom.setting import Setting
-from experiments.perf.errors import PerfError
-from hooks.commands import read_options, told
+from hooks.commands import check_options, read_options, told
 from models.catalogue import DEFAULT_MODEL
 
 GRIDS = {
@@ -57,10 +56,7 @@ def check(config: SweepPerfConfig) -> None:
     Raises:
         PerfError: names them.
     """
-    if config.repeats < 1 or config.stories < 1 or config.peer_cells < 1:
-        raise PerfError("--repeats, --stories and --peer-cells must be at least 1")
-    if config.batch_size < 1 or config.rows < 1:
-        raise PerfError("--batch-size and --rows must be at least 1")
+    check_options(config)
 
 
 def measure(config: SweepPerfConfig) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.limp.posterior import Mode
+from hooks.commands import check_options
 from models.options import ModelOptions
 
 
@@ -65,13 +65,8 @@ class LimpConfig(ModelOptions):
         """What is wrong with the options alone.
 
         Raises:
-            HarnessError: names the option.
+            OptionError, HarnessError: names the option.
         """
-        for option in ("limit", "batch_size", "max_new_tokens"):
-            value = getattr(self, option)
-            if value is not None and value < 1:
-                raise HarnessError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
-        if self.alpha is not None and not math.isfinite(self.alpha):
-            raise HarnessError(f"--alpha must be finite, got {self.alpha}")
+        check_options(self)
         if self.alpha is not None and self.steer is None:
             raise HarnessError("--alpha is the strength of a vector: give one with --steer")

@@ -18,6 +18,7 @@ from harness.distractors_config import DistractorConfig
 from harness.distractors_run import carry_out
 from harness.errors import HarnessError
 from harness.model import SteeredModel
+from hooks.errors import OptionError
 
 
 def record(name: str, texts: list[str], ability: str) -> dict[str, object]:
@@ -161,5 +162,5 @@ def test_goes_on_where_it_was_stopped(
     ],
 )
 def test_bad_options(config: DistractorConfig, change: dict[str, object], message: str) -> None:
-    with pytest.raises(HarnessError, match=message):
+    with pytest.raises((HarnessError, OptionError), match=message):
         check(replace(config, **change))  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from harness.model import SteeredModel
 from harness.pipeline import carry_out
 from harness.results import summarise
 from harness.work import Work, choose_items, prepare
+from hooks.errors import OptionError
 
 ROOT = Path(__file__).parents[3]
 
@@ -152,7 +153,7 @@ def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
     ],
 )
 def test_bad_options(config: EvalConfig, changes: dict[str, object], message: str) -> None:
-    with pytest.raises(HarnessError, match=message):
+    with pytest.raises((HarnessError, OptionError), match=message):
         evaluate(replace(config, **changes))  # type: ignore[arg-type]
 
 

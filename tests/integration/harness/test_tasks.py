@@ -19,6 +19,7 @@ from harness.errors import HarnessError
 from harness.model import Prompt, SteeredModel
 from harness.pipeline import carry_out
 from harness.work import prepare
+from hooks.errors import OptionError
 from tests.integration.harness import made_benchmarks as made
 from tests.shared_data import SOURCES, official_data
 
@@ -203,7 +204,7 @@ def test_mimeqa_with_a_judge(config, folders, tmp_path, monkeypatch) -> None:
     ],
 )
 def test_options_that_do_not_fit(config, changes, message) -> None:
-    with pytest.raises(HarnessError, match=message):
+    with pytest.raises((HarnessError, OptionError), match=message):
         run(replace(config, **changes))
 
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.gridtom.records import generated
-from hooks.errors import FolderError, StoreMismatchError
+from hooks.errors import FolderError, OptionError, StoreMismatchError
 from hooks.store import ActivationStore
 from models.errors import ModelError
 from models.estimate import Figure
@@ -26,7 +26,6 @@ from probing import contrasts, extraction, run
 from probing.batches import plan_batches, prepare_shared
 from probing.config import ProbeConfig
 from probing.dry_run import dry_run
-from probing.errors import ProbingError
 from probing.pipeline import carry_out, choose_stories
 
 
@@ -174,7 +173,7 @@ def test_what_the_run_would_refuse_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(FolderError, match="thesis.tex"):
         dry_run(ProbeConfig(out=tmp_path))
-    with pytest.raises(ProbingError, match="--stories"):
+    with pytest.raises(OptionError, match="--stories"):
         dry_run(ProbeConfig(stories=0))
     with pytest.raises(ModelError, match="takes no films"):
         dry_run(ProbeConfig(model="llama3", stories=20))

@@ -23,6 +23,7 @@ class Options:
         data_seed: another.
         talking_steps: steps.
         layer: a number from 0.
+        memory_repeats: a number from 0.
         k: counts.
         alpha: strengths.
         c: positive.
@@ -37,6 +38,7 @@ class Options:
     data_seed: int = 0
     talking_steps: int = 0
     layer: int = 0
+    memory_repeats: int = 0
     k: tuple[int, ...] | None = None
     alpha: tuple[float, ...] | float | int | None = -2
     c: float = 1.0
@@ -56,6 +58,7 @@ INF, NAN = float("inf"), float("nan")
         ({"data_seed": 2**32}, "--data-seed must be from 0 to 4294967295, got 4294967296"),
         ({"talking_steps": -1}, "--talking-steps must be at least 0, got -1"),
         ({"layer": -1}, "--layer must be at least 0, got -1"),
+        ({"memory_repeats": -1}, "--memory-repeats must be at least 0, got -1"),
         ({"k": (4, 0)}, "--K must be at least 1, got 0"),
         ({"alpha": (1.0, NAN)}, "--alpha must be finite, got nan"),
         ({"alpha": INF}, "--alpha must be finite, got inf"),
