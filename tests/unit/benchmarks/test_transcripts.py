@@ -297,6 +297,8 @@ def check(said: tuple[Utterance, ...]) -> None:
 
 
 MB = 1_000_000
+# Seconds of the processor: what grows with the length takes one, what grows with its square hours.
+LIMIT = 10
 CUE = "00:01.000 --> 00:02.000\n"
 
 
@@ -325,13 +327,13 @@ def test_no_text_takes_the_square_of_its_length(parse, said: str) -> None:
     """Of 4 MB it would take hours; with a mark at the end or the beginning it is no faster."""
     head = "WEBVTT\n\n" if parse is parse_vtt else "1\n"
     for text in (said, f"word {said}> }}"):
-        begun = time.perf_counter()
+        begun = time.process_time()
         found = parse(f"{head}{CUE}{text}\n", "film.x")
-        assert time.perf_counter() - begun < 1.5 and len(found) <= 1
+        assert time.process_time() - begun < LIMIT and len(found) <= 1
 
 
 def test_no_line_of_times_takes_the_square_of_its_length() -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     for line in (
         " " * 4 * MB + "-->",
         filled("0") + " --> 00:02.000",
@@ -339,16 +341,16 @@ def test_no_line_of_times_takes_the_square_of_its_length() -> None:
     ):
         with pytest.raises(RecordError, match="line 1: must be times"):
             parse_srt(f"{line}\nsaid\n", "film.srt")
-    assert time.perf_counter() - begun < 1
+    assert time.process_time() - begun < LIMIT
 
 
 @pytest.mark.parametrize("last", ['"n0": 1', '"m": 1, "m": 2', '"n99999": 1'])
 def test_a_name_that_stands_twice_is_found_at_once(last: str) -> None:
     names = ", ".join(f'"n{i}": 1' for i in range(100_000))
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(RecordError, match="an object has '[nm]\\d*' twice"):
         parse_json(f"{{{names}, {last}}}", "big.json")
-    assert time.perf_counter() - begun < 1
+    assert time.process_time() - begun < LIMIT
 
 
 def test_markup_is_what_is_closed() -> None:

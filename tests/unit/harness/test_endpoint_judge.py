@@ -198,7 +198,7 @@ def test_a_reply_that_drips_is_cut(server: Server, head: bool) -> None:
     began = time.perf_counter()
     with pytest.raises(HarnessError, match="does not answer .*timed out; 2 tries"):
         found.judge([ASKED])
-    assert 0.8 <= time.perf_counter() - began < 3 and slept == [1.0]
+    assert 0.8 <= time.perf_counter() - began < 15 and slept == [1.0]
 
 
 SECRETS = (KEY, "q:ry/s3cret")
