@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.gridtom.records import Identity, StorySet
 from hooks.capture import SITES
+from hooks.errors import OptionError
 from probing import pipeline
 from probing.config import ProbeConfig, Site
 from probing.errors import ProbingError
@@ -135,6 +136,6 @@ def test_impossible_options_are_named_before_anything_is_read(
 ) -> None:
     monkeypatch.setattr(pipeline, "open_stories", lambda *_: pytest.fail("stories were opened"))
     config = ProbeConfig(out=tmp_path / "run", **{option: value})  # type: ignore[arg-type]
-    with pytest.raises(ProbingError, match=f"--{option.replace('_', '-')} must be .*, got {value}"):
+    with pytest.raises(OptionError, match=f"--{option.replace('_', '-')} must be .*, got {value}"):
         carry_out(config)
     assert not config.folder.exists()
