@@ -17,7 +17,7 @@ from harness.work import prepare
 from hooks.batch_size import AUTO, in_batches
 from hooks.console import Console
 from hooks.run_folder import EVALUATION, require_own
-from models.estimate import Counter, Figure, Load, needs, show
+from models.estimate import Counter, Figure, Load, needs, show, tokens_each
 from models.families import check_films
 from models.prefix import share
 from models.published import open_described
@@ -84,11 +84,9 @@ def tokens_of(counter: Counter, loads: Sequence[Load], reply: int) -> list[Figur
         (load.contexts[n], load.endings[n]) for load in loads for n in range(len(load.contexts))
     ]
     tokens = [context + end for context, end in rows]
-    mean = sum(tokens) / len(tokens)
-    spread = f"{min(tokens):,} to {max(tokens):,}, {mean:,.1f} on average"
     written = sum(load.rows for load in loads) * reply
     how = f"rows x {reply}, at most"
     return [
-        Figure("tokens a prompt", mean, spread, counter.rule(), counter.source),
+        tokens_each("tokens a prompt", tokens, counter),
         Figure("tokens written", written, f"{written:,}", how, "exact"),
     ]

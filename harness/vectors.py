@@ -56,7 +56,9 @@ def fitted_on(model: str, facts: Mapping[str, Any] | None) -> Mapping[str, Any] 
     Raises:
         HarnessError: the folder's record is damaged.
     """
-    record = Path(model).expanduser() / "steering.json"
+    from steering.bake import RECORD
+
+    record = Path(model).expanduser() / RECORD
     if not record.exists():
         return facts
     made_by = "python -m steering.bake"

@@ -150,6 +150,13 @@ class Counter:
         return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
+def tokens_each(name: str, tokens: Sequence[int], counter: Counter) -> Figure:
+    """Tokens of a sample or prompt, over all of them."""
+    mean = sum(tokens) / len(tokens)
+    spread = f"{min(tokens):,} to {max(tokens):,}, {mean:,.1f} on average"
+    return Figure(name, mean, spread, counter.rule(), counter.source)
+
+
 def patches_of(config: Any, inputs: dict[str, np.ndarray]) -> int:
     """Patches of the frames that a processor has made ready."""
     pixels = inputs.get("pixel_values_videos", inputs.get("pixel_values"))

@@ -19,7 +19,7 @@ from hooks.run_folder import PROBING, require_own
 from hooks.sites import slice_width
 from hooks.store import ActivationStore
 from hooks.store_manifest import MANIFEST_NAME, mismatch, read_manifest
-from models.estimate import Counter, Figure, Load, disk, needs, show
+from models.estimate import Counter, Figure, Load, disk, needs, show, tokens_each
 from models.families import check_films
 from models.prompts import open_prompt
 from models.published import open_described
@@ -63,14 +63,12 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
     width = slice_width(geometry, config.site)
     there = _stored(folder, batches)
     probes = 3 * geometry.n_layers * geometry.n_heads
-    mean = sum(tokens) / len(tokens)
-    spread = f"{min(tokens):,} to {max(tokens):,}, {mean:,.1f} on average"
     figures = [
         Figure("stories", len(chosen), f"{len(chosen):,}", "of the three splits", "exact"),
         Figure("samples N", len(samples), f"{len(samples):,}", "stories x cases x rooms", "exact"),
         Figure("batches", len(batches), f"{len(batches):,}", f"of {size} samples at most", "exact"),
         Figure("stored", there, f"{there:,}", f"batches in {folder}; not computed again", "exact"),
-        Figure("tokens a sample", mean, spread, counter.rule(), counter.source),
+        tokens_each("tokens a sample", tokens, counter),
         *needs(loaded, loads, config.quantization).values(),
         *disk(len(samples), geometry.n_layers, geometry.n_heads, width, loaded.dtype).values(),
         Figure("probes", probes, f"{probes:,}", "L x H, of Y_p, Y_o and both", "exact"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -61,8 +62,8 @@ def load_probes(
         ProbingError: it is missing, refused or damaged.
         AlteredError: it is not the one that the run wrote.
     """
-    with reading(path, ProbingError, f"python -m probing.run --out {path.parent}"):
-        return load(intact(path.parent, path.name, sealed, AGAIN.format(path.parent)))
+    with _reading(path):
+        return load(_intact(path, sealed))
 
 
 def save_heads(path: Path, heads: pd.DataFrame) -> None:
@@ -81,6 +82,13 @@ def read_heads(path: Path, sealed: Mapping[str, Any] = MappingProxyType({})) -> 
         ProbingError: it is missing, refused or damaged.
         AlteredError: it is not the one that the run wrote.
     """
-    with reading(path, ProbingError, f"python -m probing.run --out {path.parent}"):
-        again = AGAIN.format(path.parent)
-        return pd.read_parquet(io.BytesIO(intact(path.parent, path.name, sealed, again)))
+    with _reading(path):
+        return pd.read_parquet(io.BytesIO(_intact(path, sealed)))
+
+
+def _reading(path: Path) -> AbstractContextManager[None]:
+    return reading(path, ProbingError, f"python -m probing.run --out {path.parent}")
+
+
+def _intact(path: Path, sealed: Mapping[str, Any]) -> bytes:
+    return intact(path.parent, path.name, sealed, AGAIN.format(path.parent))
