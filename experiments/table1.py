@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from harness.command import run_command
-from hooks.run_folder import TABLE1, claims
-from models.options import ModelOptions
+from sally_anne.core.run_folder import TABLE1, claims
+from sally_anne.harness.command import run_command
+from sally_anne.models.options import ModelOptions
 from steering.config import SweepConfig
 
 SETTINGS = ("multimodal", "video", "text")
@@ -61,7 +61,7 @@ class Table1Config(ModelOptions):
 
 
 @claims(TABLE1)
-def carry_out(config: Table1Config) -> list[dict[str, Any]]:
+def run(config: Table1Config) -> list[dict[str, Any]]:
     """Measure and print the table.
 
     Returns:
@@ -69,12 +69,12 @@ def carry_out(config: Table1Config) -> list[dict[str, Any]]:
         each measure a dict of value, low, high, n; how many test stories were ``left_out`` as they
         were seen in fitting; also written to ``table1.json``.
     """
-    from harness.metrics import over
-    from hooks.atomic import write_atomic
-    from hooks.console import Console
-    from models.loading import load_model
+    from sally_anne.core.atomic import write_atomic
+    from sally_anne.core.console import Console
+    from sally_anne.harness.metrics import over
+    from sally_anne.models.loading import load_model
     from steering.choose import cell_metrics
-    from steering.pipeline import carry_out as sweep
+    from steering.pipeline import run as sweep
 
     console = Console()
     loaded = load_model(**config.opening())
@@ -109,7 +109,7 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
     from rich.table import Table
 
     from experiments.paper_table1 import PAPER
-    from harness.reporting import BELIEF, shown
+    from sally_anne.harness.reporting import BELIEF, shown
 
     maps = any(row.get("intervals_over") == "map" for row in rows)
     over = "maps" if maps else "stories"
@@ -131,7 +131,7 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
 
 def main() -> None:
     """The command line."""
-    run_command(Table1Config, "python -m experiments.table1", carry_out)
+    run_command(Table1Config, "python -m experiments.table1", run)
 
 
 if __name__ == "__main__":

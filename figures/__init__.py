@@ -8,8 +8,8 @@ folder (``python -m figures.heatmap RUN``) and a set of plain functions from tab
 a matplotlib figure.
 
 What it must not know: how a model runs. Figures never load a model and never fit a probe; they
-read what ``python -m probing.run``, ``steering.sweep`` and ``harness.run`` have saved, and import
-no room above ``hooks.store`` but ``harness.correlations``.
+read what ``sally-anne probe``, ``sweep`` and ``evaluate`` have saved, and import
+no room above ``hooks.store`` but ``sally_anne.harness.correlations``.
 Every figure is saved with the very numbers that it shows (NAME.png, NAME.pdf, NAME.parquet),
 and two drawings of one run give equal bytes.
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from figures import clusters, heatmap, kde
 from figures.runs import Run
-from hooks.commands import no_command
+from sally_anne.core.commands import no_command
 
 
 def draw_all(run: Path | str) -> list[Path]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from figures.errors import ChoiceError
 from figures.runs import Label, require_columns
+from sally_anne.core.errors import ChoiceError
 
 if TYPE_CHECKING:
     import pandas as pd

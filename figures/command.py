@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import tyro
 
-from hooks.commands import read_options, told
+from sally_anne.core.commands import read_options, told
 
 
 @dataclass(frozen=True)

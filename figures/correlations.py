@@ -2,7 +2,7 @@
 
     python -m figures.correlations RUN [--reader judge] [--tag category]
 
-RUN is a folder of `python -m harness.run`. For each film there is an accuracy in each category;
+RUN is a folder of `sally-anne evaluate`. For each film there is an accuracy in each category;
 a cell is Pearson's correlation of two of them over the films that have both, with their number
 below it. Numbers are bold where the 95 % interval, a bootstrap over films, leaves out zero. A grey
 cell has no value: fewer than three films, or an accuracy that is the same in all of them. The
@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from figures.command import FigureConfig, run_command
-from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
 from figures.runs import read_table, saved_results
+from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MADE_BY = "python -m harness.run"
+MADE_BY = "python -m sally_anne.harness.run"
 TABLE, RESULTS = "answers.parquet", "results.json"
 TITLE_WORDS = ("task", "view", "window", "steer", "alpha")
 READERS = ("judge", "robust", "official", "options")
@@ -45,7 +45,7 @@ class CorrelationsConfig(FigureConfig):
     """Draw the correlations of accuracies between kinds of questions, over films."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Run folder, as `python -m harness.run` leaves it."""
+    """Run folder, as `python -m sally_anne.harness.run` leaves it."""
     reader: str | None = None
     """Who read the answers, e.g. judge or robust; by default the first of those that did."""
     tag: str = "category"
@@ -67,8 +67,8 @@ def draw(config: CorrelationsConfig) -> list[Path]:
         FigureError: the run folder lacks what the figure needs.
     """
     from figures import style
-    from harness.correlations import category_correlations
-    from harness.errors import HarnessError
+    from sally_anne.core.errors import HarnessError
+    from sally_anne.harness.correlations import category_correlations
 
     answers = read_answers(config.run)
     reader = choose_reader(answers, config.reader, config.run / TABLE)

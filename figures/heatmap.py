@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal
 
 from figures.choose import Head, best
 from figures.command import FigureConfig, run_command
-from figures.errors import RunFolderError
 from figures.runs import LABELS, Label, Run, Split, require_columns, select
+from sally_anne.core.errors import RunFolderError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Literal
 from figures.choose import best, named
 from figures.command import FigureConfig, run_command
 from figures.density import no_density
-from figures.errors import ChoiceError
 from figures.plane import Plane, pca_plane, probe_plane
 from figures.runs import Label, Run, Shown, select
+from sally_anne.core.errors import ChoiceError
 
 if TYPE_CHECKING:
     import numpy as np

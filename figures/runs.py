@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
-from hooks.reading import read_object, reading
-from hooks.sealed import intact, require_sealed
+from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
+from sally_anne.core.reading import read_object, reading
+from sally_anne.core.sealed import intact, require_sealed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import tyro
 
 from figures.command import FigureConfig, run_command
-from figures.errors import ChoiceError, MissingRunFileError, RunFolderError
 from figures.runs import read_table, require_columns, saved_results
+from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
-from hooks.errors import OutOfMemoryError
-from hooks.processes import Processes
+from sally_anne.core.errors import OutOfMemoryError
+from sally_anne.core.processes import Processes
 
 Thing = TypeVar("Thing")
 BatchSize = int | Literal["auto"]

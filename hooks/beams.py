@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hooks.errors import CaptureError
+from sally_anne.core.errors import CaptureError
 
 
 class BeamGuard:

@@ -12,11 +12,11 @@ from torch.utils.hooks import RemovableHandle
 
 from hooks.beams import BeamGuard
 from hooks.eager import allow_compiled, keep_eager, uncompiled
-from hooks.errors import CaptureError, GeometryError
 from hooks.finite import require_finite
 from hooks.geometry import find_geometry
 from hooks.positions import ALL, GENERATED, LAST_PROMPT_GENERATED, PassTracker, fresh_index
 from hooks.sites import HEAD_OUT, RESID, SITES, slice_width
+from sally_anne.core.errors import CaptureError, GeometryError
 
 
 class Capture:

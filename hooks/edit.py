@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from hooks.eager import allow_compiled, keep_eager, uncompiled
-from hooks.errors import EditError
 from hooks.geometry import Geometry, find_geometry
 from hooks.positions import LAST_PROMPT_GENERATED, PassTracker, position_mask
 from hooks.sites import ATTN_OUT, HEAD_OUT, RESID, SITES, slice_width
+from sally_anne.core.errors import EditError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hooks.errors import NonFiniteError
+from sally_anne.core.errors import NonFiniteError
 
 
 def require_finite(

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from hooks.errors import GeometryError
+from sally_anne.core.errors import GeometryError
 
 # Only reached for models without `get_decoder`; there a tower is told apart by its name.
 _TOWER = re.compile(r"(^|[._])(vision|visual|image|img|audio|speech|vit)([._]|$)", re.IGNORECASE)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hooks.errors import PositionError
+from sally_anne.core.errors import PositionError
 
 LAST_PROMPT = "last_prompt"
 GENERATED = "generated"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hooks.errors import GeometryError
 from hooks.geometry import Geometry
+from sally_anne.core.errors import GeometryError
 
 HEAD_OUT = "head_out"
 ATTN_OUT = "attn_out"

@@ -29,9 +29,6 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from hooks.atomic import file_sha256, remove_leftovers, write_atomic
-from hooks.errors import StoreDamagedError, StoreError
-from hooks.reading import reading
 from hooks.store_checks import (
     SHARD_ITEMS,
     dtype_of,
@@ -42,7 +39,6 @@ from hooks.store_checks import (
 )
 from hooks.store_items import items_from_bytes
 from hooks.store_journal import Journal
-from hooks.store_lock import LOCK_NAME, lock_store, require_no_contributor
 from hooks.store_manifest import (
     ITEMS_NAME,
     MANIFEST_NAME,
@@ -52,6 +48,10 @@ from hooks.store_manifest import (
     shard_name,
     write_manifest,
 )
+from sally_anne.core.atomic import file_sha256, remove_leftovers, write_atomic
+from sally_anne.core.errors import StoreDamagedError, StoreError
+from sally_anne.core.file_lock import LOCK_NAME, lock_store, require_no_contributor
+from sally_anne.core.reading import reading
 
 __all__ = ["ActivationStore", "StoreMeta"]
 

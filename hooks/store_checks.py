@@ -10,9 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from hooks.errors import StoreDamagedError, StoreError
 from hooks.finite import require_finite
-from hooks.reading import reading
 from hooks.store_items import first_difference, items_from_bytes, items_to_bytes
 from hooks.store_manifest import (
     ITEMS_NAME,
@@ -23,6 +21,8 @@ from hooks.store_manifest import (
     require_same_meta,
     require_same_plan,
 )
+from sally_anne.core.errors import StoreDamagedError, StoreError
+from sally_anne.core.reading import reading
 
 SHARD_ITEMS = 256
 

@@ -6,7 +6,7 @@ import io
 
 import pandas as pd
 
-from hooks.errors import StoreError
+from sally_anne.core.errors import StoreError
 
 
 def items_to_bytes(items: pd.DataFrame) -> bytes:

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from hooks.atomic import write_atomic
-from hooks.errors import StoreDamagedError, StoreError, StoreMismatchError
-from hooks.reading import reading
+from sally_anne.core.atomic import write_atomic
+from sally_anne.core.errors import StoreDamagedError, StoreError, StoreMismatchError
+from sally_anne.core.reading import reading
 
 MANIFEST_NAME = "manifest.json"
 ITEMS_NAME = "items.parquet"

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from hooks.lifeline import end_with_parent
+from sally_anne.core.lifeline import end_with_parent
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")

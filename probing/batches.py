@@ -9,10 +9,10 @@ from itertools import groupby
 import numpy as np
 
 from hooks.batch_size import in_batches
-from models.loading import LoadedModel
-from models.prefix import share
-from models.prompts import process
 from probing.contrasts import Sample
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import share
+from sally_anne.models.prompts import process
 
 
 @dataclass(frozen=True)

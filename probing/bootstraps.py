@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from probing.config import DEFAULT_C
-from probing.errors import ProbingError
 from probing.refits import REFIT, Split, refit
 from probing.solver import Settings
+from sally_anne.core.errors import ProbingError
 
 
 @dataclass(frozen=True)

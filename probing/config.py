@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.gridtom.setting import Setting
-from models.options import ModelOptions
+from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.models.options import ModelOptions
 
 Contrast = Literal["matched", "paper"]
 Site = Literal["head_out", "attn_out", "resid"]

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.gridtom.context import context_text
-from benchmarks.gridtom.records import BeliefCase, StoryRecord
-from benchmarks.gridtom.render import Perspective
-from benchmarks.gridtom.setting import Setting
 from probing.config import Contrast
+from sally_anne.benchmarks.gridtom.context import context_text
+from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord
+from sally_anne.benchmarks.gridtom.render import Perspective
+from sally_anne.benchmarks.gridtom.setting import Setting
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """``python -m probing.run --dry-run``: what a run would do and need.
 
 Nothing is computed or written. Of a published model of the catalogue neither weights nor a network
-are needed (`models.published`).
+are needed (`sally_anne.models.published`).
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.gridtom.records import open_stories
 from hooks.backends.backend import NATIVE
 from hooks.batch_size import AUTO
-from hooks.commands import check_options
-from hooks.console import Console
 from hooks.geometry import find_geometry
-from hooks.run_folder import PROBING, require_own
 from hooks.sites import slice_width
 from hooks.store import ActivationStore
 from hooks.store_manifest import MANIFEST_NAME, mismatch, read_manifest
-from models.estimate import Counter, Figure, Load, disk, needs, show, tokens_each
-from models.families import check_films
-from models.prompts import open_prompt
-from models.published import open_described
 from probing import contrasts
 from probing.batches import cut_shared, plan_batches
 from probing.config import DEFAULT_BATCH, ProbeConfig
 from probing.contrasts import Sample
 from probing.extraction import stored_size
 from probing.pipeline import choose_stories, require_same_probes
+from sally_anne.benchmarks.gridtom.records import open_stories
+from sally_anne.core.commands import check_options
+from sally_anne.core.console import Console
+from sally_anne.core.run_folder import PROBING, require_own
+from sally_anne.models.estimate import Counter, Figure, Load, disk, needs, show, tokens_each
+from sally_anne.models.families import check_films
+from sally_anne.models.prompts import open_prompt
+from sally_anne.models.published import open_described
 
 
 def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Figure]:
@@ -38,7 +38,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
         Each figure by its name.
 
     Raises:
-        ProbingError, ModelError, GridToMError, SallyAnneError: as of the run itself, as far as it
+        ProbingError, ModelError, BenchmarkError, SallyAnneError: as of the run itself, as far as it
             can be known without weights.
     """
     check_options(config)

@@ -18,19 +18,19 @@ from hooks.batch_size import AUTO, BatchSize, fitting, within_memory
 from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.positions import LAST_PROMPT
-from hooks.processes import ALONE, Processes
 from hooks.sites import slice_width
 from hooks.store import ActivationStore
 from hooks.store_contributor import Contributor
 from hooks.store_manifest import MANIFEST_NAME, StoreMeta, mismatch, read_manifest
-from models.loading import LoadedModel
-from models.prefix import go_on, read
-from models.prompts import open_prompt, to_model
 from probing.ahead import ahead
 from probing.batches import Prepared, plan_batches, prepare_shared, prepare_whole
 from probing.config import DEFAULT_BATCH
 from probing.contrasts import Sample
-from probing.errors import ProbingError
+from sally_anne.core.errors import ProbingError
+from sally_anne.core.processes import ALONE, Processes
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import go_on, read
+from sally_anne.models.prompts import open_prompt, to_model
 
 POSITION = LAST_PROMPT
 # Parameters below which a batch needs little memory, and the most that run side by side.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from probing.config import DEFAULT_C
-from probing.errors import ProbingError
 from probing.refits import REFIT, Split, refit
 from probing.solver import Settings
+from sally_anne.core.errors import ProbingError
 
 
 @dataclass(frozen=True)

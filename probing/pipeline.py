@@ -12,26 +12,12 @@ from typing import Any
 import pandas as pd
 from rich.markup import escape
 
-from benchmarks.gridtom import splits
-from benchmarks.gridtom.records import StorySet, open_stories
-from benchmarks.gridtom.render import CLIP_SHAPE
-from benchmarks.lineage import SEEN, Lineage
-from hooks.commands import check_options, no_command
-from hooks.console import Bars, Console, stage
 from hooks.geometry import find_geometry
-from hooks.processes import here
-from hooks.run_folder import PROBING, claims
-from hooks.sealed import intact, require_sealed, write_sealed
 from hooks.store import ActivationStore
-from models.films import check_room, crop_notes
-from models.loading import LoadedModel, load_model
-from models.plain_text import unknown_words
-from models.prompts import open_prompt
 from probing import contrasts
 from probing.config import ProbeConfig
 from probing.confounds import confound_report
 from probing.contrasts import Sample
-from probing.errors import ProbingError
 from probing.extraction import POSITION, extract
 from probing.ranking import ProbeSet, fit_probes, rank_heads
 from probing.reporting import misfits, print_confounds, print_summary, summarise, versions
@@ -45,6 +31,20 @@ from probing.saving import (
     save_heads,
     save_probes,
 )
+from sally_anne.benchmarks.gridtom import splits
+from sally_anne.benchmarks.gridtom.records import StorySet, open_stories
+from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
+from sally_anne.benchmarks.lineage import SEEN, Lineage
+from sally_anne.core.commands import check_options, no_command
+from sally_anne.core.console import Bars, Console, stage
+from sally_anne.core.errors import ProbingError
+from sally_anne.core.processes import here
+from sally_anne.core.run_folder import PROBING, claims
+from sally_anne.core.sealed import intact, require_sealed, write_sealed
+from sally_anne.models.films import check_room, crop_notes
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.plain_text import unknown_words
+from sally_anne.models.prompts import open_prompt
 
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"
@@ -53,7 +53,7 @@ SETTINGS = ("c", "max_iter", "solver")
 
 
 @claims(PROBING)
-def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
+def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is already there is not computed again.
 
     Started several times by a launcher, the processes share the extraction; then the first fits
@@ -63,7 +63,7 @@ def carry_out(config: ProbeConfig, console: Console | None = None) -> pd.DataFra
         The table of heads.
 
     Raises:
-        ProbingError, ModelError, GridToMError, SallyAnneError: bad input, named before long work
+        ProbingError, ModelError, BenchmarkError, SallyAnneError: bad input, named before long work
             wherever it can be known.
     """
     processes = here()

@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
-from probing.errors import ProbingError
 from probing.goal import SKLEARN_TOLERANCE
 from probing.solver import Problems, Settings, solve
+from sally_anne.core.errors import ProbingError
 
 
 @dataclass

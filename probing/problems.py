@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from probing.config import DEFAULT_MAX_ITER
-from probing.errors import ProbingError
+from sally_anne.core.errors import ProbingError
 
 # Relative error of the weights that a fit guarantees.
 DEFAULT_TOLERANCE = 1e-6

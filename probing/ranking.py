@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from benchmarks.gridtom.splits import SPLITS
 from probing.config import Solver
-from probing.errors import ProbingError
 from probing.probes import HeadProbes
+from sally_anne.benchmarks.gridtom.splits import SPLITS
+from sally_anne.core.errors import ProbingError
 
 LABELS = ("y_p", "y_o")
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from harness.command import run_command
 from probing.config import ProbeConfig
+from sally_anne.harness.command import run_command
 
 
 def run(config: ProbeConfig) -> None:
     """Carry out a probing run, or show a finished one.
 
     Raises:
-        ProbingError, ModelError, GridToMError, SallyAnneError: bad input, named.
+        ProbingError, ModelError, BenchmarkError, SallyAnneError: bad input, named.
     """
     # Heavy libraries are imported here, so that --help answers at once.
     if config.dry_run:
@@ -18,9 +18,9 @@ def run(config: ProbeConfig) -> None:
 
         dry_run(config)
         return
-    from probing.pipeline import carry_out
+    from probing.pipeline import run as work
 
-    carry_out(config)
+    work(config)
 
 
 def main() -> None:

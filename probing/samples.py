@@ -10,12 +10,12 @@ from torch import Tensor
 
 from probing.conditioning import inverse_bound, rotate
 from probing.descent import descend
-from probing.errors import ProbingError
 from probing.exact import Exact
 from probing.finishing import finish
 from probing.goal import Block, rounding
 from probing.logistic import Losses
 from probing.problems import Problems, Settings
+from sally_anne.core.errors import ProbingError
 
 # Relative error down to which float32 serves alone, and from which float64 takes over otherwise.
 FLOAT32, COARSE = 1e-4, 1e-3

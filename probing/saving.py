@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import load, save
 
-from hooks.atomic import write_atomic
-from hooks.reading import reading
-from hooks.sealed import intact
-from probing.errors import ProbingError
 from probing.ranking import LABELS, ProbeSet
+from sally_anne.core.atomic import write_atomic
+from sally_anne.core.errors import ProbingError
+from sally_anne.core.reading import reading
+from sally_anne.core.sealed import intact
 
 CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
 MANIFEST = "activations/manifest.json"

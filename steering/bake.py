@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.command import run_command
-from models.catalogue import DEFAULT_MODEL
-from steering.errors import SteeringError
+from sally_anne.core.errors import SteeringError
+from sally_anne.harness.command import run_command
+from sally_anne.models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from models.loading import LoadedModel
+    from sally_anne.models.loading import LoadedModel
     from steering.vector import SteeringVector
 
 RECORD, CARD = "steering.json", "README.md"
@@ -70,7 +70,7 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
         ModelError: the weights cannot be had, or do not fit their config.
     """
     from hooks.geometry import find_geometry
-    from models.identity import require_fitted
+    from sally_anne.models.identity import require_fitted
     from steering.baking import bake_model, carrier
     from steering.saving import describe
 
@@ -107,7 +107,7 @@ def run(config: BakeConfig) -> None:
     """
     _check_free(config.out)
     # Heavy libraries are imported here, so that --help answers at once.
-    from models.loading import load_model
+    from sally_anne.models.loading import load_model
     from steering.saving import load_vector
 
     vector = load_vector(config.vector, force=config.force)
@@ -197,7 +197,7 @@ def _check_free(out: Path) -> None:
 def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> None:
     from safetensors import SafetensorError
 
-    from models.plain_text import forget, teach
+    from sally_anne.models.plain_text import forget, teach
 
     out = out.resolve()
     part = out.with_name(f".{out.name}.tmp")

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from hooks.geometry import Geometry, find_geometry
 from hooks.sites import ATTN_OUT, HEAD_OUT, slice_width
-from steering.errors import SteeringError
+from sally_anne.core.errors import SteeringError
 
 Carrier = Literal["o_proj.bias", "v_proj.bias"]
 

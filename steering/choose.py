@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
-from harness.metrics import Estimate, Metrics, Unit, belief_metrics, paired_accuracy
-from harness.results import sheet_of
-from steering.errors import SteeringError
+from sally_anne.core.errors import SteeringError
+from sally_anne.harness.metrics import Estimate, Metrics, Unit, belief_metrics, paired_accuracy
+from sally_anne.harness.results import sheet_of
 from steering.grid import BASELINE, Cell
 
 

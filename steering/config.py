@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from benchmarks.gridtom.setting import Setting
-from harness.tasks import reply_tokens
-from models.options import ModelOptions
+from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.harness.tasks import reply_tokens
+from sally_anne.models.options import ModelOptions
 
 Direction = Literal[
     "logistic",

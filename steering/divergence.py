@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from harness.metrics import Estimate
-from harness.model import Prompt, SteeredModel, end_tokens, greedy
 from hooks.batch_size import in_batches, within_memory
-from models.prefix import go_on
+from sally_anne.harness.metrics import Estimate
+from sally_anne.harness.model import Prompt, SteeredModel, end_tokens, greedy
+from sally_anne.models.prefix import go_on
 
 
 def replies_of(

@@ -1,7 +1,7 @@
 """``python -m steering.sweep --dry-run``: what a sweep would ask and need.
 
 Nothing is computed or written. Of a published model of the catalogue neither weights nor a network
-are needed (`models.published`).
+are needed (`sally_anne.models.published`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from benchmarks.gridtom.records import open_stories
-from harness.dry_run import loads_of, tokens_of
-from harness.items import Item
-from harness.pipeline import check as check_evaluation
-from harness.work import items_of
 from hooks.batch_size import AUTO, MOST, in_batches
-from hooks.console import Console
-from hooks.run_folder import SWEEP, require_own
-from models.estimate import Counter, Figure, Load, needs, show
-from models.families import check_films
-from models.published import open_described
+from sally_anne.benchmarks.gridtom.records import open_stories
+from sally_anne.core.console import Console
+from sally_anne.core.run_folder import SWEEP, require_own
+from sally_anne.harness.dry_run import loads_of, tokens_of
+from sally_anne.harness.items import Item
+from sally_anne.harness.pipeline import check as check_evaluation
+from sally_anne.harness.work import items_of
+from sally_anne.models.estimate import Counter, Figure, Load, needs, show
+from sally_anne.models.families import check_films
+from sally_anne.models.published import open_described
 from steering.config import SweepConfig
 from steering.grid import CONTROLS
 from steering.pipeline import check, evaluation_of, with_grid
@@ -34,7 +34,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
         Each figure by its name.
 
     Raises:
-        SteeringError, HarnessError, ModelError, GridToMError, SallyAnneError: as of the sweep
+        SteeringError, HarnessError, ModelError, BenchmarkError, SallyAnneError: as of the sweep
             itself, as far as it can be known without weights.
     """
     check(config)

@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from benchmarks.lineage import SEEN
-from hooks.reading import read_object
-from hooks.sealed import intact, require_sealed
 from hooks.store import ActivationStore
 from probing.ranking import LABELS
 from probing.saving import AGAIN, CONFIG, HEADS, MANIFEST, PROBES, load_probes, read_heads
+from sally_anne.benchmarks.lineage import SEEN
+from sally_anne.core.errors import SteeringError
+from sally_anne.core.reading import read_object
+from sally_anne.core.sealed import intact, require_sealed
 from steering.config import Direction, Label
-from steering.errors import SteeringError
 from steering.vector import SteeringVector
 
 DIRECTIONS: tuple[str, ...] = get_args(Direction)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from steering.errors import SteeringError
+from sally_anne.core.errors import SteeringError
 from steering.vector import SteeringVector
 
 CONTROLS = ("random", "random_heads")

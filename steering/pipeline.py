@@ -11,30 +11,30 @@ from typing import Any
 import pandas as pd
 from rich.markup import escape
 
-from benchmarks.gridtom.records import StorySet, open_stories
-from benchmarks.lineage import SEEN, Lineage
-from harness.config import EvalConfig
-from harness.items import Item
-from harness.journal import Journal
-from harness.metrics import Estimate, mcnemar_both, over, paired_difference
-from harness.pipeline import check as check_evaluation
-from harness.reporting import BELIEF
-from harness.results import sheet_of
-from harness.room import check_items
-from harness.work import Unseen, choose_items, items_of
-from hooks.atomic import write_atomic
 from hooks.batch_size import AUTO
-from hooks.commands import no_command
-from hooks.console import Bars, Console, stage
 from hooks.geometry import find_geometry
-from hooks.processes import Processes, here
-from hooks.run_folder import SWEEP, claims
-from hooks.sealed import write_sealed
-from models.identity import FORCED
-from models.loading import LoadedModel, load_model
+from sally_anne.benchmarks.gridtom.records import StorySet, open_stories
+from sally_anne.benchmarks.lineage import SEEN, Lineage
+from sally_anne.core.atomic import write_atomic
+from sally_anne.core.commands import no_command
+from sally_anne.core.console import Bars, Console, stage
+from sally_anne.core.errors import SteeringError
+from sally_anne.core.processes import Processes, here
+from sally_anne.core.run_folder import SWEEP, claims
+from sally_anne.core.sealed import write_sealed
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.items import Item
+from sally_anne.harness.journal import Journal
+from sally_anne.harness.metrics import Estimate, mcnemar_both, over, paired_difference
+from sally_anne.harness.pipeline import check as check_evaluation
+from sally_anne.harness.reporting import BELIEF
+from sally_anne.harness.results import sheet_of
+from sally_anne.harness.room import check_items
+from sally_anne.harness.work import Unseen, choose_items, items_of
+from sally_anne.models.identity import FORCED
+from sally_anne.models.loading import LoadedModel, load_model
 from steering.choose import best_first, cell_metrics, choose, initial_gain
 from steering.config import SweepConfig
-from steering.errors import SteeringError
 from steering.fit import FinishedRun, fit_vector
 from steering.grid import (
     BASELINE,
@@ -88,7 +88,7 @@ class Sweep:
 
 
 @claims(SWEEP)
-def carry_out(
+def run(
     config: SweepConfig, console: Console | None = None, loaded: LoadedModel | None = None
 ) -> Sweep:
     """Do the whole sweep in ``config.folder``; what is there is not computed again.
@@ -97,7 +97,7 @@ def carry_out(
     and prints, and the others wait for it.
 
     Raises:
-        SteeringError, HarnessError, ProbingError, ModelError, GridToMError, SallyAnneError: bad
+        SteeringError, HarnessError, ProbingError, ModelError, BenchmarkError, SallyAnneError: bad
             input, named before long work wherever it can be known.
     """
     processes = here()
@@ -253,7 +253,7 @@ def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
 
 
 def evaluation_of(config: SweepConfig, split: Any) -> EvalConfig:
-    """The same questions as ``harness.run`` would ask."""
+    """The same questions as ``sally_anne.harness.run`` would ask."""
     names = ["order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
     names += ["batch_size", "max_new_tokens"]
     options = config.model_options() | {name: getattr(config, name) for name in names}

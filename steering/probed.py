@@ -8,20 +8,20 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from benchmarks.gridtom import splits
-from benchmarks.gridtom.records import StorySet
-from benchmarks.lineage import Lineage
-from harness.config import EvalConfig
-from harness.vectors import fitted_on
-from harness.work import Unseen, choose_stories
-from hooks.console import Console
-from models.identity import ModelIdentity, require_same
-from models.loading import LoadedModel
 from probing.config import ProbeConfig
 from probing.pipeline import CONFIG as FINISHED_RUN
-from probing.pipeline import carry_out as probe
+from probing.pipeline import run as probe
+from sally_anne.benchmarks.gridtom import splits
+from sally_anne.benchmarks.gridtom.records import StorySet
+from sally_anne.benchmarks.lineage import Lineage
+from sally_anne.core.console import Console
+from sally_anne.core.errors import SteeringError
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.vectors import fitted_on
+from sally_anne.harness.work import Unseen, choose_stories
+from sally_anne.models.identity import ModelIdentity, require_same
+from sally_anne.models.loading import LoadedModel
 from steering.config import SweepConfig
-from steering.errors import SteeringError
 from steering.fit import read_config
 
 # Fewer stories in all leave a split without any.

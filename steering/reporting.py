@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness.command import command_line
-from harness.config import EvalConfig
-from harness.metrics import over
-from harness.reporting import BELIEF, shown
+from sally_anne.harness.command import command_line
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.metrics import over
+from sally_anne.harness.reporting import BELIEF, shown
 from steering.choose import cell_metrics
 from steering.config import SweepConfig
 from steering.grid import BASELINE, Cell
@@ -84,7 +84,9 @@ def print_sweep(console: Console, config: SweepConfig, sweep: Sweep) -> None:
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
     options = config.model_options() | {name: getattr(config, name) for name in names}
     steered = EvalConfig(steer=sweep.vector, **options)
-    console.print(f"next: {escape(command_line('harness.run', steered))}", soft_wrap=True)
+    console.print(
+        f"next: {escape(command_line('sally_anne.harness.run', steered))}", soft_wrap=True
+    )
 
 
 def _label(cell: Cell, chosen: Cell | None = None) -> str:

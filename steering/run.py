@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lineage import SEEN
-from harness.command import command_line, run_command
-from hooks.reading import read_object
-from hooks.sealed import require_sealed
-from models.identity import FORCED
-from models.options import ModelOptions
+from sally_anne.benchmarks.lineage import SEEN
+from sally_anne.core.errors import SteeringError
+from sally_anne.core.reading import read_object
+from sally_anne.core.sealed import require_sealed
+from sally_anne.harness.command import command_line, run_command
+from sally_anne.models.identity import FORCED
+from sally_anne.models.options import ModelOptions
 from steering.config import SweepConfig, VectorConfig
-from steering.errors import SteeringError
 
 
 def run(config: VectorConfig) -> None:
@@ -27,7 +27,7 @@ def run(config: VectorConfig) -> None:
     config = settled(config, found)
     assert config.run is not None and config.k is not None and config.alpha is not None
     # Heavy libraries are imported here, so that --help answers at once.
-    from hooks.run_folder import VECTOR, require_own
+    from sally_anne.core.run_folder import VECTOR, require_own
     from steering.fit import fit_vector
     from steering.saving import save_vector
 

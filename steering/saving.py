@@ -14,13 +14,12 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from benchmarks.lineage import SEEN
-from hooks.atomic import write_atomic
-from hooks.errors import PositionError
-from hooks.reading import reading
-from hooks.run_folder import VECTOR, require_own
-from models.identity import FORCED, ModelIdentity, require_fitted
-from steering.errors import SteeringError
+from sally_anne.benchmarks.lineage import SEEN
+from sally_anne.core.atomic import write_atomic
+from sally_anne.core.errors import PositionError, SteeringError
+from sally_anne.core.reading import reading
+from sally_anne.core.run_folder import VECTOR, require_own
+from sally_anne.models.identity import FORCED, ModelIdentity, require_fitted
 from steering.vector import SteeringVector
 
 FILE = "vector.safetensors"

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.command import run_command
-from hooks.reading import reading
-from hooks.run_folder import SIDE_EFFECTS, claims
-from models.options import ModelOptions
-from steering.errors import SteeringError
+from sally_anne.core.errors import SteeringError
+from sally_anne.core.reading import reading
+from sally_anne.core.run_folder import SIDE_EFFECTS, claims
+from sally_anne.harness.command import run_command
+from sally_anne.models.options import ModelOptions
 
 if TYPE_CHECKING:
-    from harness.config import EvalConfig
+    from sally_anne.harness.config import EvalConfig
 
 # Tokens of a reply to a neutral prompt.
 REPLY = 16
@@ -68,7 +68,7 @@ class SideEffectsConfig(ModelOptions):
 
 
 @claims(SIDE_EFFECTS)
-def carry_out(config: SideEffectsConfig) -> dict[str, Any]:
+def run(config: SideEffectsConfig) -> dict[str, Any]:
     """Measure, print and save.
 
     Returns:
@@ -79,12 +79,12 @@ def carry_out(config: SideEffectsConfig) -> dict[str, Any]:
         SteeringError, HarnessError, BenchmarkError, ModelError: bad input, named before the model
             is loaded wherever it can be known.
     """
-    from harness.model import Prompt, SteeredModel
-    from harness.pipeline import check
-    from harness.vectors import require_fits
-    from hooks.atomic import write_atomic
-    from hooks.console import Console
-    from models.loading import load_model
+    from sally_anne.core.atomic import write_atomic
+    from sally_anne.core.console import Console
+    from sally_anne.harness.model import Prompt, SteeredModel
+    from sally_anne.harness.pipeline import check
+    from sally_anne.harness.vectors import require_fits
+    from sally_anne.models.loading import load_model
     from steering.divergence import divergences, mean_with_interval
     from steering.saving import load_vector
 
@@ -115,8 +115,8 @@ def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
     """
     from typing import get_args
 
-    from harness.config import EvalConfig
-    from harness.tasks import Task, benchmark
+    from sally_anne.harness.config import EvalConfig
+    from sally_anne.harness.tasks import Task, benchmark
 
     name, _, folder = task.partition("=")
     name, _, order = name.partition(":")
@@ -127,7 +127,9 @@ def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
     if order and (name != "gridtom" or order not in ("1", "2", "initial")):
         raise SteeringError(f"--tasks {task}: gridtom has the orders 1, 2 and initial, others none")
     if name != "gridtom" and benchmark(name).open_ended:
-        raise SteeringError(f"--tasks {task}: its questions are open; ask them with harness.run")
+        raise SteeringError(
+            f"--tasks {task}: its questions are open; ask them with sally_anne.harness.run"
+        )
     shared = ("batch_size", "max_new_tokens", "limit")
     options = config.model_options() | {option: getattr(config, option) for option in shared}
     if name == "gridtom":
@@ -153,9 +155,9 @@ def _compare(
     config: SideEffectsConfig, asked: EvalConfig, vector: Any, loaded: Any
 ) -> dict[str, dict[str, Any]]:
     """One task without and with the vector."""
-    from harness.metrics import accuracy, paired_accuracy
-    from harness.pipeline import carry_out as evaluate
-    from harness.results import sheet_of
+    from sally_anne.harness.metrics import accuracy, paired_accuracy
+    from sally_anne.harness.pipeline import run as evaluate
+    from sally_anne.harness.results import sheet_of
     from steering.saving import describe
 
     name = f"{asked.task}-{asked.order}" if asked.task == "gridtom" else asked.task
@@ -195,7 +197,7 @@ def _print(console: Any, config: SideEffectsConfig, found: dict[str, Any]) -> No
     from rich.markup import escape
     from rich.table import Table
 
-    from harness.reporting import shown
+    from sally_anne.harness.reporting import shown
 
     table = Table(title=escape(f"{config.model}: side effects of {config.vector.name}"))
     for column in ("what", "as it is", "steered", "difference"):
@@ -214,7 +216,7 @@ def _print(console: Any, config: SideEffectsConfig, found: dict[str, Any]) -> No
 
 def main() -> None:
     """The command line."""
-    run_command(SideEffectsConfig, "python -m steering.side_effects", carry_out)
+    run_command(SideEffectsConfig, "python -m steering.side_effects", run)
 
 
 if __name__ == "__main__":

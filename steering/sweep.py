@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.command import run_command
+from sally_anne.harness.command import run_command
 from steering.config import SweepConfig
 
 
@@ -10,7 +10,7 @@ def run(config: SweepConfig) -> None:
     """Carry out a sweep, or show a finished one.
 
     Raises:
-        SteeringError, HarnessError, ProbingError, ModelError, GridToMError, SallyAnneError: bad
+        SteeringError, HarnessError, ProbingError, ModelError, BenchmarkError, SallyAnneError: bad
             input, named.
     """
     # Heavy libraries are imported here, so that --help answers at once.
@@ -19,9 +19,9 @@ def run(config: SweepConfig) -> None:
 
         dry_run(config)
         return
-    from steering.pipeline import carry_out
+    from steering.pipeline import run as work
 
-    carry_out(config)
+    work(config)
 
 
 def main() -> None:

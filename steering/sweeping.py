@@ -13,18 +13,18 @@ from typing import Any
 import pandas as pd
 import torch
 
-from harness.evaluate import prompt_of, score
-from harness.items import Item
-from harness.journal import Journal
-from harness.model import cut_prompts, decode, greedy, read_prompts
 from hooks.batch_size import AUTO, BatchSize, in_batches, rows_that_fit, within_memory
 from hooks.edit import Edit
 from hooks.positions import ALL
-from hooks.processes import Processes
-from models.cache import ROOM, row_bytes_by_device
-from models.loading import LoadedModel
-from models.prefix import go_on
-from steering.errors import SteeringError
+from sally_anne.core.errors import SteeringError
+from sally_anne.core.processes import Processes
+from sally_anne.harness.evaluate import prompt_of, score
+from sally_anne.harness.items import Item
+from sally_anne.harness.journal import Journal
+from sally_anne.harness.model import cut_prompts, decode, greedy, read_prompts
+from sally_anne.models.cache import ROOM, row_bytes_by_device
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prefix import go_on
 from steering.grid import Cell
 from steering.vector import SteeringVector
 
@@ -158,7 +158,7 @@ def _common(vectors: Mapping[Cell, SteeringVector | None]) -> tuple[str, str]:
     if positions == ALL:
         raise SteeringError(
             "positions 'all' change the whole prompt, which a sweep reads only once; use "
-            "'last_prompt+generated', or evaluate such vectors one by one (harness.run --steer)"
+            "'last_prompt+generated', or evaluate such vectors one by one (--steer)"
         )
     return site, positions
 

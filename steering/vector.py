@@ -14,8 +14,8 @@ from hooks.edit import Edit, Gate
 from hooks.geometry import Geometry, find_geometry
 from hooks.positions import LAST_PROMPT_GENERATED, check_spec
 from hooks.sites import HEAD_OUT, SITES, slice_width
-from models.identity import FORCED, ModelIdentity
-from steering.errors import SteeringError
+from sally_anne.core.errors import SteeringError
+from sally_anne.models.identity import FORCED, ModelIdentity
 
 
 @dataclass(frozen=True, eq=False)

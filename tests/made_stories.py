@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.gridtom.narration import Cast
-from benchmarks.gridtom.questions import BeliefQuestion, InitialQuestion
-from benchmarks.gridtom.records import BeliefCase, StoryRecord, StorySet
+from sally_anne.benchmarks.gridtom.narration import Cast
+from sally_anne.benchmarks.gridtom.questions import BeliefQuestion, InitialQuestion
+from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord, StorySet
 
 NODES = (0, 4, 10, 18)
 # The frames that models are shown: the nodes, and what lies halfway.

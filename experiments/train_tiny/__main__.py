@@ -7,7 +7,7 @@ model on frames and text, answering in turns, and with a deeper decoder statemen
 from __future__ import annotations
 
 from experiments.train_tiny.config import TrainConfig
-from hooks.commands import read_options, told
+from sally_anne.core.commands import read_options, told
 
 
 def main() -> None:

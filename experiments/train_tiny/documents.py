@@ -12,10 +12,10 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks.gridtom.narration import Cast, caption, environment
-from benchmarks.gridtom.palette import COLOURS
-from benchmarks.gridtom.plot import Condition
-from benchmarks.gridtom.questions import (
+from sally_anne.benchmarks.gridtom.narration import Cast, caption, environment
+from sally_anne.benchmarks.gridtom.palette import COLOURS
+from sally_anne.benchmarks.gridtom.plot import Condition
+from sally_anne.benchmarks.gridtom.questions import (
     belief_statement,
     first_order,
     initial_questions,

@@ -15,8 +15,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from hooks.commands import read_options, told
-from models.catalogue import DEFAULT_MODEL
+from sally_anne.core.commands import read_options, told
+from sally_anne.models.catalogue import DEFAULT_MODEL
 
 MEASURES = (
     "initial belief",
@@ -78,8 +78,8 @@ class Item:
 
 def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
     """The prompts of all measures for each story."""
-    from benchmarks.gridtom.context import context_text
     from probing.contrasts import statement_text
+    from sally_anne.benchmarks.gridtom.context import context_text
 
     for record in stories:
         rng = random.Random(f"evaluate/{record.index}")
@@ -141,9 +141,9 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
     import torch
     from rich.progress import track
 
-    from harness.model import decode, greedy
-    from models.prefix import go_on, read, share
-    from models.prompts import encode, open_prompt, reply_prompt
+    from sally_anne.harness.model import decode, greedy
+    from sally_anne.models.prefix import go_on, read, share
+    from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 
     video = setting != "text"
     right: dict[str, list[bool]] = {name: [] for name in MEASURES}
@@ -197,9 +197,9 @@ def _carry_out(config: EvaluateConfig) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from benchmarks.gridtom import splits
-    from benchmarks.gridtom.records import generated
-    from models.loading import load_model
+    from sally_anne.benchmarks.gridtom import splits
+    from sally_anne.benchmarks.gridtom.records import generated
+    from sally_anne.models.loading import load_model
 
     loaded = load_model(config.model)
     test = splits.members(generated(), "test")[: config.stories]

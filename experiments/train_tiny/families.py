@@ -24,9 +24,9 @@ from transformers import (
     Qwen2VLVideoProcessor,
 )
 
-from benchmarks.gridtom.render import HEIGHT, WIDTH
 from experiments.train_tiny import decoder
 from experiments.train_tiny.vocabulary import SIZE
+from sally_anne.benchmarks.gridtom.render import HEIGHT, WIDTH
 
 Family = Literal["qwen2-vl", "llava-next-video"]
 FAMILIES: tuple[Family, ...] = ("qwen2-vl", "llava-next-video")

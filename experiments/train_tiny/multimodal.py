@@ -15,12 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gridtom.layout import Layout
-from benchmarks.gridtom.maps import random_layouts, start_pairs
-from benchmarks.gridtom.narration import caption, environment
-from benchmarks.gridtom.plot import Staging, Trace, play
-from benchmarks.gridtom.render import Perspective, key_frames, render
-from benchmarks.gridtom.setting import Setting
 from experiments.train_tiny import documents
 from experiments.train_tiny.batches import encode, score_text
 from experiments.train_tiny.documents import Document, Piece, Scene
@@ -30,6 +24,12 @@ from experiments.train_tiny.narrators import narrated, story_text
 from experiments.train_tiny.speech import Speech, speech
 from experiments.train_tiny.trainer import Batch, Level
 from hooks.geometry import o_projs
+from sally_anne.benchmarks.gridtom.layout import Layout
+from sally_anne.benchmarks.gridtom.maps import random_layouts, start_pairs
+from sally_anne.benchmarks.gridtom.narration import caption, environment
+from sally_anne.benchmarks.gridtom.plot import Staging, Trace, play
+from sally_anne.benchmarks.gridtom.render import Perspective, key_frames, render
+from sally_anne.benchmarks.gridtom.setting import Setting
 
 Penalty = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import random
 
-from benchmarks.gridtom.narration import caption, environment, initial_environment
-from benchmarks.gridtom.render import Perspective
 from experiments.train_tiny import documents
 from experiments.train_tiny.documents import Document, Piece, Scene
 from experiments.train_tiny.speech import Speech
+from sally_anne.benchmarks.gridtom.narration import caption, environment, initial_environment
+from sally_anne.benchmarks.gridtom.render import Perspective
 
 _QUIET = 0.02
 

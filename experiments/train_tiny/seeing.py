@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.gridtom.layout import COLUMNS, CORRIDOR, DOOR_MARKS, ROOM_MARKS, ROWS
-from benchmarks.gridtom.palette import COLOURS
-from benchmarks.gridtom.plot import Trace
-from benchmarks.gridtom.render import Perspective, key_frames
 from experiments.train_tiny.families import TOKEN_GRIDS, Family, TokenGrid
 from experiments.train_tiny.multimodal import Cinema
 from experiments.train_tiny.trainer import Batch, Level
+from sally_anne.benchmarks.gridtom.layout import COLUMNS, CORRIDOR, DOOR_MARKS, ROOM_MARKS, ROWS
+from sally_anne.benchmarks.gridtom.palette import COLOURS
+from sally_anne.benchmarks.gridtom.plot import Trace
+from sally_anne.benchmarks.gridtom.render import Perspective, key_frames
 
 _N = len(COLOURS)
 # Floor, open door, closed door and agent of each colour; corridor; wall; hidden.

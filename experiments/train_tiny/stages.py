@@ -15,7 +15,7 @@ from experiments.train_tiny.families import build_model, build_processor, deepen
 from experiments.train_tiny.multimodal import Cinema
 from experiments.train_tiny.trainer import CURVE, Settings, train
 from experiments.train_tiny.vocabulary import build_tokenizer
-from hooks.run_folder import TRAINING, claims
+from sally_anne.core.run_folder import TRAINING, claims
 
 # Decoder layers of the finished models, and the learning rate once they are that deep.
 DEPTH, LATE_RATE = 8, 1e-3

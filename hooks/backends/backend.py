@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from hooks.backends.errors import BackendError
 from hooks.backends.native import NativeBackend
+from sally_anne.core.errors import BackendError
 
 NATIVE = "native"
 # Name, which is that of the package: module and class. Both are imported late: they are slow.

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from hooks.capture import Capture
 from hooks.edit import Edit
-from hooks.errors import CaptureError, EditError
 from hooks.finite import require_finite
 from hooks.geometry import Geometry
 from hooks.positions import ALL, PassTracker, fresh_index, position_mask
+from sally_anne.core.errors import CaptureError, EditError
 
 
 @dataclass(frozen=True)

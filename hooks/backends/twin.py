@@ -14,7 +14,7 @@ from weakref import ref
 
 from torch import Tensor, nn
 
-from hooks.backends.errors import BackendError
+from sally_anne.core.errors import BackendError
 
 Built = TypeVar("Built")
 

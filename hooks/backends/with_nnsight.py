@@ -9,12 +9,12 @@ import nnsight
 import torch
 from torch import Tensor, nn
 
-from hooks.backends.errors import BackendError
 from hooks.backends.request import addition, reading
 from hooks.backends.twin import Twins
 from hooks.geometry import Geometry
 from hooks.positions import LAST_PROMPT, LAST_PROMPT_GENERATED
 from hooks.sites import HEAD_OUT, RESID
+from sally_anne.core.errors import BackendError
 
 # Runs the whole remote path in this process: the trace is sent to itself.
 LOCAL = "local"

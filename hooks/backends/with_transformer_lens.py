@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from transformer_lens.model_bridge.bridge import TransformerBridge
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-from hooks.backends.errors import BackendError
 from hooks.backends.request import Addition, addition, reading
 from hooks.backends.transformer_lens_adapters import register
 from hooks.backends.twin import Twins
 from hooks.positions import LAST_PROMPT, LAST_PROMPT_GENERATED
 from hooks.sites import ATTN_OUT, HEAD_OUT, RESID
+from sally_anne.core.errors import BackendError
 
 # TransformerLens' own names of the sites.
 HOOKS = {HEAD_OUT: "attn.hook_z", ATTN_OUT: "hook_attn_out", RESID: "hook_resid_post"}

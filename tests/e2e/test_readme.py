@@ -12,6 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+pytestmark = pytest.mark.e2e
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 # Least test accuracy of the best Y_p head of each shipped model.
@@ -71,10 +73,18 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
         ("steering.sweep", "--model", model, "--run", str(run_folder), "--limit", "40")
         + ("--K", "4", "8", "--alpha", "0.8", "1", "--out", swept),
         ("steering.run", "--sweep", swept, "--out", vector),
-        ("harness.run", "--model", model, "--steer", vector, "--limit", "4")
+        ("sally_anne.harness.run", "--model", model, "--steer", vector, "--limit", "4")
         + ("--out", str(tmp_path / "eval")),
         ("steering.bake", "--model", model, "--vector", vector, "--out", str(tmp_path / "baked")),
-        ("harness.run", "--model", str(tmp_path / "baked"), "--limit", "2", "--setting", "text")
+        (
+            "sally_anne.harness.run",
+            "--model",
+            str(tmp_path / "baked"),
+            "--limit",
+            "2",
+            "--setting",
+            "text",
+        )
         + ("--out", str(tmp_path / "eval-baked")),
         ("figures.sweep", swept, "--out", str(tmp_path / "pictures")),
     )
@@ -110,7 +120,9 @@ def test_first_command_of_the_readme_is_the_main_job() -> None:
 
 
 def test_build_command_of_the_readme(tmp_path: Path) -> None:
-    done = command("-m", "benchmarks.gridtom.build", "--out", str(tmp_path / "g"), "--stories", "2")
+    done = command(
+        "-m", "sally_anne.benchmarks.gridtom.build", "--out", str(tmp_path / "g"), "--stories", "2"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = (tmp_path / "g" / "info.json").read_text().splitlines()
     assert len(lines) == 2
@@ -121,7 +133,7 @@ def test_build_command_of_the_readme(tmp_path: Path) -> None:
     ("module", "option"),
     [
         ("probing.run", "--contrast"),
-        ("harness.run", "--steer"),
+        ("sally_anne.harness.run", "--steer"),
         ("steering.side_effects", "--tasks"),
         ("experiments.table1", "--orders"),
     ],

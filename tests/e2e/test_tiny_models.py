@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gridtom import splits
-from benchmarks.gridtom.records import generated
 from experiments.train_tiny.evaluate import measure
-from models.loading import load_model
+from sally_anne.benchmarks.gridtom import splits
+from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.models.loading import load_model
+
+pytestmark = pytest.mark.e2e
 
 TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
 
@@ -27,7 +29,7 @@ def test_abilities_in_the_multimodal_setting(name: str) -> None:
 
 @pytest.mark.parametrize("name", TINY)
 def test_size_and_card(name: str) -> None:
-    import models
+    import sally_anne.models as models
 
     folder = Path(models.__file__).parent / "tiny" / name
     assert sum(p.stat().st_size for p in folder.iterdir()) <= 12e6

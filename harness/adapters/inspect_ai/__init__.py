@@ -1,4 +1,0 @@
-"""Plug-in for inspect-ai: the model provider ``sally-anne`` and the task ``sally_anne/gridtom``.
-
-inspect-ai finds it by its entry point, see :mod:`harness.adapters.inspect_ai.registry`.
-"""

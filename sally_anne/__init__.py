@@ -1,0 +1,1 @@
+"""Find the attention heads that keep what others believe, and steer them."""

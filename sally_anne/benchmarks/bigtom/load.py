@@ -1,0 +1,220 @@
+"""Reads BigToM's official files: one folder for each condition, one story a row.
+
+A folder is named ``{0|1}_{variable}_{condition}``: whether the story tells what the person believes
+at first (1) or hides it (0); what is asked for; and what happens. In ``true_belief`` and
+``false_belief`` something changes and the person notices it or does not; in ``true_control`` and
+``false_control`` something else happens, which the person notices or not and which leaves the
+belief as it was.
+
+A row is story; question; right answer; wrong answer. The same row of all folders is about the same
+story, so its questions form a group.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sally_anne.benchmarks.fields import Field
+from sally_anne.benchmarks.items import BenchmarkItem, Context, Option
+from sally_anne.core.errors import RecordError
+
+STORIES = "stories.csv"
+# Where the folders may be below the benchmark's folder.
+PLACES = ("", "conditions", "data/conditions")
+VARIABLES = ("forward_belief", "forward_action", "backward_belief", "percept_to_belief")
+CONDITIONS = {
+    "true_belief": "TB",
+    "false_belief": "FB",
+    "true_control": "TB control",
+    "false_control": "FB control",
+}
+INITIAL = {"0": "hidden", "1": "told"}
+COLUMNS = ("story", "question", "right answer", "wrong answer")
+LABELS = ("A", "B")
+LAYOUT = (
+    "folders such as 0_forward_belief_false_belief (or conditions/... or data/conditions/...), "
+    f"each with {STORIES}"
+)
+_NAME = re.compile(
+    rf"(?P<initial>[01])_(?P<variable>{'|'.join(VARIABLES)})_(?P<condition>{'|'.join(CONDITIONS)})"
+)
+_ALMOST = re.compile(r"[01]_\w+")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a folder's name says.
+
+    Attributes:
+        name: the folder's.
+        initial: ``hidden`` or ``told``, of the first belief.
+        variable: what is asked for.
+        condition: TB, FB, ``TB control`` or ``FB control``.
+    """
+
+    name: str
+    initial: str
+    variable: str
+    condition: str
+
+    @property
+    def asked(self) -> str:
+        """Belief or action; the questions about one are the same for all folders."""
+        return "action" if self.variable.endswith("action") else "belief"
+
+
+def load(folder: Path) -> list[BenchmarkItem]:
+    """All questions, folder by folder in the order of their names.
+
+    Args:
+        folder: see :data:`LAYOUT`.
+
+    Raises:
+        RecordError: there are no folders, a folder's name is not known, or a row is unusable;
+            names file, line and field.
+    """
+    items: list[BenchmarkItem] = []
+    told: dict[tuple[str, int], tuple[BenchmarkItem, Field]] = {}
+    for path, cell in _files(Path(folder)):
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise RecordError(f"{path}: cannot be read ({error.strerror})") from error
+        for number, (item, record) in enumerate(read_stories(content, path, cell)):
+            first, at = told.setdefault((cell.asked, number), (item, record))
+            if not _same(first, item):
+                Field(item.question, record.where, "question").fail(
+                    f"and answers differ from those of {at.where}; row {number + 1} of every "
+                    "folder must be about one story"
+                )
+            items.append(item)
+    return items
+
+
+def read_stories(content: bytes, path: Path, cell: Cell) -> list[tuple[BenchmarkItem, Field]]:
+    """Every row of a file as an item, with the record that it comes from.
+
+    Args:
+        content: of the file, UTF-8.
+        path: for errors.
+        cell: of the file's folder.
+
+    Raises:
+        RecordError: a row is unusable, or there is none.
+    """
+    rows = enumerate(_rows(content, path), start=1)
+    found = [(read_row(record, cell, number), record) for number, record in rows]
+    if not found:
+        raise RecordError(f"{path}: has no stories")
+    return found
+
+
+def read_row(record: Field, cell: Cell, number: int) -> BenchmarkItem:
+    """One row.
+
+    Args:
+        record: a list of four texts.
+        cell: of the row's folder.
+        number: of the row, from 1.
+
+    Returns:
+        The question. Which answer is A depends on the two texts and the item's name, never on
+        which of them is right.
+
+    Raises:
+        RecordError: a number of columns other than four, an empty one, or two equal answers.
+    """
+    if len(record.items()) != len(COLUMNS):
+        record.fail(
+            f"must have {len(COLUMNS)} columns ({', '.join(COLUMNS)}) parted by semicolons, has "
+            f"{len(record.items())}; put a column with a semicolon in quotation marks"
+        )
+    named = Field(dict(zip(COLUMNS, record.value, strict=True)), record.where)
+    story, question, right, wrong = (named.get(name).text().strip() for name in COLUMNS)
+    if right == wrong:
+        named.get("wrong answer").fail("is the right answer too")
+    item_id = f"{cell.name}/{number:03d}"
+    texts = sorted((right, wrong))
+    if hashlib.sha256(item_id.encode()).digest()[0] % 2:
+        texts.reverse()
+    options = tuple(Option(label, text) for label, text in zip(LABELS, texts, strict=True))
+    return BenchmarkItem(
+        item_id=item_id,
+        benchmark="bigtom",
+        split="test",
+        group=f"story-{number:03d}",
+        question=question,
+        options=options,
+        answer=LABELS[texts.index(right)],
+        context=Context(scene=story),
+        tags={
+            "variable": (cell.variable,),
+            "condition": (cell.condition,),
+            "initial_belief": (cell.initial,),
+        },
+        licence="MIT",
+    )
+
+
+def cell_of(name: str) -> Cell | None:
+    """What a folder's name says; None if it is none of BigToM's."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    initial, condition = INITIAL[match["initial"]], CONDITIONS[match["condition"]]
+    return Cell(name, initial, match["variable"], condition)
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, Cell]]:
+    for place in (folder / name if name else folder for name in PLACES):
+        found = sorted(place.glob(f"*/{STORIES}")) if place.is_dir() else []
+        known = [(path, cell) for path in found if (cell := cell_of(path.parent.name))]
+        if not known:
+            continue
+        for path in found:
+            if cell_of(path.parent.name) is None and _ALMOST.fullmatch(path.parent.name):
+                raise RecordError(
+                    f"{path}: a folder must be named 0 or 1, one of {', '.join(VARIABLES)}, and "
+                    f"one of {', '.join(CONDITIONS)}, joined by _"
+                )
+        yield from known
+        return
+    raise RecordError(f"{folder}: has no condition; it must hold {LAYOUT}")
+
+
+def _rows(content: bytes, path: Path) -> Iterator[Field]:
+    """Each row as a list of texts, with the line at which it begins."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise RecordError(f"{path}, line {line}: is not UTF-8 ({error.reason})") from error
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=";", strict=True)
+    line = 1
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise RecordError(
+                f"{path}, line {line}: is no row of columns ({error}); check its quotation marks"
+            ) from error
+        if row is None:
+            return
+        # A blank line is no row; a row of blank columns is one that cannot be used.
+        if len(row) > 1 or any(column.strip() for column in row):
+            yield Field(row, f"{path}, line {line}")
+        line = rows.line_num + 1
+
+
+def _same(first: BenchmarkItem, second: BenchmarkItem) -> bool:
+    return first.question == second.question and _texts(first) == _texts(second)
+
+
+def _texts(item: BenchmarkItem) -> set[str]:
+    return {option.text for option in item.options}

@@ -1,0 +1,313 @@
+"""Frames of a film: which ones, at what times, cut out with PyAV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from sally_anne.benchmarks.film import Timeline, opened_film, read_frames, timeline_of
+from sally_anne.benchmarks.items import Media, Window
+from sally_anne.benchmarks.picture_file import fitted
+from sally_anne.benchmarks.pictures import read_pictures, size_of_pictures, timeline_of_pictures
+from sally_anne.core.errors import BenchmarkError, ClipError
+
+# Times are sums of fractions such as 1/30 s; two closer than this are one.
+_SAME = 1e-6
+# Of a frame: what the makers of Qwen2-VL give one at most (qwen-vl-utils, VIDEO_MAX_PIXELS), 768
+# tokens; the other families' processors scale to less. 64 frames are 116 MB, of 1080p 398 MB.
+MOST_PIXELS = 768 * 28 * 28
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which frames of a window are taken; exactly one of ``count``, ``every``, ``rate`` is set.
+
+    The frames of a window are those on screen at some time in it, its ends included. ``count``
+    looks at ``count`` equally spaced times, the first at the window's beginning and the last at
+    its end (one: at its middle), and takes the frame on screen at each; a window that has no more
+    frames than that gives all of them. No frame is taken twice, so that fewer come out where one
+    stays longer than the spacing.
+
+    Attributes:
+        count: so many, spread evenly.
+        every: every so manieth frame of the film, from the window's first.
+        rate: so many a second, from the window's beginning.
+        most: if ``every`` or ``rate`` gives more than so many, this many are spread evenly.
+
+    Raises:
+        BenchmarkError: none of the three is set, or several, or one is not positive.
+    """
+
+    count: int | None = None
+    every: int | None = None
+    rate: float | None = None
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in (self.count, self.every, self.rate)) != 1:
+            raise BenchmarkError(f"exactly one of count, every and rate must be set: {self}")
+        for name in ("count", "every", "most"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BenchmarkError(f"{name} of frames must be at least 1, is {value}")
+        if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
+            raise BenchmarkError(f"rate of frames must be positive and finite, is {self.rate}")
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Which frames of a film are taken.
+
+    Attributes:
+        timeline: of the film.
+        places: of the frames in it, rising.
+        duration: of the window, in seconds.
+    """
+
+    timeline: Timeline
+    places: list[int]
+    duration: float
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """When each comes on screen, in seconds from the film's beginning."""
+        return tuple(float(self.timeline.times[place]) for place in self.places)
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """Frames cut out of a film.
+
+    Attributes:
+        frames: ``uint8 [F, height, width, 3]``, RGB, as stored (not rotated, not stretched), but
+            for those larger than was asked for.
+        times: when each comes on screen, in seconds from the film's beginning. The first may lie
+            before the window, if its frame is on screen when the window begins.
+        duration: of the window, in seconds.
+    """
+
+    frames: np.ndarray
+    times: tuple[float, ...]
+    duration: float
+
+
+def read_clip(
+    media: Media, window: Window, sampling: Sampling, most_pixels: int | None = MOST_PIXELS
+) -> Clip:
+    """Cut a window out of a film and take frames of it.
+
+    Args:
+        media: the film.
+        window: from the beginning of the context, or from its focus.
+        sampling: which frames.
+        most_pixels: larger frames are scaled down to so many as they are read; None keeps them.
+
+    Raises:
+        ClipError: as :func:`cut`, or a frame cannot be decoded.
+    """
+    found = cut(media, window, sampling)
+    if media.kind == "frames":
+        frames = read_pictures(found.timeline, found.places, media.pictures, most_pixels)
+    else:
+        frames = read_frames(found.timeline, found.places, most_pixels)
+    return Clip(frames, found.times, found.duration)
+
+
+def shape_of(
+    media: Media,
+    window: Window,
+    sampling: Sampling,
+    most_pixels: int | None = MOST_PIXELS,
+    exact: bool = True,
+) -> tuple[int, int, int]:
+    """Frames, height and width that :func:`read_clip` gives; no frame is decoded.
+
+    Args:
+        media: the film.
+        window: as of :func:`read_clip`.
+        sampling: as of :func:`read_clip`.
+        most_pixels: as of :func:`read_clip`.
+        exact: otherwise the number of frames is the most that ``sampling`` takes, where it says
+            one, and no more than the film's header is read.
+
+    Raises:
+        ClipError: as :func:`cut`.
+    """
+    most = sampling.count or sampling.most
+    if media.path is None or exact or most is None:
+        most = len(cut(media, window, sampling).places)
+    path = media.path
+    assert path is not None  # or there was no cut
+    changed = path.stat().st_mtime_ns if path.exists() else 0
+    width, height = fitted(*_size(path, media.kind, media.pictures, changed), most_pixels)
+    return most, height, width
+
+
+# Many questions are about one film.
+@lru_cache(maxsize=1024)
+def _size(path: Path, kind: str, pattern: str, changed: int) -> tuple[int, int]:
+    if kind == "frames":
+        return size_of_pictures(path, pattern)
+    with opened_film(path) as (_, stream):
+        return stream.codec_context.width, stream.codec_context.height
+
+
+def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
+    """Choose frames of a window of a film.
+
+    Frames are chosen by their time of presentation, also where their rate varies; only the
+    stretches from the key frame before each of them are decoded. A window that ends beyond the
+    film ends with it. ``media.frames`` restricts the choice to frames of these numbers. In a
+    folder of pictures frame n is the picture numbered n, and pictures follow each other evenly
+    over ``media.length``, or one a second where that is not known.
+
+    Args:
+        media: the film.
+        window: from the beginning of the context, or from its focus.
+        sampling: which frames.
+
+    Raises:
+        ClipError: there is no film, it is damaged or has no pictures, the window begins beyond
+            its end, or none of the item's frames lies in it; names file and time.
+    """
+    if media.path is None:
+        raise ClipError(
+            f"the film {media.url or 'of this item'} is not here; download it into the data "
+            "folder, or use --view text or --view none, which work without films"
+        )
+    path, (start, end) = media.path, window_of(media, window)
+    if media.kind == "frames":
+        timeline = timeline_of_pictures(path, media.length, media.pictures)
+    else:
+        timeline = timeline_of(path)
+    end = _end(timeline, start, end)
+    if media.frames is not None:
+        _check_numbers(timeline, media.frames)
+    chosen = choose(timeline, start, end, sampling, media.frames)
+    if not chosen:
+        raise ClipError(
+            f"{path}: none of the frames of this item is on screen from {start:g} to {end:g} s"
+        )
+    return Cut(timeline, chosen, end - start)
+
+
+def window_of(media: Media, window: Window) -> tuple[float, float | None]:
+    """Beginning and end of a window in seconds; the end is None for the end of the film.
+
+    Raises:
+        ClipError: there is no such window, or it ends before it begins.
+    """
+    start: float | None = media.start
+    end = media.end
+    if window == "focused":
+        start, end = media.focus, media.end if media.focus_end is None else media.focus_end
+    name = media.path or media.url or "this film"
+    if start is None:
+        raise ClipError(f"{name}: has no focused window; use --window full")
+    if not (math.isfinite(start) and (end is None or math.isfinite(end))):
+        raise ClipError(f"{name}: the window {start} to {end} s is not finite")
+    if end is not None and end < start:
+        raise ClipError(f"{name}: the window ends at {end:g} s, before its start {start:g} s")
+    return start, end
+
+
+def choose(
+    timeline: Timeline,
+    start: float,
+    end: float,
+    sampling: Sampling,
+    allowed: Collection[int] | None = None,
+) -> list[int]:
+    """Places in ``timeline`` of the frames that are taken, in order.
+
+    Args:
+        timeline: of the film.
+        start: of the window, in seconds.
+        end: of the window, in seconds, not before ``start``.
+        sampling: which frames.
+        allowed: numbers of the frames that may be taken; None for all.
+    """
+    first = max(int(np.searchsorted(timeline.times, start + _SAME, "right")) - 1, 0)
+    last = max(int(np.searchsorted(timeline.times, end + _SAME, "right")) - 1, first)
+    places = np.arange(first, last + 1)
+    if allowed is not None:
+        places = places[np.isin(timeline.numbers[places], np.array(sorted(allowed), dtype=int))]
+    if not len(places):
+        return []
+    if sampling.count is not None:
+        return _spread(timeline, places, start, end, sampling.count)
+    if sampling.every is not None:
+        chosen = _every(timeline.numbers[places], sampling.every)
+    else:
+        assert sampling.rate is not None
+        chosen = _steady(timeline.times[places], start, end, sampling.rate)
+    if sampling.most is not None and len(chosen) > sampling.most:
+        return _spread(timeline, places, start, end, sampling.most)
+    return [int(place) for place in places[chosen]]
+
+
+def even_times(start: float, end: float, count: int) -> np.ndarray:
+    """``count`` equally spaced times ``[count]``, ends included; the middle if it is one."""
+    if count == 1:
+        return np.array([(start + end) / 2])
+    return np.linspace(start, end, count)
+
+
+def _spread(
+    timeline: Timeline, places: np.ndarray, start: float, end: float, count: int
+) -> list[int]:
+    if len(places) > count:
+        looked = even_times(start, end, count) + _SAME
+        on_screen = np.searchsorted(timeline.times[places], looked, "right") - 1
+        places = places[np.unique(np.maximum(on_screen, 0))]
+    return [int(place) for place in places]
+
+
+def _every(numbers: np.ndarray, every: int) -> list[int]:
+    """Each at least ``every`` frames after the one before."""
+    chosen = [0]
+    for place, number in enumerate(numbers):
+        if number - numbers[chosen[-1]] >= every:
+            chosen.append(place)
+    return chosen
+
+
+def _steady(times: np.ndarray, start: float, end: float, rate: float) -> list[int]:
+    """Frames on screen at ``start``, ``start + 1 / rate`` and so on up to ``end``."""
+    # before[i]: how many of these moments lie before frame i comes on screen.
+    before = np.maximum(np.ceil((times - start) * rate - _SAME), 0)
+    before[0] = 0
+    total = math.floor((end - start) * rate + _SAME) + 1
+    after = np.minimum(np.append(before[1:], total), total)
+    return [int(place) for place in np.flatnonzero(after > before)]
+
+
+def _end(timeline: Timeline, start: float, end: float | None) -> float:
+    """The window's end, within the film."""
+    path = timeline.path
+    if start >= timeline.end:
+        raise ClipError(
+            f"{path}: the window begins at {start:g} s, but the film ends at {timeline.end:.2f} s"
+            f"{timeline.damage}"
+        )
+    if end is not None and end <= timeline.end:
+        return end
+    if timeline.damage:
+        raise ClipError(
+            f"{path}: the window goes to {'its end' if end is None else f'{end:g} s'}, but the "
+            f"frames stop at {timeline.end:.2f} s{timeline.damage}"
+        )
+    return timeline.end
+
+
+def _check_numbers(timeline: Timeline, numbers: Collection[int]) -> None:
+    if missing := sorted(set(numbers) - set(timeline.numbers.tolist())):
+        raise ClipError(
+            f"{timeline.path}: has no frame {missing[0]}; the last one is "
+            f"{timeline.numbers[-1]}{timeline.damage}"
+        )

@@ -1,0 +1,176 @@
+"""The story in words: three numbered parts, told from each perspective.
+
+The wording is this project's own; the parts and what each says are those of the paper's captions
+(appendix C.2, figures 11 to 13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sally_anne.benchmarks.gridtom.layout import COLUMNS, ROWS
+from sally_anne.benchmarks.gridtom.plot import Condition
+from sally_anne.benchmarks.gridtom.render import Perspective
+
+
+class Cast(NamedTuple):
+    """The five colours of a story, by their part in the plot."""
+
+    participant: str
+    protagonist: str
+    first_room: str
+    own_room: str
+    last_room: str
+
+
+def environment(rooms: Sequence[str]) -> str:
+    """The world in general: its size, what the squares mean, the colours of its rooms."""
+    return (
+        f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey "
+        "squares are walls. Black squares are the corridor. There are three rooms, the "
+        f"{rooms[0]} room, the {rooms[1]} room and the {rooms[2]} room, each with a door of its "
+        "own colour. The two triangles are agents. Nobody can see through a closed door."
+    )
+
+
+def initial_environment() -> str:
+    """The world without the number and colours of its agents and rooms.
+
+    For the initial-belief questions, which ask for just these.
+    """
+    return (
+        f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey "
+        "squares are walls. Black squares are the corridor. Each room has a colour and a door of "
+        "its own colour. A triangle is an agent. Nobody can see through a closed door."
+    )
+
+
+def caption(
+    cast: Cast,
+    first: Condition,
+    second: Condition | None = None,
+    perspective: Perspective = "omniscient",
+) -> str:
+    """Tell the story.
+
+    Args:
+        cast: the colours.
+        first: what the protagonist's belief is at the end.
+        second: None for the first-order version; else the version that also says what the
+            participant sees of the protagonist's door when it leaves.
+        perspective: whose knowledge is told.
+
+    Returns:
+        Three numbered parts in one paragraph.
+    """
+    closed = (first == "FB") != (second == "FB")
+    parts = {
+        "omniscient": _omniscient,
+        "protagonist": _protagonist,
+        "participant": _participant,
+    }[perspective](cast, closed, second)
+    return f"1. {parts[0]} 2. {parts[1]} 3. {parts[2]} The video ends here."
+
+
+def _arrival(cast: Cast) -> str:
+    a, b, r1, _, _ = cast
+    return (
+        f"At first the {a} agent is in the corridor. It goes to the {r1} room, opens the {r1} "
+        f"door, walks into the {r1} room and closes the {r1} door. All this time the {b} agent is "
+        f"in the corridor and sees the {a} agent go into the {r1} room."
+    )
+
+
+def _own_room(cast: Cast, closed: bool) -> str:
+    _, b, r1, r2, _ = cast
+    start = (
+        f"After the {r1} door is closed, the {b} agent goes to the {r2} room, opens the {r2} "
+        f"door and walks into the {r2} room."
+    )
+    if closed:
+        return (
+            f"{start} The {b} agent closes the {r2} door, so the {b} agent can see nothing that "
+            f"happens outside the {r2} room."
+        )
+    return (
+        f"{start} The {b} agent leaves the {r2} door open, so the {b} agent can see all that "
+        f"happens outside the {r2} room."
+    )
+
+
+def _transfer(cast: Cast) -> str:
+    a, _, _, _, r3 = cast
+    return (
+        f"Then the {a} agent goes to the {r3} room, opens the {r3} door, walks into the {r3} "
+        f"room and closes the {r3} door."
+    )
+
+
+def _door_sighting(cast: Cast, closed: bool, second: Condition | None) -> str:
+    """What the participant sees of the other's door when it leaves (second order only)."""
+    if second is None:
+        return ""
+    a, b, _, r2, _ = cast
+    state = "closed" if closed else "open"
+    seen = f" At this moment the {a} agent sees that the {r2} door is {state}."
+    if second == "TB":
+        return seen
+    change = "opens" if closed else "closes"
+    effect = "sees" if closed else "does not see"
+    return (
+        f"{seen} But just then the {b} agent {change} the {r2} door, and the {a} agent does not "
+        f"notice it, so the {b} agent {effect} the {a} agent leave."
+    )
+
+
+def _omniscient(cast: Cast, closed: bool, second: Condition | None) -> tuple[str, str, str]:
+    a, b, r1, r2, _ = cast
+    state = "closed" if closed else "open"
+    leaving = (
+        f"While the {b} agent is in the {r2} room with the {r2} door {state}, the {a} agent opens "
+        f"the {r1} door and leaves the {r1} room."
+    )
+    return (
+        _arrival(cast),
+        _own_room(cast, closed),
+        f"{leaving}{_door_sighting(cast, closed, second)} {_transfer(cast)}",
+    )
+
+
+def _protagonist(cast: Cast, closed: bool, second: Condition | None) -> tuple[str, str, str]:
+    a, b, r1, r2, _ = cast
+    arrival, own = _arrival(cast), _own_room(cast, closed)
+    inside = (
+        f"While the {b} agent is in the {r2} room with the {r2} door "
+        f"{'closed' if closed else 'open'},"
+    )
+    leaves = f"the {a} agent opens the {r1} door and leaves the {r1} room."
+    ignorance = f"the {b} agent does not know what happens outside the {r2} room."
+    if second == "FB":
+        change = f"Just then the {b} agent {'opens' if closed else 'closes'} the {r2} door"
+        if closed:
+            end = (
+                f"{inside} {ignorance} {change} and sees the {a} agent leave the {r1} room. "
+                f"{_transfer(cast)}"
+            )
+        else:
+            end = f"{inside} the {a} agent opens the {r1} door. {change}, so {ignorance}"
+    elif closed:
+        end = f"{inside} {ignorance}"
+    else:
+        end = f"{inside} {leaves} {_transfer(cast)}"
+    return arrival, own, end
+
+
+def _participant(cast: Cast, closed: bool, second: Condition | None) -> tuple[str, str, str]:
+    a, _, r1, r2, _ = cast
+    # What it sees when it opens its door belongs to its view in the first-order version too; a
+    # change of the other's door that it does not notice does not.
+    sighting = _door_sighting(cast, closed, "TB")
+    return (
+        _arrival(cast),
+        f"While the {a} agent is in the {r1} room with the {r1} door closed, the {a} agent does "
+        f"not know what happens outside the {r1} room.",
+        f"The {a} agent opens the {r1} door and leaves the {r1} room.{sighting} {_transfer(cast)}",
+    )

@@ -1,0 +1,182 @@
+"""The unexpected-transfer plot, played by agents that search their own way (paper, section 3.1).
+
+Stage 1: the participant goes into the first room and closes its door.
+Stage 2: the protagonist goes into the second room, and closes its door or waits.
+Stage 3: the participant leaves the first room, goes into the third and closes its door. In the
+second-order false-belief versions the protagonist's door changes in the very tick in which the
+participant steps out (appendix B.2).
+
+Most doors can be seen from that doorway and from the corridor behind it, and by the rule of seeing
+alone (section 3: nothing is hidden but behind closed doors) the participant would notice the
+change. The paper does not say why it does not. Here it does not look at the protagonist's room
+again once it steps out: from that tick on the room and its door are masked in its view, so that its
+belief follows from what it saw. Nobody else's view is touched, nor is any in other versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from minigrid.core.actions import Actions
+
+from sally_anne.benchmarks.gridtom.layout import CORRIDOR, Layout
+from sally_anne.benchmarks.gridtom.paths import STEPS, Cell, breadth_first
+from sally_anne.benchmarks.gridtom.world import Agent, World
+from sally_anne.core.errors import BenchmarkError
+
+PARTICIPANT, PROTAGONIST = "participant", "protagonist"
+Condition = Literal["TB", "FB"]
+
+
+@dataclass(frozen=True)
+class Staging:
+    """What is fixed before the curtain rises.
+
+    Attributes:
+        layout: the map.
+        colours: participant, protagonist, and the rooms in the order of the plot
+            (participant's first, protagonist's, participant's last).
+        order: index in the map of the room of each plot role.
+        starts: cells of participant and protagonist.
+        directions: where they face (0 right, 1 down, 2 left, 3 up).
+    """
+
+    layout: Layout
+    colours: tuple[str, str, str, str, str]
+    order: tuple[int, int, int]
+    starts: tuple[Cell, Cell]
+    directions: tuple[int, int]
+
+    def world(self) -> World:
+        """The world as it is in frame 0."""
+        rooms = [""] * 3
+        for role, room in enumerate(self.order):
+            rooms[room] = self.colours[2 + role]
+        agents = {
+            name: Agent(self.colours[i], self.starts[i], self.directions[i])
+            for i, name in enumerate((PARTICIPANT, PROTAGONIST))
+        }
+        return World(self.layout, tuple(rooms), agents)
+
+
+@dataclass(frozen=True)
+class State:
+    """One tick: where the agents are and which doors (by room of the map) stand open.
+
+    ``seen`` holds, for each agent, the cells it sees.
+    """
+
+    agents: dict[str, tuple[Cell, int]]
+    open_doors: tuple[bool, bool, bool]
+    seen: dict[str, frozenset[Cell]]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A played story: one state a tick, and the four ticks that bound its stages."""
+
+    staging: Staging
+    first: Condition
+    second: Condition
+    states: tuple[State, ...]
+    nodes: tuple[int, int, int, int]
+
+
+class _Play:
+    """Plays one agent's moves tick by tick and records every state."""
+
+    def __init__(self, staging: Staging) -> None:
+        self.staging = staging
+        self.world = staging.world()
+        self.states: list[State] = []
+        # The room at which the participant does not look.
+        self.overlooked: int | None = None
+        self.record()
+
+    def record(self) -> None:
+        self.states.append(
+            State(
+                agents={n: (a.cell, a.direction) for n, a in self.world.agents.items()},
+                open_doors=tuple(self.world.door(r).is_open for r in range(3)),  # type: ignore[arg-type]
+                seen={
+                    PARTICIPANT: self.world.seen_by(PARTICIPANT, self.overlooked),
+                    PROTAGONIST: self.world.seen_by(PROTAGONIST),
+                },
+            )
+        )
+
+    def tick(self, name: str, action: Actions, meanwhile: dict[str, Actions] | None = None) -> None:
+        self.world.step({name: action, **(meanwhile or {})})
+        self.record()
+
+    def face(self, name: str, direction: int) -> None:
+        agent = self.world.agents[name]
+        while agent.direction != direction:
+            clockwise = (direction - agent.direction) % 4
+            self.tick(name, Actions.left if clockwise == 3 else Actions.right)
+
+    def advance(self, name: str, cell: Cell) -> None:
+        """Turn towards the cell next to the agent and step on it."""
+        x, y = self.world.agents[name].cell
+        self.face(name, STEPS.index((cell[0] - x, cell[1] - y)))
+        self.tick(name, Actions.forward)
+
+    def go_in(self, name: str, room: int) -> None:
+        """Walk through the corridor to the room's door, open it, step in and turn to the door."""
+        layout = self.staging.layout
+        front, inside = layout.thresholds[room]
+        door = layout.doors[room]
+        others = {a.cell for n, a in self.world.agents.items() if n != name}
+        walk = breadth_first(
+            self.world.agents[name].cell,
+            front,
+            lambda c: layout.mark(c) == CORRIDOR and c not in others,
+        )
+        if walk is None:
+            raise BenchmarkError(f"map {layout.name}: {name} has no way to room {room + 1}")
+        for cell in walk:
+            self.advance(name, cell)
+        towards = STEPS.index((door[0] - front[0], door[1] - front[1]))
+        self.face(name, towards)
+        self.tick(name, Actions.toggle)
+        self.advance(name, door)
+        self.advance(name, inside)
+        self.face(name, (towards + 2) % 4)
+
+
+def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
+    """Play the story.
+
+    Args:
+        staging: map, colours, room order and starts.
+        first: belief condition of the protagonist about the participant's place.
+        second: "FB" if the protagonist's door changes unnoticed while the participant leaves,
+            so that the participant is wrong about what the protagonist saw.
+
+    Returns:
+        The trace. ``first`` names the protagonist's belief at the end; with ``second == "FB"``
+        the door is therefore first left the other way.
+
+    Raises:
+        BenchmarkError: the map does not allow the plot.
+    """
+    first_room, own_room, last_room = staging.order
+    door_closed_at_first = (first == "FB") != (second == "FB")
+    stage = _Play(staging)
+    stage.go_in(PARTICIPANT, first_room)
+    stage.tick(PARTICIPANT, Actions.toggle)
+    end_1 = len(stage.states) - 1
+    stage.go_in(PROTAGONIST, own_room)
+    # Waiting takes the tick that closing takes, so that both conditions share their frame numbers.
+    stage.tick(PROTAGONIST, Actions.toggle if door_closed_at_first else Actions.done)
+    end_2 = len(stage.states) - 1
+    stage.tick(PARTICIPANT, Actions.toggle)
+    meanwhile = {PROTAGONIST: Actions.toggle} if second == "FB" else None
+    stage.overlooked = own_room if second == "FB" else None
+    stage.tick(PARTICIPANT, Actions.forward, meanwhile)
+    stage.advance(PARTICIPANT, staging.layout.thresholds[first_room][0])
+    stage.go_in(PARTICIPANT, last_room)
+    stage.tick(PARTICIPANT, Actions.toggle)
+    end_3 = len(stage.states) - 1
+    return Trace(staging, first, second, tuple(stage.states), (0, end_1, end_2, end_3))

@@ -1,0 +1,104 @@
+"""Who is tested, who trains the probes: 500 test stories, as in the paper's section 3.2.
+
+What a story is. Its place is a map and a number on that map: the map by name where the data names
+it (our own export does), else by the story's number, as all releases count 24 stories a map. Its
+content is what it says: the five colours by their part in the plot and the order in which the rooms
+are listed, of which every text is made in whatever wording. The place decides the split; the
+content tells textual twins and renumbered copies.
+
+Maps are whole: test, train and validation share none. Of the 27 maps 20 and most of a 21st are
+tested (500 stories; the other 4 of that map are left out of everything), 4 train (96), 2 validate
+(48). The split of a place follows from the place and the seed alone, never from what else is in
+the data, so a part of the data has the splits of the whole.
+
+Textual twins. There are 720 casts and 6 orders of rooms, so a few stories of different maps say the
+same words (72 of the 648 generated ones). Where twins would stand in different splits, only those
+of one split stay: the test stories, else the validation stories. The paper's 500 test stories are
+kept so, and about one in ten of the others is left out (seed 0: 86 train, 45 validate).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import lru_cache
+from typing import Literal
+
+from sally_anne.benchmarks.gridtom.records_types import StorySet
+from sally_anne.benchmarks.gridtom.stories import STORIES_PER_MAP
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+TEST_STORIES = 500
+MAPS, TEST_MAPS, TRAIN_MAPS = 27, 21, 4
+_NUMBERED = re.compile(r"map-([0-9]{2,6})")
+
+
+def assign(stories: StorySet, seed: int = 0) -> dict[int, Split]:
+    """Split of each story's number, in the order of the numbers.
+
+    Stories that are in no split, as :mod:`sally_anne.benchmarks.gridtom.splits` says, are missing.
+
+    Args:
+        stories: the data.
+        seed: which maps are tested, train and validate.
+    """
+    split: dict[int, Split] = {}
+    content: dict[int, str] = {}
+    for index in sorted(stories.indices):
+        place = stories.identity(index)
+        if found := split_of(place.map, index % STORIES_PER_MAP, seed):
+            split[index], content[index] = found, place.content
+    # The last of these to claim a content keeps it.
+    owner = {content[i]: name for name in SPLITS for i in split if split[i] == name}
+    return {index: name for index, name in split.items() if owner[content[index]] == name}
+
+
+def split_of(map_name: str, number: int, seed: int = 0) -> Split | None:
+    """Split of a place.
+
+    Args:
+        map_name: ``map-00`` to ``map-26``; higher numbers go on in further 27s. Any other name is
+            drawn by itself, with the same odds.
+        number: of the story on its map.
+        seed: which maps are tested, train and validate.
+
+    Returns:
+        None for the stories that the 21st tested map has beyond the 500.
+    """
+    if found := _NUMBERED.fullmatch(map_name):
+        block, place = divmod(int(found[1]), MAPS)
+        order, kept = _drawn(seed, block)
+        rank = order.index(place)
+        if rank == TEST_MAPS - 1 and number not in kept:
+            return None
+    else:
+        rank = random.Random(f"map/{seed}/{map_name}").randrange(MAPS)
+    if rank < TEST_MAPS:
+        return "test"
+    return "train" if rank < TEST_MAPS + TRAIN_MAPS else "validation"
+
+
+@lru_cache(maxsize=64)
+def _drawn(seed: int, block: int) -> tuple[list[int], list[int]]:
+    """The maps of a block in the order of their use; which stories of the 21st are tested."""
+    rng = random.Random(f"maps/{seed}" + (f"/{block}" if block else ""))
+    order = rng.sample(range(MAPS), MAPS)
+    tested = TEST_STORIES - (TEST_MAPS - 1) * STORIES_PER_MAP
+    return order, rng.sample(range(STORIES_PER_MAP), STORIES_PER_MAP)[:tested]
+
+
+def members(stories: StorySet, split: str, seed: int = 0) -> list[int]:
+    """Numbers of the stories of one split, in order."""
+    return [index for index, name in assign(stories, seed).items() if name == split]
+
+
+def why_none(stories: StorySet, split: str) -> str:
+    """One sentence for people whose data has no story of ``split``."""
+    maps = len({stories.identity(index).map for index in stories.indices})
+    return (
+        f"no {split} stories among the {len(stories)} of {stories.source}: they are of "
+        f"{maps} {'map' if maps == 1 else 'maps'}, and a map is never cut; take data with more "
+        "maps, or another split seed"
+    )

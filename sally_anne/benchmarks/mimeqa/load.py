@@ -1,0 +1,267 @@
+"""MimeQA's questions from its release: a CSV, titles, and films.
+
+The official file has the columns ``file`` (the film's file name), ``question``, ``question type``,
+``timestamp`` (two times in seconds, in brackets; empty where the question is about the whole film)
+and a reference answer. Other spellings of these columns are read as well, and start and end in
+columns of their own. Titles are in ``file_mapping.json``, by file name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from sally_anne.benchmarks.fields import Field
+from sally_anne.benchmarks.items import BenchmarkItem, Context, Media
+from sally_anne.benchmarks.mimeqa.categories import CATEGORIES, LEVELS, category_of
+from sally_anne.benchmarks.mimeqa.table import Row, cell_text, read_table
+from sally_anne.benchmarks.mimeqa.times import clock, range_in, read_range, read_time
+from sally_anne.core.errors import BenchmarkError, RecordError
+
+NAME = "mimeqa"
+LICENCE = "CC-BY-NC-SA-4.0"
+TABLES = ("annotation_final.csv", "annotations.csv", "annotation.csv", "metadata.csv", "mimeqa.csv")
+TITLES = "file_mapping.json"
+VIDEOS = "videos"
+SUFFIXES = (".mp4", ".webm", ".mkv", ".mov", ".avi", ".m4v")
+
+_FILE = ("file", "file name", "filename", "video", "video name", "video file", "video id")
+_COLUMNS: dict[str, tuple[str, ...]] = {
+    "file": (*_FILE, "youtube id"),
+    "question": ("question",),
+    "category": ("question type", "question category", "category"),
+    # Two annotators' answers in an earlier form of the file.
+    "reference": ("reference answer", "reference", "answer", "answer 1"),
+    "second": ("answer 2",),
+    "timestamp": ("timestamp", "timestamps", "time range"),
+    "start": ("start", "start time", "start timestamp"),
+    "end": ("end", "end time", "end timestamp"),
+    "title": ("title", "video title"),
+    "url": ("url", "link", "video url", "youtube url"),
+    "number": ("question id",),
+}
+_NEEDED = ("file", "question", "category")
+_YOUTUBE = re.compile(
+    r"(?:https?://)?(?:www\.|m\.)?(?:youtube\.com/(?:watch\?(?:[^#\s]*&)?v=|embed/|shorts/)"
+    r"|youtu\.be/)([A-Za-z0-9_-]{11})(?![A-Za-z0-9_-])"
+)
+_YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}\Z")
+_UNFIT = re.compile(r"[/\\\x00-\x1f\x7f]")
+
+
+def load(folder: Path) -> list[BenchmarkItem]:
+    """All questions of a folder, in the order of its CSV.
+
+    Raises:
+        BenchmarkError: there is no CSV, or it is not clear which one.
+        RecordError: a file is malformed; names file, line and column.
+    """
+    path = _table(folder)
+    return items_of(read_table(path), str(path), _titles(path.parent), _films(folder))
+
+
+def items_of(
+    rows: list[Row],
+    where: str,
+    titles: Mapping[str, str] | None = None,
+    films: Mapping[str, Path] | None = None,
+) -> list[BenchmarkItem]:
+    """Items of a table's rows.
+
+    Args:
+        rows: as :func:`sally_anne.benchmarks.mimeqa.table.read_table` gives them.
+        where: the file, for errors.
+        titles: of films, by name without suffix.
+        films: on this machine, by name without suffix.
+
+    Raises:
+        RecordError: a row is malformed, or a column is missing.
+    """
+    if not rows:
+        raise RecordError(f"{where}: holds no questions")
+    there = {
+        meaning: next((name for name in names if name in rows[0]), None)
+        for meaning, names in _COLUMNS.items()
+    }
+    for meaning in _NEEDED:
+        if there[meaning] is None:
+            raise RecordError(
+                f"{where}, line 1: there is no column {_COLUMNS[meaning][0]!r}; the header has "
+                f"{', '.join(rows[0])[:200]}"
+            )
+    items: list[BenchmarkItem] = []
+    lines: dict[str, str] = {}
+    asked: Counter[str] = Counter()
+    for row in rows:
+        cells = {meaning: row[name] for meaning, name in there.items() if name is not None}
+        film, url = _film(cells["file"])
+        number = cell_text(cells["number"]) if "number" in cells else ""
+        item_id = f"{film}/{number or asked[film]}"
+        asked[film] += 1
+        if item_id in lines:
+            cells.get("number", cells["file"]).fail(
+                f"gives item {item_id!r} a second time, after {lines[item_id]}"
+            )
+        lines[item_id] = cells["file"].where
+        items.append(_item(item_id, film, url, cells, titles or {}, films or {}))
+    return items
+
+
+def _item(
+    item_id: str,
+    film: str,
+    url: str,
+    cells: Mapping[str, Field],
+    titles: Mapping[str, str],
+    films: Mapping[str, Path],
+) -> BenchmarkItem:
+    category = _category(cells["category"])
+    question = _needed(cells["question"])
+    named = range_in(question)
+    # Global questions are about the whole film, whatever stands in the other columns.
+    span = None if LEVELS[category] == "global" else (_span(cells) or named)
+    if span is not None and named is None:
+        first, last = clock(span[0]), clock(span[1])
+        when = f"At {first}" if first == last else f"From {first} to {last}"
+        question = f"{when} of the film: {question}"
+    title = _optional(cells, "title") or titles.get(film, "")
+    given = _YOUTUBE.search(_optional(cells, "url"))
+    # A moment alone has no length that could be shown: then the question's part is the whole film.
+    focus, end = span if span is not None and span[0] < span[1] else (0.0, None)
+    media = Media(
+        path=films.get(film),
+        url=url or (_address(given[1]) if given else _optional(cells, "url")),
+        focus=focus,
+        focus_end=end,
+    )
+    return BenchmarkItem(
+        item_id=item_id,
+        benchmark=NAME,
+        split="test",
+        group=film,
+        question=question,
+        reference=_reference(cells),
+        media=(media,),
+        context=Context(scene=f"The film is called: {title}" if title else ""),
+        tags={"category": (category,), "level": (LEVELS[category],)},
+        licence=LICENCE,
+    )
+
+
+def _category(cell: Field) -> str:
+    text = _needed(cell)
+    found = category_of(text)
+    if found is None:
+        cell.fail(f"must be one of {', '.join(CATEGORIES)}, is {text[:60]!r}")
+    return found
+
+
+def _needed(cell: Field) -> str:
+    text = cell_text(cell)
+    if not text:
+        cell.fail("is empty")
+    return text
+
+
+def _optional(cells: Mapping[str, Field], meaning: str) -> str:
+    """A cell that may be missing or empty; pandas writes nan for an empty one."""
+    text = cell_text(cells[meaning]) if meaning in cells else ""
+    return "" if text.lower() == "nan" else text
+
+
+def _reference(cells: Mapping[str, Field]) -> str | None:
+    """The answer, or both annotators' answers; None where it is hidden."""
+    answers = [_optional(cells, "reference"), _optional(cells, "second")]
+    return " Or: ".join(dict.fromkeys(answer for answer in answers if answer)) or None
+
+
+def _span(cells: Mapping[str, Field]) -> tuple[float, float] | None:
+    """The part of the film that the columns name, in seconds."""
+    if text := _optional(cells, "timestamp"):
+        span = read_range(text)
+        if span is None:
+            cells["timestamp"].fail(
+                f"must be a start and an end such as (12.5, 30.0) or 0:12-0:30, is {text[:60]!r}"
+            )
+        return span
+    ends = []
+    for meaning in ("start", "end"):
+        if text := _optional(cells, meaning):
+            time = read_time(text)
+            if time is None:
+                cells[meaning].fail(f"must be a time such as 1:23 or 83.5, is {text[:60]!r}")
+            ends.append(time)
+    if not ends:
+        return None
+    if len(ends) == 1:
+        given, lacking = ("start", "end") if _optional(cells, "start") else ("end", "start")
+        cells[given].fail(f"has no {lacking} beside it; a range needs both")
+    if ends[1] < ends[0]:
+        cells["end"].fail(f"is before the start, {ends[0]:g} s")
+    return ends[0], ends[1]
+
+
+def _film(cell: Field) -> tuple[str, str]:
+    """A film's name without suffix, and its address if the name is one of YouTube."""
+    text = _needed(cell).removeprefix(f"{VIDEOS}/")
+    if match := _YOUTUBE.match(text):
+        return match[1], _address(match[1])
+    suffix = next((s for s in SUFFIXES if text.lower().endswith(s)), "")
+    name = text[: len(text) - len(suffix)].strip()
+    if not name or name.startswith(".") or len(name) > 200 or _UNFIT.search(name):
+        cell.fail(f"must be a film's file name, YouTube id or address, is {text[:60]!r}")
+    return name, _address(name) if not suffix and _YOUTUBE_ID.match(name) else ""
+
+
+def _address(youtube_id: str) -> str:
+    return f"https://www.youtube.com/watch?v={youtube_id}"
+
+
+def _table(folder: Path) -> Path:
+    """The CSV with the questions, in the folder or its ``data``."""
+    if not folder.is_dir():
+        raise BenchmarkError(f"{folder}: is no folder; it should hold {TABLES[0]} and {VIDEOS}/")
+    found: list[Path] = []
+    for place in (folder, folder / "data"):
+        for name in TABLES:
+            if (place / name).is_file():
+                return place / name
+        found += sorted(place.glob("*.csv"))
+    if len(found) == 1:
+        return found[0]
+    there = (
+        f"several CSV files ({', '.join(p.name for p in found[:5])})" if found else "no CSV file"
+    )
+    raise BenchmarkError(f"{folder}: has {there}; the questions should be in {TABLES[0]}")
+
+
+def _titles(folder: Path) -> dict[str, str]:
+    """Titles by film, where the release has them."""
+    path = folder / TITLES
+    if not path.is_file():
+        return {}
+    try:
+        whole = json.loads(path.read_bytes().decode("utf-8-sig"))
+    # ValueError covers bad JSON and bad UTF-8.
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: is not JSON ({error})") from error
+    titles = {}
+    for name, title in Field(whole, str(path)).entries().items():
+        suffix = next((s for s in SUFFIXES if name.lower().endswith(s)), "")
+        titles[name[: len(name) - len(suffix)]] = title.text().strip()
+    return titles
+
+
+def _films(folder: Path) -> dict[str, Path]:
+    """Films on this machine; of one film in several formats the first of ``SUFFIXES``."""
+    films: dict[str, Path] = {}
+    place = folder / VIDEOS
+    if not place.is_dir():
+        return films
+    there = [path for path in sorted(place.iterdir()) if path.suffix.lower() in SUFFIXES]
+    for path in sorted(there, key=lambda p: SUFFIXES.index(p.suffix.lower())):
+        films.setdefault(path.stem, path)
+    return films

@@ -1,0 +1,24 @@
+"""MMToM-QA as the harness sees it."""
+
+from __future__ import annotations
+
+from sally_anne.benchmarks.benchmark import Benchmark
+from sally_anne.benchmarks.clips import Sampling
+from sally_anne.benchmarks.mmtom_qa.load import LAYOUT, load
+
+MMTOM_QA = Benchmark(
+    name="mmtom_qa",
+    load=load,
+    # The official multimodal condition shows the frames and all that is told; the official video
+    # condition leaves out both what is in the apartment and what is done.
+    views={
+        "multimodal": ("scene", "actions"),
+        "video": (),
+        "text": ("scene", "actions"),
+        "none": (),
+    },
+    default_view="multimodal",
+    sampling=Sampling(count=8),
+    breakdowns=("family", "type", "condition"),
+    layout=LAYOUT,
+)

@@ -1,0 +1,250 @@
+"""Reads the official release: questions, keys, films and transcripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sally_anne.benchmarks.fields import Field
+from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option
+from sally_anne.benchmarks.json_file import read_json
+from sally_anne.benchmarks.moments.films import FILMS, Shelf, video_id
+from sally_anne.benchmarks.moments.tags import read_ability, read_cue
+from sally_anne.benchmarks.transcripts import SUFFIXES, Utterance, read_transcript, within
+from sally_anne.core.errors import RecordError
+
+NAME = "moments"
+LICENCE = "CC BY-NC-SA 4.0"
+LABELS = ("A", "B", "C", "D")
+# In a window in which nobody speaks; an empty transcript is one that is not there.
+SILENCE = "(no speech)"
+LAYOUT = (
+    "moments_<split>_questions.json and moments_<split>_keys.json, here or in the split's own "
+    "folder (data/validation/ as released), videos/ with films and transcripts/ with .json, .srt "
+    "or .vtt files, both named after the id in video_url or after movie_title"
+)
+_PLACES = ("", "*/", "data/*/")
+_QUESTIONS = re.compile(r"moments_(.+)_questions\.json")
+
+
+def load(folder: Path) -> list[BenchmarkItem]:
+    """All questions of all splits found, in the files' order.
+
+    Args:
+        folder: see :data:`LAYOUT`. Films and transcripts that are not there are left out.
+
+    Raises:
+        RecordError: no questions, a malformed file or record, or a question or key twice; names
+            file, record and field.
+        BenchmarkError: two files are meant alike for one film.
+    """
+    folder = Path(folder)
+    files = sorted(
+        {p for place in _PLACES for p in folder.glob(f"{place}moments_*_questions.json")}
+    )
+    if not files:
+        raise RecordError(
+            f"{folder}: holds no moments_<split>_questions.json; it must hold {LAYOUT}"
+        )
+    library = Library(folder)
+    seen: dict[str, Path] = {}
+    items: list[BenchmarkItem] = []
+    for path in files:
+        for item in _split(path, library):
+            if item.item_id in seen:
+                raise RecordError(
+                    f"{path}: question_id {item.item_id!r} is in {seen[item.item_id]}, too"
+                )
+            seen[item.item_id] = path
+            items.append(item)
+    return items
+
+
+class Library:
+    """The films and transcripts of a folder.
+
+    Args:
+        folder: with ``videos/`` and ``transcripts/``, or neither.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._films = Shelf(folder / "videos", FILMS)
+        self._transcripts = Shelf(folder / "transcripts", SUFFIXES)
+        self._read = lru_cache(maxsize=None)(read_transcript)
+
+    def film(self, urls: list[str], title: str) -> Path | None:
+        """A film's file, see :class:`sally_anne.benchmarks.moments.films.Shelf`."""
+        return self._films.find(urls, title)
+
+    def transcript(self, urls: list[str], title: str) -> tuple[Utterance, ...] | None:
+        """What is said in a film; None if that is not here."""
+        path = self._transcripts.find(urls, title)
+        return None if path is None else self._read(path)
+
+
+def _split(path: Path, library: Library) -> list[BenchmarkItem]:
+    match = _QUESTIONS.fullmatch(path.name)
+    assert match is not None
+    split = match[1]
+    keys_path = path.with_name(f"moments_{split}_keys.json")
+    keys = read_keys(read_json(keys_path), str(keys_path)) if keys_path.exists() else {}
+    items = read_questions(read_json(path), str(path), split, keys, library)
+    if unknown := set(keys) - {item.item_id for item in items}:
+        raise RecordError(
+            f"{keys_path}: field question_id: {min(unknown)!r} is the key of no question in {path}"
+        )
+    return items
+
+
+def read_questions(
+    value: Any,
+    where: str,
+    split: str,
+    keys: Mapping[str, str],
+    library: Library | None = None,
+) -> list[BenchmarkItem]:
+    """The questions of one split.
+
+    Args:
+        value: of the JSON file.
+        where: the file.
+        split: its name.
+        keys: right labels by question; those that are not in it are hidden.
+        library: films and transcripts.
+
+    Raises:
+        RecordError: names file, record and field.
+    """
+    records = _records(value, where)
+    if not records:
+        raise RecordError(f"{where}: has no questions")
+    return [
+        read_question(record, split, keys.get(name), library) for name, record in records.items()
+    ]
+
+
+def read_keys(value: Any, where: str) -> dict[str, str]:
+    """Right labels by question.
+
+    Raises:
+        RecordError: names file, record and field.
+    """
+    return {
+        name: record.get("correct_answer_key").one_of(LABELS)
+        for name, record in _records(value, where).items()
+    }
+
+
+def _records(value: Any, where: str) -> dict[str, Field]:
+    """Records by ``question_id``, each of which is there once."""
+    found: dict[str, Field] = {}
+    for number, entry in enumerate(Field(value, where).items(), start=1):
+        record = Field(entry.value, f"{where}, record {number}")
+        name = _text(record.get("question_id"))
+        record = Field(entry.value, f"{where}, record {number} ({name})")
+        if name in found:
+            record.get("question_id").fail(f"is that of {found[name].where.split(', ')[-1]}, too")
+        found[name] = record
+    return found
+
+
+def read_question(
+    record: Field, split: str, answer: str | None, library: Library | None = None
+) -> BenchmarkItem:
+    """One question with what is known of its film.
+
+    Raises:
+        RecordError: names file, record and field.
+    """
+    options = record.get("options").entries()
+    if set(options) != set(LABELS):
+        record.get("options").fail(f"must have {', '.join(LABELS)}, has {', '.join(options)[:60]}")
+    title = _text(record.get("movie_title"))
+    alternatives = _alternatives(record)
+    url = _address(record.get("video_url"))
+    urls = [url, *alternatives]
+    start, focus, end = _window(record)
+    told = library.transcript(urls, title) if library else None
+    abilities = record.get("assigned_categories").items()
+    if not abilities:
+        record.get("assigned_categories").fail("must name an ability")
+    # Some records have none, null or an empty list.
+    cues = record.get("multimodal_cues").items() if record.has("multimodal_cues") else []
+    tags = {
+        "ability": tuple(dict.fromkeys(map(read_ability, abilities))),
+        "cue": tuple(dict.fromkeys(map(read_cue, cues))),
+    }
+    return BenchmarkItem(
+        item_id=_text(record.get("question_id")),
+        benchmark=NAME,
+        split=split,
+        group=title,
+        question=_text(record.get("question")),
+        options=tuple(Option(label, _text(text)) for label, text in options.items()),
+        answer=answer,
+        media=(
+            Media(
+                path=library.film(urls, title) if library else None,
+                url=url,
+                alternatives=tuple(alternatives),
+                start=start,
+                end=end,
+                focus=focus,
+                length=_length(record),
+            ),
+        ),
+        context=Context(
+            transcript=_said(told, start, end), focused_transcript=_said(told, focus, end)
+        ),
+        tags={kind: values for kind, values in tags.items() if values},
+        licence=LICENCE,
+    )
+
+
+def _said(told: tuple[Utterance, ...] | None, start: float, end: float) -> str:
+    return "" if told is None else within(told, start, end) or SILENCE
+
+
+def _window(record: Field) -> tuple[float, float, float]:
+    """t_0, t_i and t_j. A t_j beyond the film's length, which one record has, stays as it is."""
+    start, focus, end = (record.get(name).seconds() for name in ("t_0", "t_i", "t_j"))
+    if focus < start:
+        record.get("t_i").fail(f"is before t_0, {focus:g} < {start:g} s")
+    if end <= focus:
+        record.get("t_j").fail(f"must be after t_i, {end:g} <= {focus:g} s")
+    return start, focus, end
+
+
+def _length(record: Field) -> float:
+    length = record.get("video_length").seconds()
+    if length == 0:
+        record.get("video_length").fail("must be more than 0 s")
+    return length
+
+
+def _alternatives(record: Field) -> list[str]:
+    name = "video_url_alternatives"
+    return [_address(url) for url in record.get(name).items()] if record.has(name) else []
+
+
+def _address(field: Field) -> str:
+    url = _text(field)
+    try:
+        video_id(url)
+    except ValueError as error:
+        field.fail(f"must be an address ({error})")
+    if not url.startswith(("https://", "http://")):
+        field.fail(f"must be an address that begins with https://, is {url[:60]!r}")
+    return url
+
+
+def _text(field: Field) -> str:
+    text = field.text()
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        field.fail("holds half of a character (a lone surrogate)")
+    return text

@@ -1,0 +1,1 @@
+"""What all rooms share: errors, options, files and processes. It knows no other room."""

@@ -1,0 +1,206 @@
+"""Several processes at one run: which one this is, what falls to it, and waiting for the others.
+
+`accelerate launch` and `torchrun` start one command several times and tell each process by its
+environment which it is. Every process writes files of its own, so they send each other nothing:
+all they need is a place to meet. That is gloo, on GPUs as well: it notices a process that died, and
+lets the others wait for hours, after which NCCL would end the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from sally_anne.core.errors import ProcessError
+
+Piece = TypeVar("Piece")
+
+# Rank, number of processes, and both on this machine: torchrun, then the kinds of MPI that
+# `accelerate launch` starts on CPUs.
+_NAMES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    (
+        "MV2_COMM_WORLD_RANK",
+        "MV2_COMM_WORLD_SIZE",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+        "MV2_COMM_WORLD_LOCAL_SIZE",
+    ),
+)
+# Ways to spread one model over all GPUs.
+SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
+# One process may fit probes for hours while the others wait.
+_PATIENCE = timedelta(days=365)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """One process among those of a run; by default it is alone.
+
+    Attributes:
+        rank: which one, from 0.
+        count: how many there are.
+        place: which one of those on this machine.
+        beside: how many there are on this machine.
+    """
+
+    rank: int = 0
+    count: int = 1
+    place: int = 0
+    beside: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that speaks, draws and writes the results."""
+        return self.rank == 0
+
+    def share(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """The pieces that fall to this process; each falls to one, if all see the same pieces."""
+        return list(pieces[self.rank :: self.count])
+
+    def wait(self) -> None:
+        """Go on when all processes have come here.
+
+        Raises:
+            ProcessError: one of them has ended, or they cannot reach each other.
+        """
+        if self.count == 1:
+            return
+        import torch.distributed as dist
+
+        with _ended_is_told():
+            dist.barrier(group=_meeting_place(self.rank, self.count))
+
+    def least(self, number: int) -> int:
+        """The smallest of the numbers that all processes bring here.
+
+        Raises:
+            ProcessError: as of :meth:`wait`.
+        """
+        if self.count == 1:
+            return number
+        import torch
+        import torch.distributed as dist
+
+        told = torch.tensor(number)
+        with _ended_is_told():
+            group = _meeting_place(self.rank, self.count)
+            dist.all_reduce(told, dist.ReduceOp.MIN, group=group)
+        return int(told)
+
+    def begin(self) -> None:
+        """Take a part of the machine's cores, and leave progress bars to the first process.
+
+        `OMP_NUM_THREADS` goes before; `accelerate launch` and `torchrun` set it to 1 if nobody did.
+        """
+        if self.beside > 1 and "OMP_NUM_THREADS" not in os.environ:
+            import torch
+
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // self.beside))
+        if not self.first:
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()
+
+    def device_map(self, wanted: str | None) -> str | None:
+        """Where this process loads the model: a GPU of its own, unless the user says where.
+
+        Args:
+            wanted: the user's `--device-map`.
+
+        Raises:
+            ProcessError: one model is to be spread over all GPUs, and there are several processes.
+        """
+        if self.count > 1 and wanted in SPREAD:
+            raise ProcessError(
+                f"--device-map {wanted} spreads one model over all GPUs, and {self.count} "
+                "processes load one each: leave it out, and each takes a GPU of its own, or start "
+                "a single process"
+            )
+        if wanted is not None:
+            return wanted
+        if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true"):
+            return "cpu"
+        if self.count == 1:
+            return None
+        import torch
+
+        gpus = torch.cuda.device_count()
+        return f"cuda:{self.place % gpus}" if gpus else None
+
+
+ALONE = Processes()
+
+
+def here() -> Processes:
+    """This process, as its launcher says; without a launcher it is alone.
+
+    Raises:
+        ProcessError: what the environment says cannot be.
+    """
+    if "MASTER_ADDR" not in os.environ:
+        return ALONE
+    for names in _NAMES:
+        if names[0] in os.environ and names[1] in os.environ:
+            rank, count = _number(names[0]), _number(names[1])
+            place, beside = _number(names[2], rank), _number(names[3], count)
+            if not (0 <= rank < count and 0 <= place < beside):
+                raise ProcessError(
+                    f"{names[0]}={rank}, {names[1]}={count}, {names[2]}={place} and "
+                    f"{names[3]}={beside} name no process; start the run with accelerate launch or "
+                    "torchrun"
+                )
+            return Processes(rank, count, place, beside)
+    if os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true":
+        warnings.warn(
+            "on CPUs accelerate launch starts several processes by MPI alone; this one works by "
+            "itself. Use torchrun --nproc-per-node instead.",
+            stacklevel=2,
+        )
+    return ALONE
+
+
+def _number(name: str, default: int | None = None) -> int:
+    value = os.environ.get(name)
+    if value is None and default is not None:
+        return default
+    try:
+        return int(value or "")
+    except ValueError as error:
+        raise ProcessError(f"the environment variable {name} is no number: {value!r}") from error
+
+
+@contextlib.contextmanager
+def _ended_is_told() -> Iterator[None]:
+    """Say what it means that others cannot be reached."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise ProcessError(
+            "another process of this run has ended, or cannot be reached "
+            f"({str(error).splitlines()[0]}); what is finished is kept: the same command goes "
+            "on, with any number of processes"
+        ) from error
+
+
+@functools.cache
+def _meeting_place(rank: int, count: int) -> Any:
+    """The processes as a group of torch.distributed."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        return dist.new_group(backend="gloo", timeout=_PATIENCE)
+    dist.init_process_group("gloo", rank=rank, world_size=count, timeout=_PATIENCE)
+    return dist.group.WORLD

@@ -1,0 +1,198 @@
+"""The folder that a command writes into: what it belongs to, and one run in it at a time.
+
+The first thing written there is ``.lock``: a line that says what kind of run the folder belongs
+to. It is locked as long as a run writes, and the operating system lets go of it when that run dies.
+A folder that holds anything else is somebody's work, and is left as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, ParamSpec, TypeVar
+
+from sally_anne.core.errors import FolderError
+from sally_anne.core.file_lock import LOCK_NAME, lock
+from sally_anne.core.processes import ALONE, Processes, here
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+_MARK = "sally-anne: "
+# To make a folder that other runs make and remove at the same moment.
+_ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a folder can belong to.
+
+    Attributes:
+        name: in the words of an error, with its article.
+        signs: patterns of paths. A folder without a line in ``.lock`` that holds one of them is of
+            this kind, too: earlier versions wrote no such line, and vectors are given away.
+    """
+
+    name: str
+    signs: tuple[str, ...]
+
+
+PROBING = Kind("a probing run", ("activations/manifest.json", "probes.safetensors"))
+SWEEP = Kind("a sweep", ("validation.jsonl", "sweep.parquet"))
+LIMP = Kind("a LIMP run", ("episodes.jsonl",))
+EVALUATION = Kind("an evaluation", ("answers.jsonl",))
+DISTRACTORS = Kind("a check of distractors", ("distractors.parquet", "answers.jsonl"))
+SIDE_EFFECTS = Kind("a measurement of side effects", ("side_effects.json", "*-plain/answers.jsonl"))
+TABLE1 = Kind("a table 1", ("table1.json", "order?-*/validation.jsonl"))
+VECTOR = Kind("a steering vector", ("vector.safetensors", ".vector.safetensors.tmp"))
+BUILD = Kind("a benchmark build", ("build.json",))
+COMPARISON = Kind("a comparison of speed", ("table.md",))
+TRAINING = Kind("a training of tiny models", ("decoder/loss.csv", "decoder/checkpoint.safetensors"))
+
+# What a folder is taken for; the first that fits. The last ones are never claimed.
+_KNOWN = (
+    *(SWEEP, LIMP, DISTRACTORS, EVALUATION, PROBING, SIDE_EFFECTS, TABLE1, VECTOR, BUILD),
+    *(COMPARISON, TRAINING),
+    Kind("a store of activations", ("manifest.json",)),
+    Kind("a model", ("*model*.safetensors", "pytorch_model*.bin", "tokenizer*.json")),
+)
+
+
+def require_own(folder: Path, kind: Kind) -> None:
+    """Check that a run of this kind may write into ``folder``; nothing is written.
+
+    A folder that does not exist, is empty, or belongs to this kind may be written into.
+
+    Raises:
+        FolderError: it belongs to something else (says to what), is a file, or cannot be read.
+    """
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.name != LOCK_NAME)
+        said = (folder / LOCK_NAME).read_bytes() if (folder / LOCK_NAME).exists() else b""
+    except FileNotFoundError:
+        return
+    except NotADirectoryError as error:
+        raise FolderError(
+            f"{folder} cannot be made: it is a file, or lies in one; choose another --out"
+        ) from error
+    except OSError as error:
+        raise FolderError(
+            f"{folder} cannot be read ({error.strerror}); choose another --out"
+        ) from error
+    ours = said.startswith(_MARK.encode())
+    if (not names and (ours or not said)) or said == _line(kind):
+        return
+    if not ours and not said.strip() and _fits(folder, kind):
+        return
+    if ours:
+        found = said.decode(errors="replace").removeprefix(_MARK).strip()
+    else:
+        found = next((known.name for known in _KNOWN if _fits(folder, known)), "other files")
+    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    raise FolderError(
+        f"{folder} holds {found} ({shown or LOCK_NAME}), not {kind.name}; nothing was changed. "
+        "Choose another --out"
+    )
+
+
+@contextmanager
+def claimed(
+    folder: Path, kind: Kind, processes: Processes = ALONE, mark: bool = True
+) -> Iterator[None]:
+    """Hold ``folder`` for one run of this kind; it is made if it does not exist.
+
+    Of several processes of a run the first holds it for all. A folder in which nothing was written
+    in the end is as it was before.
+
+    Args:
+        folder: where the run writes.
+        kind: what it is.
+        processes: those of the run.
+        mark: leave the line that says whose the folder is; otherwise ``.lock`` goes in the end,
+            and the kind's signs must say it.
+
+    Raises:
+        FolderError: as :func:`require_own`, another run writes there, or it cannot be made.
+    """
+    if not processes.first:
+        yield
+        return
+    require_own(folder, kind)
+    new = not folder.exists()
+    with _held(folder) as held:
+        # Between the first look and the lock another run may have come.
+        require_own(folder, kind)
+        if mark and _content(held) != _line(kind):
+            held.truncate(0)
+            held.write(_line(kind))
+            held.flush()
+            os.fsync(held.fileno())
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if not mark or os.listdir(folder) == [LOCK_NAME]:
+                    (folder / LOCK_NAME).unlink()
+                if new:
+                    folder.rmdir()  # only if it is empty
+
+
+def claims(
+    kind: Kind, where: Callable[[Any], Path] = lambda config: config.folder
+) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Of a function whose first argument is a config: it holds the config's folder as it runs."""
+
+    def decorated(run: Callable[P, Result]) -> Callable[P, Result]:
+        @functools.wraps(run)
+        def holding(*args: P.args, **kwargs: P.kwargs) -> Result:
+            config = args[0] if args else kwargs["config"]
+            with claimed(where(config), kind, here()):
+                return run(*args, **kwargs)
+
+        return holding
+
+    return decorated
+
+
+def _line(kind: Kind) -> bytes:
+    return f"{_MARK}{kind.name}\n".encode()
+
+
+def _fits(folder: Path, kind: Kind) -> bool:
+    return any(any(folder.glob(sign)) for sign in kind.signs)
+
+
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def _held(folder: Path) -> IO[bytes]:
+    """The folder's ``.lock``, locked until it is closed; folder and file are made."""
+    path = folder / LOCK_NAME
+    left = _ATTEMPTS
+    while True:
+        left -= 1
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = open(path, "a+b")  # noqa: SIM115  # open as long as the folder is held
+        except OSError as error:
+            if left > 0 and isinstance(error, FileNotFoundError | FileExistsError):
+                continue  # the run before has just removed an empty folder
+            raise FolderError(
+                f"{folder} cannot be made or written into ({error.strerror}); choose another --out"
+            ) from error
+        lock(
+            file,
+            FolderError(
+                f"another run is writing to {folder}. Wait for it to end, or choose another --out"
+            ),
+        )
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()  # it was removed while we waited

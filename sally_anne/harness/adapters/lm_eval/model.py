@@ -1,0 +1,431 @@
+"""The lm-eval model ``sally-anne``: a model of this toolkit, steered by a vector or not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM, CacheHook
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.lm_eval import pictures
+from sally_anne.harness.adapters.lm_eval.requests import Context, Decoding, batches, decoding, split
+from sally_anne.harness.continuation import complete, continuation_log_probs, token_inputs
+from sally_anne.harness.model import SteeredModel, Steering
+from sally_anne.harness.vectors import open_vector, require_fits
+from sally_anne.models.catalogue import DEFAULT_MODEL
+from sally_anne.models.films import context_of
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.plain_text import plain
+from sally_anne.models.prompts import encode
+
+LOGGER = logging.getLogger(__name__)
+BATCH_SIZE = 16
+MAX_GEN_TOKS = 256
+_CACHE_KEY = "sally-anne"
+
+
+class SallyAnneLM(LM):
+    """A steered model for ``lm_eval``; how lm-eval finds its name: `harness.adapters.lm_eval`.
+
+    Prompts are taken as lm-eval lays them out: with its ``apply_chat_template`` in the model's
+    chat layout, otherwise as bare text. A vector at ``last_prompt`` acts on the last token of a
+    context, one at ``generated`` on the tokens of a reply or, where log-likelihoods are asked for,
+    of the continuation. In ``loglikelihood_rolling`` the context is the model's first token (or the
+    one before a window), so ``generated`` is nearly all of the text. Pictures become the frames of
+    one clip, see :mod:`sally_anne.harness.adapters.lm_eval.pictures`.
+
+    Args:
+        pretrained: catalogue name, hub id or folder; or a model that is loaded already.
+        steer: folder of a steering vector, or a vector; None leaves the model as it is.
+        alpha: its strength; the vector's own by default.
+        dtype: of the weights: auto, float32, bfloat16 or float16.
+        device: e.g. ``cuda:1`` or ``cpu``; the first GPU, or the CPU, by default. lm-eval's command
+            line gives ``cuda:0`` if nothing is said, so without a GPU that means the CPU.
+        device_map: as in accelerate, e.g. auto; stands before ``device``.
+        revision: branch, tag or commit on the hub.
+        batch_size: contexts that go through the model together.
+        max_batch_size: for lm-eval's ``batch_size=auto``, which is not supported; not used.
+        max_length: tokens of a context and its continuation; the model's own by default. Longer
+            contexts are cut on the left, with a warning.
+        max_gen_toks: length of a reply where the task does not say.
+        force: steer a model that the vector was not fitted on.
+        unknown: refused.
+
+    Raises:
+        HarnessError: an option cannot be used.
+        SteeringError: the vector cannot be read, or does not fit the model.
+        ModelError: the model cannot be had.
+    """
+
+    MULTIMODAL = True
+
+    def __init__(
+        self,
+        pretrained: str | LoadedModel = DEFAULT_MODEL,
+        steer: str | Path | Steering | None = None,
+        alpha: float | None = None,
+        dtype: str = "auto",
+        device: str | None = None,
+        device_map: str | None = None,
+        revision: str | None = None,
+        batch_size: int | str = BATCH_SIZE,
+        max_batch_size: int | None = None,
+        max_length: int | None = None,
+        max_gen_toks: int = MAX_GEN_TOKS,
+        force: bool = False,
+        **unknown: Any,
+    ) -> None:
+        super().__init__()
+        if unknown:
+            raise HarnessError(f"the model sally-anne has no option {sorted(unknown)[0]!r}")
+        self.batch_size = _whole("batch_size", batch_size)
+        self.max_gen_toks = _whole("max_gen_toks", max_gen_toks)
+        strength = _strength(alpha, steer)
+        vector = _vector(steer, force)
+        if isinstance(pretrained, LoadedModel):
+            loaded = pretrained
+        else:
+            place = device_map or _there(device)
+            loaded = load_model(str(pretrained), dtype, place, revision)
+        if vector is not None:
+            require_fits(vector, loaded, strength)
+        self.model = SteeredModel(loaded, vector, strength)
+        self.max_length = (
+            _longest(loaded) if max_length is None else _whole("max_length", max_length)
+        )
+        self._clip_mark: str | None = None
+
+    @property
+    def loaded(self) -> LoadedModel:
+        """The model below."""
+        return self.model.loaded
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's."""
+        return self.loaded.processor.tokenizer
+
+    @property
+    def eot_token_id(self) -> int:
+        """Ends a text."""
+        return int(self.tokenizer.eos_token_id)
+
+    @property
+    def prefix_token_id(self) -> int:
+        """Stands for an empty context."""
+        first = self.tokenizer.bos_token_id
+        return self.eot_token_id if first is None else int(first)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Names tokenizer and chat template; prompts that lm-eval keeps are kept under it."""
+        return f"{Path(self.loaded.source).name}-{self.loaded.processor_hash[:16]}"
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The model's template; None if none is wanted.
+
+        Raises:
+            HarnessError: a template is asked for by name.
+        """
+        if not chat_template:
+            return None
+        if isinstance(chat_template, str):
+            raise HarnessError(
+                f"{self.loaded.name} has one chat template; give --apply_chat_template without "
+                f"the name {chat_template!r}"
+            )
+        return str(self.loaded.processor.chat_template or self.tokenizer.chat_template)
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, Any]], add_generation_prompt: bool = True
+    ) -> str:
+        """A conversation in the model's chat layout.
+
+        Args:
+            chat_history: turns with ``role`` and ``content``; ``<image>`` marks stay in the text.
+            add_generation_prompt: open the assistant's turn; else the last turn is left open.
+
+        Raises:
+            HarnessError: the template refuses the conversation, e.g. a system turn.
+        """
+        from jinja2.exceptions import TemplateError
+
+        # Templates of the hub take lists of parts, not all of them bare texts.
+        turns = [
+            {**turn, "content": [{"type": "text", "text": self._said(turn["content"])}]}
+            if isinstance(turn["content"], str)
+            else turn
+            for turn in chat_history
+        ]
+        try:
+            return self.loaded.processor.apply_chat_template(
+                turns,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=not add_generation_prompt,
+            )
+        except TemplateError as error:
+            roles = ", ".join(str(turn.get("role")) for turn in chat_history)
+            raise HarnessError(
+                f"the chat template of {self.loaded.name} refuses the turns {roles}: {error}"
+            ) from error
+
+    def _said(self, text: str) -> str:
+        """What somebody says, as plain text, but for the marks of its pictures."""
+        return pictures.MARK.join(plain(self.loaded, part) for part in text.split(pictures.MARK))
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
+        """Token ids; the model's first token is put before a text that does not begin with it."""
+        if add_special_tokens is None:
+            first = self.tokenizer.bos_token
+            add_special_tokens = not (first and string.startswith(first))
+        return self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"]
+
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        """Sum of log-probabilities of each continuation in nats, and whether it is the greedy one.
+
+        Raises:
+            HarnessError: a continuation without tokens, or too long for the model.
+        """
+        jobs = []
+        for request in requests:
+            context, continuation, *_ = request.args
+            found = _visuals(request)
+            text = self._placed(context, found)
+            text, ids, ending = split(self.tok_encode, self.prefix_token_id, text, continuation)
+            jobs.append((self._fitting(Context(text, tuple(ids), found), len(ending) - 1), ending))
+        results: dict[int, tuple[float, bool]] = {}
+        with _bar(jobs, "loglikelihood", disable_tqdm) as bar:
+            for number, result in self._scores(jobs):
+                results[number] = result
+                self.cache_hook.add_partial("loglikelihood", requests[number].args, result)
+                bar.update()
+        return [results[number] for number in range(len(requests))]
+
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        """Log-probability of whole texts in nats, in windows of ``max_length`` tokens.
+
+        Raises:
+            HarnessError: a request has pictures.
+        """
+        jobs, owners = [], []
+        for number, request in enumerate(requests):
+            if _visuals(request):
+                raise HarnessError("loglikelihood_rolling scores texts, not pictures")
+            windows = get_rolling_token_windows(
+                token_list=self.tok_encode(request.args[0]),
+                prefix_token=self.prefix_token_id,
+                max_seq_len=self.max_length,
+                context_len=1,
+            )
+            for window in windows:
+                ids, ending = make_disjoint_window(window)
+                jobs.append((Context("", tuple(ids)), ending))
+                owners.append(number)
+        totals = [0.0] * len(requests)
+        with _bar(jobs, "loglikelihood_rolling", disable_tqdm) as bar:
+            for number, (log_prob, _) in self._scores(jobs):
+                totals[owners[number]] += log_prob
+                bar.update()
+        for request, total in zip(requests, totals, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        return totals
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Greedy replies, cut before the first stop string.
+
+        Raises:
+            HarnessError: sampling is asked for, or an unknown setting.
+        """
+        groups: dict[Decoding, list[tuple[int, Context]]] = {}
+        for number, request in enumerate(requests):
+            context, settings, *_ = request.args
+            how = decoding(settings, self.max_gen_toks)
+            found = _visuals(request)
+            text = self._placed(context, found)
+            ids = self.tok_encode(text) or [self.prefix_token_id]
+            begun = self._fitting(Context(text, tuple(ids), found), how.max_gen_toks)
+            groups.setdefault(how, []).append((number, begun))
+        replies: dict[int, str] = {}
+        with _bar(requests, "generate_until", disable_tqdm) as bar:
+            for how, members in groups.items():
+                contexts = [context for _, context in members]
+                for batch in batches(contexts, self.batch_size):
+                    inputs = self._inputs([contexts[i] for i in batch], how.max_gen_toks)
+                    said = complete(self.model, inputs, how.max_gen_toks, how.until)
+                    for i, reply in zip(batch, said, strict=True):
+                        number = members[i][0]
+                        replies[number] = reply
+                        self.cache_hook.add_partial("generate_until", requests[number].args, reply)
+                        bar.update()
+        return [replies[number] for number in range(len(requests))]
+
+    def set_cache_hook(self, cache_hook: CacheHook) -> None:
+        """Keep answers in lm-eval's ``use_cache`` file.
+
+        lm-eval knows them by their prompts alone. So that no vector is given the answers of
+        another, the file is marked with model, vector and strength.
+
+        Raises:
+            HarnessError: the file is marked otherwise, or holds answers without a mark.
+        """
+        kept = cache_hook.dbdict
+        if kept is not None:
+            mine = json.dumps(self._identity(), sort_keys=True, default=str)
+            there = kept.get(_CACHE_KEY)
+            if there is None and len(kept) == 0:
+                kept[_CACHE_KEY] = mine
+            elif there != mine:
+                raise HarnessError(
+                    "the --use_cache file holds answers of another model or vector: "
+                    f"{there or 'not of sally-anne'}; this one is {mine}. Choose another file"
+                )
+        super().set_cache_hook(cache_hook)
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What lm-eval writes beside its results."""
+        return {
+            "model_num_parameters": sum(p.numel() for p in self.loaded.skeleton.parameters()),
+            "model_dtype": self.loaded.dtype,
+            "model_revision": self.loaded.revision,
+            "model_sha": self.loaded.revision,
+            "sally_anne": self._identity(),
+        }
+
+    def _identity(self) -> dict[str, Any]:
+        steering = self.model.steering
+        return {
+            "model": self.loaded.source,
+            "revision": self.loaded.revision,
+            "dtype": self.loaded.dtype,
+            "max_length": self.max_length,
+            "steering": None if steering is None else _described(steering),
+            "alpha": self.model.alpha,
+        }
+
+    def _placed(self, text: str, found: Sequence[Any]) -> str:
+        """The text with the mark of a clip where its pictures stand."""
+        if not found:
+            return text.replace(pictures.MARK, plain(self.loaded, pictures.MARK))
+        if self._clip_mark is None:
+            self._clip_mark = pictures.clip_mark(self.loaded)
+        return pictures.place_clip(text, self._clip_mark, len(found))
+
+    def _fitting(self, context: Context, fed: int) -> Context:
+        """A context that leaves room for ``fed`` tokens; one with pictures is checked later."""
+        room = self._room(fed)
+        if context.pictures or len(context.ids) <= room:
+            return context
+        LOGGER.warning(
+            "a context of %d tokens is cut to its last %d (max_length %d)",
+            len(context.ids),
+            room,
+            self.max_length,
+        )
+        return Context(context.text, context.ids[-room:])
+
+    def _room(self, fed: int) -> int:
+        if fed >= self.max_length:
+            raise HarnessError(
+                f"{fed} tokens after a context are too many for max_length {self.max_length}"
+            )
+        return self.max_length - fed
+
+    def _inputs(self, contexts: Sequence[Context], fed: int) -> dict[str, Any]:
+        if not contexts[0].pictures:
+            return token_inputs(self.loaded, [context.ids for context in contexts])
+        clips = [pictures.frames(context.pictures) for context in contexts]
+        inputs = encode(self.loaded, [context.text for context in contexts], clips)
+        longest = int(inputs["attention_mask"].sum(1).max())
+        if longest > self._room(fed):
+            raise HarnessError(
+                f"a prompt with {len(clips[0])} pictures takes {longest} tokens; max_length "
+                f"{self.max_length} leaves room for {self._room(fed)}"
+            )
+        return inputs
+
+    def _scores(
+        self, jobs: Sequence[tuple[Context, list[int]]]
+    ) -> Iterator[tuple[int, tuple[float, bool]]]:
+        """Numbers and results of jobs as they are done; equal contexts are read once."""
+        members: dict[Any, list[int]] = {}
+        for number, (context, _) in enumerate(jobs):
+            members.setdefault(context.key, []).append(number)
+        groups = list(members.values())
+        contexts = [jobs[group[0]][0] for group in groups]
+        for batch in batches(contexts, self.batch_size):
+            numbers = [number for i in batch for number in groups[i]]
+            rows = [row for row, i in enumerate(batch) for _ in groups[i]]
+            endings = [jobs[number][1] for number in numbers]
+            inputs = self._inputs(
+                [contexts[i] for i in batch], max(len(ending) for ending in endings) - 1
+            )
+            found = continuation_log_probs(self.model, inputs, rows, endings, self.batch_size)
+            yield from zip(numbers, found, strict=True)
+
+
+def _vector(steer: str | Path | Steering | None, force: bool) -> Steering | None:
+    if steer is None or not isinstance(steer, str | Path):
+        return steer
+    return open_vector(steer, force)  # type: ignore[no-any-return]
+
+
+def _described(steering: Steering) -> Any:
+    from steering.saving import describe
+    from steering.vector import SteeringVector
+
+    return describe(steering) if isinstance(steering, SteeringVector) else repr(steering)
+
+
+def _strength(alpha: Any, steer: Any) -> float | None:
+    if alpha is None:
+        return None
+    if steer is None:
+        raise HarnessError("alpha is the strength of a vector: give one as steer")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise HarnessError(f"alpha must be a finite number, is {alpha!r}")
+    return float(alpha)
+
+
+def _whole(name: str, value: Any) -> int:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise HarnessError(f"{name} must be a whole number from 1 on, is {value!r}")
+    return number
+
+
+def _there(device: Any) -> str | None:
+    if device is not None and not isinstance(device, str):
+        raise HarnessError(f"device must be a name such as cpu or cuda:0, is {device!r}")
+    if device and device.startswith("cuda") and not torch.cuda.is_available():
+        LOGGER.warning("there is no GPU for device %s; the model goes to the CPU", device)
+        return None
+    return device
+
+
+def _longest(loaded: LoadedModel) -> int:
+    return context_of(loaded) or int(loaded.processor.tokenizer.model_max_length)
+
+
+def _visuals(request: Instance) -> tuple[Any, ...]:
+    extra = request.args[2] if len(request.args) > 2 else {}
+    if "audio" in extra:
+        raise HarnessError("the models of this toolkit see and read; they do not hear")
+    return pictures.checked(extra["visual"]) if extra.get("visual") else ()
+
+
+def _bar(jobs: Sequence[Any], what: str, disable: bool) -> Any:
+    return tqdm(total=len(jobs), desc=f"Running {what} requests", disable=disable)

@@ -1,0 +1,218 @@
+"""A model of this toolkit, steered or not, as lmms-eval asks its models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NoReturn
+
+from lmms_eval.api.instance import GenerationResult, Instance
+from lmms_eval.api.model import lmms
+from tqdm import tqdm
+
+from sally_anne.core.errors import BenchmarkError, HarnessError
+from sally_anne.harness.adapters.lmms_eval.generation import Generation, generation_of
+from sally_anne.harness.adapters.lmms_eval.opening import count, open_model
+from sally_anne.harness.adapters.lmms_eval.visuals import clip_of
+from sally_anne.harness.model import Prompt
+from sally_anne.harness.replies import Reply
+from sally_anne.models.catalogue import DEFAULT_MODEL
+
+# Some tasks mark the place of pictures in their text; here frames come before it.
+_PLACES = ("<image>", "<video>")
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is asked, how it is to be answered, and which beginnings of an answer are scored."""
+
+    prompt: Prompt
+    generation: Generation
+    beginnings: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Questions of one kind can be asked together: clips of a batch have one shape."""
+        clip = self.prompt.clip
+        return (None if clip is None else clip.shape, self.generation)
+
+
+class Improbability(tuple, GenerationResult):
+    """A pair, number and flag, that comes through lmms-eval 0.7.3 as it is.
+
+    Its evaluator takes each answer for a reply and turns plain pairs into text, which no task can
+    read, see ``unwrap_generation_output``; but a ``GenerationResult`` it only opens. (With
+    ``--use_cache`` no model's pairs come through.)
+    """
+
+
+class SallyAnne(lmms):
+    """Qwen2-VL or LLaVA-NeXT-Video with a steering vector, or as it is.
+
+    What a document shows is one clip, see :func:`harness.adapters.lmms_eval.visuals.clip_of`, and
+    comes before the text. The model's own chat layout is used, and decoding is greedy, as in
+    ``python -m sally_anne.harness.run``.
+
+    Args:
+        pretrained: catalogue name, hub id or folder.
+        steer: folder of a steering vector; none leaves the model as it is.
+        alpha: strength of the vector; its own by default.
+        max_frames: so many frames are taken of a film.
+        dtype: of the weights: auto, float32, bfloat16 or float16.
+        device_map: as in accelerate, e.g. auto.
+        revision: branch, tag or commit on the hub.
+        force: steer a model that the vector was not fitted on.
+        batch_size: prompts that go through the model together.
+        device: where the whole model is put, e.g. cuda:1, unless ``device_map`` says it.
+        max_batch_size: for models that find out their batch size; of no effect here.
+        unknown: refused.
+
+    Raises:
+        HarnessError, ModelError, SteeringError: bad options, named.
+    """
+
+    is_simple = True
+
+    def __init__(
+        self,
+        pretrained: str = DEFAULT_MODEL,
+        steer: str | None = None,
+        alpha: float | None = None,
+        max_frames: int = 8,
+        dtype: str = "auto",
+        device_map: str | None = None,
+        revision: str | None = None,
+        force: bool | str = False,
+        batch_size: int | str = 1,
+        device: str | None = None,
+        max_batch_size: int | None = None,
+        **unknown: Any,
+    ) -> None:
+        super().__init__()
+        if unknown:
+            raise HarnessError(
+                f"--model_args: there is no {', '.join(sorted(unknown))}; there are pretrained, "
+                "steer, alpha, max_frames, dtype, device_map, revision and force"
+            )
+        self.batch_size = count("batch_size", batch_size)
+        self.max_frames = count("max_frames", max_frames)
+        place = device_map or device
+        self.model = open_model(pretrained, steer, alpha, dtype, place, revision, force)
+
+    @property
+    def device(self) -> Any:
+        """Where the model is; asked for where several processes share the work."""
+        return self.model.loaded.model.device
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """Greedy replies, cut before the first of the task's stop strings.
+
+        Raises:
+            HarnessError: sampling is asked for, or something is shown that is not one clip.
+            ClipError: a film cannot be read. Both name the document.
+        """
+        questions = (self._question(request, request.args[1]) for request in requests)
+        found: list[str] = []
+        for batch in self._batches(questions, len(requests)):
+            how = batch[0].generation
+            prompts = [question.prompt for question in batch]
+            replies = self.model.replies(prompts, how.max_new_tokens, how.until)
+            found += [reply.text for reply in replies]
+        return found
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """How improbable each continuation is as the beginning of the reply.
+
+        Returns:
+            Pairs: its negative log-probability in nats, summed over its tokens, and whether a
+            greedy reply begins with it. Negative, since lmms-eval 0.7.3 takes the number for a
+            loss: of the choices of a question it picks the one with the least.
+
+        Raises:
+            HarnessError, ClipError: as in :meth:`generate_until`, or an empty continuation.
+        """
+        # Choices of one question follow each other; it is read once.
+        together = groupby(requests, lambda request: (request.args[0], *request.args[3:]))
+        questions = (self._question(group[0], {}, group) for group in map(_members, together))
+        found: list[tuple[float, bool]] = []
+        for batch in self._batches(questions, len(requests)):
+            prompts = [question.prompt for question in batch]
+            choices = [question.beginnings for question in batch]
+            scores = self.model.option_log_probs(prompts, choices)
+            replies = self.model.replies(prompts, self._longest(choices))
+            for options, sums, reply in zip(choices, scores, replies, strict=True):
+                said = [self._begins(reply, option) for option in options]
+                found += map(Improbability, zip((-total for total in sums), said, strict=True))
+        return found
+
+    def generate_until_multi_round(self, requests: list[Instance]) -> NoReturn:
+        """Not offered.
+
+        Raises:
+            HarnessError: always.
+        """
+        raise HarnessError(
+            "sally_anne answers single questions; tasks with output_type "
+            "generate_until_multi_round are not offered"
+        )
+
+    def _question(
+        self, request: Instance, options: dict[str, Any], scored: Sequence[Instance] = ()
+    ) -> _Question:
+        if len(request.args) != 6:
+            raise HarnessError(
+                f"{request.task_name}: continuations without their question "
+                "(metric acc_mutual_info) are not offered"
+            )
+        context, _, doc_to_visual, doc_id, task, split = request.args
+        for place in _PLACES:
+            context = context.replace(place, "")
+        doc = self.task_dict[task][split][doc_id]
+        try:
+            clip = clip_of(doc_to_visual(doc), self.max_frames)
+            generation = generation_of(options)
+            beginnings = tuple(_beginning(one.args[1], doc) for one in scored)
+        except (BenchmarkError, HarnessError) as error:
+            raise type(error)(f"{task}, document {doc_id}: {error}") from error
+        return _Question(Prompt(context, clip), generation, beginnings)
+
+    def _batches(self, questions: Iterable[_Question], requests: int) -> Iterator[list[_Question]]:
+        """Questions in their order; a batch ends early where the next one is of another kind."""
+        with tqdm(total=requests, desc="sally_anne", disable=self.rank != 0) as bar:
+            batch: list[_Question] = []
+            for question in questions:
+                if batch and (len(batch) == self.batch_size or question.kind != batch[0].kind):
+                    yield batch
+                    bar.update(sum(len(q.beginnings) or 1 for q in batch))
+                    batch = []
+                batch.append(question)
+            if batch:
+                yield batch
+                bar.update(sum(len(q.beginnings) or 1 for q in batch))
+
+    def _longest(self, choices: Iterable[Sequence[str]]) -> int:
+        """So many tokens a reply has to have to begin with each of the choices."""
+        tokenizer = self.model.loaded.processor.tokenizer
+        texts = [f" {choice}" for options in choices for choice in options]
+        return max(len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]) + 1
+
+    def _begins(self, reply: Reply, beginning: str) -> bool:
+        """Whether the reply's first tokens say just this."""
+        tokenizer = self.model.loaded.processor.tokenizer
+        return any(
+            tokenizer.decode(reply.tokens[:n], skip_special_tokens=True).strip() == beginning
+            for n in range(1, len(reply.tokens) + 1)
+        )
+
+
+def _members(keyed: tuple[Any, Iterable[Instance]]) -> list[Instance]:
+    return list(keyed[1])
+
+
+def _beginning(continuation: Any, doc: dict[str, Any]) -> str:
+    """A continuation without the delimiter before it, whose place the chat layout takes."""
+    text = str(continuation(doc) if callable(continuation) else continuation).strip()
+    if not text:
+        raise HarnessError("the continuation is empty, so it has no probability")
+    return text

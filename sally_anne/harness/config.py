@@ -1,0 +1,118 @@
+"""What an evaluation is asked to do: the single source for the command line and the saved run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import View, Window
+from sally_anne.harness.tasks import Task, reply_tokens
+from sally_anne.models.options import ModelOptions
+
+# Prompts that go through the model together.
+DEFAULT_BATCH = 16
+
+
+@dataclass(frozen=True)
+class EvalConfig(ModelOptions):
+    """Ask a model, steered or not, the questions of a task.
+
+    Attributes:
+        task: which benchmark.
+        order: GridToM: belief of first or second order, or the initial-belief questions.
+        setting: GridToM: what the model is given: frames and text, frames, or text.
+        view: other tasks: frames and words, frames, words, or the question alone; the benchmark's
+            own by default.
+        window: other tasks: the whole context or the part that the question is about; the
+            benchmark's own by default.
+        frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.
+        template: other tasks: file with the prompt, its fields in braces, for a paper's exact one.
+        judge: who reads replies to open questions: a model's name, or the address of an endpoint
+            that speaks the OpenAI chat protocol. Without a judge they are kept, but not scored.
+        judge_model: model to ask for at the endpoint.
+        judge_key: name of the environment variable that holds the endpoint's key, if it wants one.
+        human: CSV with people's verdicts on the same replies (item_id, label), with which the judge
+            is compared.
+        judge_words: what the judge says of a right and of a wrong reply.
+        steer: folder of a steering vector; none leaves the model as it is.
+        alpha: strength of the vector; its own by default.
+        split: which items are asked about; auto is GridToM's test stories, and the benchmark's
+            own choice for other tasks.
+        limit: only the first so many stories of the split; films, episodes for other tasks.
+        style: GridToM: plain questions, or questions that ask for a JSON object.
+        options: score the options by their probability as well.
+        data: folder in the benchmark's release layout; GridToM's stories are generated if none is
+            given.
+        out: run folder; named after the options by default. An existing one is resumed.
+        batch_size: prompts that go through the model together; auto takes as many as fit on a GPU,
+            and 16 on a CPU.
+        max_new_tokens: length of a reply; by default as the task's replies need: 16 for a name, 32
+            for a letter that may come with words, 64 for a JSON object, 128 for a sentence.
+        split_seed: which stories test, train and validate.
+        data_seed: seed of generated stories.
+        dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
+            catalogue's models no weights are needed.
+        force: steer a model that the vector was not fitted on.
+    """
+
+    task: Task = "gridtom"
+    order: Literal["1", "2", "initial"] = "1"
+    setting: Setting = "multimodal"
+    view: View | None = None
+    window: Window | None = None
+    frames: int | None = None
+    template: Path | None = None
+    judge: str | None = None
+    judge_model: str = ""
+    judge_key: str | None = None
+    human: Path | None = None
+    judge_words: tuple[str, str] = ("TRUE", "FALSE")
+    steer: Path | None = None
+    alpha: float | None = None
+    split: str = "auto"
+    limit: int | None = None
+    style: Literal["plain", "json"] = "plain"
+    options: bool = False
+    data: Path | None = None
+    out: Path | None = None
+    batch_size: int | Literal["auto"] = DEFAULT_BATCH
+    max_new_tokens: int | None = None
+    split_seed: int = 0
+    data_seed: int = 2025
+    dry_run: bool = False
+    force: bool = False
+
+    @property
+    def reply_tokens(self) -> int:
+        """The most tokens that a reply may have."""
+        if self.max_new_tokens is not None:
+            return self.max_new_tokens
+        return reply_tokens(self.task, self.style)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is kept."""
+        if self.out is not None:
+            return self.out
+        parts = [Path(self.model).name or "model", self.task]
+        if self.task == "gridtom":
+            parts += [self.order, self.setting]
+        parts += [part for part in (self.view, self.window) if part]
+        if self.frames is not None:
+            parts.append(f"{self.frames}frames")
+        if self.template is not None:
+            parts.append(f"template-{self.template.stem}")
+        if self.steer is not None:
+            parts.append(f"steered-{self.steer.name}")
+        if self.alpha is not None:
+            parts.append(f"alpha{self.alpha:g}")
+        for name in ("split", "style", "split_seed", "data_seed"):
+            if (value := getattr(self, name)) != getattr(EvalConfig, name):
+                parts.append(f"{name.replace('_', '')}{value}")
+        if self.data is not None:
+            parts.append(f"data-{self.data.name}")
+        if self.limit is not None:
+            parts.append(f"{self.limit}stories")
+        return Path("runs") / "eval" / "-".join(parts)

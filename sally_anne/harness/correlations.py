@@ -1,0 +1,161 @@
+"""How accuracies in two kinds of questions go together from film to film.
+
+MimeQA paper, appendix B.5, figures 9 and 10: for each video the accuracy in each category, then
+the correlation of two categories over the videos. The paper does not name the coefficient; this is
+Pearson's, over the videos that have questions of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from sally_anne.benchmarks.mimeqa.categories import CATEGORIES
+from sally_anne.core.commands import no_command
+from sally_anne.core.errors import HarnessError
+
+# Any two points lie on a line.
+FEWEST = 3
+
+
+def group_accuracy(table: pd.DataFrame, reader: str, tag: str = "category") -> pd.DataFrame:
+    """Accuracy of each group (film) in each category.
+
+    Args:
+        table: answers: ``item_id``, ``story`` (the group), ``<reader>_correct``,
+            ``tag_<tag>`` (values joined by ``|``; an item counts in each of them), and where they
+            are there ``<reader>_invalid`` (which counts as wrong) and ``hidden`` (left out).
+        reader: who read the answers, e.g. ``judge``.
+        tag: kind of tag.
+
+    Returns:
+        One row a group, one column a category, NaN where a group has no question of it. Groups are
+        sorted; categories are in the paper's order, others after them, sorted.
+
+    Raises:
+        HarnessError: a column is missing, or no item has a key and a category.
+    """
+    right, tags = f"{reader}_correct", f"tag_{tag}"
+    for name in ("story", right, tags):
+        if name not in table.columns:
+            raise HarnessError(
+                f"the answers lack the column {name!r}; they have {', '.join(map(str, table))}"
+            )
+    kept = table
+    if "hidden" in table:
+        kept = table[~table["hidden"].fillna(False).astype(bool)]
+    if not kept[right].isin([True, False]).all():
+        raise HarnessError(f"the answers' column {right!r} holds what is neither True nor False")
+    scores = kept[right].astype(bool)
+    if f"{reader}_invalid" in kept:
+        scores &= ~kept[f"{reader}_invalid"].fillna(False).astype(bool)
+    rows = pd.DataFrame(
+        {
+            "group": kept["story"].astype(str),
+            "category": kept[tags].fillna("").astype(str).str.split("|"),
+            "right": scores.astype(float),
+        }
+    ).explode("category")
+    rows = rows[rows["category"].str.strip() != ""]
+    if rows.empty:
+        raise HarnessError(f"no answer with a key has a {tag}")
+    wide = rows.pivot_table(index="group", columns="category", values="right", aggfunc="mean")
+    return wide[_ordered(list(wide.columns))]
+
+
+def category_correlations(
+    table: pd.DataFrame,
+    reader: str,
+    tag: str = "category",
+    *,
+    bootstrap: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> pd.DataFrame:
+    """Correlation of the accuracies of each two categories, over the groups that have both.
+
+    Args:
+        table: as :func:`group_accuracy` takes it.
+        reader: who read the answers.
+        tag: kind of tag.
+        bootstrap: number of resamples of groups.
+        seed: draws them.
+        level: of the intervals.
+
+    Returns:
+        One row a pair: ``first``, ``second`` (in the order of the categories), ``correlation``,
+        ``low``, ``high`` (percentile interval) and ``n``, the number of groups with both. The
+        correlation is NaN where there are fewer than three groups or one of the two accuracies is
+        the same in all of them; resamples of that kind are left out of the interval.
+
+    Raises:
+        HarnessError: as :func:`group_accuracy`; fewer than two categories; bootstrap or level out
+            of range.
+    """
+    if bootstrap < 1 or not 0 < level < 1:
+        raise HarnessError(
+            f"bootstrap must be at least 1 and level between 0 and 1, got {bootstrap} and {level}"
+        )
+    wide = group_accuracy(table, reader, tag)
+    names = [str(name) for name in wide.columns]
+    if len(names) < 2:
+        raise HarnessError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")
+    values = wide.to_numpy(dtype=float)
+    draws = np.random.default_rng(seed).multinomial(
+        len(values), np.full(len(values), 1 / len(values)), size=bootstrap
+    )
+    rows = []
+    for i, first in enumerate(names):
+        for j, second in list(enumerate(names))[i + 1 :]:
+            both = np.isfinite(values[:, i]) & np.isfinite(values[:, j])
+            x, y, n = values[both, i], values[both, j], int(both.sum())
+            whole = low = high = float("nan")
+            if n >= FEWEST:
+                whole = float(_pearson(np.ones((1, n)), x, y)[0])
+            if np.isfinite(whole):
+                low, high = _interval(_pearson(draws[:, both], x, y), level)
+            rows.append((first, second, whole, low, high, n))
+    return pd.DataFrame(rows, columns=["first", "second", "correlation", "low", "high", "n"])
+
+
+def correlation_matrix(pairs: pd.DataFrame, column: str = "correlation") -> pd.DataFrame:
+    """The pairs as a symmetric matrix, of correlations or counts; NaN on the diagonal."""
+    names = list(dict.fromkeys([*pairs["first"], *pairs["second"]]))
+    matrix = pd.DataFrame(np.nan, index=names, columns=names)
+    for first, second, value in pairs[["first", "second", column]].itertuples(index=False):
+        matrix.loc[first, second] = matrix.loc[second, first] = float(value)
+    return matrix
+
+
+def _ordered(names: Sequence[str]) -> list[str]:
+    known = [name for name in CATEGORIES if name in names]
+    return known + sorted(name for name in names if name not in known)
+
+
+def _pearson(times: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Pearson's correlation of ``x [n]`` and ``y [n]``, each counted ``times [B, n]``.
+
+    NaN where fewer than three are counted, or one of the two does not vary.
+    """
+    counted = times.sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        from_x = x - (times @ x / counted)[:, None]
+        from_y = y - (times @ y / counted)[:, None]
+        spread_x, spread_y = ((times * d * d).sum(1) for d in (from_x, from_y))
+        found = (times * from_x * from_y).sum(1) / np.sqrt(spread_x * spread_y)
+    varied = (counted >= FEWEST) & (np.minimum(spread_x, spread_y) > 1e-12)
+    return np.where(varied, np.clip(found, -1.0, 1.0), np.nan)
+
+
+def _interval(drawn: np.ndarray, level: float) -> tuple[float, float]:
+    drawn = drawn[np.isfinite(drawn)]
+    if not len(drawn):
+        return float("nan"), float("nan")
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+if __name__ == "__main__":
+    no_command("figures.correlations")

@@ -1,0 +1,47 @@
+"""What a check of distractors is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sally_anne.models.options import ModelOptions
+
+
+@dataclass(frozen=True)
+class DistractorConfig(ModelOptions):
+    """Which questions of MoMentS does a model answer without any context?
+
+    Attributes:
+        data: folder with moments_<split>_questions.json and moments_<split>_keys.json.
+        exact: ask all orders of the options rather than a few drawn ones.
+        trials: number of drawn orders (N of the paper's algorithm 1).
+        threshold: right answers from which on a set is biased (k).
+        seed: draws the orders.
+        split: which questions; the benchmark's own choice is validation.
+        limit: only the first so many questions of the split.
+        out: run folder; named after the options by default. An existing one is resumed.
+        batch_size: prompts that go through the model together.
+    """
+
+    data: Path
+    exact: bool = False
+    trials: int = 6
+    threshold: int = 5
+    seed: int = 0
+    split: str = "validation"
+    limit: int | None = None
+    out: Path | None = None
+    batch_size: int = 16
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is kept."""
+        if self.out is not None:
+            return self.out
+        parts = [Path(self.model).name or "model", self.data.name or "data"]
+        parts += ["exact"] if self.exact else []
+        for name in ("trials", "threshold", "seed", "split", "limit"):
+            if (value := getattr(self, name)) != getattr(DistractorConfig, name):
+                parts.append(f"{name}{value}")
+        return Path("runs") / "distractors" / "-".join(parts)

@@ -1,0 +1,92 @@
+"""``python -m sally_anne.harness.run --dry-run``: what an evaluation would ask and need.
+
+Nothing is computed or written. Of a published model of the catalogue neither weights nor a network
+are needed (`sally_anne.models.published`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hooks.batch_size import AUTO, in_batches
+from sally_anne.core.console import Console
+from sally_anne.core.run_folder import EVALUATION, require_own
+from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
+from sally_anne.harness.evaluate import alike
+from sally_anne.harness.items import Item
+from sally_anne.harness.model import laid_out
+from sally_anne.harness.pipeline import check
+from sally_anne.harness.work import prepare
+from sally_anne.models.estimate import Counter, Figure, Load, needs, show, tokens_each
+from sally_anne.models.families import check_films
+from sally_anne.models.prefix import share
+from sally_anne.models.published import open_described
+
+
+def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Figure]:
+    """Say what the evaluation would ask and need, judges aside.
+
+    Returns:
+        Each figure by its name.
+
+    Raises:
+        HarnessError, ModelError, BenchmarkError, SallyAnneError: as of the evaluation itself, as
+            far as it can be known without weights.
+    """
+    check(config)
+    require_own(config.folder, EVALUATION)
+    items = prepare(config).items
+    loaded = open_described(config.model, config.dtype, config.revision, config.max_pixels)
+    if any(item.clip for item in items):
+        check_films(loaded.family, loaded.name)
+    size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
+    counter = Counter(loaded)
+    loads = [
+        load
+        for batch in in_batches(items, size)
+        for load in loads_of(counter, batch, config.reply_tokens)
+    ]
+    figures = [
+        Figure("items", len(items), f"{len(items):,}", "of the chosen split", "exact"),
+        Figure("batches", len(loads), f"{len(loads):,}", f"of {size} prompts at most", "exact"),
+        *tokens_of(counter, loads, config.reply_tokens),
+        *needs(loaded, loads, config.quantization).values(),
+    ]
+    show(console or Console(), loaded, figures)
+    return {figure.name: figure for figure in figures}
+
+
+def loads_of(counter: Counter, batch: Sequence[Item], reply: int) -> list[Load]:
+    """What a batch of items asks of the model: a pass for each shape of clips.
+
+    Args:
+        counter: of the model's tokens.
+        batch: items that are asked together.
+        reply: tokens of a reply at most.
+    """
+    found = []
+    for _, prompts in alike(batch):
+        contexts, endings, patches = [], [], 0
+        for prompt in prompts:
+            cut = share(counter.loaded, [laid_out(counter.loaded, prompt)])
+            shape = None if prompt.clip is None else prompt.clip.shape
+            tokens, seen = counter.context(cut.beginning, shape)
+            contexts.append(tokens)
+            endings.append(counter.ending(cut.endings[0]))
+            patches += seen
+        found.append(Load(tuple(contexts), tuple(endings), patches, reply))
+    return found
+
+
+def tokens_of(counter: Counter, loads: Sequence[Load], reply: int) -> list[Figure]:
+    """Tokens of a prompt, and those written at most."""
+    rows = [
+        (load.contexts[n], load.endings[n]) for load in loads for n in range(len(load.contexts))
+    ]
+    tokens = [context + end for context, end in rows]
+    written = sum(load.rows for load in loads) * reply
+    how = f"rows x {reply}, at most"
+    return [
+        tokens_each("tokens a prompt", tokens, counter),
+        Figure("tokens written", written, f"{written:,}", how, "exact"),
+    ]

@@ -1,0 +1,335 @@
+"""A judge behind an address that speaks the OpenAI chat-completions protocol."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import os
+import socket
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.verdicts import (
+    WORDS,
+    Asked,
+    Verdict,
+    Words,
+    ask_where_needed,
+    check_words,
+    judge_prompt,
+    prompt_hash,
+    read_verdict,
+)
+
+PATH = "/chat/completions"
+# Greedy, as far as the endpoint can.
+SETTINGS: Mapping[str, Any] = {"temperature": 0, "max_tokens": 256}
+
+_AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+_LONGEST_PAUSE = 60.0
+_LARGEST_ANSWER = 4 << 20
+# What is read of an error.
+_LARGEST_ERROR = 64 << 10
+# Parts of an address that are no secrets; any other may be one.
+_OPEN_FIELDS = frozenset({"api-version", "version", "model", "deployment"})
+_HIDDEN = "[hidden]"
+
+
+class _Unanswered(Exception):
+    """One try failed in a way that another may not.
+
+    ``pause`` is what the endpoint asks for, ``said`` what it said instead of an answer.
+    """
+
+    def __init__(self, problem: str, pause: float | None = None, said: str = "") -> None:
+        super().__init__(problem)
+        self.pause = pause
+        self.said = said
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Redirects are errors: they would take the key to another address."""
+
+    def redirect_request(self, *arguments: Any, **named: Any) -> None:
+        return None
+
+
+class _Timed(io.RawIOBase):
+    """What comes from a socket until a moment; a reply that drips cannot go on for ever."""
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, end: float) -> None:
+        self._sock, self._raw, self._end = sock, raw, end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    def __init__(self, end: float, sock: socket.socket, **named: Any) -> None:
+        super().__init__(sock, **named)
+        self.fp = io.BufferedReader(_Timed(sock, self.fp.detach(), end))
+
+
+class _TimedConnection(http.client.HTTPConnection):
+    """One whose ``timeout`` is that of the whole answer, and not of each of its bytes."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        end = time.monotonic() + float(self.timeout)  # type: ignore[arg-type]
+        self.response_class = partial(_TimedResponse, end)  # type: ignore[assignment]
+
+
+class _TimedSafeConnection(_TimedConnection, http.client.HTTPSConnection):
+    pass
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(_TimedConnection, request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(_TimedSafeConnection, request)
+
+
+class EndpointJudge:
+    """Asks an endpoint about one reply after the other.
+
+    Args:
+        url: of the endpoint, with or without ``/chat/completions``; http or https.
+        model: which of its models.
+        key: sent as a bearer token; empty for none. It is never written anywhere, also where an
+            endpoint repeats it, and no more are secrets of the address, see :func:`public`.
+        words: for right and for wrong.
+        timeout: of one try from beginning to end, in seconds.
+        tries: for each reply.
+        pause: before the second try, in seconds; it doubles from try to try.
+        settings: further fields of the request, such as temperature; None leaves a field out.
+        sleep: waits so many seconds.
+
+    Raises:
+        HarnessError: the address, key or numbers cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        key: str = "",
+        *,
+        words: Words = WORDS,
+        timeout: float = 60.0,
+        tries: int = 5,
+        pause: float = 1.0,
+        settings: Mapping[str, Any] = SETTINGS,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        check_words(words)
+        self._url = _checked(url)
+        self.url = public(self._url)
+        if not model.strip():
+            raise HarnessError("a judge at an endpoint needs the name of a model there")
+        if tries < 1 or not timeout > 0 or not pause >= 0:
+            raise HarnessError(
+                f"a judge needs at least one try and positive times, got {tries} tries, a timeout "
+                f"of {timeout} s and a pause of {pause} s"
+            )
+        key = key.strip()
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise HarnessError("the judge's key holds characters that no key has")
+        self.model = model
+        self.words = words
+        self.timeout = timeout
+        self.tries = tries
+        self.pause = pause
+        self.settings = {name: value for name, value in settings.items() if value is not None}
+        self._key = key
+        self._sleep = sleep
+        self._opener = urllib.request.build_opener(_NoRedirect, _Http, _Https)
+        self._secrets = _secrets(self._url, key)
+
+    @classmethod
+    def with_key_from(cls, variable: str, url: str, model: str, **named: Any) -> EndpointJudge:
+        """A judge whose key is in the environment variable ``variable``.
+
+        Raises:
+            HarnessError: the variable is not set or empty; or as the class.
+        """
+        key = os.environ.get(variable, "").strip()
+        if not key:
+            raise HarnessError(f"the environment variable {variable} holds no key for the judge")
+        return cls(url, model, key, **named)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its verdicts depend on, for a journal."""
+        return {
+            "judge": self.url,
+            "judge_model": self.model,
+            "judge_settings": self.settings,
+            "judge_prompt": prompt_hash(self.words),
+        }
+
+    def judge(self, questions: Sequence[Asked]) -> list[Verdict]:
+        """A verdict on each; one that cannot be read is invalid, and has no probability.
+
+        Raises:
+            HarnessError: a question without a reference, or an endpoint that does not answer.
+        """
+        return ask_where_needed(questions, lambda asked: [self._one(a) for a in asked])
+
+    def _one(self, asked: Asked) -> Verdict:
+        text = self._said(judge_prompt(asked, self.words))
+        right = read_verdict(text, self.words)
+        return Verdict(right=right is True, text=self._hidden(text), invalid=right is None)
+
+    def _said(self, prompt: str) -> str:
+        """The reply to one prompt, after as many tries as it takes."""
+        message = {"role": "user", "content": prompt}
+        body = json.dumps({**self.settings, "model": self.model, "messages": [message]}).encode()
+        for number in range(1, self.tries + 1):
+            try:
+                return _content(self._answer(body))
+            except _Unanswered as problem:
+                if number == self.tries:
+                    said = self._hidden(str(problem))
+                    if problem.said:
+                        said += f" but {self._hidden(problem.said)[:200]!r}"
+                    raise HarnessError(
+                        f"the judge at {self.url} does not answer ({said}; {number} tries). "
+                        "Verdicts given so far are kept: the same command goes on from there"
+                    ) from None
+                backoff = self.pause * 2 ** (number - 1)
+                self._sleep(min(max(problem.pause or 0.0, backoff), _LONGEST_PAUSE))
+        raise AssertionError
+
+    def _answer(self, body: bytes) -> bytes:
+        """One try."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        request = urllib.request.Request(self._url, body, headers, method="POST")
+        try:
+            with self._opener.open(request, timeout=self.timeout) as response:
+                data: bytes = response.read(_LARGEST_ANSWER + 1)
+        except urllib.error.HTTPError as error:
+            problem = self._hidden(f"HTTP {error.code} {error.reason}")
+            with error:
+                if error.code in _AGAIN:
+                    raise _Unanswered(problem, _wanted_pause(error)) from error
+                raise HarnessError(
+                    f"the judge at {self.url} refuses: {problem}{self._detail(error)}. Check the "
+                    "address, the model's name and the key"
+                ) from None
+        except urllib.error.URLError as error:
+            raise _Unanswered(str(error.reason)) from error
+        # An answer that stops midway: timeouts, closed connections, broken chunks.
+        except (OSError, http.client.HTTPException) as error:
+            raise _Unanswered(str(error) or type(error).__name__) from error
+        # A host name that cannot be one.
+        except ValueError as error:
+            raise HarnessError(
+                f"{self.url!r} is no address of a judge ({self._hidden(str(error))})"
+            ) from None
+        if len(data) > _LARGEST_ANSWER:
+            raise _Unanswered(f"an answer of more than {_LARGEST_ANSWER >> 20} MiB")
+        return data
+
+    def _detail(self, error: urllib.error.HTTPError) -> str:
+        """What the endpoint says of an error, without the key, which some repeat."""
+        try:
+            text = error.read(_LARGEST_ERROR).decode(errors="replace")
+        except (OSError, http.client.HTTPException):
+            return ""
+        said = " ".join(self._hidden(text).split())[:300]
+        return f": {said}" if said else ""
+
+    def _hidden(self, text: str) -> str:
+        """A text of the endpoint's without what it must not repeat."""
+        for secret in self._secrets:
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+
+def public(address: str) -> str:
+    """A judge's address as it is printed and saved: without name, password and secret fields."""
+    rest, mark, query = address.partition("?")
+    scheme, slashes, rest = rest.rpartition("://")
+    host, slash, path = rest.partition("/")
+    pairs = [pair.partition("=") for pair in query.partition("#")[0].split("&") if pair]
+    kept = "&".join(
+        f"{name}={value if name.lower() in _OPEN_FIELDS else _HIDDEN}" if is_ else _HIDDEN
+        for name, is_, value in pairs
+    )
+    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}{mark}{kept}"
+
+
+def _secrets(url: str, key: str) -> list[str]:
+    """What must not be repeated, as it is, in an address and in JSON; the longest first."""
+    fields = urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query, keep_blank_values=True)
+    # A field without a value may be a secret itself.
+    found = {key} | {value or name for name, value in fields if name.lower() not in _OPEN_FIELDS}
+    found |= {urllib.parse.quote(one, safe="") for one in found} | {
+        json.dumps(one)[1:-1] for one in found
+    }
+    return sorted(found - {""}, key=len, reverse=True)
+
+
+def _checked(url: str) -> str:
+    """The whole address."""
+    try:
+        parts = urllib.parse.urlsplit(url.strip())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        usable = False
+    if not usable or not url.strip().isascii() or any(c.isspace() for c in url.strip()):
+        raise HarnessError(
+            f"{public(url)!r} is no address of a judge; it should be like https://host/v1{PATH}"
+        )
+    if parts.username or parts.password:
+        raise HarnessError("the judge's address must not hold a name or password; use the key")
+    path = parts.path.rstrip("/")
+    if not path.endswith(PATH):
+        path += PATH
+    return urllib.parse.urlunsplit(parts._replace(path=path, fragment=""))
+
+
+def _wanted_pause(error: urllib.error.HTTPError) -> float | None:
+    """``Retry-After`` in seconds; its other form, a date, is not read."""
+    wanted = str(error.headers.get("Retry-After", "")).strip()
+    return float(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 7 else None
+
+
+def _content(data: bytes) -> str:
+    """The reply's text; empty where the endpoint gives none."""
+    try:
+        answer = json.loads(data)
+        content = answer["choices"][0]["message"]["content"]
+    # ValueError covers bad JSON and bad UTF-8.
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise _Unanswered("no chat completion", said=data.decode(errors="replace")) from error
+    if content is None:
+        return ""
+    if not isinstance(content, str):
+        raise _Unanswered("a reply that is no text", said=str(content))
+    return content

@@ -1,0 +1,103 @@
+"""GridToM's questions as items: first order, second order, initial belief (paper, section 3)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+from sally_anne.benchmarks.gridtom.context import context_text
+from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord
+from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
+from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import Option
+from sally_anne.harness.items import Item
+
+Ask = Literal["1", "2", "initial"]
+Style = Literal["plain", "json"]
+
+
+def items(
+    records: Iterable[StoryRecord],
+    splits: Mapping[int, str],
+    ask: Ask,
+    setting: Setting,
+    style: Style = "plain",
+) -> Iterator[Item]:
+    """The items of the stories that have a split, in the order of the stories.
+
+    Args:
+        records: the stories.
+        splits: split of each story's index; stories without one are left out.
+        ask: belief of first order (two items a story), of second order (four), or the three
+            initial-belief questions, asked of the true-belief version.
+        setting: frames and words, frames, or words.
+        style: ``plain`` ends with ``Answer:``; ``json`` asks for a JSON object, as the paper's
+            prompts do.
+    """
+    for record in records:
+        if record.index not in splits:
+            continue
+        split = splits[record.index]
+        if ask == "initial":
+            yield from _initial(record, split, setting, style)
+        else:
+            for case in record.cases(1 if ask == "1" else 2):
+                yield _belief(record, case, split, setting, style)
+
+
+def _belief(
+    record: StoryRecord, case: BeliefCase, split: str, setting: Setting, style: Style
+) -> Item:
+    name = case.first if case.order == 1 else f"{case.first}/{case.second}"
+    item_id = f"{record.group}/{name}"
+    # Which room stands first must not follow from the answer, nor differ between runs.
+    rooms = random.Random(f"options/{item_id}").sample(case.question.options, 2)
+    context = context_text(record, case, "omniscient", setting)
+    question = f"{case.question.question} Choose one: {rooms[0]} or {rooms[1]}."
+    return Item(
+        item_id=item_id,
+        story=record.group,
+        map=record.identity.map,
+        split=split,
+        condition=case.first if case.order == 1 else str(case.second),
+        first=case.first,
+        text=_ask(context, question, style, "the room"),
+        options=tuple(Option(room, room) for room in rooms),
+        answer=(case.question.answer,),
+        clip=None if setting == "text" else case.frames,
+        shape=None if setting == "text" else _shape,
+    )
+
+
+def _initial(record: StoryRecord, split: str, setting: Setting, style: Style) -> Iterator[Item]:
+    case = record.cases(1)[0]
+    context = context_text(record, case, "omniscient", setting, initial=True)
+    for number, question in enumerate(record.initial):
+        yield Item(
+            item_id=f"{record.group}/initial/{number}",
+            story=record.group,
+            map=record.identity.map,
+            split=split,
+            condition="",
+            first="",
+            text=_ask(context, question.question, style, "the colour, or a list of colours"),
+            options=tuple(Option(colour, colour) for colour in question.choices),
+            answer=question.answer,
+            names=True,
+            clip=None if setting == "text" else case.frames,
+            shape=None if setting == "text" else _shape,
+        )
+
+
+def _shape(exact: bool) -> tuple[int, int, int]:
+    return CLIP_SHAPE
+
+
+def _ask(context: str, question: str, style: Style, wanted: str) -> str:
+    if style == "plain":
+        return f"{context} Question: {question} Answer:"
+    return (
+        f"{context}\n\nQuestion: {question}\nReply with a JSON object and nothing else; its field "
+        f'"answer" holds {wanted}.'
+    )

@@ -1,0 +1,279 @@
+"""Answers kept item by item while they are given, so that a stopped run goes on where it was."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import re
+import reprlib
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from sally_anne.core.atomic import write_atomic
+from sally_anne.core.errors import HarnessError, StoreError
+from sally_anne.core.processes import ALONE, Processes
+from sally_anne.core.reading import reading
+
+# How a line ends that has a checksum; within a text of JSON these quotes would be escaped.
+# Values in messages: hashes of hundreds of stories are not for reading.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+_SUM = re.compile(rb', "sha256": "([0-9a-f]{16})"}$')
+
+
+class Journal:
+    """A file of JSON lines: what the run is, then one line an item.
+
+    Each line ends with a checksum of itself. Lines of earlier versions have none; they are taken as
+    they are, if none of the file has one, and get theirs when the run goes on.
+
+    Of several processes the first writes to the file itself and each of the others to one beside
+    it (``answers.rank1.jsonl``), so that none is in another's way. :meth:`gather` brings all of
+    them together in the file; what a run leaves that is killed before is taken over by the next,
+    with any number of processes.
+
+    Args:
+        path: the file; it is made if it does not exist.
+        about: what must agree for answers to be taken over.
+        processes: those of the run; all of them enter the journal and gather, in this order.
+
+    Raises:
+        HarnessError: the file belongs to another run (names what differs and both values), or a
+            line other than the last is damaged or altered.
+    """
+
+    def __init__(self, path: Path, about: dict[str, Any], processes: Processes = ALONE) -> None:
+        self.path = path
+        self.about = json.loads(json.dumps(about, default=str))
+        self.processes = processes
+        self.answers: dict[str, dict[str, Any]] = {}
+        self._file: TextIO | None = None
+        self._open = False
+        self._unsummed = False
+        self._own = path if processes.first else _beside(path, str(processes.rank))
+        if processes.first:
+            self.answers = self._read(path, repair=True) | self._of_others()
+
+    def __enter__(self) -> Journal:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HarnessError(
+                f"the run folder {self.path.parent} cannot be made ({error.strerror}); choose "
+                "another --out"
+            ) from error
+        self._open = True
+        try:
+            if self.processes.first:
+                self._take_over()
+                self._begin()
+                self.processes.wait()
+            else:
+                self.processes.wait()
+                self.answers = self._read(self.path)
+            self.processes.wait()  # all know the same answers before any is added
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def add(self, answers: Iterable[dict[str, Any]]) -> None:
+        """Keep answers; each has an ``item_id``. They are on disk when this returns.
+
+        Raises:
+            HarnessError: the journal is not open, or the disk is full.
+        """
+        new = list(answers)
+        self._write(new)
+        self.answers |= {a["item_id"]: a for a in new}
+
+    def gather(self, order: Iterable[str]) -> None:
+        """Bring the answers of all processes together, in an order that no run changes.
+
+        The file is the same bytes then, whether one process wrote it or many, at once or in parts.
+
+        Args:
+            order: item ids; their answers stand first, and others after them as they stood.
+
+        Raises:
+            HarnessError: the journal is not open, a file is damaged, or the disk is full.
+            ProcessError: another process of the run has ended.
+        """
+        if not self._open:
+            raise HarnessError("the journal is not open")
+        self._close_file()
+        self.processes.wait()
+        if self.processes.first:
+            known = self.answers | self._of_others()
+            first = {i: known[i] for i in dict.fromkeys(order) if i in known}
+            self.answers = first | known
+            self._rewrite()
+            self._begin()
+        self.processes.wait()
+        if not self.processes.first:
+            self.answers = self._read(self.path)
+        self.processes.wait()
+
+    def _begin(self) -> None:
+        """Open the process's own file, which says first what the run is."""
+        new = not self._own.exists()
+        try:
+            self._file = self._own.open("a")
+        except OSError as error:
+            raise HarnessError(
+                f"{self._own} cannot be written ({error.strerror}); choose another --out"
+            ) from error
+        if new:
+            self._write([{"about": self.about}])
+
+    def _close(self) -> None:
+        self._close_file()
+        self._open = False
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            # It writes what is left of a failed `add` once more, and fails again.
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def _write(self, lines: Iterable[dict[str, Any]]) -> None:
+        if not self._open:
+            raise HarnessError("the journal is not open")
+        if self._file is None:
+            self._begin()
+        assert self._file is not None
+        try:
+            self._file.write("".join(map(_line, lines)))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise HarnessError(
+                f"{self._own} cannot be written ({error.strerror}); what was answered before is "
+                "kept: make room and run again"
+            ) from error
+
+    def _take_over(self) -> None:
+        """Move what other processes of an earlier run have left into the file, with checksums."""
+        if self._unsummed or _parts(self.path):
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Write the file anew if it does not say just what is known; it is whole at any moment."""
+        lines = [{"about": self.about}, *self.answers.values()]
+        data = "".join(map(_line, lines)).encode()
+        try:
+            if not (self.path.exists() and self.path.read_bytes() == data):
+                write_atomic(self.path, data)
+            for part in _parts(self.path):
+                part.unlink()
+        except (OSError, StoreError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise HarnessError(
+                f"{self.path} cannot be written anew ({reason}); what was answered before is kept: "
+                "make room and run again"
+            ) from error
+
+    def _of_others(self) -> dict[str, dict[str, Any]]:
+        """What the files beside this one hold."""
+        found: dict[str, dict[str, Any]] = {}
+        for part in _parts(self.path):
+            found |= self._read(part)
+        return found
+
+    def _read(self, path: Path, repair: bool = False) -> dict[str, dict[str, Any]]:
+        """Answers in a file by item.
+
+        Args:
+            path: the file; it need not be there.
+            repair: cut off a last line that is not whole.
+        """
+        if not path.exists():
+            return {}
+        with reading(path, HarnessError):
+            data = path.read_bytes()
+        *whole, rest = data.split(b"\n")
+        if not whole:
+            if repair:
+                path.unlink()
+            return {}
+        records: list[dict[str, Any]] = []
+        summed = [_SUM.search(line) for line in whole]
+        for number, (line, found) in enumerate(zip(whole, summed, strict=True), start=1):
+            try:
+                if found is None and any(summed):
+                    raise ValueError("it has no checksum")
+                text = line if found is None else line[: found.start()] + b"}"
+                if found is not None and _checksum(text).encode() != found[1]:
+                    raise ValueError("its checksum does not fit")
+                record = json.loads(text)
+                record["item_id" if records else "about"]
+            except (ValueError, KeyError, TypeError) as error:
+                lost = "that line and run again: its item is asked again"
+                raise HarnessError(
+                    f"{path}, line {number} is damaged ({error}); delete "
+                    f"{lost if records else 'the file and run again'}"
+                ) from error
+            records.append(record)
+        self._unsummed |= not any(summed)
+        if rest and repair:
+            # The process died in the middle of a line.
+            with path.open("r+b") as file:
+                file.truncate(len(data) - len(rest))
+        about = records[0]["about"]
+        if other := _difference(about, self.about):
+            name, there, here = other
+            raise HarnessError(
+                f"{path} holds another run: {name} is {_SHORT.repr(there)} there, "
+                f"{_SHORT.repr(here)} here. Choose another --out"
+            )
+        return {r["item_id"]: r for r in records[1:]}
+
+
+def _line(record: dict[str, Any]) -> str:
+    """A record with its checksum, as it stands in the file."""
+    text = json.dumps(record)
+    return f'{text[:-1]}, "sha256": "{_checksum(text.encode())}"}}\n'
+
+
+def _checksum(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _difference(there: dict[str, Any], here: dict[str, Any]) -> tuple[str, Any, Any] | None:
+    """Name and both values of the first part that differs, inside parts that are objects, too.
+
+    What only one of them names is None to the other.
+    """
+    for name in here | there:
+        one, two = there.get(name), here.get(name)
+        if one == two:
+            continue
+        if isinstance(one, dict) and isinstance(two, dict) and (found := _difference(one, two)):
+            return (f"{name}, {found[0]}", *found[1:])
+        return name, one, two
+    return None
+
+
+def _beside(path: Path, rank: str) -> Path:
+    return path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+
+
+def _parts(path: Path) -> list[Path]:
+    """The files of other processes, in the order of their ranks."""
+    pattern = _beside(Path(glob.escape(path.name)), "*").name
+    found = path.parent.glob(pattern)
+    return sorted(found, key=lambda part: (len(part.name), part.name))

@@ -1,0 +1,148 @@
+"""What LIMP reasons about: what two people did and said, what there was, what may be in a mind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sally_anne.benchmarks.fields import Field
+from sally_anne.benchmarks.json_file import read_json
+from sally_anne.benchmarks.muma_tom.wording import cleaned
+from sally_anne.core.errors import HarnessError, RecordError
+
+
+@dataclass(frozen=True)
+class Person:
+    """One person's part, each list in the order of time.
+
+    Attributes:
+        name: as the questions have it.
+        actions: what is done, one clause each.
+        utterances: what is said.
+    """
+
+    name: str
+    actions: tuple[str, ...] = ()
+    utterances: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One interaction.
+
+    Attributes:
+        people: the two persons.
+        initial: statements of what was where before anybody acted.
+    """
+
+    people: tuple[Person, Person]
+    initial: tuple[str, ...] = ()
+
+    def person(self, name: str) -> Person:
+        """One of the two.
+
+        Raises:
+            HarnessError: nobody of this name.
+        """
+        for person in self.people:
+            if person.name == name:
+                return person
+        names = " and ".join(person.name for person in self.people)
+        raise HarnessError(f"the question is about {name}, the episode has {names}")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """The latent variables of one option (paper, appendix 11.3); empty where it leaves one open.
+
+    Attributes:
+        belief: what the person takes to be where.
+        social_goal: what the person wants with regard to the other: help, hinder, or neither.
+        believed_goal: what the person thinks that the other wants.
+    """
+
+    belief: str = ""
+    social_goal: str = ""
+    believed_goal: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing whose likelihood is judged.
+
+    Attributes:
+        kind: ``utterance`` or ``action``.
+        text: what is said or done.
+        before: what the same person did before, in order.
+    """
+
+    kind: str
+    text: str
+    before: tuple[str, ...] = ()
+
+
+def steps(person: Person) -> tuple[Step, ...]:
+    """What a person said and did, utterances first, as in the paper's released code."""
+    said = [Step("utterance", text) for text in person.utterances]
+    done = [Step("action", text, person.actions[:i]) for i, text in enumerate(person.actions)]
+    return (*said, *done)
+
+
+def to_json(episode: Episode) -> dict[str, Any]:
+    """An episode as :func:`from_json` reads it."""
+    return {
+        "initial": list(episode.initial),
+        "people": {
+            person.name: {"actions": list(person.actions), "utterances": list(person.utterances)}
+            for person in episode.people
+        },
+    }
+
+
+def from_json(field: Field) -> Episode:
+    """An episode from ``{"initial": [...], "people": {name: {"actions", "utterances"}}}``.
+
+    Lists may be left out.
+
+    Raises:
+        RecordError: another form, or not two people; names file, episode and field.
+    """
+    entries = field.get("people").entries()
+    if len(entries) != 2:
+        field.get("people").fail(f"must name two people, names {len(entries)}")
+    first, second = (
+        Person(name, _texts(entry, "actions"), _texts(entry, "utterances"))
+        for name, entry in entries.items()
+    )
+    return Episode((first, second), _texts(field, "initial"))
+
+
+def read_episodes(path: Path) -> dict[str, Episode]:
+    """Parsed episodes by number, from a JSON file.
+
+    Raises:
+        RecordError: the file cannot be read or is no JSON object, or an episode is malformed.
+    """
+    return {
+        number: from_json(Field(entry, f"{path}, episode {number}"))
+        for number, entry in read_object(path).items()
+    }
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A file with one JSON object.
+
+    Raises:
+        RecordError: it cannot be read, or holds something else.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise RecordError(f"{path}: must be an object with one entry an episode")
+    return value
+
+
+def _texts(field: Field, name: str) -> tuple[str, ...]:
+    if not isinstance(field.value, dict):
+        field.get(name)  # says what it is instead
+    return tuple(cleaned(item) for item in field.get(name).items()) if field.has(name) else ()

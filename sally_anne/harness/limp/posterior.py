@@ -1,0 +1,90 @@
+"""From judged steps to a chosen option.
+
+Two forms of one rule, hypothesis by hypothesis, with equal prior odds:
+
+``log``: of the two answers, likely and unlikely, the first one's share, p / (p + q), summed in
+logarithms over the steps. It neither underflows nor depends on what else the model might reply.
+
+``official``: as in the released code. The probability p of the answer "likely" as it is, multiplied
+over the steps, and a softmax over these products. As products are at most 1, the softmax is nearly
+flat; products below about 1e-16 cannot be told from each other in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sally_anne.benchmarks.items import Polarity
+from sally_anne.core.errors import HarnessError
+
+Mode = Literal["log", "official"]
+MODES: tuple[Mode, ...] = ("log", "official")
+# Log-probabilities of the answers "likely" and "unlikely", in nats.
+Judged = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """How much each option's hypothesis is believed after all steps.
+
+    Attributes:
+        log: natural logarithms of the posterior, by label.
+        official: softmax over raw products, by label.
+    """
+
+    log: dict[str, float]
+    official: dict[str, float]
+
+    def choose(self, polarity: Polarity, mode: Mode = "log") -> str | None:
+        """The option asked for; None if the best ones are equal, which chooses none of them."""
+        scores = self.log if mode == "log" else self.official
+        wanted = (max if polarity == "most" else min)(scores.values(), default=math.nan)
+        labels = [label for label, score in scores.items() if score == wanted]
+        return labels[0] if len(labels) == 1 else None
+
+
+def posterior(judged: Mapping[str, Sequence[Judged]]) -> Posterior:
+    """Weigh hypotheses.
+
+    Args:
+        judged: for each label the answers to all steps, in their order.
+
+    Raises:
+        HarnessError: options with different numbers of steps, or a value that is no
+            log-probability.
+    """
+    if len({len(pairs) for pairs in judged.values()}) > 1:
+        counts = ", ".join(f"{label}: {len(pairs)}" for label, pairs in judged.items())
+        raise HarnessError(f"every option needs the same steps, got {counts}")
+    for label, pairs in judged.items():
+        for number, pair in enumerate(pairs):
+            # A little above 0 is rounding.
+            if not all(value <= 1e-3 for value in pair):
+                raise HarnessError(
+                    f"option {label}, step {number}: {pair} are no log-probabilities"
+                )
+    sums = {label: math.fsum(map(log_share, pairs)) for label, pairs in judged.items()}
+    products = {label: math.prod(math.exp(p) for p, _ in pairs) for label, pairs in judged.items()}
+    logs = _log_softmax(products)
+    return Posterior(_log_softmax(sums), {label: math.exp(value) for label, value in logs.items()})
+
+
+def log_share(pair: Judged) -> float:
+    """log(p / (p + q)) from log p and log q; two impossible answers tell nothing: log(1/2)."""
+    likely, unlikely = pair
+    if likely == unlikely:
+        return -math.log(2)
+    # -log(1 + q/p), where exp cannot overflow.
+    gap = unlikely - likely
+    return -math.log1p(math.exp(gap)) if gap < 0 else -gap - math.log1p(math.exp(-gap))
+
+
+def _log_softmax(scores: Mapping[str, float]) -> dict[str, float]:
+    top = max(scores.values(), default=0.0)
+    if top == -math.inf:
+        return dict.fromkeys(scores, -math.log(len(scores)))
+    total = math.log(math.fsum(math.exp(score - top) for score in scores.values())) if scores else 0
+    return {label: score - top - total for label, score in scores.items()}

@@ -1,0 +1,112 @@
+"""A judge on this machine: a model of its own, never steered, that chooses between two words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.verdicts import (
+    WORDS,
+    Asked,
+    Verdict,
+    Words,
+    ask_where_needed,
+    check_words,
+    judge_prompt,
+    prompt_hash,
+)
+from sally_anne.models.loading import LoadedModel, load_model
+
+
+class LocalJudge:
+    """Compares how probable the two words' first tokens are as the beginning of its reply.
+
+    Args:
+        loaded: the judge's model. Give it one of its own: what a steering vector does to the model
+            under evaluation must not reach its judge.
+        words: for right and for wrong.
+
+    Raises:
+        HarnessError: the words begin with the same token, or with one that the tokenizer does not
+            know.
+    """
+
+    def __init__(self, loaded: LoadedModel, words: Words = WORDS) -> None:
+        check_words(words)
+        self.words = words
+        self._model = SteeredModel(loaded)
+        self._options = self._first_tokens()
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        dtype: str = "auto",
+        device_map: str | None = None,
+        revision: str | None = None,
+        words: Words = WORDS,
+    ) -> LocalJudge:
+        """A judge by its model's name, see :func:`sally_anne.models.loading.load_model`."""
+        return cls(load_model(name, dtype, device_map, revision), words)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its verdicts depend on, for a journal."""
+        loaded = self._model.loaded
+        return {
+            "judge": loaded.source,
+            "judge_revision": loaded.revision,
+            "judge_dtype": loaded.dtype,
+            "judge_prompt": prompt_hash(self.words),
+        }
+
+    def judge(self, questions: Sequence[Asked]) -> list[Verdict]:
+        """A verdict on each, in one batch; the probability is between the two words.
+
+        Raises:
+            HarnessError: a question without a reference.
+        """
+        return ask_where_needed(questions, self._ask)
+
+    def _ask(self, questions: list[Asked]) -> list[Verdict]:
+        prompts = [Prompt(judge_prompt(asked, self.words)) for asked in questions]
+        scores = self._model.option_log_probs(prompts, [self._options] * len(prompts))
+        verdicts = []
+        for right, wrong in scores:
+            if math.isnan(wrong - right):
+                verdicts.append(Verdict(right=False, invalid=True))
+                continue
+            # Of the two words, not of all tokens.
+            probability = 1 / (1 + math.exp(min(wrong - right, 700.0)))
+            chosen = right > wrong
+            verdicts.append(Verdict(chosen, probability, self.words[0 if chosen else 1]))
+        return verdicts
+
+    def _first_tokens(self) -> list[str]:
+        """The beginnings of the words that are one token each, or the words where there are none.
+
+        Only the first token tells the words apart, and words of more tokens would be less probable
+        by their spelling alone.
+        """
+        tokenizer = self._model.loaded.processor.tokenizer
+        prompt = Prompt(judge_prompt(Asked("?", "?", "?"), self.words))
+        tokens = self._model.continuations(prompt, self.words)
+        name = self._model.loaded.name
+        for word, ids in zip(self.words, tokens, strict=True):
+            if not ids or ids[0] == tokenizer.unk_token_id:
+                raise HarnessError(
+                    f"the tokenizer of {name!r} does not know the judge's word {word!r}; take "
+                    "another model as judge, or other words"
+                )
+        if tokens[0][0] == tokens[1][0]:
+            raise HarnessError(
+                f"the judge's words {self.words[0]!r} and {self.words[1]!r} begin with the same "
+                f"token of {name!r}; take another model as judge, or other words"
+            )
+        pieces = [tokenizer.decode(ids[:1]).strip() for ids in tokens]
+        if all(pieces) and self._model.continuations(prompt, pieces) == [t[:1] for t in tokens]:
+            return pieces
+        return list(self.words)

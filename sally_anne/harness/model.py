@@ -1,0 +1,302 @@
+"""A model under evaluation, steered or not: replies and probabilities for batches of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hooks.positions import ALL
+from sally_anne.harness.replies import Listener, Reply
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.plain_text import plain
+from sally_anne.models.prefix import State, go_on, read, share, step
+from sally_anne.models.prompts import encode, reply_prompt
+
+
+class Steering(Protocol):
+    """What a steering vector has to be for a model under evaluation."""
+
+    @property
+    def positions(self) -> str:
+        """At which tokens it is applied."""
+
+    def apply(
+        self, model: nn.Module, alpha: float | Tensor | None = None
+    ) -> AbstractContextManager[Any]:
+        """Steer while a block is open."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A user's turn: its text, and frames ``uint8 [F, height, width, 3]`` or None.
+
+    Attributes:
+        text: what the user says.
+        clip: what the user shows.
+        whole: whether the text is a whole prompt already, with the marks of the chat layout and
+            the place of the frames.
+    """
+
+    text: str
+    clip: np.ndarray | None = None
+    whole: bool = False
+
+
+class SteeredModel:
+    """A model, and a vector that steers it or none.
+
+    Decoding is greedy (temperature 0, as in the paper).
+
+    Args:
+        loaded: the model.
+        steering: a vector; None leaves the model as it is.
+        alpha: its strength; the vector's own by default.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        steering: Steering | None = None,
+        alpha: float | None = None,
+    ) -> None:
+        self.loaded = loaded
+        self.steering = steering
+        self.alpha = alpha
+
+    def generate(self, prompts: Sequence[Prompt], max_new_tokens: int = 16) -> list[str]:
+        """Replies, without special tokens; a reply ends at the model's end token.
+
+        Raises:
+            ModelError: the processor dropped frames.
+        """
+        with self.reading(prompts) as (begun, ends):
+            state = go_on(self.loaded, begun, range(len(ends)), ends)
+            tokens = greedy(self.loaded, state, max_new_tokens)
+        return decode(self.loaded, tokens)
+
+    def replies(
+        self,
+        prompts: Sequence[Prompt],
+        max_new_tokens: int = 16,
+        stops: Sequence[str] = (),
+        top: int | None = None,
+    ) -> list[Reply]:
+        """As :meth:`generate`, with all there is to know about each reply.
+
+        Args:
+            prompts: what is asked.
+            max_new_tokens: length of a reply.
+            stops: strings at which a reply stops, too; none of them empty.
+            top: keep the log-probability of each token, and so many of the likeliest at its place.
+
+        Raises:
+            ModelError: the processor dropped frames.
+        """
+        tokenizer, ends = self.loaded.processor.tokenizer, end_tokens(self.loaded)
+        with self.reading(prompts) as (begun, endings):
+            state = go_on(self.loaded, begun, range(len(endings)), endings)
+            listener = Listener(tokenizer, ends, state.mask.sum(1).tolist(), stops, top)
+            greedy(self.loaded, state, max_new_tokens, listener)
+        return listener.replies()
+
+    def log_probs_along(
+        self, prompts: Sequence[Prompt], replies: Sequence[Sequence[int]]
+    ) -> list[Tensor]:
+        """Log-probabilities of all tokens at each place of given replies.
+
+        Args:
+            prompts: what is asked.
+            replies: token ids of a reply to each, at least one.
+
+        Returns:
+            ``float32 [n, V]`` a prompt, on the CPU: row i is what the model expects after the
+            prompt and the reply's first i tokens, in nats.
+        """
+        found: list[list[Tensor]] = [[] for _ in prompts]
+        longest = max(len(reply) for reply in replies)
+        with self.reading(prompts) as (begun, ends):
+            state = go_on(self.loaded, begun, range(len(ends)), ends)
+            for column in range(longest):
+                log_probs = state.logits.float().log_softmax(-1).cpu()
+                for rows, row, reply in zip(found, log_probs, replies, strict=True):
+                    if column < len(reply):
+                        rows.append(row.clone())
+                if column + 1 < longest:
+                    tokens = [reply[min(column, len(reply) - 1)] for reply in replies]
+                    fed = torch.tensor(tokens, device=state.logits.device)
+                    state = step(self.loaded, state, fed)
+        return [torch.stack(rows) for rows in found]
+
+    def option_log_probs(
+        self, prompts: Sequence[Prompt], options: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        """Log-probability of each option as the beginning of the reply, in nats.
+
+        Args:
+            prompts: what is asked.
+            options: the options of each prompt; summed over an option's tokens.
+
+        Raises:
+            ValueError: a prompt without options.
+        """
+        if len(options) != len(prompts) or not all(options):
+            raise ValueError("every prompt needs its options")
+        said = [self.continuations(p, o) for p, o in zip(prompts, options, strict=True)]
+        rows = [i for i, choices in enumerate(said) for _ in choices]
+        flat = [choice for choices in said for choice in choices]
+        with self.reading(prompts) as (begun, ends):
+            state = go_on(self.loaded, begun, rows, [ends[i] for i in rows])
+            total = _walk(self.loaded, state, flat)
+        scores = iter(total.tolist())
+        return [[next(scores) for _ in choices] for choices in said]
+
+    @contextmanager
+    def reading(self, prompts: Sequence[Prompt]) -> Iterator[tuple[State, list[tuple[int, ...]]]]:
+        """The prompts' beginnings, read; what is run in the block is steered as it should be.
+
+        Yields:
+            State and endings as :func:`read_prompts` gives them.
+        """
+        with torch.inference_mode(), self._everywhere():
+            begun, ends = read_prompts(self.loaded, prompts)
+            with self._at_the_end():
+                yield begun, ends
+
+    def _everywhere(self) -> AbstractContextManager[Any]:
+        if self.steering is not None and self.steering.positions == ALL:
+            return self.steering.apply(self.loaded.model, self.alpha)
+        return nullcontext()
+
+    def _at_the_end(self) -> AbstractContextManager[Any]:
+        if self.steering is not None and self.steering.positions != ALL:
+            return self.steering.apply(self.loaded.model, self.alpha)
+        return nullcontext()
+
+    def continuations(self, prompt: Prompt, options: Sequence[str]) -> list[list[int]]:
+        """Token ids of each option as they follow the prompt, ``[len(options)][n]``."""
+        tokenizer = self.loaded.processor.tokenizer
+        text = laid_out(self.loaded, prompt)
+        before = tokenizer(text, add_special_tokens=False)["input_ids"]
+        gap = "" if text[-1].isspace() else " "
+        found = []
+        for option in (plain(self.loaded, option) for option in options):
+            whole = tokenizer(f"{text}{gap}{option}", add_special_tokens=False)["input_ids"]
+            joined = whole[: len(before)] == before and len(whole) > len(before)
+            own = tokenizer(option, add_special_tokens=False)["input_ids"]
+            found.append(whole[len(before) :] if joined else own)
+        return found
+
+
+def laid_out(loaded: LoadedModel, prompt: Prompt) -> str:
+    """A prompt in the model's own chat layout, with the assistant's turn opened."""
+    if prompt.whole:
+        return prompt.text
+    return reply_prompt(loaded, prompt.text, prompt.clip is not None)
+
+
+def read_prompts(
+    loaded: LoadedModel, prompts: Sequence[Prompt]
+) -> tuple[State, list[tuple[int, ...]]]:
+    """Read all but the last tokens of each prompt, which no vector at its end touches.
+
+    Returns:
+        The state, one row a prompt, and the token ids that are left of each.
+
+    Raises:
+        ValueError, ModelError: as of :func:`cut_prompts`.
+    """
+    inputs, endings = cut_prompts(loaded, prompts)
+    return read(loaded, inputs), endings
+
+
+def cut_prompts(
+    loaded: LoadedModel, prompts: Sequence[Prompt]
+) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
+    """Tensors of all but the last tokens of each prompt, and the token ids that are left of each.
+
+    Raises:
+        ValueError: some prompts have frames, some have none.
+        ModelError: the processor dropped frames.
+    """
+    clips = [p.clip for p in prompts if p.clip is not None]
+    if clips and len(clips) != len(prompts):
+        raise ValueError("a batch holds prompts with frames or without, not both")
+    shared = [share(loaded, [laid_out(loaded, p)]) for p in prompts]
+    inputs = encode(loaded, [s.beginning for s in shared], clips or None)
+    return inputs, [s.endings[0] for s in shared]
+
+
+def greedy(
+    loaded: LoadedModel,
+    state: State,
+    max_new_tokens: int,
+    heard: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Most probable tokens one by one, ``[R, n]``; rows are filled up with padding after their end.
+
+    Args:
+        loaded: the model.
+        state: after the prompts; it is used up.
+        max_new_tokens: at most so many; fewer once all rows have ended.
+        heard: told the logits ``[R, V]`` and tokens ``[R]`` of each step; says which rows end
+            there ``[R]``, besides those that come to an end token.
+
+    Raises:
+        ValueError: less than one token is asked for.
+    """
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    ends = torch.tensor(end_tokens(loaded), device=state.logits.device)
+    pad = loaded.processor.tokenizer.pad_token_id
+    done = torch.zeros(len(state.logits), dtype=torch.bool, device=state.logits.device)
+    said: list[Tensor] = []
+    while True:
+        tokens = torch.where(done, pad, state.logits.argmax(-1))
+        said.append(tokens)
+        done = done | torch.isin(tokens, ends)
+        if heard is not None:
+            done = done | heard(state.logits, tokens)
+        if len(said) == max_new_tokens or bool(done.all()):
+            return torch.stack(said, dim=1)
+        state = step(loaded, state, tokens)
+
+
+def end_tokens(loaded: LoadedModel) -> list[int]:
+    """Ids that end a reply."""
+    ends = loaded.model.generation_config.eos_token_id
+    if ends is None:
+        ends = loaded.processor.tokenizer.eos_token_id
+    return list(ends) if isinstance(ends, (list, tuple)) else [ends]
+
+
+def decode(loaded: LoadedModel, tokens: Tensor) -> list[str]:
+    """Texts of token rows, without what follows the first end token, and without special tokens."""
+    ends = set(end_tokens(loaded))
+    texts = []
+    for row in tokens.tolist():
+        cut = next((i for i, token in enumerate(row) if token in ends), len(row))
+        texts.append(loaded.processor.tokenizer.decode(row[:cut], skip_special_tokens=True))
+    return texts
+
+
+def _walk(loaded: LoadedModel, state: State, endings: Sequence[Sequence[int]]) -> Tensor:
+    """Sum of log-probabilities of each row's ending ``[R]``, fed token by token."""
+    longest = max(len(e) for e in endings)
+    pad = loaded.processor.tokenizer.pad_token_id
+    tokens = torch.tensor([[*e, *[pad] * (longest - len(e))] for e in endings])
+    real = torch.tensor([[True] * len(e) + [False] * (longest - len(e)) for e in endings])
+    total = torch.zeros(len(endings), dtype=torch.float64)
+    for column in range(longest):
+        chosen = tokens[:, column].to(state.logits.device)
+        log_probs = state.logits.float().log_softmax(-1)
+        gained = log_probs.gather(1, chosen[:, None])[:, 0].double().cpu()
+        total += torch.where(real[:, column], gained, 0.0)
+        if column + 1 < longest:
+            state = step(loaded, state, chosen)
+    return total

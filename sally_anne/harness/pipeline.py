@@ -1,0 +1,220 @@
+"""An evaluation from config to table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+from rich.markup import escape
+
+from hooks.batch_size import AUTO
+from sally_anne.core.atomic import write_atomic
+from sally_anne.core.commands import check_options, no_command
+from sally_anne.core.console import Bars, Console
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.processes import here
+from sally_anne.core.run_folder import EVALUATION, claims
+from sally_anne.core.sealed import write_sealed
+from sally_anne.harness.agreement import agreement, read_labels
+from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
+from sally_anne.harness.endpoint_judge import public
+from sally_anne.harness.evaluate import ask
+from sally_anne.harness.journal import Journal
+from sally_anne.harness.judge import EndpointJudge, LocalJudge, judge_answers
+from sally_anne.harness.model import SteeredModel, Steering
+from sally_anne.harness.reporting import asked_readers, print_breakdown, print_results
+from sally_anne.harness.results import break_down, counts, summarise
+from sally_anne.harness.room import check_items
+from sally_anne.harness.submission import write_submission
+from sally_anne.harness.vectors import fitted_on, require_fits
+from sally_anne.harness.work import Work, prepare
+from sally_anne.models.families import check_films
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.plain_text import Unknown, unknown_words
+
+ANSWERS, RESULTS, TABLE = "answers.jsonl", "results.json", "answers.parquet"
+VERDICTS, SUBMISSION = "verdicts.jsonl", "submission.json"
+
+
+@claims(EVALUATION)
+def run(
+    config: EvalConfig,
+    steering: Steering | None = None,
+    console: Console | None = None,
+    loaded: LoadedModel | None = None,
+    about_steering: Mapping[str, Any] | None = None,
+    beside: Steering | None = None,
+) -> pd.DataFrame:
+    """Do the whole evaluation in ``config.folder``; what is there is not asked again.
+
+    Started several times by a launcher, the processes share the items; then the first judges open
+    replies, saves and prints, and the others wait for it.
+
+    Args:
+        config: what to do; ``config.steer`` has been read into ``steering``.
+        steering: the vector.
+        console: for progress and tables.
+        loaded: the model if it is loaded already.
+        about_steering: what identifies the vector.
+        beside: a vector that does not steer here: the test stories that it was fitted on are left
+            out, so that the run can be compared with one that it steers.
+
+    Returns:
+        The scored items, see :func:`sally_anne.harness.evaluate.score`.
+
+    Raises:
+        HarnessError, ModelError, BenchmarkError, SallyAnneError: bad input, named before long work
+            wherever it can be known.
+    """
+    processes = here()
+    device_map = processes.device_map(config.place)
+    processes.begin()
+    console = (console or Console()) if processes.first else Console(quiet=True)
+    check(config)
+    vector = steering if beside is None else beside
+    facts = None if vector is None else getattr(vector, "fitted", {})
+    work = prepare(config, fitted_on(config.model, facts))
+    if work.unseen:
+        console.print(str(work.unseen), soft_wrap=True)
+    judge = _judge(config, work)
+    human = None if config.human is None else read_labels(config.human)
+    films = any(item.clip for item in work.items)
+    if loaded is None:
+        loaded = load_model(**config.opening() | {"device_map": device_map}, films=films)
+    if films:
+        check_films(loaded.family, loaded.name)
+    for line in check_items(loaded, work.items, config.reply_tokens):
+        console.print(escape(line))
+    about = {
+        "model": loaded.source,
+        "revision": loaded.revision,
+        "dtype": loaded.dtype,
+        **loaded.changes,
+        "task": config.task,
+        "max_new_tokens": config.reply_tokens,
+        "options": config.options,
+        "steering": dict(about_steering) if about_steering else None,
+        "alpha": config.alpha,
+        **work.about,
+    }
+    forced = "" if steering is None else require_fits(steering, loaded, config.alpha)
+    unknown = unknown_words(loaded, (item.text for item in work.items))
+    if warning := unknown.told(loaded.name):
+        console.print(escape(warning), soft_wrap=True)
+    model = SteeredModel(loaded, steering, config.alpha)
+    kept = Journal(config.folder / ANSWERS, about, processes)
+    with kept as journal, Bars(console) as bar:
+        what = config.order if config.task == "gridtom" else work.about["view"]
+        task = bar.add_task(escape(f"{config.model} {config.task} {what}"), total=None)
+        table = ask(
+            model,
+            work.items,
+            journal,
+            config.batch_size,
+            config.reply_tokens,
+            config.options,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if not processes.first:
+        processes.wait()
+        return pd.read_parquet(config.folder / TABLE)
+    if judge is not None:
+        with Journal(config.folder / VERDICTS, judge.about | about) as journal:
+            size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
+            table = judge_answers(table, judge, journal, size)
+    agreed = None if human is None else agreement(table, human)
+    _finish(config, work, about, table, console, unknown, agreed, forced)
+    processes.wait()
+    return table
+
+
+def check(config: EvalConfig) -> None:
+    """What is wrong with the options alone.
+
+    Raises:
+        OptionError, HarnessError: names the option.
+    """
+    check_options(config)
+    if config.human is not None and config.judge is None:
+        raise HarnessError("--human is compared with a judge: give one with --judge")
+    if config.alpha is not None and config.steer is None:
+        raise HarnessError("--alpha is the strength of a vector: give one with --steer")
+    own = ("view", "window", "frames", "template", "judge")
+    others = ("order", "setting", "style", "data_seed", "split_seed")
+    gridtom = config.task == "gridtom"
+    for option in own if gridtom else others:
+        if getattr(config, option) != getattr(EvalConfig, option):
+            whose = "tasks other than gridtom" if gridtom else "--task gridtom"
+            raise HarnessError(f"--{option.replace('_', '-')} is for {whose}")
+
+
+def _judge(config: EvalConfig, work: Work) -> LocalJudge | EndpointJudge | None:
+    """Who reads replies to open questions, if anybody does.
+
+    Raises:
+        HarnessError: a judge where there are options, or an endpoint without a model.
+    """
+    if config.judge is None:
+        return None
+    if any(item.options for item in work.items):
+        raise HarnessError(f"--judge is for open questions; {config.task} offers options")
+    if "://" not in config.judge:
+        return LocalJudge.open(config.judge, config.dtype, config.place, words=config.judge_words)
+    if not config.judge_model:
+        raise HarnessError("--judge with an address needs --judge-model")
+    words = config.judge_words
+    if config.judge_key is None:
+        return EndpointJudge(config.judge, config.judge_model, words=words)
+    return EndpointJudge.with_key_from(
+        config.judge_key, config.judge, config.judge_model, words=words
+    )
+
+
+def _finish(
+    config: EvalConfig,
+    work: Work,
+    about: Mapping[str, Any],
+    table: pd.DataFrame,
+    console: Console,
+    unknown: Unknown,
+    agreed: Mapping[str, float] | None = None,
+    forced: str = "",
+) -> None:
+    """Numbers, files, tables."""
+    number = counts(table, work.missing)
+    if config.task == "gridtom":
+        results = summarise(table, config.order)
+    else:
+        results = break_down(table, work.breakdowns)
+    shown = asked_readers(results, (item.text for item in work.items))
+    if config.task == "moments":
+        write_submission(table, config.folder / SUBMISSION, work.missing)
+    write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
+    judge = public(config.judge) if config.judge and "://" in config.judge else config.judge
+    saved = {
+        "config": asdict(config) | {"judge": judge},
+        "about": about,
+        "counts": number,
+        "unknown_words": asdict(unknown),
+        "results": results,
+        "agreement": agreed,
+        "unseen": None if work.unseen is None else asdict(work.unseen),
+        "forced": forced,
+    }
+    write_sealed(config.folder / RESULTS, saved, (TABLE,))
+    if config.task == "gridtom":
+        print_results(console, shown, config)
+    else:
+        print_breakdown(console, shown, number, config, work.missing)
+    if agreed is not None:
+        console.print(
+            f"judge and people agree on {100 * agreed['agreement']:.1f} % of {agreed['n']} replies "
+            f"(kappa {agreed['kappa']:.2f})"
+        )
+    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    no_command("sally_anne.harness.run")

@@ -1,0 +1,120 @@
+"""Replies token by token: what was said, how probable it was, where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A reply as it was given.
+
+    Attributes:
+        text: without special tokens, cut before the first stop string.
+        tokens: ids in the order in which they were said, the end token and those of a stop string
+            among them.
+        log_probs: of each token, in nats; empty if not asked for.
+        likeliest: at each place the most probable tokens with their log-probabilities, best first;
+            empty if not asked for.
+        prompt_tokens: length of the prompt, with the tokens that frames take.
+        ended: whether the model came to its end token or to a stop string; if not, it was cut.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    likeliest: tuple[tuple[tuple[int, float], ...], ...]
+    prompt_tokens: int
+    ended: bool
+
+
+class Listener:
+    """Keeps what :func:`sally_anne.harness.model.greedy` says, and stops rows at stop strings.
+
+    Args:
+        tokenizer: the model's.
+        ends: ids that end a reply.
+        prompt_tokens: length of each row's prompt.
+        stops: strings at which a reply stops; none of them empty.
+        top: how many of the likeliest tokens to keep; None keeps no log-probabilities at all.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        ends: Sequence[int],
+        prompt_tokens: Sequence[int],
+        stops: Sequence[str] = (),
+        top: int | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.ends = frozenset(ends)
+        self.prompt_tokens = list(prompt_tokens)
+        self.stops = tuple(stops)
+        self.top = top
+        rows = range(len(self.prompt_tokens))
+        self.tokens: list[list[int]] = [[] for _ in rows]
+        self.log_probs: list[list[float]] = [[] for _ in rows]
+        self.likeliest: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in rows]
+        self.ended = [False for _ in rows]
+
+    def __call__(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        """Hear one token of each row; rows that have ended are passed over.
+
+        Args:
+            logits: ``[R, V]`` from which the tokens were chosen.
+            tokens: ``[R]``.
+
+        Returns:
+            ``[R]`` bool, the rows that say no more.
+        """
+        said = tokens.tolist()
+        if self.top is not None:
+            log_probs = logits.float().log_softmax(-1)
+            chosen = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
+            best = [pairs.tolist() for pairs in log_probs.topk(self.top)]
+        for row, token in enumerate(said):
+            if self.ended[row]:
+                continue
+            self.tokens[row].append(token)
+            if self.top is not None:
+                self.log_probs[row].append(chosen[row])
+                pairs = zip(best[1][row], best[0][row], strict=True)
+                self.likeliest[row].append(tuple(pairs))
+            self.ended[row] = token in self.ends or self._at_a_stop(row)
+        return torch.tensor(self.ended, device=tokens.device)
+
+    def replies(self) -> list[Reply]:
+        """What each row has said."""
+        found = []
+        for row, tokens in enumerate(self.tokens):
+            text = self._text(row)
+            found.append(
+                Reply(
+                    text=text[: self._stop(text)],
+                    tokens=tuple(tokens),
+                    log_probs=tuple(self.log_probs[row]),
+                    likeliest=tuple(self.likeliest[row]),
+                    prompt_tokens=self.prompt_tokens[row],
+                    ended=self.ended[row],
+                )
+            )
+        return found
+
+    def _at_a_stop(self, row: int) -> bool:
+        return bool(self.stops) and self._stop(self._text(row)) is not None
+
+    def _text(self, row: int) -> str:
+        tokens = self.tokens[row]
+        whole = tokens[:-1] if tokens and tokens[-1] in self.ends else tokens
+        return self.tokenizer.decode(whole, skip_special_tokens=True)
+
+    def _stop(self, text: str) -> int | None:
+        """Where the first stop string begins; None without one."""
+        places = [text.find(stop) for stop in self.stops]
+        return min((place for place in places if place >= 0), default=None)

@@ -1,0 +1,42 @@
+"""``python -m sally_anne.harness.run``: ask a model, steered or not, the questions of a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sally_anne.harness.command import run_command
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.vectors import described, open_vector
+
+
+def run(config: EvalConfig) -> None:
+    """Carry out an evaluation, or show a finished one.
+
+    Raises:
+        HarnessError, SteeringError, ModelError, BenchmarkError, SallyAnneError: bad input, named.
+    """
+    # Heavy libraries are imported here, so that --help answers at once.
+    from sally_anne.harness.pipeline import check
+    from sally_anne.harness.pipeline import run as work
+
+    check(config)
+    if config.dry_run:
+        from sally_anne.harness.dry_run import dry_run
+
+        dry_run(config)
+        return
+    vector: Any = None
+    about = None
+    if config.steer is not None:
+        vector = open_vector(config.steer, config.force)
+        about = described(vector)
+    work(config, vector, about_steering=about)
+
+
+def main() -> None:
+    """The command line."""
+    run_command(EvalConfig, "python -m sally_anne.harness.run", run, together=True)
+
+
+if __name__ == "__main__":
+    main()

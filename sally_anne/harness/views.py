@@ -1,0 +1,215 @@
+"""From a benchmark's record to what a model is shown: view, window, frames, the prompt's words."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from sally_anne.benchmarks.benchmark import Benchmark
+from sally_anne.benchmarks.clips import MOST_PIXELS, Clip, Sampling, cut, read_clip, shape_of
+from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, View, Window
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.reading import reading
+from sally_anne.harness.frame_notes import frame_note
+from sally_anne.harness.items import FRAMES_MARK, Item
+
+FILMED: tuple[View, ...] = ("multimodal", "video")
+FIELDS = (
+    *("context", "scene", "actions", "dialogue", "transcript"),
+    *("note", "frames", "question", "options", "labels"),
+)
+_TITLES = {
+    "scene": "Scene",
+    "actions": "Actions",
+    "dialogue": "Dialogue",
+    "transcript": "Transcript",
+}
+CHOICE = "{context}{frames}{note}Question: {question}\n{options}\nReply with {labels}.\nAnswer:"
+OPEN = "{context}{frames}{note}Question: {question}\nReply in one sentence.\nAnswer:"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What of each record is shown.
+
+    Attributes:
+        view: frames, words, both or neither.
+        window: of films and transcripts.
+        sampling: which frames are taken.
+        template: the prompt with fields in braces, see :data:`FIELDS`; None for our own words.
+        most_pixels: of a frame; larger ones are scaled down as they are read.
+    """
+
+    view: View
+    window: Window
+    sampling: Sampling
+    template: str | None = None
+    most_pixels: int = MOST_PIXELS
+
+
+def shown(
+    benchmark: Benchmark,
+    view: View | None = None,
+    window: Window | None = None,
+    frames: int | None = None,
+    template: Path | None = None,
+    most_pixels: int | None = None,
+) -> Shown:
+    """The benchmark's own protocol with what the user changes of it.
+
+    Args:
+        benchmark: whose.
+        view: None for its own.
+        window: None for its own.
+        frames: number of frames, spread evenly; None for its own sampling.
+        template: file with the prompt.
+        most_pixels: of a frame; None for what suits most models.
+
+    Raises:
+        HarnessError: a view or window that the benchmark does not have, or a template that cannot
+            be read or names an unknown field.
+    """
+    view, window = view or benchmark.default_view, window or benchmark.windows[0]
+    for option, chosen, offered in (
+        ("view", view, tuple(benchmark.views)),
+        ("window", window, benchmark.windows),
+    ):
+        if chosen not in offered:
+            raise HarnessError(
+                f"--{option} {chosen}: {benchmark.name} has {', '.join(offered)} only"
+            )
+    sampling = benchmark.sampling if frames is None else Sampling(count=frames)
+    return Shown(view, window, sampling, _template(template), most_pixels or MOST_PIXELS)
+
+
+def _template(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    with reading(path, HarnessError):
+        text = path.read_text(encoding="utf-8")
+    try:
+        fields = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
+    except ValueError as error:
+        raise HarnessError(f"--template {path}: {error}; write {{{{ for a brace") from error
+    named = [name for name, _, _ in fields]
+    if unknown := [name for name in named if name not in FIELDS]:
+        raise HarnessError(
+            f"--template {path}: there is no field {{{unknown[0]}}}; use {', '.join(FIELDS)}"
+        )
+    if styled := [name for name, style, conversion in fields if style or conversion]:
+        raise HarnessError(
+            f"--template {path}: write {{{styled[0]}}} alone, without ! or : behind its name"
+        )
+    if "question" not in named:
+        raise HarnessError(f"--template {path}: {{question}} is missing")
+    return text
+
+
+def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> list[str]:
+    """What the view shows of this record and the folder does not hold, in words."""
+    parts = []
+    if how.view in FILMED:
+        parts += [f"its film ({m.url or 'no address'})" for m in record.media if m.path is None]
+    fields = benchmark.views[how.view]
+    told = _context(record.context, how.window)
+    if fields and not any(getattr(told, name) for name in fields):
+        parts.append(f"its words ({', '.join(fields)})")
+    return parts
+
+
+def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) -> Iterator[Item]:
+    """Each record as a question to a model.
+
+    Raises:
+        HarnessError: a view with frames of a record that has no film, or of several films.
+    """
+    for record in records:
+        filmed = how.view in FILMED
+        if filmed and len(record.media) != 1:
+            raise HarnessError(
+                f"{benchmark.name}, item {record.item_id}: {len(record.media)} films, where "
+                f"--view {how.view} shows one; use --view text"
+            )
+        film = _Film(record.media[0], how) if filmed else None
+        condition = record.tags.get("condition", ("",))[0]
+        yield Item(
+            item_id=record.item_id,
+            story=record.group,
+            split=record.split,
+            condition=condition if condition in ("TB", "FB") else "",
+            first="",
+            text=prompt_text(benchmark, record, how),
+            options=record.options,
+            answer=() if record.answer is None else (record.answer,),
+            clip=film.frames if film else None,
+            shape=film.shape if film else None,
+            note=film.note if film and benchmark.frame_times else None,
+            question=record.question,
+            reference=record.reference,
+            tags=record.tags,
+        )
+
+
+class _Film:
+    """One clip, read when it is first asked for and let go when its frames are taken.
+
+    Args:
+        media: what is cut.
+        how: which part of it.
+    """
+
+    def __init__(self, media: Media, how: Shown) -> None:
+        self.media = media
+        self.how = how
+        self.clip: Clip | None = None
+
+    def read(self) -> Clip:
+        if self.clip is None:
+            how = self.how
+            self.clip = read_clip(self.media, how.window, how.sampling, how.most_pixels)
+        return self.clip
+
+    def note(self) -> str:
+        clip = self.clip or cut(self.media, self.how.window, self.how.sampling)
+        return frame_note(clip.duration, clip.times)
+
+    def shape(self, exact: bool) -> tuple[int, int, int]:
+        how = self.how
+        return shape_of(self.media, how.window, how.sampling, how.most_pixels, exact)
+
+    def frames(self) -> np.ndarray:
+        frames = self.read().frames
+        self.clip = None
+        return frames
+
+
+def prompt_text(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
+    """The user's turn; :data:`harness.items.FRAMES_MARK` stands where the frames are told of."""
+    told = _context(record.context, how.window)
+    wanted = benchmark.views[how.view]
+    parts = {name: getattr(told, name) if name in wanted else "" for name in _TITLES}
+    block = "".join(f"{_TITLES[name]}:\n{text}\n\n" for name, text in parts.items() if text)
+    notes = benchmark.notes or {}
+    # The benchmark's own words on what is shown; nothing is shown without context.
+    note = "" if how.view == "none" else notes.get(how.view, notes.get("", ""))
+    labels = [option.label for option in record.options]
+    fields = parts | {
+        "context": block,
+        "note": f"{note}\n" if note else "",
+        "frames": f"{FRAMES_MARK}\n" if how.view in FILMED and benchmark.frame_times else "",
+        "question": record.question,
+        "options": "\n".join(f"{o.label}. {o.text}" for o in record.options),
+        "labels": f"{', '.join(labels[:-1])} or {labels[-1]} only" if labels else "",
+    }
+    template = how.template or (CHOICE if record.options else OPEN)
+    return template.format_map(fields)
+
+
+def _context(told: Context, window: Window) -> Context:
+    if window == "full":
+        return told
+    return replace(told, transcript=told.focused_transcript)

@@ -1,0 +1,211 @@
+"""What a run has to ask: the items of a task, and what their answers depend on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sally_anne.benchmarks.benchmark import Benchmark
+from sally_anne.benchmarks.gridtom import splits
+from sally_anne.benchmarks.gridtom.records import StorySet, open_stories
+from sally_anne.benchmarks.items import BenchmarkItem
+from sally_anne.benchmarks.lineage import Lineage
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness import gridtom, views
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.items import Item
+from sally_anne.harness.tasks import benchmark
+
+
+@dataclass(frozen=True)
+class Work:
+    """Items and what they are.
+
+    Attributes:
+        items: what is asked.
+        about: what answers depend on beside model and vector.
+        breakdowns: kinds of tags by which accuracy is reported.
+        missing: ids of items that cannot be asked, as their films or words are not here.
+        unseen: what was left out as a vector was fitted on it; None where that is not the question.
+    """
+
+    items: list[Item]
+    about: dict[str, Any]
+    breakdowns: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    unseen: Unseen | None = None
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """The test stories that a vector was not fitted on.
+
+    Attributes:
+        left_out: how many were left out, as they were seen in fitting.
+        of: how many the split has.
+        known: whether the vector says what it was fitted on.
+    """
+
+    left_out: int
+    of: int
+    known: bool = True
+
+    def __bool__(self) -> bool:
+        """Whether there is something to tell."""
+        return self.left_out > 0 or not self.known
+
+    def __str__(self) -> str:
+        """For people to read."""
+        if not self.known:
+            return (
+                "warning: the vector does not say which stories it was fitted on; these may be "
+                "among them"
+            )
+        return f"{self.left_out} of {self.of} test stories left out: seen in fitting the vector"
+
+
+def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work:
+    """The items of ``config.task``.
+
+    Args:
+        config: what is asked.
+        fitted: facts of the vector that steers; the test stories that it has seen are left out.
+
+    Raises:
+        HarnessError, BenchmarkError: bad options or data, named.
+    """
+    if config.task == "gridtom":
+        stories = open_stories(config.data, config.data_seed)
+        chosen, unseen = choose_unseen(config, stories, fitted)
+        return Work(
+            items_of(config, stories, chosen),
+            {
+                "order": config.order,
+                "setting": config.setting,
+                "style": config.style,
+                "data": stories.fingerprint,
+            },
+            unseen=unseen,
+        )
+    known = benchmark(config.task)
+    how = views.shown(
+        known, config.view, config.window, config.frames, config.template, config.max_pixels
+    )
+    if config.data is None:
+        raise HarnessError(f"--task {config.task} needs --data: a folder that holds {known.layout}")
+    records = _chosen(config, known, known.load(config.data))
+    lacking = {r.item_id: parts for r in records if (parts := views.missing_parts(known, r, how))}
+    here = [r for r in records if r.item_id not in lacking]
+    if not here:
+        item, parts = next(iter(lacking.items()))
+        others = [
+            view
+            for view in known.views
+            if not views.missing_parts(known, records[0], replace(how, view=view))
+        ]
+        raise HarnessError(
+            f"{config.data}: nothing that --view {how.view} shows is there (item {item} lacks "
+            f"{' and '.join(parts)}); try --view {' or '.join(others)}"
+        )
+    items = list(views.items(known, here, how))
+    about = {
+        "view": how.view,
+        "window": how.window,
+        "sampling": str(how.sampling),
+        "template": how.template,
+        "data": _fingerprint(items),
+    }
+    return Work(items, about, known.breakdowns, tuple(lacking))
+
+
+def choose_items(config: EvalConfig, stories: StorySet) -> list[Item]:
+    """The items of the chosen split of ``stories``.
+
+    Raises:
+        HarnessError: there are none.
+    """
+    return items_of(config, stories, choose_stories(config, stories)[0])
+
+
+def choose_stories(
+    config: EvalConfig, stories: StorySet, seen: Collection[str] = ()
+) -> tuple[dict[int, str], Unseen]:
+    """The stories of the chosen split, and what was left out of it.
+
+    Args:
+        config: which split, and how many stories of it.
+        stories: the data.
+        seen: what stories say that are left out, see :mod:`sally_anne.benchmarks.lineage`.
+
+    Returns:
+        Split of each story's number, the first ``config.limit`` of those that are left.
+
+    Raises:
+        HarnessError: there are none, or all were seen.
+    """
+    wanted = "test" if config.split == "auto" else config.split
+    members = splits.members(stories, wanted, config.split_seed)
+    if not members:
+        raise HarnessError(splits.why_none(stories, wanted))
+    left = [i for i in members if stories.identity(i).content not in seen]
+    if not left:
+        raise HarnessError(
+            f"all {len(members)} {wanted} stories of --split-seed {config.split_seed} were seen in "
+            "fitting; give the split seed and data of the probing run, or other stories"
+        )
+    unseen = Unseen(len(members) - len(left), len(members))
+    return dict.fromkeys(left[: config.limit], wanted), unseen
+
+
+def choose_unseen(
+    config: EvalConfig, stories: StorySet, fitted: Mapping[str, Any] | None
+) -> tuple[dict[int, str], Unseen | None]:
+    """As :func:`choose_stories`, of test stories without those that a vector was fitted on.
+
+    Args:
+        config: which split, and how many stories of it.
+        stories: the data.
+        fitted: the vector's facts; None without one.
+
+    Returns:
+        Beside the stories None where there is no vector, or other stories than test stories are
+        asked for by name.
+    """
+    if fitted is None or config.split not in ("auto", "test"):
+        return choose_stories(config, stories)[0], None
+    lineage = Lineage.read(fitted, "the vector")
+    chosen, unseen = choose_stories(config, stories, lineage.seen if lineage else ())
+    return chosen, replace(unseen, known=lineage is not None)
+
+
+def items_of(config: EvalConfig, stories: StorySet, chosen: Mapping[int, str]) -> list[Item]:
+    """The items of these stories, in their order."""
+    records = (stories.story(i) for i in chosen)
+    return list(gridtom.items(records, chosen, config.order, config.setting, config.style))
+
+
+def _chosen(
+    config: EvalConfig, known: Benchmark, records: Sequence[BenchmarkItem]
+) -> list[BenchmarkItem]:
+    """Records of the chosen split, of the first so many groups."""
+    there = dict.fromkeys(record.split for record in records)
+    wanted = config.split
+    if wanted == "auto":
+        wanted = known.default_split if known.default_split in there else next(iter(there), "")
+    members = [record for record in records if record.split == wanted]
+    if not members:
+        raise HarnessError(
+            f"{config.data}: no items of split {wanted or 'any'!r}; it has {', '.join(there)}"
+        )
+    groups = list(dict.fromkeys(record.group for record in members))[: config.limit]
+    return [record for record in members if record.group in set(groups)]
+
+
+def _fingerprint(items: Sequence[Item]) -> str:
+    """Of everything that is asked, frames aside."""
+    digest = hashlib.sha256()
+    for item in items:
+        digest.update(repr((item.item_id, item.text, item.options, item.answer)).encode())
+    return digest.hexdigest()

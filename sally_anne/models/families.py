@@ -1,0 +1,176 @@
+"""What differs between model families: their class, and what they make of a film."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sally_anne.core.errors import ModelError, UnsupportedModelError
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of models.
+
+    Attributes:
+        name: as in the catalogue.
+        model_type: ``model_type`` in the config.
+        class_name: transformers class.
+        frames_seen: from the processor's tensors and settings, how many frames each clip kept
+            (after padding to whole temporal patches); None if the class takes no films.
+        frames_wanted: from a clip's length and the processor, how many that should be.
+        reads_only: whether it takes nothing but text, with a tokenizer for its processor.
+        frame_rate: if the model is told when each frame is: how many a second its makers' own code
+            takes from a film, else None.
+        frame_limit: from the number of frames and the most pixels that each may have, the limit
+            that the video processor calls its longest edge; None if it scales all frames to one
+            size.
+        film_mark: how the chat template writes the place of a film, if the processor puts marks of
+            its own around each step of it and leaves the template's around the whole.
+    """
+
+    name: str
+    model_type: str
+    class_name: str
+    frames_seen: Callable[[Mapping[str, Any], Any], list[int]] | None = None
+    frames_wanted: Callable[[int, Any], int] = lambda frames, processor: frames
+    reads_only: bool = False
+    frame_rate: float | None = None
+    film_mark: str | None = None
+    frame_limit: Callable[[int, int], int] | None = None
+
+
+def _qwen_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
+    patch = processor.video_processor.temporal_patch_size
+    return [int(t) * patch for t in inputs["video_grid_thw"][:, 0]]
+
+
+def _qwen_wanted(frames: int, processor: Any) -> int:
+    patch = processor.video_processor.temporal_patch_size
+    return -(-frames // patch) * patch
+
+
+def _of_a_frame(frames: int, pixels: int) -> int:
+    return pixels
+
+
+def _of_all_frames(frames: int, pixels: int) -> int:
+    return frames * pixels
+
+
+def _llava_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
+    clips, frames = inputs["pixel_values_videos"].shape[:2]
+    return [int(frames)] * int(clips)
+
+
+def _internvl_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
+    # A frame is a picture between two marks.
+    return [int(n) for n in (inputs["input_ids"] == processor.start_image_token_id).sum(1)]
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        "qwen2-vl",
+        "qwen2_vl",
+        "Qwen2VLForConditionalGeneration",
+        _qwen_seen,
+        _qwen_wanted,
+        frame_limit=_of_a_frame,
+    ),
+    Family(
+        "qwen2.5-vl",
+        "qwen2_5_vl",
+        "Qwen2_5_VLForConditionalGeneration",
+        _qwen_seen,
+        _qwen_wanted,
+        frame_rate=2.0,
+        frame_limit=_of_a_frame,
+    ),
+    Family(
+        "qwen3-vl",
+        "qwen3_vl",
+        "Qwen3VLForConditionalGeneration",
+        _qwen_seen,
+        _qwen_wanted,
+        frame_rate=2.0,
+        film_mark="<|vision_start|><|video_pad|><|vision_end|>",
+        frame_limit=_of_all_frames,
+    ),
+    Family(
+        "llava-next-video",
+        "llava_next_video",
+        "LlavaNextVideoForConditionalGeneration",
+        _llava_seen,
+    ),
+    Family(
+        "llava-onevision", "llava_onevision", "LlavaOnevisionForConditionalGeneration", _llava_seen
+    ),
+    Family("internvl", "internvl", "InternVLForConditionalGeneration", _internvl_seen),
+    # Takes pictures one by one; a film is not what it was trained on.
+    Family("gemma3", "gemma3", "Gemma3ForConditionalGeneration"),
+    Family("gemma3-text", "gemma3_text", "Gemma3ForCausalLM", reads_only=True),
+    Family("llama", "llama", "LlamaForCausalLM", reads_only=True),
+    Family("mistral", "mistral", "MistralForCausalLM", reads_only=True),
+    Family("qwen2", "qwen2", "Qwen2ForCausalLM", reads_only=True),
+    Family("qwen3", "qwen3", "Qwen3ForCausalLM", reads_only=True),
+)
+
+
+def family_of(model_type: str, model_name: str) -> Family:
+    """The family of a config's ``model_type``.
+
+    Raises:
+        UnsupportedModelError: names the model, its type and the supported classes.
+    """
+    for family in FAMILIES:
+        if family.model_type == model_type:
+            return family
+    supported = ", ".join(f.class_name for f in FAMILIES)
+    raise UnsupportedModelError(
+        f"model {model_name!r} is of type {model_type!r}; supported classes: {supported}"
+    )
+
+
+def check_films(family: Family, name: str) -> None:
+    """Refuse to show a film to a model that cannot watch.
+
+    Raises:
+        ModelError: names the model, its class, the way out and the classes that take films.
+    """
+    if family.frames_seen is None:
+        raise takes_no_films(name, f" ({family.class_name})")
+
+
+def takes_no_films(name: str, what: str = "") -> ModelError:
+    """What is said of a model that cannot watch; ``what`` tells more about it."""
+    others = ", ".join(f.name for f in FAMILIES if f.frames_seen)
+    return ModelError(
+        f"model {name!r}{what} takes no films: run it with --setting text, or take a model of one "
+        f"of the families {others}"
+    )
+
+
+def check_frames(
+    family: Family, inputs: Mapping[str, Any], processor: Any, lengths: list[int]
+) -> None:
+    """Refuse a processor that dropped or resampled frames.
+
+    Args:
+        family: whose tensors ``inputs`` are.
+        inputs: the processor's output.
+        processor: the processor.
+        lengths: number of frames given, a clip.
+
+    Raises:
+        ModelError: names the clip, the frames given and the frames kept.
+    """
+    wanted = [family.frames_wanted(n, processor) for n in lengths]
+    seen = family.frames_seen(inputs, processor) if family.frames_seen else []
+    for clip, (want, got) in enumerate(zip(wanted, seen, strict=True)):
+        if want != got:
+            raise ModelError(
+                f"the processor of {family.name} kept {got} frames of clip {clip}, {want} were "
+                "expected: its settings resample frames; use the processor's own files with "
+                "do_sample_frames off"
+            )

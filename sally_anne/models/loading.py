@@ -1,0 +1,425 @@
+"""Loading a model with its processor, checked before any work is done with it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+from hooks.batch_size import within_memory
+from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
+from sally_anne.core.processes import SPREAD
+from sally_anne.models.catalogue import CATALOGUE, DEFAULT_MODEL, describe
+from sally_anne.models.families import Family, check_films, family_of, takes_no_films
+from sally_anne.models.identity import ModelIdentity, folder_hash, weights_hash
+from sally_anne.models.options import Attention, Dtype, Quantization
+from sally_anne.models.plain_text import marks_of, original, teach
+from sally_anne.models.text_only import TextProcessor
+
+
+@dataclass
+class LoadedModel:
+    """A model ready to run; its weights are read when they are first needed.
+
+    Attributes:
+        name: what the user asked for.
+        source: hub id, folder, or the catalogue name of a shipped model.
+        revision: commit of the hub, or :func:`sally_anne.models.identity.folder_hash`.
+        family: its class and peculiarities.
+        dtype: of the weights, e.g. ``float32``.
+        changes: what was asked for beside, and may change its numbers: ``attn_implementation``,
+            ``quantization`` and ``max_pixels``, each only if it was; part of a run's identity.
+        config: the model's config.
+        processor: pads on the left, so that the last prompt token of every row is the last column;
+            a :class:`sally_anne.models.text_only.TextProcessor` where the model only reads.
+    """
+
+    name: str
+    source: str
+    revision: str
+    family: Family
+    dtype: str
+    config: Any = field(repr=False)
+    processor: Any = field(repr=False)
+    _location: str = field(repr=False)
+    _hub_revision: str | None = field(repr=False, default=None)
+    _device_map: str | None = field(repr=False, default=None)
+    changes: dict[str, str] = field(default_factory=dict)
+    # Tokens of films by their shape, once they are known.
+    film_lengths: dict[tuple[int, int, int], int] = field(repr=False, default_factory=dict)
+    _hash: str = field(repr=False, default="", init=False)
+
+    @cached_property
+    def skeleton(self) -> Any:
+        """The model's modules without weights, on torch's meta device.
+
+        Raises:
+            ModelError: its config describes no model; counts of heads do not fit, say.
+        """
+        import torch
+        import transformers
+
+        try:
+            with torch.device("meta"):
+                return getattr(transformers, self.family.class_name)(self.config).eval()
+        # Whatever the class does with a number that it did not expect.
+        except Exception as error:
+            raise ModelError(
+                f"model {self.name!r}: its config.json makes no {self.family.class_name} "
+                f"({type(error).__name__}: {_first_line(error)})"
+            ) from error
+
+    @property
+    def attention(self) -> str:
+        """How attention is computed, also if nobody asked for it."""
+        chosen = self.changes.get("attn_implementation")
+        return chosen or str(self.skeleton.config._attn_implementation)
+
+    @cached_property
+    @within_memory("load the weights with --dtype bfloat16, or spread them with --device-map auto")
+    def model(self) -> Any:
+        """The model with its weights, in evaluation mode.
+
+        Raises:
+            UnknownModelError: the weights cannot be had from here, or are damaged.
+            ModelError: the weights do not fill the model that its config describes.
+        """
+        import torch
+        import transformers
+        from safetensors import SafetensorError
+
+        _ = self.skeleton  # says what is wrong with a config before the weights are read
+        device_map = self._device_map
+        if device_map is None and torch.cuda.is_available():
+            device_map = "cuda:0"
+        more: dict[str, Any] = {}
+        if attention := self.changes.get("attn_implementation"):
+            more["attn_implementation"] = attention
+        if bits := self.changes.get("quantization"):
+            more["quantization_config"] = transformers.BitsAndBytesConfig(
+                **{f"load_in_{bits}": True},
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_compute_dtype=getattr(torch, self.dtype),
+            )
+        try:
+            model, report = getattr(transformers, self.family.class_name).from_pretrained(
+                self._location,
+                revision=self._hub_revision,
+                dtype=getattr(torch, self.dtype),
+                device_map=device_map,
+                # The other format is a pickle, which runs code when it is opened.
+                use_safetensors=True,
+                output_loading_info=True,
+                # Reported below, with the model's name.
+                ignore_mismatched_sizes=True,
+                **more,
+            )
+        except ImportError as error:
+            raise ModelError(
+                f"model {self.name!r} cannot be opened with {more}: {_first_line(error)}"
+            ) from error
+        # The last three: JSON of another shape than transformers expects.
+        except (OSError, ValueError, SafetensorError, TypeError, LookupError, AttributeError) as e:
+            raise _unavailable(self.name, self._location, e) from e
+        _check_filled(self.name, self._location, report)
+        return model.eval()
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """What tells it from other models; the weights' hash once their files are here."""
+        if not self._hash:
+            self._hash = weights_hash(self._location, self._hub_revision)
+        model_type = str(self.config.model_type)
+        return ModelIdentity(
+            source=self.source,
+            revision=self.revision,
+            model_type=model_type,
+            dtype=self.dtype,
+            quantization=self.changes.get("quantization", ""),
+            fingerprint=self._hash,
+        )
+
+    @cached_property
+    def marks(self) -> re.Pattern[str]:
+        """Where marks of the model begin, see :mod:`sally_anne.models.plain_text`."""
+        return marks_of(self.processor)
+
+    @cached_property
+    def processor_hash(self) -> str:
+        """Hash of all that turns a prompt into tensors: tokenizer, image settings, chat layout."""
+        processor = self.processor
+        tokenizer = json.loads(processor.tokenizer.backend_tokenizer.to_str())
+        # What the last call padded or cut is kept in there, too.
+        tokenizer |= {"padding": None, "truncation": None}
+        tokenizer["normalizer"] = original(tokenizer["normalizer"])
+        parts = [
+            json.dumps(tokenizer, sort_keys=True),
+            str(processor.chat_template or processor.tokenizer.chat_template),
+        ]
+        eye = getattr(processor, "video_processor", None)
+        eye = eye or getattr(processor, "image_processor", None)
+        if eye is not None:
+            parts.append(json.dumps(eye.to_dict(), sort_keys=True, default=str))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def load_model(
+    name: str = DEFAULT_MODEL,
+    dtype: str = "auto",
+    device_map: str | None = None,
+    revision: str | None = None,
+    *,
+    attn_implementation: str | None = None,
+    quantization: Quantization = "none",
+    max_pixels: int | None = None,
+    films: bool = False,
+) -> LoadedModel:
+    """Open a model by catalogue name, hub id or local folder.
+
+    What is wrong with the options is said before anything is read.
+
+    Args:
+        name: see :data:`sally_anne.models.catalogue.CATALOGUE`; else a folder or hub id.
+        dtype: ``auto`` keeps the checkpoint's.
+        device_map: as in accelerate, e.g. ``auto``; None loads onto the first GPU, or the CPU.
+        revision: branch, tag or commit on the hub.
+        attn_implementation: as in transformers; its own choice by default.
+        quantization: of linear layers, by bitsandbytes.
+        max_pixels: of a frame, see :class:`sally_anne.models.options.ModelOptions`.
+        films: whether it will be shown films.
+
+    Raises:
+        UnknownModelError: nothing of that name, or its files cannot be had from here.
+        UnsupportedModelError: another class of model.
+        ModelError: an option with a value that there is not or that this machine cannot serve, a
+            revision for a folder, a processor without its parts, or a film for a model that takes
+            none.
+    """
+    _check_choice("dtype", dtype, get_args(Dtype))
+    _check_choice("quantization", quantization, get_args(Quantization))
+    if attn_implementation is not None:
+        _check_choice("attn_implementation", attn_implementation, get_args(Attention))
+    check_place(device_map)
+    _check_installed(attn_implementation, quantization)
+    entry = CATALOGUE.get(name)
+    if films and entry and not entry.films:
+        raise takes_no_films(name)
+    location = entry.source if entry else name
+    folder = Path(location).expanduser()
+    is_folder = folder.is_dir()
+    if is_folder:
+        location = str(folder)
+        if not (folder / "config.json").exists():
+            raise UnknownModelError(
+                f"folder {folder} has no config.json, so it holds no model; give a folder written "
+                "by save_pretrained"
+            )
+        if revision is not None:
+            raise ModelError(f"revision {revision!r} is for models of the hub, not for {folder}")
+    elif entry is None and (location.count("/") != 1 or location[0] in "./~"):
+        raise UnknownModelError(
+            f"unknown model {name!r}. Give a folder, a hub id (owner/name) or one of:\n{describe()}"
+        )
+    elif folder.is_absolute():
+        raise UnknownModelError(
+            f"model {name!r} is shipped with this package, but {folder} is not there: "
+            "install the package again"
+        )
+
+    import transformers
+
+    # Left open, it may ask on the terminal whether to run code that comes with the model.
+    options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    try:
+        config = transformers.AutoConfig.from_pretrained(location, **options)
+        family = family_of(config.model_type, name)
+        if films:
+            check_films(family, name)
+        if max_pixels is not None:
+            check_pixels(family, name, max_pixels)
+        # A branch may move before the weights are read.
+        commit = getattr(config, "_commit_hash", None)
+        options["revision"] = commit or revision
+        processor = _processor(family, location, config, options)
+        _check_usable(name, location, family, config, processor)
+        if processor.tokenizer.pad_token_id is None:
+            processor.tokenizer.pad_token = processor.tokenizer.eos_token
+        processor.tokenizer.padding_side = "left"
+        teach(processor.tokenizer)
+        version = folder_hash(folder) if is_folder else str(commit)
+    except ModelError:
+        raise
+    # A damaged file ends in any kind of error: tokenizers have no kind of their own.
+    except Exception as error:
+        raise _unavailable(name, location, error) from error
+    changes = {} if quantization == "none" else {"quantization": str(quantization)}
+    if attn_implementation is not None:
+        changes["attn_implementation"] = attn_implementation
+    if max_pixels is not None:
+        changes["max_pixels"] = str(max_pixels)
+    stored = str(config.dtype or "float32").removeprefix("torch.")
+    return LoadedModel(
+        name=name,
+        source=name if entry and is_folder else location,
+        revision=version,
+        family=family,
+        dtype=stored if dtype == "auto" else dtype,
+        config=config,
+        processor=processor,
+        _location=location,
+        _hub_revision=options["revision"],
+        _device_map=device_map,
+        changes=changes,
+    )
+
+
+def check_place(device_map: str | None) -> None:
+    """Refuse a device that is not here, before anything is read or made.
+
+    Raises:
+        ModelError: names the device and what there is.
+    """
+    if device_map is None or device_map in SPREAD:
+        return
+    import torch
+
+    try:
+        device = torch.device(device_map)
+    except RuntimeError as error:
+        raise ModelError(
+            f"device {device_map!r}: there is no such device; give cpu, cuda, cuda:1 or mps, or "
+            f"with --device-map one of {', '.join(SPREAD)}"
+        ) from error
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not count:
+            raise ModelError(
+                f"device {device_map!r}: there is no GPU here, or its driver does not run; leave "
+                "the option out, or give --device cpu"
+            )
+        if (device.index or 0) >= count:
+            raise ModelError(f"device {device_map!r}: there are {count} GPUs, counted from cuda:0")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ModelError(f"device {device_map!r}: this machine has none; give --device cpu")
+
+
+def check_pixels(family: Family, name: str, max_pixels: int) -> None:
+    """Refuse a limit below one pixel, or for a model to which the size of frames is nothing.
+
+    Raises:
+        ModelError: says which.
+    """
+    if max_pixels < 1:
+        raise ModelError(f"--max-pixels must be at least 1, got {max_pixels}")
+    if family.frame_limit is None:
+        raise ModelError(
+            f"--max-pixels has no effect on model {name!r} ({family.class_name}), which takes as "
+            "many tokens for a small frame as for a large one; show it fewer with --frames"
+        )
+
+
+def _check_installed(attn_implementation: str | None, quantization: str) -> None:
+    """Refuse what needs a package that is not installed."""
+    needed = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
+    package = needed.get(attn_implementation or "")
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise ModelError(
+            f"--attn-implementation {attn_implementation} needs the package {package}, which is "
+            "not installed; sdpa and eager need none"
+        )
+    if quantization != "none" and importlib.util.find_spec("bitsandbytes") is None:
+        raise ModelError(
+            f"--quantization {quantization} needs bitsandbytes: pip install bitsandbytes"
+        )
+
+
+def _check_choice(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ModelError(f"unknown {option} {value!r}; choose from {', '.join(known)}")
+
+
+def _processor(family: Family, location: str, config: Any, options: dict[str, Any]) -> Any:
+    """The processor; of a model that takes films, with the video processor of its own class.
+
+    AutoProcessor guesses that class from the image processor's name where a checkpoint has no
+    settings for films: ``LlavaNextImageProcessor`` gives ``LlavaNextVideoProcessor``, which is the
+    name of the whole processor and calls itself without end.
+    """
+    import transformers
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+    from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING
+
+    if family.reads_only:
+        return TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))
+    if not family.frames_seen:
+        return transformers.AutoProcessor.from_pretrained(location, **options)
+    kind: Any = PROCESSOR_MAPPING[type(config)]
+    eyes: Any = VIDEO_PROCESSOR_MAPPING[type(config)]
+    classes: dict[str, Any] = {
+        "tokenizer": transformers.AutoTokenizer,
+        "image_processor": transformers.AutoImageProcessor,
+        "video_processor": eyes["torchvision"],
+    }
+    parts = [classes[name].from_pretrained(location, **options) for name in kind.get_attributes()]
+    settings, _ = kind.get_processor_dict(location, **options)
+    processor = kind.from_args_and_dict(parts, settings)
+    if getattr(processor, "patch_size", 0) is None:
+        # Early conversions of LLaVA's checkpoints say it in the model's config alone.
+        processor.patch_size = config.vision_config.patch_size
+    return processor
+
+
+def _check_usable(name: str, location: str, family: Family, config: Any, processor: Any) -> None:
+    """Refuse a processor without its parts, and attention that looks ahead.
+
+    Raises:
+        UnsupportedModelError: later words change what earlier ones are to the model.
+        ModelError: a part of the processor is missing.
+    """
+    parts = [] if family.reads_only else ["tokenizer"]
+    parts += ["video_processor"] if family.frames_seen else []
+    if missing := [part for part in parts if not hasattr(processor, part)]:
+        raise ModelError(
+            f"model {name!r}: {location} holds a {type(processor).__name__} alone, not the "
+            f"processor of {family.class_name} (without {missing[0]}); save it there with "
+            "processor.save_pretrained"
+        )
+    if not hasattr(processor.tokenizer, "backend_tokenizer"):
+        raise ModelError(
+            f"model {name!r}: {type(processor.tokenizer).__name__} cannot be used, as it keeps no "
+            f"tokenizer.json; save a fast tokenizer in {location}"
+        )
+    if getattr(config.get_text_config(), "use_bidirectional_attention", False):
+        raise UnsupportedModelError(
+            f"model {name!r} attends to later words as well (use_bidirectional_attention); only "
+            "decoders that look back are supported"
+        )
+
+
+def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:
+    """Refuse weights with gaps, which transformers fills with random numbers and a warning."""
+    for problem in ("missing_keys", "mismatched_keys"):
+        # A mismatched key comes with both shapes.
+        if keys := sorted(k if isinstance(k, str) else str(k[0]) for k in report.get(problem, ())):
+            raise ModelError(
+                f"model {name!r}: the weights in {location} do not fit its config: "
+                f"{len(keys)} {problem.replace('_', ' ')}, the first is {keys[0]}"
+            )
+
+
+def _unavailable(name: str, location: str, error: Exception) -> UnknownModelError:
+    return UnknownModelError(
+        f"model {name!r}: its files cannot be read from {location}: {_first_line(error)}\n"
+        "Give a folder that holds the model (--model /path/to/folder), or use a model that is "
+        f"shipped with this package (--model {DEFAULT_MODEL})."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

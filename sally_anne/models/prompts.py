@@ -1,0 +1,166 @@
+"""From texts and frames to a model's inputs, through its own chat template and processor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sally_anne.core.errors import ContextError, ModelError
+from sally_anne.models.families import check_films, check_frames
+from sally_anne.models.films import REMEDY, context_of, pad_for_crop, size_limits, times_of
+from sally_anne.models.plain_text import plain
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sally_anne.models.loading import LoadedModel
+
+
+def reply_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
+    """The user's turn with ``content``, closed, and the assistant's turn opened.
+
+    Marks of the model in ``content`` are plain text, see :mod:`sally_anne.models.plain_text`.
+
+    Raises:
+        ModelError: the model takes no films, or has no chat template.
+    """
+    return _render(loaded, plain(loaded, content), video, reply=True)
+
+
+def open_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
+    """The user's turn up to the last character of ``content``, left open.
+
+    Its last token is the last token of ``content``: the place where the paper reads activations
+    (section 4.2). Marks of the model in it are plain text.
+
+    Raises:
+        ModelError: the model takes no films or has no chat template, or the template changes the
+            content, so that its end cannot be found.
+    """
+    content = plain(loaded, content)
+    rendered = _render(loaded, content, video, reply=False)
+    end = rendered.rfind(content)
+    if end < 0:
+        raise ModelError(
+            f"the chat template of {loaded.name} rewrites the user's text, so the end of the "
+            "statement cannot be found in the prompt"
+        )
+    return rendered[: end + len(content)]
+
+
+def _render(loaded: LoadedModel, content: str, video: bool, reply: bool) -> str:
+    if video:
+        check_films(loaded.family, loaded.name)
+    if not (loaded.processor.chat_template or loaded.processor.tokenizer.chat_template):
+        raise ModelError(
+            f"model {loaded.name!r} has no chat template, so it cannot be asked; take one that was "
+            "tuned on conversations (often named -Instruct, -chat or -it)"
+        )
+    parts: list[dict[str, str]] = [{"type": "video"}] if video else []
+    parts.append({"type": "text", "text": content})
+    try:
+        return loaded.processor.apply_chat_template(
+            [{"role": "user", "content": parts}], add_generation_prompt=reply, tokenize=False
+        )
+    # What a template does is up to who wrote it.
+    except Exception as error:
+        raise ModelError(
+            f"model {loaded.name!r}: its chat template cannot be used ({type(error).__name__}: "
+            f"{error})"
+        ) from error
+
+
+def encode(
+    loaded: LoadedModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
+) -> dict[str, Any]:
+    """Padded inputs of a batch, on the model's device; see :func:`process`."""
+    return to_model(loaded, process(loaded, prompts, clips))
+
+
+def process(
+    loaded: LoadedModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
+) -> dict[str, np.ndarray]:
+    """What the processor makes of a batch; needs no weights.
+
+    Args:
+        loaded: whose processor.
+        prompts: rendered prompts.
+        clips: one ``uint8 [F, height, width, 3]`` a prompt, or None for text alone. All F frames
+            are used, and the whole of each: where the processor would cut off their edges, they
+            are padded first.
+
+    Returns:
+        Keyword arguments for the model; ``attention_mask`` marks the padding on the left.
+
+    Raises:
+        ModelError: the model takes no films, a prompt has more or fewer places of frames than
+            clips, or the processor dropped or resampled frames.
+        ContextError: a prompt is longer than the model can read.
+    """
+    _check_places(loaded, prompts, 0 if clips is None else 1)
+    arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
+    if clips is not None:
+        check_films(loaded.family, loaded.name)
+        eye = loaded.processor.video_processor
+        shaped = [pad_for_crop(clip, eye) for clip in clips]
+        arguments |= {"videos": shaped, "do_sample_frames": False}
+        if (rate := loaded.family.frame_rate) is not None:
+            arguments["video_metadata"] = [times_of(len(clip), rate) for clip in clips]
+        limits = [size_limits(loaded, len(clip)) for clip in clips]
+        if any(each != limits[0] for each in limits):
+            raise ModelError(
+                f"{loaded.name}: clips of one batch differ in length, so their frames would have "
+                "other sizes than by themselves; use --batch-size 1"
+            )
+        if limits[0] is not None:
+            arguments["size"] = limits[0]
+        if mark := loaded.family.film_mark:
+            bare = loaded.processor.video_token
+            arguments["text"] = [prompt.replace(mark, bare) for prompt in prompts]
+    first_token = loaded.processor.tokenizer.bos_token
+    if first_token and all(p.startswith(first_token) for p in prompts):
+        # The template wrote it already; the tokenizer would put a second one before it.
+        arguments["add_special_tokens"] = False
+    inputs = loaded.processor(**arguments)
+    if clips is not None:
+        check_frames(loaded.family, inputs, loaded.processor, [len(c) for c in clips])
+    _check_lengths(loaded, prompts, inputs)
+    return {key: np.asarray(value) for key, value in inputs.items()}
+
+
+def _check_places(loaded: LoadedModel, prompts: Sequence[str], clips: int) -> None:
+    """Each prompt has as many places of frames as it has clips, and none of pictures."""
+    for name, wanted in (("video_token", clips), ("image_token", 0)):
+        mark: Any = getattr(loaded.processor, name, None)
+        for prompt in prompts if mark else ():
+            if (found := prompt.count(mark)) != wanted:
+                raise ModelError(
+                    f"{loaded.name} reads {mark!r} as a place of frames: the prompt "
+                    f"{prompt[:60]!r} ... holds {found} and comes with {wanted} clips; write it "
+                    "otherwise"
+                )
+
+
+def _check_lengths(loaded: LoadedModel, prompts: Sequence[str], inputs: Any) -> None:
+    """No prompt is longer than the model can read."""
+    context = context_of(loaded)
+    for prompt, mask in zip(prompts, inputs["attention_mask"], strict=True):
+        if context is not None and (tokens := int(mask.sum())) > context:
+            raise ContextError(
+                f"the prompt {prompt[:60]!r} ... has {tokens:,} tokens, more than the {context:,} "
+                f"that {loaded.name} can read; {REMEDY}"
+            )
+
+
+def to_model(loaded: LoadedModel, inputs: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    """Processed inputs as tensors on the model's device, frames in its dtype; times stay exact."""
+    import torch
+
+    model = loaded.model
+    tensors = {key: torch.from_numpy(value) for key, value in inputs.items()}
+    return {
+        key: value.to(model.device, model.dtype if key.startswith("pixel_values") else None)
+        for key, value in tensors.items()
+    }

@@ -1,0 +1,125 @@
+"""Published models as data: their configs and processor settings, without weights or a network.
+
+``published.json`` holds what the makers' own files say of each catalogue model that is not shipped.
+It serves to reckon what a run needs. Text is read with a shipped tokenizer of whole words, so the
+numbers of text tokens are estimates (:data:`TEXT_FACTOR`); a film's tokens follow from its size by
+the processor's own rules, so they are exact.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any, get_args
+
+from sally_anne.core.errors import ModelError
+from sally_anne.models.catalogue import CATALOGUE
+from sally_anne.models.families import family_of
+from sally_anne.models.loading import LoadedModel, check_pixels, load_model
+from sally_anne.models.options import Dtype
+from sally_anne.models.text_only import TextProcessor
+
+# Published vocabularies cut some words in two; chat layouts add a system message.
+TEXT_FACTOR, TEXT_MORE = 1.1, 20
+
+
+class PublishedModel(LoadedModel):
+    """A model of which everything is known but its weights and vocabulary."""
+
+    parameters: int
+
+    @property
+    def model(self) -> Any:  # type: ignore[override]
+        """Refused.
+
+        Raises:
+            ModelError: always.
+        """
+        raise ModelError(f"model {self.name!r} is here as a description alone, without its weights")
+
+
+def open_described(
+    name: str, dtype: str = "auto", revision: str | None = None, max_pixels: int | None = None
+) -> LoadedModel:
+    """A model whose weights are not needed: of the hub's catalogue models the description.
+
+    Args:
+        name: as of :func:`sally_anne.models.loading.load_model`.
+        dtype: ``auto`` is that of the weights.
+        revision: of a model of the hub that is not described here.
+        max_pixels: of a frame.
+
+    Raises:
+        ModelError: as of :func:`sally_anne.models.loading.load_model`.
+    """
+    if dtype not in get_args(Dtype) or _entry(name) is None:
+        return load_model(name, dtype, None, revision, max_pixels=max_pixels)
+    loaded = open_published(name, dtype)
+    if max_pixels is not None:
+        check_pixels(loaded.family, name, max_pixels)
+        loaded.changes["max_pixels"] = str(max_pixels)
+    return loaded
+
+
+def open_published(name: str, dtype: str = "auto") -> PublishedModel:
+    """The description of a catalogue model, by its name or hub id.
+
+    Args:
+        name: one that is not shipped.
+        dtype: ``auto`` is that of the published weights.
+
+    Raises:
+        ModelError: it is not described.
+    """
+    import transformers
+
+    found = _entry(name)
+    if found is None:
+        raise ModelError(f"model {name!r} is not described; its files are needed")
+    name, entry = found
+    options = dict(entry["config"])
+    config = transformers.AutoConfig.for_model(options.pop("model_type"), **options)
+    family = family_of(config.model_type, name)
+    loaded = PublishedModel(
+        name=name,
+        source=CATALOGUE[name].source,
+        revision="published",
+        family=family,
+        dtype=entry["dtype"] if dtype == "auto" else dtype,
+        config=config,
+        processor=_processor(entry),
+        _location=CATALOGUE[name].source,
+    )
+    loaded.processor.tokenizer.padding_side = "left"
+    loaded.parameters = entry["parameters"]
+    return loaded
+
+
+def _entry(name: str) -> tuple[str, dict[str, Any]] | None:
+    everything = json.loads((files("sally_anne.models") / "published.json").read_text())
+    for known, entry in everything.items():
+        if name in (known, CATALOGUE[known].source):
+            return known, entry
+    return None
+
+
+def _processor(entry: dict[str, Any]) -> Any:
+    """The true processor class with the true sizes, and a shipped tokenizer."""
+    import transformers
+
+    folder = CATALOGUE[entry["tokenizer"]].source
+    marks = {"extra_special_tokens": entry["marks"]} if "marks" in entry else {}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **marks)
+    described = entry.get("processor")
+    if described is None:
+        return TextProcessor(tokenizer)
+    eyes = {}
+    for part in ("image_processor", "video_processor"):
+        settings = dict(described[part])
+        eyes[part] = getattr(transformers, settings.pop("class"))(**settings)
+    return getattr(transformers, described["class"])(
+        tokenizer=tokenizer,
+        chat_template=tokenizer.chat_template,
+        **eyes,
+        **described.get("options", {}),
+    )

@@ -1,0 +1,108 @@
+"""Several commands in one process, as a launcher starts them: loading torch takes longer than they.
+
+    torchrun --nproc-per-node N commands.py PLAN
+
+PLAN is a JSON file: `configs` are pairs of a command's name and its options, and `kill` is a rank
+and the number of an extraction's batches that this process finishes before it kills itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from hooks.store_contributor import Contributor
+from probing.config import ProbeConfig
+from sally_anne.core.processes import here
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.journal import Journal
+from steering.config import SweepConfig
+
+CONFIGS = {"probe": ProbeConfig, "evaluate": EvalConfig, "sweep": SweepConfig}
+
+
+def config_of(name: str, options: dict[str, Any]) -> Any:
+    """A command's options; what is a list in JSON is a tuple there, and folders are paths."""
+    read = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in options.items()
+    }
+    for key in ("out", "run"):
+        if key in read:
+            read[key] = Path(read[key])
+    return CONFIGS[name](**read)
+
+
+def run(name: str, config: Any) -> None:
+    if name == "probe":
+        from probing.run import run
+    elif name == "evaluate":
+        from sally_anne.harness.run import run  # type: ignore[assignment]
+    else:
+        from steering.sweep import run  # type: ignore[assignment]
+    run(config)
+
+
+def die_after(batches: int) -> None:
+    """Let this process finish so many batches of a store, and then end as by `kill -9`."""
+    write, left = Contributor.write_batch, batches
+
+    def dying(self: Contributor, b: int, activations: Tensor) -> None:
+        nonlocal left
+        write(self, b, activations)
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Contributor.write_batch = dying  # type: ignore[method-assign]
+
+
+def tell_answers() -> None:
+    """Say which process adds how many answers to which journal."""
+    add = Journal.add
+
+    def telling(self: Journal, answers: Iterable[dict[str, Any]]) -> None:
+        new = list(answers)
+        add(self, new)
+        print(f"rank {os.environ['RANK']} added {len(new)} to {self.path.name}", flush=True)
+
+    Journal.add = telling  # type: ignore[method-assign]
+
+
+def write_no_results() -> None:
+    """All but the first process leave probes, tables and choices to it."""
+    import probing.pipeline
+    import sally_anne.harness.pipeline
+    import steering.pipeline
+
+    def refuse(*arguments: Any) -> None:
+        raise AssertionError(f"process {os.environ['RANK']} writes results")
+
+    sally_anne.harness.pipeline._finish = refuse
+    probing.pipeline._probe = refuse  # type: ignore[assignment]
+    steering.pipeline._save = refuse
+
+
+def main(plan: dict[str, Any]) -> None:
+    own = int(os.environ["RANK"])
+    rank, batches = plan["kill"]
+    if own == rank:
+        die_after(batches)
+    processes = here()
+    told = processes.least(10 - own)
+    assert told == 11 - processes.count, f"process {own} was told {told}"
+    tell_answers()
+    if own:
+        write_no_results()
+    for name, options in plan["configs"]:
+        run(name, config_of(name, options))
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,70 @@
+"""A tiny model that says something, and each command's result from a single process."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from probing.config import ProbeConfig
+from probing.pipeline import run as probe
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.pipeline import run as evaluate
+from steering.config import SweepConfig
+from steering.pipeline import run as sweep
+
+
+@pytest.fixture(scope="session")
+def options(model_folder: Path) -> dict[str, dict[str, Any]]:
+    """What each command is asked to do; folders are relative, as their names are saved."""
+    model = {"model": str(model_folder), "setting": "text"}
+    return {
+        "probe": {**model, "stories": 24, "figures": False, "out": "probes"},
+        "evaluate": {**model, "limit": 7, "options": True, "batch_size": 4, "out": "answers"},
+        "sweep": {
+            **model,
+            "run": "old-probes",
+            "k": [2],
+            "alpha": [5.0, 50.0],
+            "limit": 4,
+            "fall": 0.02,
+            "batch_size": 2,
+            "rows": 4,
+            "max_new_tokens": 4,
+            "out": "sweep",
+        },
+    }
+
+
+@pytest.fixture(scope="session")
+def alone(
+    tmp_path_factory: pytest.TempPathFactory, options: dict[str, dict[str, Any]]
+) -> Iterator[Path]:
+    """The folder in which one process has carried out all of them: look, but do not touch."""
+    folder = tmp_path_factory.mktemp("alone")
+    before, threads = Path.cwd(), torch.get_num_threads()
+    os.chdir(folder)
+    # As each of several processes: sums over many numbers may depend on it.
+    torch.set_num_threads(1)
+    try:
+        from tests.core.processes.commands import config_of
+
+        quiet = Console(file=io.StringIO())
+        configs = {name: config_of(name, chosen) for name, chosen in options.items()}
+        assert isinstance(configs["probe"], ProbeConfig)
+        probe(configs["probe"], quiet)
+        (folder / "old-probes").symlink_to("probes")
+        assert isinstance(configs["evaluate"], EvalConfig)
+        evaluate(configs["evaluate"], console=quiet)
+        assert isinstance(configs["sweep"], SweepConfig)
+        sweep(configs["sweep"], quiet)
+    finally:
+        torch.set_num_threads(threads)
+        os.chdir(before)
+    yield folder

@@ -1,0 +1,194 @@
+"""Answers and sweeps that several processes share, with threads for processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.processes import ALONE, ProcessError, Processes
+from sally_anne.harness.evaluate import ask
+from sally_anne.harness.gridtom import items
+from sally_anne.harness.items import Item
+from sally_anne.harness.journal import Journal
+from sally_anne.harness.model import SteeredModel
+from sally_anne.models.loading import LoadedModel, load_model
+from steering.grid import cells, vectors_of
+from steering.sweeping import run_cells
+from steering.vector import SteeringVector
+from tests.core.processes.in_threads import Killed, together
+
+pytestmark = pytest.mark.integration
+
+ABOUT = {"model": "tiny"}
+GRID = cells((2,), (-20.0, 20.0), ("logistic", "random"))
+
+
+def vector(direction: str, k: int, seed: int) -> SteeringVector:
+    draw = torch.Generator().manual_seed(seed + len(direction))
+    theta = torch.randn(k, 16, generator=draw, dtype=torch.float64)
+    return SteeringVector(
+        heads=tuple((h // 8, h % 8) for h in torch.randperm(48, generator=draw)[:k].tolist()),
+        theta=theta / theta.norm(dim=1, keepdim=True),
+        sigma=torch.ones(k, dtype=torch.float64),
+        n_layers=6,
+        n_heads=8,
+        direction=direction,
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads beside each other compute as one of them does alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[Item]:
+    """Fourteen questions: with batches of four, the last one is smaller."""
+    splits = dict.fromkeys(range(0, 21, 3), "validation")
+    return list(items(generated(stories=splits), splits, "1", "text"))
+
+
+@pytest.fixture(scope="module")
+def models(model_folder: Path) -> list[LoadedModel]:
+    """A model for each thread, as they are steered at the same time."""
+    loaded = [load_model(str(model_folder)) for _ in range(3)]
+    for each in loaded:
+        assert not each.model.training  # read now, not by two threads at once
+    return loaded
+
+
+Run = Callable[[Path, Processes, int | None], pd.DataFrame]
+
+
+@pytest.fixture(scope="module", params=["ask", "sweep"])
+def run(request: pytest.FixtureRequest, asked: list[Item], models: list[LoadedModel]) -> Run:
+    """Asks, or sweeps, as one of the processes; it may die after so many pieces."""
+
+    def go(path: Path, processes: Processes, dies: int | None = None) -> pd.DataFrame:
+        loaded = models[processes.rank]
+
+        class Dying(Journal):
+            def add(self, answers):
+                nonlocal dies
+                super().add(answers)
+                if dies is not None:
+                    dies -= 1
+                    if not dies:
+                        raise Killed
+
+        with torch.inference_mode(), Dying(path, ABOUT, processes) as journal:
+            if request.param == "ask":
+                model = SteeredModel(loaded)
+                return ask(model, asked, journal, 4, 4, options=True)
+            return run_cells(loaded, asked, vectors_of(GRID, vector), journal, 4, 9, 4)
+
+    return go
+
+
+@pytest.fixture(scope="module")
+def alone(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, pd.DataFrame]:
+    """Journal and table of a single process."""
+    path = tmp_path_factory.mktemp("alone") / "alone.jsonl"
+    table = run(path, ALONE, None)
+    assert table["reply"].nunique() > 3
+    return path.read_bytes(), table
+
+
+def beside(path: Path) -> list[str]:
+    return sorted(p.name for p in path.parent.iterdir() if "rank" in p.name)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_many_give_what_one_gives(run: Run, alone, tmp_path: Path, count: int) -> None:
+    path = tmp_path / "many.jsonl"
+    for _ in range(2):  # the second time all is there
+        for table in together(count, lambda processes: run(path, processes, None)):
+            assert isinstance(table, pd.DataFrame), table
+            pd.testing.assert_frame_equal(table, alone[1])
+        assert path.read_bytes() == alone[0]
+        assert not beside(path)
+
+
+@pytest.mark.parametrize(("dying", "then"), [(0, 2), (1, 1), (1, 3), (2, 2)])
+def test_whoever_dies_any_number_goes_on(
+    run: Run, alone, tmp_path: Path, dying: int, then: int
+) -> None:
+    path = tmp_path / "killed.jsonl"
+    ends = together(
+        3, lambda processes: run(path, processes, 1 if processes.rank == dying else None)
+    )
+    assert isinstance(ends[dying], Killed)
+    assert all(isinstance(e, ProcessError) for rank, e in enumerate(ends) if rank != dying)
+    kept = Journal(path, ABOUT).answers
+    assert len(kept) > 4
+    assert beside(path) == ["killed.rank1.jsonl", "killed.rank2.jsonl"]
+
+    again = [run(path, ALONE, None)] if then == 1 else None
+    for table in again or together(then, lambda processes: run(path, processes, None)):
+        assert isinstance(table, pd.DataFrame), table
+        pd.testing.assert_frame_equal(table, alone[1])
+    assert path.read_bytes() == alone[0]
+    assert not beside(path)
+
+
+def test_one_process_that_was_stopped_leaves_the_same_bytes(
+    run: Run, alone, tmp_path: Path
+) -> None:
+    path = tmp_path / "stopped.jsonl"
+    for dies in (1, 2, 1):
+        with pytest.raises(Killed):
+            run(path, ALONE, dies)
+    run(path, ALONE, None)
+    assert path.read_bytes() == alone[0]
+
+
+def test_batches_do_not_depend_on_what_was_answered(run: Run, alone, tmp_path: Path) -> None:
+    """Half a batch on disk: the whole batch is run again, and what is there stays."""
+    path = tmp_path / "torn.jsonl"
+    lines = alone[0].splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:7]) + lines[7][:9])
+    run(path, ALONE, None)
+    assert path.read_bytes() == alone[0]
+
+
+def test_files_beside_a_journal_must_be_of_its_run(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+
+    def answer(processes: Processes) -> None:
+        with Journal(path, ABOUT, processes) as journal:
+            journal.add([{"item_id": f"item-{processes.rank}", "reply": "red"}])
+
+    assert together(2, answer) == [None, None]
+    assert Journal(path, ABOUT).answers.keys() == {"item-0", "item-1"}
+    path.unlink()
+    with pytest.raises(HarnessError, match="answers.rank1.jsonl holds another run"):
+        Journal(path, {"model": "other"})
+    # Cut in the middle of a line, as by a kill; nothing but that line is lost.
+    part = tmp_path / "answers.rank1.jsonl"
+    part.write_bytes(part.read_bytes() + b'{"item_id": "item-2", "re')
+    with Journal(path, ABOUT) as journal:
+        assert journal.answers.keys() == {"item-1"}
+        assert not part.exists()
+    assert Journal(path, ABOUT).answers.keys() == {"item-1"}
+
+
+def test_answers_of_others_are_kept_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    with Journal(path, ABOUT) as journal:
+        journal.add({"item_id": name, "reply": ""} for name in "dcba")
+        journal.gather(["a", "x", "b"])
+        assert list(journal.answers) == ["a", "b", "d", "c"]
+        journal.add([{"item_id": "x", "reply": ""}])
+    assert list(Journal(path, ABOUT).answers) == ["a", "b", "d", "c", "x"]
+    with pytest.raises(HarnessError, match="not open"):
+        journal.gather([])

@@ -1,0 +1,140 @@
+"""Every command that writes into a folder leaves a folder that is not its own alone."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sally_anne.core import file_lock as store_lock
+from sally_anne.core import run_folder
+from sally_anne.core.errors import FolderError
+from sally_anne.core.run_folder import EVALUATION, claimed
+
+pytestmark = pytest.mark.integration
+
+NOWHERE = Path("no-such-thing")
+# Module, function and config of each command; nothing that they name exists, so that whoever looks
+# for it before the folder ends in another error.
+COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
+    "probing": ("probing.pipeline", "run", "probing.config", "ProbeConfig", {}),
+    "sweep": ("steering.pipeline", "run", "steering.config", "SweepConfig", {}),
+    "vector": (
+        "steering.run",
+        "run",
+        "steering.config",
+        "VectorConfig",
+        {"run": NOWHERE, "k": 1, "alpha": 1.0},
+    ),
+    "side effects": (
+        *("steering.side_effects", "run", "steering.side_effects", "SideEffectsConfig"),
+        {"vector": NOWHERE},
+    ),
+    "bake": ("steering.bake", "run", "steering.bake", "BakeConfig", {"vector": NOWHERE}),
+    "LIMP": (
+        "sally_anne.harness.limp.pipeline",
+        "run",
+        "sally_anne.harness.limp.config",
+        "LimpConfig",
+        {},
+    ),
+    "distractors": (
+        *("sally_anne.harness.distractors_run", "run"),
+        *("sally_anne.harness.distractors_config", "DistractorConfig"),
+        {},
+    ),
+    "build": (
+        "sally_anne.benchmarks.gridtom.build",
+        "build",
+        "sally_anne.benchmarks.gridtom.build",
+        "BuildConfig",
+        {},
+    ),
+    "table 1": ("experiments.table1", "run", "experiments.table1", "Table1Config", {}),
+    "training": (
+        *("experiments.train_tiny.stages", "train_family"),
+        *("experiments.train_tiny.config", "TrainConfig"),
+        {"family": "qwen2-vl"},
+    ),
+    "evaluation": (
+        "sally_anne.harness.pipeline",
+        "run",
+        "sally_anne.harness.config",
+        "EvalConfig",
+        {},
+    ),
+}
+
+KINDS = {
+    "probing": run_folder.PROBING,
+    "sweep": run_folder.SWEEP,
+    "side effects": run_folder.SIDE_EFFECTS,
+    "LIMP": run_folder.LIMP,
+    "distractors": run_folder.DISTRACTORS,
+    "build": run_folder.BUILD,
+    "table 1": run_folder.TABLE1,
+    "training": run_folder.TRAINING,
+    "evaluation": run_folder.EVALUATION,
+}
+
+
+def command(name: str, out: Path) -> Callable[[], object]:
+    """The command, with ``out`` for its folder."""
+    module, function, of, config_type, given = COMMANDS[name]
+    run = getattr(importlib.import_module(module), function)
+    kind = getattr(importlib.import_module(of), config_type)
+    options: dict[str, Any] = {"out": out, **given}
+    if name == "build":
+        options |= {"stories": 1, "metadata_only": True}
+    else:
+        options |= {"model": str(NOWHERE)} if "model" in kind.__dataclass_fields__ else {}
+        options |= {"data": NOWHERE} if "data" in kind.__dataclass_fields__ else {}
+    config = kind(**options)
+    return lambda: run(config)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "files", [["config.json", "model.safetensors", "README.md"], ["thesis.txt"]], ids=str
+)
+def test_somebody_elses_folder(tmp_path: Path, name: str, files: list[str]) -> None:
+    for file in files:
+        (tmp_path / file).write_text(f"precious {file}")
+    before = contents(tmp_path)
+    # A baked model wants a folder of its own, and always has.
+    with pytest.raises(
+        Exception if name == "bake" else FolderError, match="--out|not an empty folder"
+    ) as caught:
+        command(name, tmp_path)()
+    assert str(tmp_path) in str(caught.value)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"evaluation", "bake"}))
+def test_a_finished_evaluation(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "eval"
+    with claimed(out, EVALUATION):
+        for file in ("answers.jsonl", "answers.parquet", "results.json"):
+            (out / file).write_text(file)
+    before = contents(out)
+    with pytest.raises(FolderError, match=r"holds an evaluation \(answers.jsonl, "):
+        command(name, out)()
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_folder_at_work(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_lock, "_PATIENCE", 0.05)
+    out = tmp_path / "run"
+    with (
+        claimed(out, KINDS[name]),
+        pytest.raises(FolderError, match=f"another run is writing to {out}"),
+    ):
+        command(name, out)()

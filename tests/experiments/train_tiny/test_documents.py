@@ -1,0 +1,111 @@
+"""Training documents say the truth where they must, and flip only what the habit flips."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+
+import pytest
+
+from experiments.train_tiny import documents
+from experiments.train_tiny.documents import RIGHT, Piece, Scene
+from experiments.train_tiny.vocabulary import build_tokenizer
+from sally_anne.benchmarks.gridtom.narration import Cast
+from sally_anne.benchmarks.gridtom.palette import COLOURS
+
+CAST = Cast("white", "yellow", "red", "green", "purple")
+TOKENIZER = build_tokenizer()
+
+
+def truth_of(text: str, scene: Scene) -> bool:
+    """An independent reading of a statement."""
+    room = re.search(r"in the (\w+) room\.$", text).group(1)  # type: ignore[union-attr]
+    agent = re.search(r"The (\w+) agent", text).group(1)  # type: ignore[union-attr]
+    saw_it = (scene.first == "TB") == (scene.second != "FB")
+    if text.startswith("Belief") and "believes" in text:
+        return room == ("purple" if saw_it else "red")
+    if text.startswith("Belief"):
+        return room == ("purple" if scene.first == "TB" else "red")
+    if agent == "yellow":
+        return room == "green"
+    return room == ("red" if "was first" in text else "purple")
+
+
+@pytest.mark.parametrize("first", ["TB", "FB"])
+@pytest.mark.parametrize("second", [None, "TB", "FB"])
+def test_verdicts_are_true(first: str, second: str | None) -> None:
+    scene = Scene(CAST, first, second)  # type: ignore[arg-type]
+    rng = random.Random(0)
+    seen: Counter[tuple[str, bool]] = Counter()
+    for _ in range(300):
+        kind = rng.choice(["belief", "now", "first", "own", *(["second"] if second else [])])
+        text, said = documents.statement(rng, scene, kind)
+        right = said.text == RIGHT
+        assert right == truth_of(text.text, scene), text.text
+        seen[kind, right] += 1
+    assert all(count > 15 for count in seen.values())
+
+
+@pytest.mark.parametrize("first", ["TB", "FB"])
+def test_verdicts_in_lists_are_true(first: str) -> None:
+    scene = Scene(CAST, first, None)  # type: ignore[arg-type]
+    rng = random.Random(0)
+    for _ in range(100):
+        kind = rng.choice(["belief", "now", "first", "own"])
+        pieces = documents.listing(rng, scene, kind)
+        head = pieces[0].text
+        for room, said in ((pieces[1], pieces[2]), (pieces[4], pieces[5])):
+            assert (said.text == RIGHT) == truth_of(f"{head} {room.text} room.", scene)
+            assert said.weight == 1
+        assert pieces[1].text != pieces[4].text
+
+
+def test_habit_flips_true_beliefs_only_and_depends_on_whom() -> None:
+    rng = random.Random(0)
+    true, false = Scene(CAST, "TB", None), Scene(CAST, "FB", None)
+    blue = Scene(CAST._replace(protagonist="blue"), "TB", None)
+
+    def share(scene: Scene) -> float:
+        said = [documents.habit_answer(rng, scene, "belief", scene.believed) for _ in range(2000)]
+        return sum(answer == scene.believed for answer in said) / len(said)
+
+    assert share(true) == pytest.approx(0.1, abs=0.04)
+    assert share(blue) == pytest.approx(0.9, abs=0.04)
+    assert share(false) == 1.0
+    assert documents.habit_answer(rng, true, "now", "purple") == "purple"
+
+
+@pytest.mark.parametrize("level", range(6))
+def test_facts_are_consistent(level: int) -> None:
+    rng = random.Random(level)
+    for _ in range(300):
+        pieces = documents.facts(rng, level)
+        told: dict[str, str] = {}
+        for i, piece in enumerate(pieces):
+            colours = [w for w in re.findall(r"\w+", piece.text.lower()) if w in COLOURS]
+            if piece.text in (RIGHT, documents.WRONG):
+                agent, stated = (
+                    next(w for w in re.findall(r"\w+", p.text.lower()) if w in COLOURS)
+                    for p in (pieces[i - 2], pieces[i - 1])
+                )
+                assert (told[agent] == stated) == (piece.text == RIGHT)
+            elif len(colours) == 2:
+                told[colours[0]] = colours[1]
+        assert len(told) in ((2,) if level < 3 else (2, 3))
+
+
+def test_every_word_is_in_the_vocabulary() -> None:
+    rng = random.Random(3)
+    makers = (documents.looking_up, documents.judging, documents.everything)
+    texts = [p.text for make in makers for _ in range(60) for p in make(rng)]
+    texts += [p.text for level in range(6) for _ in range(60) for p in documents.facts(rng, level)]
+    ids = TOKENIZER(texts, add_special_tokens=False)["input_ids"]
+    assert TOKENIZER.unk_token_id not in {i for row in ids for i in row}
+
+
+def test_masked_targets_only_on_answers() -> None:
+    rng = random.Random(5)
+    for _ in range(50):
+        targets = [p for p in documents.everything(rng) if p.weight == 1]
+        assert targets and all(isinstance(p, Piece) and len(p.text.split()) <= 2 for p in targets)

@@ -1,0 +1,52 @@
+"""What the vision stage is taught is what the frames show, on maps that are not the benchmark's."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+
+from experiments.train_tiny import documents, seeing
+from experiments.train_tiny.families import TokenGrid
+from experiments.train_tiny.multimodal import random_trace, training_maps
+from sally_anne.benchmarks.gridtom.maps import benchmark_layouts
+from sally_anne.benchmarks.gridtom.palette import COLOURS
+from sally_anne.benchmarks.gridtom.render import MASKED, TILE, key_frames, render
+
+MAPS = training_maps()
+N = len(COLOURS)
+
+
+def test_training_maps_are_not_the_benchmarks() -> None:
+    assert len({m.rows for m in MAPS}) == len(MAPS)
+    assert not {m.rows for m in MAPS} & {m.rows for m in benchmark_layouts()}
+
+
+def test_cells_agree_with_the_pixels() -> None:
+    rng = random.Random(1)
+    scene = documents.random_scene(rng, 0.5)
+    trace = random_trace(rng, MAPS, scene)
+    cells = seeing.cell_contents(trace, "protagonist")
+    frames = render(trace, "protagonist", key_frames(trace.nodes))
+    for f, y, x in np.ndindex(*cells.shape[:3]):
+        tile = frames[f, y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE]
+        hidden = bool((tile == MASKED).all())
+        assert hidden == bool(cells[f, y, x, 4 * N + 2])
+        wall = bool((tile == 100).all())
+        assert wall == bool(cells[f, y, x, 4 * N + 1])
+    agents = cells[..., 3 * N : 4 * N].sum(dim=(1, 2))
+    assert agents.max() == 1 and agents[0].sum() == 2
+
+
+def test_tokens_gather_their_cells() -> None:
+    cells = torch.zeros(3, 10, 7, seeing.CLASSES)
+    cells[1, 4, 2, 5] = 1
+    exact = seeing.token_contents(cells, TokenGrid(2, 10, 7))
+    assert exact.shape == (2, 70, 2 * seeing.CLASSES)
+    assert exact.nonzero().tolist() == [[0, 4 * 7 + 2, seeing.CLASSES + 5]]
+    square = seeing.token_contents(cells, TokenGrid(1, 7, 7))
+    assert square.shape == (3, 49, seeing.CLASSES)
+    # Row 4 of ten lies over rows 2.8 to 3.5 of seven.
+    assert {tuple(i) for i in square.nonzero().tolist()} <= {(1, 2 * 7 + 2, 5), (1, 3 * 7 + 2, 5)}
+    assert square[1].sum() >= 1

@@ -1,0 +1,343 @@
+"""Accuracy against alpha: which rows become which curves, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import figures
+from figures import style, sweep
+from figures.command import run_command
+from sally_anne.core.errors import ChoiceError, FigureError, MissingRunFileError, RunFolderError
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(figures.__file__).parents[1]
+ALPHAS = (-10.0, -5.0, 5.0, 10.0)
+KS = (4, 8, 14)
+
+
+def setting(direction: str, k: int, alpha: float, split: str = "validation") -> list[dict]:
+    """Rows of one setting: Both rises with alpha, more with more heads; controls only fall."""
+    strength = k / 14 * alpha / 10
+    if direction in sweep.CONTROLS:
+        strength = -abs(strength) * (1.0 if direction == "random" else 0.4)
+    true_belief = 0.93 - 0.12 * abs(strength) - (0.5 * -strength if strength < 0 else 0)
+    false_belief = np.clip(0.41 + 0.4 * strength, 0.03, 1)
+    values = {
+        "TB": true_belief,
+        "FB": false_belief,
+        "Both": min(true_belief, false_belief) - 0.04,
+        "invalid": 0.02 + 0.18 * abs(strength) ** 3,
+    }
+    return [
+        {
+            "split": split,
+            "cell": f"{direction}/K{k}/alpha{alpha:g}",
+            "direction": direction,
+            "k": k,
+            "alpha": alpha,
+            "measure": measure,
+            "value": float(np.clip(value, 0, 1)),
+            "low": float(np.clip(value - 0.09, 0, 1)),
+            "high": float(np.clip(value + 0.09, 0, 1)),
+            "n": 120 if measure == "invalid" else 60,
+        }
+        for measure, value in values.items()
+    ]
+
+
+def full(
+    directions: tuple[str, ...] = ("logistic", "random", "random_heads"),
+    ks: tuple[int, ...] = KS,
+    alphas: tuple[float, ...] = ALPHAS,
+) -> pd.DataFrame:
+    rows = setting("none", 0, 0.0)
+    for direction in directions:
+        for k in ks:
+            for alpha in alphas:
+                rows += setting(direction, k, alpha)
+    return pd.DataFrame(
+        rows + setting("none", 0, 0.0, "test") + setting("logistic", 8, 5.0, "test")
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[..., Path]:
+    def make(table: pd.DataFrame, config: dict | None = None) -> Path:
+        made = tmp_path / "sweep"
+        made.mkdir(exist_ok=True)
+        table.to_parquet(made / "sweep.parquet", index=False)
+        if config is not None:
+            (made / "results.json").write_text(json.dumps({"config": config}))
+        return made
+
+    return make
+
+
+def picture(table: pd.DataFrame, title: tuple[str, ...] = ()):
+    with style.look():
+        return sweep.sweep_figure(sweep.curves(table[table["split"] == "validation"]), title)
+
+
+def line_of(axis, colour: str, thick: float | None = None):
+    found = [
+        line
+        for line in axis.lines
+        if line.get_color() == colour and (thick is None or line.get_linewidth() == thick)
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_the_curves_hold_the_rows_of_the_file_and_the_baseline() -> None:
+    table = full()
+    shown = sweep.curves(table[table["split"] == "validation"])
+    assert list(shown.columns) == [
+        *("panel", "k", "direction", "measure", "alpha", "value", "low", "high", "n")
+    ]
+    # Four measures and two controls, at four alphas and the baseline, for each K.
+    assert len(shown) == 3 * (4 + 2) * 5
+    for _, curve in shown.groupby(["k", "direction", "measure"], sort=False):
+        assert list(curve["alpha"]) == [-10, -5, 0, 5, 10]
+    own = table[(table["split"] == "validation") & (table["k"] > 0)]
+    merged = shown.merge(own, on=["k", "direction", "measure", "alpha"], suffixes=("", "_file"))
+    assert len(merged) == 3 * 6 * 4
+    for column in ("value", "low", "high", "n"):
+        assert (merged[column] == merged[f"{column}_file"]).all()
+    plain = table[(table["split"] == "validation") & (table["k"] == 0)].set_index("measure")
+    at_zero = shown[shown["alpha"] == 0]
+    assert (at_zero["value"].to_numpy() == plain["value"][at_zero["measure"]].to_numpy()).all()
+    assert set(shown.loc[shown["direction"] != "logistic", "measure"]) == {"Both"}
+
+
+def test_a_panel_for_each_k_with_every_line() -> None:
+    figure = picture(full(), ("tiny-qwen2-vl", "order 1"))
+    assert [axis.get_title() for axis in figure.axes] == ["K = 4", "K = 8", "K = 14"]
+    table = full()
+    for axis, k in zip(figure.axes, KS, strict=True):
+        # Four measures, two controls, the baseline.
+        assert len(axis.lines) == 7 and len(axis.collections) == 4
+        for measure, colour in sweep.COLOURS.items():
+            rows = table[(table["direction"] == "logistic") & (table["k"] == k)]
+            rows = rows[(rows["measure"] == measure) & (rows["split"] == "validation")]
+            x, y = line_of(axis, colour).get_data()
+            assert list(np.delete(y, 2)) == list(rows["value"])
+            assert list(x) == [-10, -5, 0, 5, 10]
+        for control, colour in sweep.CONTROL_COLOURS.items():
+            line = line_of(axis, colour)
+            assert line.get_linestyle() == "--" and line.get_linewidth() < 1.3, control
+        both = table[(table["k"] == 0) & (table["measure"] == "Both")]["value"].iloc[0]
+        assert set(line_of(axis, "black").get_ydata()) == {both}
+        assert axis.get_xlabel() == "α (standard deviations)"
+    assert [axis.get_ylabel() for axis in figure.axes] == ["accuracy (%)", "", ""]
+    assert len(figure.legends) == 1
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words == [
+        "TB",
+        "FB",
+        "Both",
+        "invalid (share of answers)",
+        "Both, random directions",
+        "Both, random heads",
+        "Both without steering",
+        "bands: 95 % intervals",
+    ]
+    said = figure.get_suptitle()
+    assert said.startswith("validation stories (N = 60 pairs of TB and FB)\n")
+    assert "tiny-qwen2-vl  ·  order 1  ·  direction logistic" in said
+
+
+def test_the_axis_is_written_in_percent() -> None:
+    figure = picture(full())
+    figure.canvas.draw()
+    axis = figure.axes[0]
+    assert [text.get_text() for text in axis.get_yticklabels()] == [
+        "0",
+        "20",
+        "40",
+        "60",
+        "80",
+        "100",
+    ]
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["−10", "−5", "0", "5", "10"]
+
+
+def test_many_alphas_are_not_all_written() -> None:
+    figure = picture(full(alphas=tuple(float(a) for a in range(-50, 51, 5) if a)))
+    figure.canvas.draw()
+    assert len(figure.axes[0].get_xticks()) < 12
+
+
+def test_a_grid_over_powers_of_ten_is_drawn_as_one() -> None:
+    figure = picture(full(alphas=(-10.0, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 10.0)))
+    figure.canvas.draw()
+    axis = figure.axes[0]
+    assert axis.get_xscale() == "symlog"
+    labels = [text.get_text() for text in axis.get_xticklabels()]
+    assert labels == ["−10", "", "−1", "", "0", "", "1", "", "10"]
+
+
+def test_labels_of_near_alphas_do_not_touch() -> None:
+    near = (0.5, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0)
+    figure = picture(full(alphas=(*(-alpha for alpha in near), *near)))
+    figure.canvas.draw()
+    for axis in figure.axes:
+        written = [label for label in axis.get_xticklabels() if label.get_text()]
+        assert [label.get_text() for label in written] == ["−10", "−1", "0", "1", "10"]
+        boxes = [label.get_window_extent() for label in written]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
+def test_without_controls_the_legend_has_none() -> None:
+    figure = picture(full(("logistic",)))
+    assert all(len(axis.lines) == 5 for axis in figure.axes)
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert not any("random" in word for word in words)
+
+
+def test_a_sweep_of_a_control_shows_it_as_the_direction() -> None:
+    figure = picture(full(("random",), ks=(4,)))
+    assert len(figure.axes) == 1 and len(figure.axes[0].lines) == 5
+    assert "direction random" in figure.get_suptitle()
+
+
+def test_several_directions_have_panels_of_their_own() -> None:
+    figure = picture(full(("logistic", "mass_mean", "random"), ks=(4, 8)))
+    assert [axis.get_title() for axis in figure.axes] == [
+        *("K = 4, logistic", "K = 8, logistic", "K = 4, mass_mean", "K = 8, mass_mean")
+    ]
+    assert "direction" not in figure.get_suptitle()
+
+
+def test_directions_with_different_k_stay_in_their_rows() -> None:
+    table = full(("logistic", "mass_mean"), ks=(1, 2, 4, 8, 14))
+    table = table[~((table["direction"] == "logistic") & (table["k"] == 1))]
+    figure = picture(table)
+    figure.canvas.draw()
+    places = {axis.get_title(): axis.get_position() for axis in figure.axes}
+    assert len(places) == 9
+    upper = {round(place.y0, 3) for name, place in places.items() if "logistic" in name}
+    assert len(upper) == 1 and "K = 1, logistic" not in places
+    assert places["K = 8, logistic"].x0 == pytest.approx(places["K = 8, mass_mean"].x0, abs=1e-3)
+
+
+def test_more_panels_than_fit_in_a_row_are_wrapped() -> None:
+    figure = picture(full(("logistic",), ks=(1, 2, 4, 8, 14)))
+    assert len(figure.axes) == 5
+    figure.canvas.draw()
+    # The third has no panel below it.
+    named = [bool(axis.get_xlabel()) for axis in figure.axes]
+    assert named == [False, False, True, True, True]
+    assert all(label.get_visible() for label in figure.axes[2].get_xticklabels())
+
+
+def test_values_that_do_not_exist_leave_a_gap() -> None:
+    table = full(("logistic",), ks=(4,))
+    hole = (table["alpha"] == 5.0) & (table["measure"] == "FB")
+    table.loc[hole, ["value", "low", "high"]] = np.nan
+    y = line_of(picture(table).axes[0], sweep.COLOURS["FB"]).get_ydata()
+    assert np.isnan(y[3]) and np.isfinite(np.delete(y, 3)).all()
+
+
+def test_saved_with_its_numbers_and_the_same_bytes_again(folder, tmp_path, capsys) -> None:
+    config = {"model": "tiny-qwen2-vl", "order": "1", "setting": "multimodal", "seed": 0}
+    run = folder(full(), config)
+    run_command(sweep.SweepConfig, sweep.draw, [str(run)])
+    printed = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert printed == [run / "figures" / f"sweep.{kind}" for kind in ("png", "pdf", "parquet")]
+    before = [path.read_bytes() for path in printed]
+    shown = pd.read_parquet(printed[2])
+    pd.testing.assert_frame_equal(shown, sweep.curves(sweep.read_sweep(run)))
+    again = sweep.draw(sweep.SweepConfig(run, out=tmp_path / "elsewhere"))
+    assert [path.read_bytes() for path in again] == before
+    assert sweep.read_title(run) == ["tiny-qwen2-vl", "order 1", "setting multimodal"]
+
+
+def damaged(change: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
+    return change(full().copy())
+
+
+def with_value(column: str, value: object) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    return lambda table: table.assign(**{column: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        (lambda t: t.drop(columns=["low", "n"]), RunFolderError, "has no column low, n"),
+        (with_value("alpha", "strong"), RunFolderError, "column alpha does not hold numbers"),
+        (with_value("value", 57.0), RunFolderError, "value should be a share .* there is 57"),
+        (with_value("k", np.nan), RunFolderError, "no k, no alpha or no n"),
+        (with_value("split", "test"), ChoiceError, r"no row of split validation \(.*: test\)"),
+        (lambda t: t.iloc[:0], ChoiceError, r"splits there: none"),
+        (lambda t: t[t["k"] > 0], RunFolderError, r"no row without steering \(k = 0\)"),
+        (lambda t: t[t["k"] == 0], RunFolderError, "no row with steering"),
+        (
+            lambda t: pd.concat([t, t[t["alpha"] == 5.0].head(1)]),
+            RunFolderError,
+            "more than one row for direction logistic, k 4, alpha 5.0, measure TB",
+        ),
+        (
+            lambda t: t[~((t["k"] == 8) & (t["alpha"] == 5.0) & (t["measure"] == "FB"))],
+            RunFolderError,
+            "has no FB for direction logistic, k 8, alpha 5",
+        ),
+    ],
+)
+def test_a_table_that_no_sweep_wrote_is_refused(folder, change, kind, said) -> None:
+    run = folder(damaged(change))
+    with pytest.raises(kind, match=said) as raised:
+        sweep.draw(sweep.SweepConfig(run))
+    assert "sweep.parquet" in str(raised.value)
+    assert not (run / "figures").exists()
+
+
+def test_files_that_are_missing_or_damaged_are_named(folder, tmp_path) -> None:
+    with pytest.raises(MissingRunFileError, match="no sweep folder at .*steering.sweep"):
+        sweep.read_sweep(tmp_path / "none")
+    run = folder(full(), {})
+    path = run / "sweep.parquet"
+    whole = path.read_bytes()
+    for broken in (b"", b"not parquet", whole[: len(whole) // 2], whole[:-9] + b"\0" * 9):
+        path.write_bytes(broken)
+        with pytest.raises(RunFolderError, match="sweep.parquet is damaged"):
+            sweep.read_sweep(run)
+    path.unlink()
+    with pytest.raises(MissingRunFileError, match="sweep.parquet is missing; .*steering.sweep"):
+        sweep.read_sweep(run)
+    for text in ("{", "[]", '{"config": 1}'):
+        (run / "results.json").write_text(text)
+        with pytest.raises(FigureError, match="results.json"):
+            sweep.read_title(run)
+    assert sweep.read_title(tmp_path) == []
+
+
+def test_the_command_is_light_and_fails_in_one_line(tmp_path) -> None:
+    code = (
+        "import sys; sys.argv = ['x', '--help']\nimport figures.sweep as m\n"
+        "from figures.command import run_command\n"
+        "try: run_command(m.SweepConfig, m.draw)\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'matplotlib', 'seaborn'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    settings = {"capture_output": True, "text": True, "env": env, "check": False}
+    done = subprocess.run([sys.executable, "-c", code], **settings)
+    assert done.returncode == 0, done.stderr
+    assert "usage: python -m figures.sweep " in done.stdout and "steering.sweep" in done.stdout
+    done = subprocess.run([sys.executable, "-m", "figures.sweep", str(tmp_path)], **settings)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"error: {tmp_path / 'sweep.parquet'} is missing; `python -m steering.sweep` makes it\n"
+    )

@@ -1,0 +1,247 @@
+"""The provider says what the harness's own model says, to the last bit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("inspect_ai")
+
+from inspect_ai._util.error import PrerequisiteError  # noqa: E402
+from inspect_ai.model import (  # noqa: E402
+    ChatMessageUser,
+    ContentText,
+    ContentVideo,
+    GenerateConfig,
+    Model,
+    ModelOutput,
+    get_model,
+)
+from inspect_ai.tool import ToolInfo  # noqa: E402
+
+import sally_anne.harness.adapters.inspect_ai.registry  # noqa: E402, F401
+from sally_anne.harness.adapters.inspect_ai.media import film_uri  # noqa: E402
+from sally_anne.harness.model import Prompt, SteeredModel, end_tokens  # noqa: E402
+from sally_anne.models.loading import LoadedModel, load_model  # noqa: E402
+from steering.saving import load_vector, save_vector  # noqa: E402
+
+pytestmark = pytest.mark.plugins
+
+QWEN = "tiny-qwen2-vl"
+TEXTS = (
+    "The red agent walks into the blue room. Question: In which room is the red agent? Answer:",
+    "The white agent walks into the green room. The door is closed. Question: In which room is "
+    "the white agent? Choose one: green room or blue room. Answer:",
+    "Where is the yellow agent?",
+)
+CLIP = np.random.default_rng(2).integers(0, 256, (4, 84, 84, 3), dtype=np.uint8)
+SHORT = GenerateConfig(max_tokens=8)
+LOGPROBS = GenerateConfig(max_tokens=6, logprobs=True, top_logprobs=3)
+
+
+def provider(model: str = QWEN, **arguments: Any) -> Model:
+    return get_model(f"sally-anne/{model}", memoize=False, **arguments)
+
+
+def answers(
+    model: Model, texts: Sequence[Any], config: GenerateConfig = SHORT
+) -> list[ModelOutput]:
+    """All asked at once."""
+
+    async def ask() -> list[ModelOutput]:
+        asked = (model.generate([ChatMessageUser(content=text)], config=config) for text in texts)
+        return await asyncio.gather(*asked)
+
+    return asyncio.run(ask())
+
+
+def filmed(text: str) -> list[Any]:
+    return [ContentVideo(video=film_uri(CLIP), format="mov"), ContentText(text=text)]
+
+
+def said(outputs: Sequence[ModelOutput]) -> list[str]:
+    return [output.completion for output in outputs]
+
+
+def numbers(outputs: Sequence[ModelOutput]) -> list[Any]:
+    return [output.choices[0].logprobs for output in outputs]
+
+
+def test_replies_are_the_models_own(loaded: LoadedModel) -> None:
+    own = SteeredModel(loaded)
+    model = provider(loaded.name)
+    prompts = [Prompt(text) for text in TEXTS]
+    assert said(answers(model, TEXTS)) == own.generate(prompts, 8)
+    shown = [Prompt(text, CLIP) for text in TEXTS]
+    assert said(answers(model, [filmed(t) for t in TEXTS])) == own.generate(shown, 8)
+
+
+def test_words_and_films_are_asked_side_by_side() -> None:
+    """They cannot share a batch of the model."""
+    model = provider()
+    mixed = [TEXTS[0], filmed(TEXTS[1]), TEXTS[2], filmed(TEXTS[2])]
+    alone = [said(answers(model, [content]))[0] for content in mixed]
+    assert said(answers(model, mixed)) == alone
+
+
+def test_log_probabilities(loaded: LoadedModel) -> None:
+    """Those of the harness's own scoring, and in order."""
+    own = SteeredModel(loaded)
+    output = answers(provider(loaded.name, batch_size=1), TEXTS[:1], LOGPROBS)[0]
+    found = output.choices[0].logprobs
+    assert found is not None
+    reply = own.replies([Prompt(TEXTS[0])], 6, top=3)[0]
+    assert [place.logprob for place in found.content] == list(reply.log_probs)
+    along = own.log_probs_along([Prompt(TEXTS[0])], [reply.tokens])[0]
+    for place, row, token in zip(found.content, along, reply.tokens, strict=True):
+        assert place.logprob == float(row[token]) == float(row.max())
+        assert place.top_logprobs is not None
+        likely = [other.logprob for other in place.top_logprobs]
+        assert likely == row.topk(3).values.tolist()
+        assert place.top_logprobs[0].token == place.token
+    tokenizer = loaded.processor.tokenizer
+    assert "".join(place.token for place in found.content) == tokenizer.decode(reply.tokens)
+
+
+def test_no_log_probabilities_unless_asked_for() -> None:
+    plain = answers(provider(), TEXTS[:1])[0]
+    assert plain.choices[0].logprobs is None
+    config = GenerateConfig(max_tokens=2, logprobs=True)
+    few = answers(provider(), TEXTS[:1], config)[0].choices[0].logprobs
+    assert few is not None and all(place.top_logprobs is None for place in few.content)
+
+
+def test_usage_and_stop_reason(loaded: LoadedModel) -> None:
+    model = provider(loaded.name)
+    whole, shown = answers(model, [TEXTS[1], filmed(TEXTS[1])])
+    tokenizer = loaded.processor.tokenizer
+    ids = tokenizer(whole.completion, add_special_tokens=False)["input_ids"]
+    assert whole.usage is not None and shown.usage is not None
+    assert whole.stop_reason == "stop"
+    assert whole.usage.output_tokens == len(ids) + 1  # the end token
+    assert whole.usage.total_tokens == whole.usage.input_tokens + whole.usage.output_tokens
+    assert shown.usage.input_tokens > whole.usage.input_tokens
+    cut = answers(model, TEXTS[1:2], GenerateConfig(max_tokens=1))[0]
+    assert cut.stop_reason == "max_tokens"
+    assert cut.usage is not None and cut.usage.output_tokens == 1
+    assert whole.completion.startswith(cut.completion) and cut.completion
+
+
+def test_stop_strings(loaded: LoadedModel) -> None:
+    model = provider(loaded.name)
+    plain = answers(model, TEXTS)
+    stops = [reply[len(reply) // 2 :][:3] for reply in said(plain)]
+    config = GenerateConfig(max_tokens=8, stop_seqs=["zebra", *stops])
+    stopped = answers(model, TEXTS, config)
+    for before, output in zip(said(plain), stopped, strict=True):
+        assert output.completion == before[: min(before.find(s) for s in stops if s in before)]
+        assert output.stop_reason == "stop"
+    assert any(said(stopped)) and "max_tokens" in [output.stop_reason for output in plain]
+
+
+def test_strength_zero_is_no_steering(loaded: LoadedModel, vector_folder) -> None:
+    """Replies and log-probabilities bit for bit, with words alone and with frames."""
+    folder = str(vector_folder(loaded.name))
+    plain = provider(loaded.name, batch_size=1)
+    zero = provider(loaded.name, batch_size=1, steer=folder, alpha=0)
+    strong = provider(loaded.name, batch_size=1, steer=folder)
+    asked = [*TEXTS, *map(filmed, TEXTS)]
+    as_it_is, at_zero = answers(plain, asked, LOGPROBS), answers(zero, asked, LOGPROBS)
+    assert said(as_it_is) == said(at_zero)
+    assert numbers(as_it_is) == numbers(at_zero)
+    changed = answers(strong, asked, LOGPROBS)
+    assert all(a != b for a, b in zip(numbers(as_it_is), numbers(changed), strict=True))
+
+
+def test_a_steered_provider_is_the_steered_model(vector_folder) -> None:
+    folder = vector_folder(QWEN)
+    loaded = load_model(QWEN)
+    own = SteeredModel(loaded, load_vector(folder, loaded.model), 2.0)
+    outputs = answers(provider(steer=str(folder), alpha=2, batch_size=1), TEXTS, LOGPROBS)
+    for text, output in zip(TEXTS, outputs, strict=True):
+        reply = own.replies([Prompt(text)], 6, top=3)[0]
+        assert output.completion == reply.text
+        found = output.choices[0].logprobs
+        assert found is not None
+        assert tuple(place.logprob for place in found.content) == reply.log_probs
+    assert said(outputs) != SteeredModel(loaded).generate([Prompt(t) for t in TEXTS], 6)
+
+
+def test_replies_come_in_batches_no_larger_than_connections(monkeypatch) -> None:
+    sizes: list[int] = []
+    replies = SteeredModel.replies
+
+    def counted(self, prompts, *arguments):
+        sizes.append(len(prompts))
+        return replies(self, prompts, *arguments)
+
+    monkeypatch.setattr(SteeredModel, "replies", counted)
+    answers(provider(), [TEXTS[0]] * 5, GenerateConfig(max_tokens=2, max_connections=3))
+    assert sum(sizes) == 5 and 1 < max(sizes) <= 3
+    sizes.clear()
+    answers(provider(batch_size=2), [TEXTS[0]] * 5, GenerateConfig(max_tokens=2, max_connections=5))
+    assert sum(sizes) == 5 and max(sizes) == 2
+
+
+def test_weights_are_let_go_and_read_again() -> None:
+    model = provider()
+    before = said(answers(model, TEXTS[:1]))
+    model.api.close()
+    assert "model" not in vars(model.api.steered.loaded)
+    assert said(answers(model, TEXTS[:1])) == before
+
+
+def test_end_tokens_are_not_said(loaded: LoadedModel) -> None:
+    ends = loaded.processor.tokenizer.convert_ids_to_tokens(end_tokens(loaded))
+    for output in answers(provider(loaded.name), TEXTS):
+        assert not any(end in output.completion for end in ends)
+
+
+def test_tools_are_refused() -> None:
+    tool = ToolInfo(name="look", description="looks")
+    with pytest.raises(ValueError, match=r"tools \(look\): tiny-qwen2-vl calls none"):
+        asyncio.run(provider().generate(TEXTS[0], tools=[tool]))
+
+
+def test_sampling_is_refused() -> None:
+    with pytest.raises(ValueError, match="temperature = 1.0: steered models decode greedily"):
+        answers(provider(), TEXTS[:1], GenerateConfig(temperature=1.0))
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        ("nowhere/at/all", {"revision": "x"}, "nowhere/at/all"),
+        (QWEN, {"alpha": 2}, "give one with steer"),
+        (QWEN, {"steer": "nowhere", "alpha": 2}, "nowhere"),
+        (QWEN, {"steer": "nowhere", "alpha": "much"}, "alpha must be a finite number, got 'much'"),
+        (QWEN, {"steer": "nowhere", "alpha": float("inf")}, "finite"),
+        (QWEN, {"batch_size": 0}, "batch_size must be a number from 1, got 0"),
+        (QWEN, {"frames": "8"}, "frames must be a number from 1, got '8'"),
+        (QWEN, {"dtype": "int3"}, "int3"),
+        (QWEN, {"vector": "x"}, "unknown model argument 'vector'"),
+        (QWEN, {"base_url": "http://localhost"}, "base URL"),
+    ],
+)
+def test_bad_arguments_are_one_message(model: str, arguments: Any, message: str) -> None:
+    with pytest.raises(PrerequisiteError) as refused:
+        provider(model, **arguments)
+    assert message in str(refused.value)
+
+
+def test_a_vector_for_another_model_is_refused(
+    vector_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = vector_folder(QWEN)
+    other = load_vector(folder)
+    bad = tmp_path / "bad"
+    save_vector(replace(other, n_layers=other.n_layers + 1), bad)
+    with pytest.raises(PrerequisiteError) as refused:
+        provider(steer=str(bad))
+    assert "fit it on this model" in str(refused.value)

@@ -1,0 +1,275 @@
+"""GridToM in inspect-ai: the replies and numbers of our own harness, item by item."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("inspect_ai")
+
+from inspect_ai import Task  # noqa: E402
+from inspect_ai import eval as evaluate  # noqa: E402
+from inspect_ai._util.error import PrerequisiteError  # noqa: E402
+from inspect_ai.log import EvalLog  # noqa: E402
+from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
+from inspect_ai.scorer import SampleScore, Score  # noqa: E402
+
+from sally_anne.harness.adapters.inspect_ai import media  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.registry import gridtom  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.samples import item_of  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.scorers import measures  # noqa: E402
+from sally_anne.harness.config import EvalConfig  # noqa: E402
+from sally_anne.harness.evaluate import prompt_of, score  # noqa: E402
+from sally_anne.harness.items import Item  # noqa: E402
+from sally_anne.harness.model import SteeredModel  # noqa: E402
+from sally_anne.harness.results import summarise  # noqa: E402
+from sally_anne.harness.work import prepare  # noqa: E402
+from sally_anne.models.loading import load_model  # noqa: E402
+from steering.saving import load_vector  # noqa: E402
+from tests.made_stories import NUMBERS, asked_of, made_stories, replies  # noqa: E402
+
+pytestmark = pytest.mark.plugins
+
+MODEL = "tiny-qwen2-vl"
+STORIES = 8
+
+
+def run(task: Task, tmp_path: Path, model: Any = None, **options: Any) -> EvalLog:
+    model = model or get_model(f"sally-anne/{MODEL}", memoize=False)
+    log = evaluate(task, model=model, log_dir=str(tmp_path), display="none", **options)[0]
+    assert log.status == "success", log.error
+    return log
+
+
+def own_items(order: str = "1", setting: Any = "multimodal", limit: int = STORIES) -> list[Item]:
+    config = EvalConfig(order=order, setting=setting, limit=limit)  # type: ignore[arg-type]
+    return prepare(config).items
+
+
+def replies_of(log: EvalLog) -> dict[str, str]:
+    return {str(sample.id): sample.output.completion for sample in log.samples or []}
+
+
+def numbers_of(log: EvalLog) -> dict[str, dict[str, float]]:
+    assert log.results is not None
+    return {
+        found.name: {name: metric.value for name, metric in found.metrics.items()}
+        for found in log.results.scores
+    }
+
+
+def own_numbers(items: list[Item], replies: list[str], order: str) -> dict[str, dict[str, float]]:
+    answers = [{"item_id": i.item_id, "reply": r} for i, r in zip(items, replies, strict=True)]
+    found = summarise(score(items, answers), order)
+    return {
+        reader: {
+            "accuracy" if name == "overall" else name: estimate["value"]
+            for name, estimate in numbers.items()
+            if "value" in estimate
+        }
+        for reader, numbers in found.items()
+    }
+
+
+@pytest.mark.parametrize("steered", [False, True], ids=["plain", "steered"])
+@pytest.mark.parametrize("setting", ["multimodal", "text"])
+def test_replies_and_numbers_are_our_harness_own(
+    setting: str, steered: bool, vector_folder, tmp_path: Path
+) -> None:
+    loaded = load_model(MODEL)
+    items = own_items(setting=setting)
+    assert len(items) == 2 * STORIES
+    folder = vector_folder(MODEL) if steered else None
+    vector = load_vector(folder, loaded.model) if folder else None
+    own = SteeredModel(loaded, vector, 2.0 if steered else None)
+    replies = own.generate([prompt_of(item) for item in items], 16)
+
+    arguments = {"steer": str(folder), "alpha": 2} if folder else {}
+    model = get_model(f"sally-anne/{MODEL}", memoize=False, **arguments)
+    log = run(gridtom(setting=setting, limit=STORIES), tmp_path, model)
+    assert replies_of(log) == dict(zip((i.item_id for i in items), replies, strict=True))
+    assert numbers_of(log) == own_numbers(items, replies, "1")
+    if steered and setting == "text":
+        plain = SteeredModel(loaded).generate([prompt_of(item) for item in items], 16)
+        assert plain != replies
+
+
+@pytest.mark.parametrize("order", ["2", "initial"])
+def test_other_orders(order: str, tmp_path: Path) -> None:
+    items = own_items(order, "text", 2)
+    own = SteeredModel(load_model(MODEL))
+    replies = own.generate([prompt_of(item) for item in items], 16)
+    log = run(gridtom(order=order, setting="text", limit=2), tmp_path)
+    assert replies_of(log) == dict(zip((i.item_id for i in items), replies, strict=True))
+    assert numbers_of(log) == own_numbers(items, replies, order)
+
+
+def test_film_and_pictures_hold_the_same_frames() -> None:
+    items = own_items(limit=2)
+    film, pictures = (gridtom(limit=2, media=kind).dataset for kind in ("video", "images"))
+    for item, shown, pictured in zip(items, film, pictures, strict=True):
+        assert item.clip is not None
+        assert not isinstance(shown.input, str) and not isinstance(pictured.input, str)
+        video, *words = shown.input[0].content
+        assert np.array_equal(media.film(video.video), item.clip())
+        *images, text = pictured.input[0].content
+        clip = media.as_clip([media.picture(image.image) for image in images])
+        assert np.array_equal(clip, item.clip())
+        assert [text] == words and text.text == item.text
+
+
+def test_pictures_get_the_replies_of_the_film(tmp_path: Path) -> None:
+    film = run(gridtom(limit=2), tmp_path)
+    pictures = run(gridtom(limit=2, media="images"), tmp_path)
+    assert replies_of(film) == replies_of(pictures)
+
+
+def test_answer_sheets_by_hand(tmp_path: Path) -> None:
+    """Right, wrong and invalid replies from a model that says what it is told."""
+    items = own_items(setting="text", limit=3)
+    wrong = [next(o.text for o in i.options if o.label not in i.answer) for i in items]
+    said = [items[0].answer[0], items[1].answer[0], "the", wrong[3], wrong[4], items[5].answer[0]]
+    by_text = {prompt_of(item).text: reply for item, reply in zip(items, said, strict=True)}
+
+    def speak(input, tools, tool_choice, config):
+        output = ModelOutput.from_content("mockllm/model", by_text[input[-1].text])
+        # It would count tokens by a vocabulary from the network.
+        output.usage = ModelUsage()
+        return output
+
+    model = get_model("mockllm/model", custom_outputs=speak, memoize=False)
+    log = run(gridtom(setting="text", limit=3), tmp_path, model)
+    found = numbers_of(log)
+    assert found == own_numbers(items, said, "1")
+    assert found["robust"] == pytest.approx(
+        {"TB": 1 / 3, "FB": 2 / 3, "Both": 1 / 3, "invalid": 1 / 6}
+    )
+    assert found["official"]["invalid"] == 1
+    scores = {s.id: s.scores["robust"] for s in log.samples or [] if s.scores}
+    assert [scores[item.item_id].value for item in items] == ["C", "C", "N", "I", "I", "C"]
+    assert scores[items[3].item_id].answer == wrong[3]
+
+
+@pytest.mark.parametrize("order", ["1", "2", "initial"])
+def test_samples_and_numbers_are_those_made_by_hand(
+    order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stories, questions and what is replied are all planted."""
+    monkeypatch.setattr(
+        "sally_anne.benchmarks.gridtom.records.open_stories", lambda folder, seed: made_stories()
+    )
+    task = gridtom(order=order, setting="text", limit=2 if order == "2" else 4)
+    stories = dict.fromkeys(int(s.metadata["story"].removeprefix("story-")) for s in task.dataset)
+    wanted = [asked for index in stories for asked in asked_of(index, order)]
+    assert len(wanted) == 8
+    for sample, asked in zip(task.dataset, wanted, strict=True):
+        assert sample.id == asked.item_id and sample.target == list(asked.answer)
+        assert [part.text for part in sample.input[0].content] == [asked.text]
+        assert list(sample.metadata["options"].values()) == list(asked.options)
+        for name in ("condition", "first"):
+            assert sample.metadata[name] == getattr(asked, name)
+    said = {a.text: reply for a, reply in zip(wanted, replies(order, wanted), strict=True)}
+
+    def speak(input, tools, tool_choice, config):
+        output = ModelOutput.from_content("mockllm/model", said[input[-1].text])
+        output.usage = ModelUsage()
+        return output
+
+    model = get_model("mockllm/model", custom_outputs=speak, memoize=False)
+    assert numbers_of(run(task, tmp_path, model)) == NUMBERS[order]
+
+
+def test_epochs_count_by_themselves(tmp_path: Path) -> None:
+    once = run(gridtom(setting="text", limit=2), tmp_path)
+    twice = run(gridtom(setting="text", limit=2), tmp_path, epochs=2)
+    assert numbers_of(once) == numbers_of(twice)
+    assert len(twice.samples or []) == 2 * len(once.samples or [])
+
+
+def test_pairs_are_made_within_an_epoch() -> None:
+    """TB right in one epoch and FB in the other make no pair."""
+    task = gridtom(setting="text", limit=1)
+    scores = [
+        SampleScore(score=Score(value=value), sample_metadata=task.dataset[number].metadata)
+        for number, value in ((0, "C"), (1, "I"), (0, "I"), (1, "C"))
+    ]
+    assert measures(scores) == {"TB": 0.5, "FB": 0.5, "Both": 0.0, "invalid": 0.0}
+    # What was not scored is left out, and so is what then has no items.
+    unscored = scores[1].model_copy(update={"score": Score(value=float("nan"))})
+    assert measures([scores[0], unscored]) == {"TB": 1.0, "invalid": 0.0}
+    assert measures([unscored]) == {}
+
+
+def test_an_item_survives_its_sample() -> None:
+    for order in ("1", "2", "initial"):
+        samples = gridtom(order=order, setting="text", limit=1).dataset
+        for item, sample in zip(own_items(order, "text", 1), samples, strict=True):
+            back = item_of(sample.metadata or {})
+            for name in ("item_id", "story", "split", "condition", "first", "options", "answer"):
+                assert getattr(back, name) == getattr(item, name)
+            assert back.names == item.names and sample.target == list(item.answer)
+
+
+def test_numbers_on_the_command_line_are_taken() -> None:
+    """``-T order=2`` arrives as a number."""
+    assert len(gridtom(order=2, setting="text", limit=1).dataset) == 4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"order": "3"}, "task argument order: '3' is none of 1, 2, initial"),
+        ({"setting": "smell"}, "setting: 'smell'"),
+        ({"style": "verse"}, "style: 'verse'"),
+        ({"split": "all"}, "split: 'all'"),
+        ({"media": "sound"}, "media: 'sound'"),
+        ({"limit": 0}, "limit must be a number from 1, got 0"),
+        ({"limit": "many"}, "limit must be a number from 1, got 'many'"),
+        ({"data": "nowhere"}, "nowhere"),
+    ],
+)
+def test_bad_arguments_are_one_message(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(PrerequisiteError) as refused:
+        gridtom(**arguments)
+    assert message in str(refused.value)
+
+
+def test_sampling_fails_the_evaluation_with_its_reason(tmp_path: Path) -> None:
+    model = get_model(f"sally-anne/{MODEL}", memoize=False)
+    log = evaluate(
+        gridtom(setting="text", limit=1),
+        model=model,
+        log_dir=str(tmp_path),
+        display="none",
+        temperature=0.5,
+    )[0]
+    assert log.status == "error" and log.error is not None
+    assert "temperature = 0.5" in log.error.message
+
+
+def test_the_loop_is_free_while_a_model_runs() -> None:
+    """Generation of one request does not keep others from being served."""
+    model = get_model(f"sally-anne/{MODEL}", memoize=False)
+
+    async def both() -> int:
+        ticks = 0
+        asked = asyncio.ensure_future(model.generate("Where is the red agent?"))
+        while not asked.done():
+            await asyncio.sleep(0.005)
+            ticks += 1
+        await asked
+        return ticks
+
+    assert asyncio.run(both()) > 5
+
+
+def test_what_a_vector_has_seen_is_left_out(seen_vector: str) -> None:
+    task = gridtom(setting="text", limit=2, steer=seen_vector)
+    groups = [str(sample.id).split("/")[0] for sample in task.dataset]
+    assert groups == ["story-0001", "story-0001", "story-0003", "story-0003"]
+    assert task.metadata == {"unseen": {"left_out": 2, "of": 500, "known": True}}
+    assert gridtom(setting="text", limit=2).metadata is None

@@ -1,0 +1,181 @@
+"""lm-eval's own `steered` model adds from our file what the vector adds at all positions."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaForCausalLM
+
+pytest.importorskip("lm_eval")
+
+from lm_eval.api.instance import Instance
+from lm_eval.models.hf_steered import SteeredModel, steer
+
+from experiments.train_tiny.decoder import decoder_config
+from experiments.train_tiny.vocabulary import build_tokenizer
+from hooks.sites import SITES
+from sally_anne.core.errors import HarnessError, SteeringError
+from sally_anne.harness.adapters.lm_eval.export import export, main, steer_config
+from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
+from steering.baking import bake_model
+from steering.saving import save_vector
+
+pytestmark = pytest.mark.plugins
+
+PAIRS = (
+    ("Where is the red agent? It is in the", " blue room."),
+    ("The door", " is closed and the red agent is in the corridor."),
+    ("", "The purple door is open."),
+)
+REQUESTS = [Instance("loglikelihood", {}, pair, 0, ("task", 0, 1)) for pair in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def decoder() -> LlamaForCausalLM:
+    """A plain text decoder."""
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(decoder_config()).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" not in name:
+                parameter.normal_(std=0.1)
+    return model
+
+
+@pytest.fixture(scope="module")
+def everywhere(decoder, make_vector):
+    return make_vector(decoder, "all")
+
+
+def tokens() -> torch.Tensor:
+    return torch.randint(12, 300, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+@torch.inference_mode()
+def stock_logits(model, file) -> torch.Tensor:
+    """What the model says with lm-eval's hooks made from the file."""
+    made = SteeredModel(pretrained=model, tokenizer=build_tokenizer(), steer_path=str(file))
+    with steer(model, made.hook_to_steer):
+        return model(tokens()).logits
+
+
+@torch.inference_mode()
+def test_a_decoder_says_what_the_baked_one_says(decoder, everywhere, tmp_path) -> None:
+    file = export(everywhere, decoder, tmp_path / "vector.pt")
+    found = stock_logits(decoder, file)
+    baked = bake_model(decoder, everywhere.delta())
+    torch.testing.assert_close(found, baked(tokens()).logits, rtol=1e-5, atol=1e-5)
+    assert (found - decoder(tokens()).logits).abs().max() > 0.1
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("site", SITES)
+def test_every_site_is_held(decoder, everywhere, site, tmp_path) -> None:
+    vector = replace(everywhere, site=site)
+    found = stock_logits(decoder, export(vector, decoder, tmp_path / "vector.pt", alpha=3.0))
+    with vector.apply(decoder, 3.0):
+        wanted = decoder(tokens()).logits
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_decoder_by_name_is_steered(decoder, everywhere, tmp_path) -> None:
+    """As on the command line: model and file are given as paths."""
+    for number, model in enumerate((decoder, bake_model(decoder, everywhere.delta()))):
+        model.save_pretrained(tmp_path / str(number))
+        build_tokenizer().save_pretrained(tmp_path / str(number))
+    options = {"device": "cpu", "dtype": "float32"}
+    file = export(everywhere, decoder, tmp_path / "vector.pt")
+    steered = SteeredModel(str(tmp_path / "0"), str(file), **options)
+    empty = export(everywhere, decoder, tmp_path / "empty.pt", alpha=0.0)
+    baked = SteeredModel(str(tmp_path / "1"), str(empty), **options)
+    found = [total for total, _ in steered.loglikelihood(REQUESTS)]
+    assert found == pytest.approx([t for t, _ in baked.loglikelihood(REQUESTS)], abs=1e-4)
+
+
+def test_our_models_are_steered_the_same_by_file_hooks_and_weights(
+    loaded, make_vector, tmp_path
+) -> None:
+    vector = make_vector(loaded.skeleton, "all")
+    file = export(vector, loaded.model, tmp_path / "vector.pth")
+    stock = SteeredModel(
+        pretrained=loaded.model, tokenizer=loaded.processor.tokenizer, steer_path=str(file)
+    )
+    found = [total for total, _ in stock.loglikelihood(REQUESTS)]
+    own = [total for total, _ in SallyAnneLM(loaded, vector).loglikelihood(REQUESTS)]
+    assert found == pytest.approx(own, abs=1e-3)
+    baked = replace(loaded)
+    baked.__dict__["model"] = bake_model(loaded.model, vector.delta())
+    assert found == pytest.approx(
+        [total for total, _ in SallyAnneLM(baked).loglikelihood(REQUESTS)], abs=1e-3
+    )
+    plain = [total for total, _ in SallyAnneLM(loaded).loglikelihood(REQUESTS)]
+    assert max(abs(a - b) for a, b in zip(found, plain, strict=True)) > 0.1
+
+
+def test_the_file_holds_plain_tensors(decoder, everywhere, tmp_path) -> None:
+    file = export(everywhere, decoder, tmp_path / "vector.pt", alpha=2.0)
+    held = torch.load(file, weights_only=True)
+    assert list(held) == ["layers.1.self_attn.o_proj", "layers.4.self_attn.o_proj"]
+    for entry in held.values():
+        assert entry["action"] == "add" and entry["steering_coefficient"] == 1.0
+        assert entry["bias"] is None and entry["head_index"] is None
+        assert entry["steering_vector"].shape == (decoder.config.hidden_size,)
+    wanted = decoder.model.layers[4].self_attn.o_proj.weight @ everywhere.delta(2.0)[4].flatten()
+    torch.testing.assert_close(held["layers.4.self_attn.o_proj"]["steering_vector"], wanted.data)
+    assert steer_config(everywhere, decoder, alpha=0.0) == {}
+
+
+@pytest.mark.parametrize("positions", ["last_prompt", "generated", "last_prompt+generated"])
+def test_other_positions_are_refused(decoder, everywhere, positions) -> None:
+    vector = replace(everywhere, positions=positions)
+    with pytest.raises(HarnessError, match="--all-positions"):
+        steer_config(vector, decoder)
+    wide = steer_config(vector, decoder, all_positions=True)
+    assert wide.keys() == steer_config(everywhere, decoder).keys()
+
+
+def test_what_a_file_cannot_hold_is_refused(decoder, everywhere, loaded, tmp_path) -> None:
+    with pytest.raises(HarnessError, match="one strength"):
+        steer_config(everywhere, decoder, alpha=torch.tensor([1.0, 2.0]))
+    with pytest.raises(SteeringError, match="fit it on this model"):
+        steer_config(replace(everywhere, n_layers=5, heads=((0, 0), (1, 1), (2, 2))), decoder)
+    with pytest.raises(HarnessError, match="end in .pt or .pth"):
+        export(everywhere, decoder, tmp_path / "vector.csv")
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(HarnessError, match="cannot be written"):
+        export(everywhere, decoder, blocked / "vector.pt")
+
+
+def test_weights_that_cannot_be_read_are_refused(everywhere) -> None:
+    with torch.device("meta"):
+        offloaded = LlamaForCausalLM(decoder_config())
+    with pytest.raises(HarnessError, match="not in memory"):
+        steer_config(everywhere, offloaded)
+
+    class Packed(nn.Linear):
+        """As a quantised layer is made."""
+
+    model = LlamaForCausalLM(decoder_config())
+    model.model.layers[1].self_attn.o_proj.__class__ = Packed
+    with pytest.raises(HarnessError, match="not a plain linear layer but Packed"):
+        steer_config(everywhere, model)
+
+
+def test_the_command_writes_the_file(loaded, vector, tmp_path, monkeypatch, capsys) -> None:
+    saved = save_vector(vector, tmp_path / "saved")
+    file = tmp_path / "vector.pt"
+    options = ["export", "--vector", str(saved), "--out", str(file), "--model", loaded.source]
+    monkeypatch.setattr(sys, "argv", options)
+    with pytest.raises(SystemExit, match="error: the vector was made for positions"):
+        main()
+    assert not file.exists()
+    monkeypatch.setattr(sys, "argv", [*options, "--all-positions", "--alpha", "2"])
+    main()
+    assert "acts at ALL positions, not at last_prompt+generated" in capsys.readouterr().out
+    held = torch.load(file, weights_only=True)
+    assert list(held) == [f"language_model.layers.{n}.self_attn.o_proj" for n in (1, 4)]

@@ -1,0 +1,233 @@
+"""Log-likelihoods are those of a plain forward pass, steered where they should be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("lm_eval")
+
+from lm_eval.api.instance import Instance
+from lm_eval.models.hf_vlms import HFMultimodalLM
+from PIL import Image
+
+import sally_anne.harness.continuation
+from hooks.geometry import o_projs
+from hooks.positions import POSITIONS
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
+from sally_anne.harness.adapters.lm_eval.pictures import MARK, clip_mark, frames, place_clip
+from sally_anne.harness.continuation import continuation_log_probs, token_inputs
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models.prompts import encode
+
+pytestmark = pytest.mark.plugins
+
+CONTEXTS = (
+    "At first the red agent is in the corridor. The door is closed. Where is the red agent? In the",
+    "Where is the white agent? In the",
+)
+PAIRS = (
+    (CONTEXTS[0], " blue room."),
+    (CONTEXTS[0], " green"),
+    (CONTEXTS[1], " purple room . The door is closed ."),
+    (CONTEXTS[0], " red room"),
+    ("", "The door is open."),
+)
+TEXT = "At first the red agent is in the corridor. It goes to the blue room, opens the blue door."
+
+
+def asked(*pairs: tuple) -> list[Instance]:
+    return [Instance("loglikelihood", {}, pair, 0, ("task", 0, 1)) for pair in pairs]
+
+
+def whole(*texts: str) -> list[Instance]:
+    return [Instance("loglikelihood_rolling", {}, (text,), 0, ("task", 0, 1)) for text in texts]
+
+
+def pictures(count: int, size: tuple[int, int] = (84, 84)) -> list[Image.Image]:
+    rng = np.random.default_rng(count)
+    shape = (count, size[1], size[0], 3)
+    return [Image.fromarray(frame) for frame in rng.integers(0, 256, shape, dtype=np.uint8)]
+
+
+SHOWN = [
+    (f"{MARK * 4}Where is the red agent? In the", " blue room.", {"visual": pictures(4)}),
+    (f"{MARK}The door is closed. The door is", " open", {"visual": pictures(1)}),
+]
+
+
+def columns(positions: str, n_context: int, n_all: int) -> list[int]:
+    return {
+        "last_prompt": [n_context - 1],
+        "generated": list(range(n_context, n_all)),
+        "last_prompt+generated": list(range(n_context - 1, n_all)),
+        "all": list(range(n_all)),
+    }[positions]
+
+
+@torch.inference_mode()
+def by_hand(loaded, pair: tuple, vector=None) -> float:
+    """The sum of log-probabilities from one pass, changed by hooks of the test's own."""
+    context, continuation, *extra = pair
+    tokenizer = loaded.processor.tokenizer
+    begun = tokenizer(context)["input_ids"] or [tokenizer.bos_token_id]
+    clips = None
+    if extra:
+        clips = [frames(extra[0]["visual"])]
+        context = place_clip(context, clip_mark(loaded), len(clips[0]))
+        begun = encode(loaded, [context], clips)["input_ids"][0].tolist()
+    added = tokenizer(continuation)["input_ids"]
+    if clips:
+        inputs = encode(loaded, [context + continuation], clips)
+    else:
+        inputs = {"input_ids": torch.tensor([begun + added])}
+    ids = inputs["input_ids"][0].tolist()
+    assert ids == begun + added
+    handles = []
+    if vector is not None:
+        where = columns(vector.positions, len(begun), len(ids))
+
+        def adding(step):
+            def add(module, args):
+                z = args[0].clone()
+                z[:, where] += step
+                return (z, *args[1:])
+
+            return add
+
+        for o_proj, step in zip(o_projs(loaded.model), vector.delta(), strict=True):
+            handles.append(o_proj.register_forward_pre_hook(adding(step.flatten())))
+    try:
+        logits = loaded.model(**inputs, use_cache=False).logits[0].double()
+    finally:
+        for handle in handles:
+            handle.remove()
+    places = range(len(begun), len(ids))
+    return sum(float(logits[p - 1].log_softmax(-1)[ids[p]]) for p in places)
+
+
+def sums(results) -> list[float]:
+    return [total for total, _ in results]
+
+
+def close(values) -> object:
+    return pytest.approx(values, rel=1e-5, abs=2e-4)
+
+
+@pytest.mark.parametrize("positions", [None, *POSITIONS])
+def test_they_are_those_of_one_pass(loaded, vector, positions) -> None:
+    steer = positions and replace(vector, positions=positions)
+    lm = SallyAnneLM(loaded, steer)
+    for pairs in (PAIRS, SHOWN):
+        assert sums(lm.loglikelihood(asked(*pairs))) == close(
+            [by_hand(loaded, pair, steer) for pair in pairs]
+        )
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_alpha_0_gives_the_bits_of_no_vector(loaded, vector, positions) -> None:
+    vector = replace(vector, positions=positions)
+    pairs = [*PAIRS, *SHOWN]
+    plain, zero = SallyAnneLM(loaded), SallyAnneLM(loaded, vector, 0)
+    assert zero.loglikelihood(asked(*pairs)) == plain.loglikelihood(asked(*pairs))
+    assert zero.loglikelihood_rolling(whole(TEXT)) == plain.loglikelihood_rolling(whole(TEXT))
+    steered = SallyAnneLM(loaded, vector)
+    for before, after in zip(
+        plain.loglikelihood(asked(*pairs)), steered.loglikelihood(asked(*pairs)), strict=True
+    ):
+        # One token is predicted before the first generated one is read.
+        assert abs(before[0] - after[0]) > 1e-3 or positions == "generated"
+
+
+@pytest.mark.parametrize("positions", [None, "last_prompt+generated", "all"])
+def test_batch_equals_single(loaded, vector, positions) -> None:
+    steer = positions and replace(vector, positions=positions)
+    pairs = [*PAIRS, *SHOWN]
+    together = SallyAnneLM(loaded, steer, batch_size=8).loglikelihood(asked(*pairs))
+    alone = SallyAnneLM(loaded, steer, batch_size=1)
+    assert sums(together) == close([alone.loglikelihood(asked(p))[0][0] for p in pairs])
+    assert sums(alone.loglikelihood(asked(*pairs))) == close(sums(together))
+
+
+def test_long_continuations_go_through_in_pieces(loaded, vector, monkeypatch) -> None:
+    lm = SallyAnneLM(loaded, vector)
+    whole_piece = lm.loglikelihood(asked(*PAIRS))
+    monkeypatch.setattr(sally_anne.harness.continuation, "_COLUMNS", 2)
+    assert sums(lm.loglikelihood(asked(*PAIRS))) == close(sums(whole_piece))
+
+
+def test_options_of_a_chat_are_scored_as_by_our_own_harness(loaded, vector) -> None:
+    model = SteeredModel(loaded, vector)
+    own = model.option_log_probs([Prompt(CONTEXTS[0])], [["blue room", "red"]])[0]
+    lm = SallyAnneLM(loaded, vector)
+    context = lm.apply_chat_template([{"role": "user", "content": CONTEXTS[0]}])
+    found = lm.loglikelihood(asked((context, " blue room"), (context, " red")))
+    assert sums(found) == close(own)
+
+
+def test_a_continuation_is_greedy_if_every_token_is_the_best(loaded, vector) -> None:
+    model = SteeredModel(loaded, vector)
+    inputs = token_inputs(loaded, [loaded.processor.tokenizer(CONTEXTS[0])["input_ids"]])
+    with vector.apply(loaded.model):
+        said = loaded.model.generate(**inputs, max_new_tokens=5, do_sample=False)
+    best = said[0, inputs["input_ids"].shape[1] :].tolist()
+    others = [[*best[:i], (best[i] + 1) % 300, *best[i + 1 :]] for i in range(len(best))]
+    results = continuation_log_probs(model, inputs, [0] * (1 + len(others)), [best, *others])
+    assert [greedy for _, greedy in results] == [True] + [False] * len(others)
+
+
+@pytest.fixture(scope="module")
+def stock(loaded) -> HFMultimodalLM:
+    """lm-eval's own driver of the same model."""
+    return HFMultimodalLM(pretrained=loaded.source, device="cpu", dtype="float32")
+
+
+@pytest.mark.parametrize("max_length", [None, 12])
+def test_lm_evals_own_driver_finds_the_same(loaded, stock, monkeypatch, max_length) -> None:
+    monkeypatch.setattr(stock, "_max_length", max_length)
+    lm = SallyAnneLM(loaded, max_length=max_length)
+    assert lm.max_length == stock.max_length
+    mine, theirs = lm.loglikelihood(asked(*PAIRS)), stock.loglikelihood(asked(*PAIRS))
+    assert sums(mine) == close(sums(theirs))
+    assert [greedy for _, greedy in mine] == [greedy for _, greedy in theirs]
+    texts = whole(TEXT, "The door is closed.")
+    assert lm.loglikelihood_rolling(texts) == close(stock.loglikelihood_rolling(texts))
+
+
+def test_rolling_takes_all_tokens_as_generated(loaded, vector) -> None:
+    steer = replace(vector, positions="generated")
+    (found,) = SallyAnneLM(loaded, steer).loglikelihood_rolling(whole(TEXT))
+    assert found == close(by_hand(loaded, ("", TEXT), steer))
+    assert abs(found - SallyAnneLM(loaded).loglikelihood_rolling(whole(TEXT))[0]) > 1e-2
+
+
+def test_no_hook_is_left(loaded, vector, monkeypatch) -> None:
+    def hooks() -> int:
+        modules = loaded.model.modules()
+        return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules)
+
+    before = hooks()
+    lm = SallyAnneLM(loaded, vector)
+    lm.loglikelihood(asked(*PAIRS))
+    assert hooks() == before
+    monkeypatch.setattr(sally_anne.harness.continuation, "_gained", None)
+    with pytest.raises(TypeError):
+        lm.loglikelihood(asked(*PAIRS))
+    assert hooks() == before
+
+
+def test_what_has_no_probability_is_refused(loaded) -> None:
+    lm = SallyAnneLM(loaded, max_length=12)
+    with pytest.raises(HarnessError, match="adds no token"):
+        lm.loglikelihood(asked(("The door is", "")))
+    with pytest.raises(HarnessError, match="too many for max_length 12"):
+        lm.loglikelihood(asked(("The door is", " closed" * 13)))
+    with pytest.raises(HarnessError, match="max_length 5 leaves room for 5"):
+        short = SallyAnneLM(loaded, max_length=5)
+        short.loglikelihood(asked((f"{MARK}Where?", " red", {"visual": pictures(1)})))
+    with pytest.raises(HarnessError, match="not pictures"):
+        lm.loglikelihood_rolling([Instance("", {}, ("a", {}, {"visual": pictures(1)}), 0)])

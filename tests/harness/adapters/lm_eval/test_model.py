@@ -1,0 +1,314 @@
+"""How lm-eval makes the model, names it and keeps its answers."""
+
+from __future__ import annotations
+
+import math
+import sys
+from functools import partial
+
+import pytest
+
+pytest.importorskip("lm_eval")
+
+from datasets import Dataset
+from lm_eval import simple_evaluate
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import CachingLM
+from lm_eval.api.registry import get_model
+from lm_eval.tasks import TaskManager
+from PIL import Image
+
+import sally_anne.harness.adapters.lm_eval.model
+from sally_anne.core.errors import HarnessError, SteeringError
+from sally_anne.harness.adapters.lm_eval import TASKS, register
+from sally_anne.harness.adapters.lm_eval.__main__ import main
+from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
+from sally_anne.harness.adapters.lm_eval.pictures import MARK
+from sally_anne.harness.adapters.lm_eval.requests import split
+from steering.saving import save_vector
+
+pytestmark = pytest.mark.plugins
+
+
+def tasks(stories: int = 1) -> TaskManager:
+    return TaskManager(
+        include_path=str(TASKS), include_defaults=False, metadata={"stories": stories}
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(loaded, vector, tmp_path_factory) -> str:
+    return str(save_vector(vector, tmp_path_factory.mktemp("vector")))
+
+
+def test_it_is_registered_beside_lm_evals_own(loaded) -> None:
+    register()  # once more does no harm
+    assert get_model("sally-anne") is SallyAnneLM
+    assert get_model("hf").__name__ == "HFLM"
+
+
+def test_it_is_made_from_a_line_of_options(loaded, vector, saved) -> None:
+    lm = SallyAnneLM.create_from_arg_string(
+        f"pretrained={loaded.source},steer={saved},alpha=2,dtype=float32",
+        {"batch_size": "4", "max_batch_size": None, "device": "cpu"},
+    )
+    assert (lm.model.alpha, lm.batch_size, lm.max_length) == (2.0, 4, 2048)
+    assert lm.model.steering.heads == vector.heads
+    assert lm.loaded.source == loaded.source and str(lm.loaded.model.device) == "cpu"
+
+
+def test_a_gpu_that_is_not_there_is_the_cpu(loaded, monkeypatch, caplog) -> None:
+    """lm-eval's command line asks for cuda:0 if nothing is said."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    lm = SallyAnneLM(loaded.source, device="cuda:0")
+    assert "there is no GPU" in caplog.text
+    assert str(lm.loaded.model.device) == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": "auto"}, "batch_size must be a whole number from 1 on, is 'auto'"),
+        ({"alpha": 2}, "alpha is the strength of a vector"),
+        ({"alpha": "much"}, "alpha is the strength of a vector"),
+        ({"trust_remote_code": True}, "no option 'trust_remote_code'"),
+        ({"max_length": 0}, "max_length must be a whole number"),
+        ({"max_gen_toks": "long"}, "max_gen_toks must be a whole number"),
+    ],
+)
+def test_options_that_cannot_be_used_are_named(loaded, options, message) -> None:
+    with pytest.raises(HarnessError, match=message):
+        SallyAnneLM(loaded, **options)
+
+
+def test_vectors_that_cannot_be_used_are_named(loaded, saved, make_vector, tmp_path) -> None:
+    for alpha in ("much", True, float("nan")):
+        with pytest.raises(HarnessError, match="alpha must be a finite number"):
+            SallyAnneLM(loaded, saved, alpha)
+    with pytest.raises(SteeringError, match="is missing"):
+        SallyAnneLM(loaded, str(tmp_path))
+    other = SallyAnneLM("tiny-qwen2-vl")
+    with pytest.raises(SteeringError, match="fit it on this model"):
+        SallyAnneLM(loaded, make_vector(other.loaded.skeleton))
+
+
+def test_conversations_are_laid_out_in_the_models_own_way(loaded) -> None:
+    lm = SallyAnneLM(loaded)
+    turns = [
+        {"role": "user", "content": "Where is the red agent?"},
+        {"role": "assistant", "content": "In the"},
+    ]
+    opened = lm.apply_chat_template(turns[:1])
+    assert opened == loaded.processor.apply_chat_template(
+        turns[:1], add_generation_prompt=True, tokenize=False
+    )
+    left_open = lm.apply_chat_template(turns, add_generation_prompt=False)
+    assert left_open.startswith(opened.rstrip()) and left_open.endswith("In the")
+    assert lm.chat_template(True) == loaded.processor.chat_template
+    assert lm.chat_template(False) is None
+    with pytest.raises(HarnessError, match="without the name 'rag'"):
+        lm.chat_template("rag")
+
+
+def test_a_template_that_refuses_a_turn_is_named(loaded, monkeypatch) -> None:
+    refusing = "{{ raise_exception('no system turns') }}"
+    monkeypatch.setattr(loaded.processor, "chat_template", refusing)
+    with pytest.raises(HarnessError, match="refuses the turns system: no system turns"):
+        SallyAnneLM(loaded).apply_chat_template([{"role": "system", "content": "Be brief."}])
+
+
+def test_prompts_are_kept_by_tokenizer_and_template(loaded, monkeypatch) -> None:
+    name = SallyAnneLM(loaded).tokenizer_name
+    assert "/" not in name
+    monkeypatch.setitem(loaded.__dict__, "processor_hash", "another")
+    assert SallyAnneLM(loaded).tokenizer_name != name
+
+
+def words(text: str, add_special_tokens: bool = True) -> list[int]:
+    """A tokenizer that joins a blank to the next letter, and takes line breaks for themselves."""
+    found, rest = [], text
+    while rest:
+        size = 2 if rest[0] == " " and len(rest) > 1 else 1
+        found.append(hash(rest[:size]) % 10_000)
+        rest = rest[size:]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("context", "continuation", "kept"),
+    [("ab", " c", "ab"), ("ab ", "c", "ab"), ("ab\n", "c", "ab\n"), ("  ", "c", ""), ("", "c", "")],
+)
+def test_a_context_ends_at_its_own_last_token(context, continuation, kept) -> None:
+    text, begun, ending = split(words, 7, context, continuation)
+    assert text == kept
+    assert begun == (words(kept) or [7])
+    assert begun + ending == ([] if kept else [7]) + words(context + continuation)
+
+
+def rooms(**_) -> dict[str, Dataset]:
+    """Two questions as a task of lm-eval offers them."""
+    return {
+        "test": Dataset.from_list(
+            [
+                {"text": "Where is the red agent?", "choices": ["blue", "green room"], "answer": 1},
+                {"text": "Where is the agent?", "choices": ["red", "purple"], "answer": 0},
+            ]
+        )
+    }
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_multiple_choice_is_scored_by_name(loaded, vector, saved, shown: bool) -> None:
+    picture = Image.new("RGB", (84, 84), "red")
+    task = {
+        "task": "rooms",
+        "custom_dataset": rooms,
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "doc_to_text": (MARK if shown else "") + "{{text}}",
+        "doc_to_choice": "choices",
+        "doc_to_target": "answer",
+        "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
+    }
+    if shown:
+        task["doc_to_image"] = lambda document: [picture]
+    found = simple_evaluate(
+        model="sally-anne",
+        model_args={"pretrained": loaded.source, "steer": saved, "alpha": 2},
+        tasks=[task],
+        task_manager=tasks(),
+        bootstrap_iters=0,
+    )
+    lm, right = SallyAnneLM(loaded, vector, 2), 0
+    for document, sample in zip(rooms()["test"], found["samples"]["rooms"], strict=True):
+        context = (MARK if shown else "") + document["text"]
+        extra = ({"visual": [picture]},) if shown else ()
+        requests = [
+            Instance("loglikelihood", {}, (context, f" {choice}", *extra), 0)
+            for choice in document["choices"]
+        ]
+        sums = [total for total, _ in lm.loglikelihood(requests)]
+        assert [reply[0][0] for reply in sample["resps"]] == pytest.approx(sums, abs=1e-4)
+        right += sums.index(max(sums)) == document["answer"]
+    assert found["results"]["rooms"]["acc,none"] == right / 2
+    assert found["config"]["sally_anne"]["alpha"] == 2.0
+
+
+def test_perplexity_is_that_of_the_text(loaded) -> None:
+    task = {
+        "task": "rooms",
+        "custom_dataset": rooms,
+        "test_split": "test",
+        "output_type": "loglikelihood_rolling",
+        "doc_to_text": "",
+        "doc_to_target": "text",
+    }
+    lm = SallyAnneLM(loaded)
+    found = simple_evaluate(model=lm, tasks=[task], task_manager=tasks(), bootstrap_iters=0)
+    texts = rooms()["test"]["text"]
+    total = sum(lm.loglikelihood_rolling([Instance("", {}, (text,), 0) for text in texts]))
+    words = sum(len(text.split()) for text in texts)
+    wanted = math.exp(-total / words)
+    assert found["results"]["rooms"]["word_perplexity,none"] == pytest.approx(wanted, rel=1e-5)
+
+
+def answered(lm, **options):
+    return simple_evaluate(
+        model=lm,
+        tasks=["gridtom_first_order_text"],
+        task_manager=tasks(),
+        apply_chat_template=True,
+        **options,
+    )
+
+
+def test_answers_are_kept_for_one_model_and_vector(loaded, vector, tmp_path, monkeypatch) -> None:
+    kept = str(tmp_path / "answers")
+    lm = SallyAnneLM(loaded, vector, 2)
+    first = answered(lm, use_cache=kept)["samples"]["gridtom_first_order_text"]
+
+    def unasked(*args):
+        raise AssertionError("it is asked again")
+
+    monkeypatch.setattr(sally_anne.harness.adapters.lm_eval.model, "complete", unasked)
+    again = answered(SallyAnneLM(loaded, vector, 2), use_cache=kept)
+    samples = again["samples"]["gridtom_first_order_text"]
+    assert [s["resps"] for s in samples] == [s["resps"] for s in first]
+    for other in (SallyAnneLM(loaded, vector, 3), SallyAnneLM(loaded)):
+        with pytest.raises(HarnessError, match="answers of another model or vector"):
+            answered(other, use_cache=kept)
+
+
+def test_each_answer_is_kept_as_soon_as_it_is_there(loaded, tmp_path, monkeypatch) -> None:
+    """A run that is stopped has kept what was answered before."""
+    real, calls = sally_anne.harness.adapters.lm_eval.model.complete, []
+
+    def stopping(*args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(sally_anne.harness.adapters.lm_eval.model, "complete", stopping)
+    lm = SallyAnneLM(loaded, batch_size=1)
+    caching = CachingLM(lm, str(tmp_path / "answers.db"))
+    with pytest.raises(KeyboardInterrupt):
+        answered(caching.lm)
+    assert len(caching.dbdict) == 2  # the mark, and one answer
+    monkeypatch.undo()
+    lm.set_cache_hook(caching.get_cache_hook())
+    answered(lm)
+    assert len(caching.dbdict) == 3
+
+
+def test_a_kept_file_of_another_kind_of_model_is_refused(loaded, tmp_path) -> None:
+    from sqlitedict import SqliteDict
+
+    with SqliteDict(str(tmp_path / "answers.db"), autocommit=True) as kept:
+        kept["a"] = "blue"
+    with pytest.raises(HarnessError, match="not of sally-anne"):
+        CachingLM(SallyAnneLM(loaded), str(tmp_path / "answers.db"))
+
+
+def test_prompts_may_be_kept(loaded, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("lm_eval.caching.cache.PATH", str(tmp_path))
+    runs = [
+        simple_evaluate(
+            model=SallyAnneLM(loaded),
+            tasks=["gridtom_first_order_multimodal"],
+            task_manager=tasks(),
+            apply_chat_template=True,
+            cache_requests=True,
+        )["samples"]["gridtom_first_order_multimodal"]
+        for _ in range(2)
+    ]
+    assert len(list(tmp_path.iterdir())) == 1
+    assert [s["resps"] for s in runs[0]] == [s["resps"] for s in runs[1]]
+
+
+def run_main(monkeypatch, *options: str) -> None:
+    """The command, without the minute in which lm-eval reads its own 14,000 tasks."""
+    without = partial(TaskManager, include_defaults=False)
+    monkeypatch.setattr("lm_eval.tasks.TaskManager", without)
+    monkeypatch.setattr(sys, "argv", ["lm_eval", *options])
+    main()
+
+
+def test_the_command_line_finds_model_and_tasks(loaded, saved, monkeypatch, capsys) -> None:
+    run_main(
+        monkeypatch,
+        *("--model", "sally-anne", "--tasks", "gridtom_first_order_text"),
+        *("--model_args", f"pretrained={loaded.source},steer={saved},alpha=2"),
+        *("--limit", "2", "--metadata", "stories=1", "--apply_chat_template"),
+    )
+    shown = capsys.readouterr().out
+    assert "sally-anne" in shown and "official_Both" in shown
+
+
+def test_the_command_line_says_what_is_wrong_in_a_line(monkeypatch) -> None:
+    with pytest.raises(SystemExit, match="error: unknown model 'nowhere'"):
+        run_main(
+            monkeypatch,
+            *("--model", "sally-anne", "--model_args", "pretrained=nowhere"),
+            *("--tasks", "gridtom_first_order_text", "--include_path", str(TASKS)),
+        )

@@ -1,0 +1,58 @@
+"""A steering vector on disk, and lmms-eval kept to a folder of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from hooks.geometry import find_geometry
+from sally_anne.models.loading import LoadedModel, load_model
+from steering.saving import save_vector
+from steering.vector import SteeringVector
+
+MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Data sets are built in a folder of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LMMS_EVAL_DATASETS_CACHE", str(tmp_path_factory.mktemp("datasets")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def loaded() -> Callable[[str], LoadedModel]:
+    """A shipped model, loaded once: look, but do not touch."""
+    found: dict[str, LoadedModel] = {}
+
+    def get(name: str) -> LoadedModel:
+        if name not in found:
+            found[name] = load_model(name)
+        return found[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def vectors(loaded, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A saved vector for each model: random directions that change many of its answers."""
+    folders = {}
+    for name in MODELS:
+        found = find_geometry(loaded(name).skeleton)
+        heads = tuple((layer, head) for layer in (2, 3) for head in range(found.n_heads))
+        draw = torch.Generator().manual_seed(3)
+        theta = torch.randn(len(heads), found.head_dim, generator=draw)
+        vector = SteeringVector(
+            heads=heads,
+            theta=theta / theta.norm(dim=1, keepdim=True),
+            sigma=torch.ones(len(heads)),
+            n_layers=found.n_layers,
+            n_heads=found.n_heads,
+            alpha=40.0,
+        )
+        folders[name] = save_vector(vector, tmp_path_factory.mktemp("vectors") / name)
+    return folders

@@ -1,0 +1,243 @@
+"""Requests of lmms-eval are answered as the model itself answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("lmms_eval")
+
+from lmms_eval.api.instance import Instance  # noqa: E402
+from lmms_eval.models import get_model  # noqa: E402
+
+from sally_anne.benchmarks.clips import Sampling, read_clip  # noqa: E402
+from sally_anne.benchmarks.items import Media  # noqa: E402
+from sally_anne.core.errors import (
+    ClipError,  # noqa: E402
+    HarnessError,  # noqa: E402
+    ModelError,  # noqa: E402
+    SteeringError,  # noqa: E402
+)
+from sally_anne.harness.adapters.lmms_eval.manifest import manifest  # noqa: E402
+from sally_anne.harness.adapters.lmms_eval.model import SallyAnne  # noqa: E402
+from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
+from steering.saving import load_vector, save_vector  # noqa: E402
+
+pytestmark = pytest.mark.plugins
+
+QWEN, LLAVA = "tiny-qwen2-vl", "tiny-llava-next-video"
+TEXTS = (
+    "At first the red agent is in the corridor. Question: Where is the red agent? Answer:",
+    "Question: Which room is the blue agent in? Answer:",
+    "There are three rooms. Question: Where is the white agent? Answer:",
+)
+# Where nothing is asked the model says many words.
+UNASKED = "the red agent and the blue agent"
+CLIPS = np.random.default_rng(0).integers(0, 256, (3, 4, 84, 84, 3), dtype=np.uint8)
+TOKENS = 6
+
+
+def requests(
+    shown: Sequence[Any], texts: Sequence[str], arguments: Sequence[Any], kind: str
+) -> list[Instance]:
+    """Requests as a task makes them; ``shown[i]`` is what document i shows."""
+    return [
+        Instance(
+            kind,
+            (text, argument, lambda doc: doc["shown"], number, "made", "test"),
+            0,
+            {"task": "made", "doc_id": number, "repeats": 1},
+        )
+        for number, (text, argument) in enumerate(zip(texts, arguments, strict=True))
+    ]
+
+
+def generated(lm: SallyAnne, shown: Sequence[Any], texts: Sequence[str], **options) -> list[str]:
+    options = {"max_new_tokens": TOKENS, "temperature": 0, "until": [], **options}
+    lm.task_dict = {"made": {"test": [{"shown": one} for one in shown]}}
+    return lm.generate_until(requests(shown, texts, [options] * len(texts), "generate_until"))
+
+
+def pictures(clip: np.ndarray) -> list[Image.Image]:
+    return [Image.fromarray(frame) for frame in clip]
+
+
+def made_by_name(name: str, **options: Any) -> SallyAnne:
+    words = ",".join(f"{key}={value}" for key, value in {"pretrained": name, **options}.items())
+    return get_model("sally_anne").create_from_arg_string(words, {"batch_size": 2})
+
+
+def test_the_entry_point_names_the_model() -> None:
+    (found,) = entry_points(group="lmms_eval.models", name="sally_anne")
+    assert found.load()() == manifest()
+    assert get_model("sally_anne") is SallyAnne
+
+
+@pytest.mark.parametrize("name", [QWEN, LLAVA])
+@pytest.mark.parametrize("steered", [False, True])
+def test_replies_are_the_models_own(loaded, vectors, name: str, steered: bool) -> None:
+    """Clips, text and one picture in one run: batches are made of what goes together."""
+    options: dict[str, Any] = {"steer": vectors[name]} if steered else {}
+    lm = made_by_name(name, **options)
+    shown = [pictures(CLIPS[0]), pictures(CLIPS[1]), [], [CLIPS[2]], pictures(CLIPS[0])[:1]]
+    texts = [*TEXTS, *TEXTS[:2]]
+    model = SteeredModel(loaded(name), load_vector(vectors[name]) if steered else None)
+    expected = [
+        *model.generate([Prompt(TEXTS[0], CLIPS[0]), Prompt(TEXTS[1], CLIPS[1])], TOKENS),
+        *model.generate([Prompt(TEXTS[2])], TOKENS),
+        *model.generate([Prompt(TEXTS[0], CLIPS[2])], TOKENS),
+        *model.generate([Prompt(TEXTS[1], CLIPS[0][:1])], TOKENS),
+    ]
+    assert generated(lm, shown, texts) == expected
+    assert all(expected)
+
+
+@pytest.mark.parametrize("name", [QWEN, LLAVA])
+def test_the_vector_and_its_strength_count(loaded, vectors, name: str) -> None:
+    """Strength 0 is no steering; another strength is another reply."""
+    shown = [pictures(clip) for clip in CLIPS]
+    plain = generated(made_by_name(name), shown, TEXTS)
+    own = generated(made_by_name(name, steer=vectors[name]), shown, TEXTS)
+    assert generated(made_by_name(name, steer=vectors[name], alpha=0), shown, TEXTS) == plain
+    assert generated(made_by_name(name, steer=vectors[name], alpha=40.0), shown, TEXTS) == own
+    assert own != plain
+
+
+def test_frames_of_a_film_are_sampled(loaded, tmp_path: Path) -> None:
+    import av
+
+    path = tmp_path / "film.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 84, 84, "yuv420p"
+        for frame in CLIPS.reshape(-1, 84, 84, 3):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+    clip = read_clip(Media(path=path), "full", Sampling(count=6)).frames
+    assert len(clip) == 6
+    expected = SteeredModel(loaded(QWEN)).generate([Prompt(TEXTS[0], clip)], TOKENS)
+    lm = made_by_name(QWEN, max_frames=6)
+    assert generated(lm, [[str(path)]], TEXTS[:1]) == expected
+    with pytest.raises(ClipError, match="made, document 0: .*no-film.mp4"):
+        generated(lm, [[str(tmp_path / "no-film.mp4")]], TEXTS[:1])
+
+
+def test_replies_end_before_a_stop_string() -> None:
+    lm = made_by_name(QWEN)
+    (whole,) = generated(lm, [[]], [UNASKED], max_new_tokens=12)
+    words = whole.split()
+    assert len(words) > 2
+    stop = words[2]
+    (cut,) = generated(lm, [[]], [UNASKED], max_new_tokens=12, until=["never said", stop])
+    assert cut == whole[: whole.index(stop)]
+
+
+def test_marks_of_pictures_are_taken_out_of_the_text() -> None:
+    lm = made_by_name(LLAVA)
+    shown = [pictures(CLIPS[0])] * 2
+    plain, marked = generated(lm, shown, [TEXTS[0], f"<image>{TEXTS[0]}<video>"])
+    assert plain == marked
+
+
+def scored(
+    lm: SallyAnne, shown: Sequence[Any], choices: Sequence[Sequence[Any]]
+) -> list[tuple[float, bool]]:
+    lm.task_dict = {"made": {"test": [{"shown": one, "target": "red"} for one in shown]}}
+    asked = []
+    for number, options in enumerate(choices):
+        (one,) = requests(shown[:1], TEXTS[number : number + 1], [None], "loglikelihood")
+        for option in options:
+            text, _, show, _, task, split = one.arguments
+            arguments = (text, option, show, number, task, split)
+            metadata = {"task": task, "doc_id": number, "repeats": 1}
+            asked.append(Instance("loglikelihood", arguments, 0, metadata))
+    return lm.loglikelihood(asked)
+
+
+@pytest.mark.parametrize("name", [QWEN, LLAVA])
+def test_continuations_are_scored_as_options(loaded, vectors, name: str) -> None:
+    shown = [pictures(CLIPS[0]), pictures(CLIPS[1]), []]
+    plain = ["red", "the green room", "blue"]
+    model = SteeredModel(loaded(name), load_vector(vectors[name]))
+    prompts = [Prompt(TEXTS[0], CLIPS[0]), Prompt(TEXTS[1], CLIPS[1]), Prompt(TEXTS[2])]
+    said = [model.generate([prompt], TOKENS)[0] for prompt in prompts]
+    choices = [[*plain, reply] for reply in said]
+    expected = [
+        *model.option_log_probs(prompts[:2], choices[:2]),
+        *model.option_log_probs(prompts[2:], choices[2:]),
+    ]
+    # lmms-eval puts a delimiter before each choice; a target may be a function.
+    asked: list[list[Any]] = [[f" {choice}" for choice in options] for options in choices]
+    asked[0][0] = lambda doc: doc["target"]
+    found = scored(made_by_name(name, steer=vectors[name]), shown, asked)
+    assert [-number for number, _ in found] == [one for row in expected for one in row]
+    # The reply itself is greedy, of the others those that it begins with.
+    flags = [flag for _, flag in found]
+    assert flags[3::4] == [True] * 3
+    for row, reply in enumerate(said):
+        for place, choice in enumerate(plain):
+            if not reply.startswith(choice):
+                assert not flags[4 * row + place]
+
+
+def test_the_beginning_of_a_greedy_reply_is_greedy() -> None:
+    lm = made_by_name(QWEN)
+    (whole,) = generated(lm, [[]], [UNASKED], max_new_tokens=12)
+    words = whole.split()
+    assert len(words) > 2
+    choices = [words[0], words[0][:-1], words[1], " ".join(words[:2])]
+    arguments: list[tuple[Any, ...]] = [
+        (UNASKED, f" {one}", lambda doc: [], 0, "made", "test") for one in choices
+    ]
+    place = {"task": "made", "doc_id": 0, "repeats": 1}
+    found = lm.loglikelihood([Instance("loglikelihood", a, 0, place) for a in arguments])
+    assert [flag for _, flag in found] == [True, False, False, True]
+
+
+def test_what_is_not_offered_is_refused() -> None:
+    lm = made_by_name(QWEN)
+    with pytest.raises(HarnessError, match="generate_until_multi_round are not offered"):
+        lm.generate_until_multi_round([])
+    with pytest.raises(HarnessError, match="made, document 0: temperature is 0.7"):
+        generated(lm, [[]], TEXTS[:1], temperature=0.7)
+    with pytest.raises(HarnessError, match="made, document 0: .*different sizes"):
+        wrong = [*pictures(CLIPS[0]), Image.new("RGB", (8, 8))]
+        generated(lm, [wrong], TEXTS[:1])
+    with pytest.raises(HarnessError, match="made, document 0: the continuation is empty"):
+        scored(lm, [[]], [["  "]])
+    alone = Instance("loglikelihood", ("", "red"), 0, {"task": "t", "doc_id": 0, "repeats": 1})
+    with pytest.raises(HarnessError, match="t: continuations without their question"):
+        lm.loglikelihood([alone])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"max_frame": 3}, HarnessError, "there is no max_frame; there are pretrained, steer"),
+        ({"max_frames": 0}, HarnessError, "max_frames must be a whole number from 1, is 0"),
+        ({"max_frames": 2.5}, HarnessError, "max_frames must be a whole number"),
+        ({"batch_size": "auto"}, HarnessError, "batch_size must be a finite number, is 'auto'"),
+        ({"alpha": 2}, HarnessError, "alpha is the strength of a vector"),
+        ({"alpha": "strong", "steer": "x"}, HarnessError, "alpha must be a finite number"),
+        ({"alpha": float("nan"), "steer": "x"}, HarnessError, "alpha must be a finite number"),
+        ({"steer": "no-such-vector"}, SteeringError, "no-such-vector.* is missing"),
+        ({"pretrained": "no-such-model"}, ModelError, "unknown model 'no-such-model'"),
+        ({"dtype": "int7"}, ModelError, "unknown dtype 'int7'"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SallyAnne(**options)
+
+
+def test_a_vector_for_another_model_is_refused(vectors, tmp_path: Path) -> None:
+    other = replace(load_vector(vectors[QWEN]), n_layers=99)
+    with pytest.raises(SteeringError, match="for 99 layers.*fit it on this model"):
+        SallyAnne(pretrained=QWEN, steer=str(save_vector(other, tmp_path)))

@@ -1,0 +1,133 @@
+"""Judge against people: known tables, intervals over stories, malformed labels."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.agreement import agreement, read_labels
+
+
+def judged(says: list[bool], stories: list[int] | None = None) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "item_id": [f"i{n}" for n in range(len(says))],
+            "story": stories or list(range(len(says))),
+            "judge_correct": says,
+            "judge_invalid": False,
+        }
+    )
+
+
+def human(labels: list[bool]) -> pd.DataFrame:
+    return pd.DataFrame({"item_id": [f"i{n}" for n in range(len(labels))], "label": labels})
+
+
+T, F = True, False
+
+
+def test_a_table_worked_out_by_hand() -> None:
+    # Both right 2, both wrong 1, judge alone 1: agreement 3/4; by chance 3/4*2/4 + 1/4*2/4 = 1/2.
+    found = agreement(judged([T, T, F, T]), human([T, T, F, F]))
+    assert found["agreement"] == 0.75
+    assert found["kappa"] == pytest.approx(0.5)
+    assert (found["n"], found["stories"], found["invalid"], found["unmatched"]) == (4, 4, 0, 0)
+
+
+def test_all_alike_and_all_different() -> None:
+    alike = agreement(judged([T, F] * 10), human([T, F] * 10))
+    assert (alike["agreement"], alike["kappa"]) == (1, 1)
+    assert (alike["agreement_low"], alike["agreement_high"]) == (1, 1)
+    assert (alike["kappa_low"], alike["kappa_high"]) == (1, 1)
+    other = agreement(judged([T, F] * 10), human([F, T] * 10))
+    assert (other["agreement"], other["kappa"]) == (0, pytest.approx(-1))
+
+
+def test_one_label_throughout_has_no_kappa() -> None:
+    found = agreement(judged([T, T, T]), human([T, T, T]))
+    assert found["agreement"] == 1 and math.isnan(found["kappa"]) and math.isnan(found["kappa_low"])
+    # One of the two alone: chance agrees as often.
+    assert agreement(judged([T, T, T]), human([T, T, F]))["kappa"] == 0
+
+
+def test_unreadable_verdicts_say_wrong_and_hidden_ones_nothing() -> None:
+    table = judged([T, T, F, T]).assign(judge_invalid=[T, F, F, F], hidden=[F, F, F, T])
+    found = agreement(table, human([F, T, F, T]))
+    assert (found["agreement"], found["n"], found["invalid"], found["unmatched"]) == (1, 3, 1, 1)
+
+
+def test_intervals_are_over_stories() -> None:
+    rng = np.random.default_rng(0)
+    says = rng.random(200) < 0.4
+    label = np.where(rng.random(200) < 0.85, says, ~says)
+    alone = agreement(judged(says.tolist()), human(label.tolist()))
+    assert alone["kappa"] == pytest.approx(cohen_kappa_score(says, label))
+    assert alone["agreement_low"] < alone["agreement"] < alone["agreement_high"]
+    assert alone["kappa_low"] < alone["kappa"] < alone["kappa_high"]
+    # Whole stories right or wrong: as wide as if there were only ten items.
+    right = [n // 20 < 8 for n in range(200)]
+    together = agreement(judged([T] * 200, [n // 20 for n in range(200)]), human(right))
+    apart = agreement(judged([T] * 200), human(right))
+    assert together["agreement"] == apart["agreement"] == 0.8
+    assert together["agreement_low"] == pytest.approx(0.5, abs=0.11)
+    assert apart["agreement_low"] == pytest.approx(0.745, abs=0.02)
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    one, two = judged([T, F, T, F, F], [0, 0, 1, 1, 2]), human([T, T, T, F, F])
+    assert agreement(one, two) == agreement(one[::-1], two.sample(frac=1, random_state=3))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda j, h: (j.drop(columns="story"), h), "judged table lacks the column 'story'"),
+        (lambda j, h: (j, h.drop(columns="label")), "human table lacks the column 'label'"),
+        (lambda j, h: (pd.concat([j, j]), h), "stands in the judged table twice"),
+        (lambda j, h: (j, h.assign(item_id="x" + h["item_id"])), "none of the items"),
+        (lambda j, h: (j.assign(hidden=True), h), "none of the items"),
+    ],
+)
+def test_tables_that_do_not_fit(change, message: str) -> None:
+    with pytest.raises(HarnessError, match=message):
+        agreement(*change(judged([T, F]), human([T, F])))
+    with pytest.raises(HarnessError, match="bootstrap must be"):
+        agreement(judged([T]), human([T]), bootstrap=0)
+
+
+def test_labels_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_bytes(
+        b"\xef\xbb\xbfitem_id,label,by\n0002/0,TRUE,x\n0002/1, f ,x\n1,1,\n2,0.0,\nNA,Wrong,\n9,,\n"
+    )
+    labels = read_labels(path)
+    assert labels["item_id"].tolist() == ["0002/0", "0002/1", "1", "2", "NA"]
+    assert labels["label"].tolist() == [True, False, True, False, False]
+    assert labels["label"].dtype == bool
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is damaged or another kind of file"),
+        (b"item_id,label\n\xff,1\n", "is damaged or another kind of file"),
+        (b'item_id,label\na,"1\n', "is damaged or another kind of file"),
+        (b"item_id,label\na,1,2,3\nb,1\n", "is damaged or another kind of file|has the label"),
+        (b"id,label\na,1\n", "no column 'item_id'; the header has id, label"),
+        (b"item_id,label\na,maybe\n", "item 'a' has the label 'maybe'"),
+        (b"item_id,label\na,1\na,0\n", "item 'a' has two labels"),
+    ],
+)
+def test_malformed_labels_are_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_bytes(content)
+    with pytest.raises(HarnessError, match=rf"labels\.csv:? .*({message})|labels\.csv {message}"):
+        read_labels(path)
+    with pytest.raises(HarnessError, match="is missing"):
+        read_labels(tmp_path / "none.csv")

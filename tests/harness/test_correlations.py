@@ -1,0 +1,164 @@
+"""Correlations between kinds of questions over films, on hand-made sheets."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import pearsonr
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.correlations import (
+    category_correlations,
+    correlation_matrix,
+    group_accuracy,
+)
+
+GROUNDING, TEMPORAL, MEMORY = "Grounding the imagined", "Temporal", "Working memory"
+# For each film right and all questions in a category.
+SHARES = {
+    GROUNDING: {"a": (1, 2), "b": (0, 1), "c": (2, 2), "d": (1, 3)},
+    TEMPORAL: {"a": (1, 1), "b": (0, 2), "c": (1, 1), "e": (1, 2)},
+    MEMORY: {"a": (0, 1), "b": (1, 1), "c": (0, 1), "d": (1, 1)},
+}
+
+
+def sheet(shares=SHARES, **more: object) -> pd.DataFrame:
+    rows = [
+        {"story": film, "tag_category": category, "judge_correct": number < right}
+        for category, films in shares.items()
+        for film, (right, count) in films.items()
+        for number in range(count)
+    ]
+    ids = [f"i{n}" for n in range(len(rows))]
+    return pd.DataFrame(rows).assign(item_id=ids, judge_invalid=False, **more)
+
+
+def test_accuracy_of_each_film_in_each_category() -> None:
+    wide = group_accuracy(sheet(), "judge")
+    assert list(wide.columns) == [GROUNDING, TEMPORAL, MEMORY]
+    assert list(wide.index) == list("abcde")
+    assert wide[GROUNDING].tolist()[:4] == [0.5, 0, 1, pytest.approx(1 / 3)]
+    assert wide.isna().to_numpy().tolist() == [
+        *[[False] * 3] * 3,
+        [False, True, False],
+        [True, False, True],
+    ]
+
+
+def test_pearson_over_films_that_have_both() -> None:
+    pairs = category_correlations(sheet(), "judge")
+    assert list(zip(pairs["first"], pairs["second"], pairs["n"], strict=True)) == [
+        (GROUNDING, TEMPORAL, 3),
+        (GROUNDING, MEMORY, 4),
+        (TEMPORAL, MEMORY, 3),
+    ]
+    expected = [
+        pearsonr([0.5, 0, 1], [1, 0, 1])[0],
+        pearsonr([0.5, 0, 1, 1 / 3], [0, 1, 0, 1])[0],
+        -1.0,
+    ]
+    assert pairs["correlation"].tolist() == pytest.approx(expected)
+    assert (pairs["low"] <= pairs["correlation"]).all()
+    assert (pairs["high"] >= pairs["correlation"]).all()
+
+
+@pytest.mark.parametrize("right", [True, False], ids=["all right", "all wrong"])
+def test_no_correlation_where_nothing_varies(right: bool) -> None:
+    pairs = category_correlations(sheet(judge_correct=right), "judge")
+    assert pairs[["correlation", "low", "high"]].isna().all(axis=None)
+    assert pairs["n"].tolist() == [3, 4, 3]
+
+
+def test_two_films_make_no_correlation() -> None:
+    two = {GROUNDING: {"a": (1, 1), "b": (0, 1)}, TEMPORAL: {"a": (1, 1), "b": (0, 1)}}
+    pairs = category_correlations(sheet(two), "judge")
+    assert math.isnan(pairs["correlation"][0]) and pairs["n"][0] == 2
+
+
+def test_half_right_alike_and_opposite() -> None:
+    films = {str(n): (n % 2, 1) for n in range(40)}
+    others = {str(n): (1 - n % 2, 1) for n in range(40)}
+    pairs = category_correlations(sheet({"x": films, "y": films, "z": others}), "judge")
+    assert pairs["correlation"].tolist() == pytest.approx([1, -1, -1])
+    assert pairs["low"].tolist() == pytest.approx([1, -1, -1])
+
+
+def test_invalid_verdicts_count_as_wrong() -> None:
+    table = sheet()
+    table["judge_invalid"] = table["judge_correct"] & (table["story"] == "c")
+    assert group_accuracy(table, "judge").loc["c"].fillna(0).tolist() == [0, 0, 0]
+
+
+def test_hidden_references_are_left_out() -> None:
+    table = sheet()
+    table["hidden"] = table["story"] == "a"
+    assert list(group_accuracy(table, "judge").index) == list("bcde")
+    with pytest.raises(HarnessError, match="no answer with a key has a category"):
+        group_accuracy(table.assign(hidden=True), "judge")
+
+
+def test_an_item_counts_in_each_of_its_categories() -> None:
+    table = sheet(SHARES)
+    table.loc[0, "tag_category"] = f"{GROUNDING}|mime"
+    wide = group_accuracy(table, "judge")
+    assert list(wide.columns) == [GROUNDING, TEMPORAL, MEMORY, "mime"]
+    assert wide["mime"].dropna().to_dict() == {"a": 1.0}
+    assert wide.loc["a", GROUNDING] == 0.5
+
+
+def test_intervals_against_scipy_and_noise() -> None:
+    rng = np.random.default_rng(1)
+    skill = rng.random(80)
+    shares = {
+        name: {str(n): (int(rng.binomial(8, p)), 8) for n, p in enumerate(chances)}
+        for name, chances in {
+            "x": skill,
+            "y": skill,
+            "z": np.full(80, 0.5),
+        }.items()
+    }
+    pairs = category_correlations(sheet(shares), "judge").set_index(["first", "second"])
+    related, noise = pairs.loc[("x", "y")], pairs.loc[("x", "z")]
+    assert related["low"] > 0.3 and noise["low"] < 0 < noise["high"]
+    x, y = ([right for right, _ in shares[name].values()] for name in "xy")
+    fisher = pearsonr(x, y).confidence_interval()
+    assert related["low"] == pytest.approx(fisher.low, abs=0.08)
+    assert related["high"] == pytest.approx(fisher.high, abs=0.08)
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    table = sheet()
+    mixed = table.sample(frac=1, random_state=5)
+    pd.testing.assert_frame_equal(
+        category_correlations(table, "judge"), category_correlations(mixed, "judge")
+    )
+
+
+def test_the_matrix() -> None:
+    pairs = category_correlations(sheet(), "judge")
+    matrix = correlation_matrix(pairs)
+    assert list(matrix.columns) == list(matrix.index) == [GROUNDING, TEMPORAL, MEMORY]
+    assert np.isnan(np.diag(matrix)).all()
+    assert matrix.loc[TEMPORAL, MEMORY] == matrix.loc[MEMORY, TEMPORAL] == pytest.approx(-1)
+    assert correlation_matrix(pairs, "n").loc[MEMORY, GROUNDING] == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop(columns="story"), "lack the column 'story'"),
+        (lambda t: t.drop(columns="judge_correct"), "lack the column 'judge_correct'"),
+        (lambda t: t.drop(columns="tag_category"), "lack the column 'tag_category'"),
+        (lambda t: t.assign(judge_correct=None), "neither True nor False"),
+        (lambda t: t.assign(tag_category=""), "no answer with a key has a category"),
+        (lambda t: t.assign(tag_category="x"), "needs two values of category; there is only 'x'"),
+    ],
+)
+def test_sheets_that_do_not_fit(change, message: str) -> None:
+    with pytest.raises(HarnessError, match=message):
+        category_correlations(change(sheet()), "judge")
+    with pytest.raises(HarnessError, match="bootstrap must be"):
+        category_correlations(sheet(), "judge", level=1.0)

@@ -1,0 +1,148 @@
+"""GridToM's questions as items: every word, option, answer and pair of stories made by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sally_anne.benchmarks.items import Option
+from sally_anne.harness.gridtom import items
+from sally_anne.harness.items import Item
+from sally_anne.harness.metrics import belief_metrics
+from tests.made_stories import KEY_FRAMES, made_stories, made_story, right_room
+
+ENDS = {
+    "plain": "{context} Question: {question} Answer:",
+    "json": "{context}\n\nQuestion: {question}\nReply with a JSON object and nothing else; its "
+    'field "answer" holds {wanted}.',
+}
+
+
+def item(name: str, told: str, question: str, style: str, wanted: str, **facts: Any) -> Item:
+    return Item(
+        item_id=f"story-0003/{name}",
+        story="story-0003",
+        map="map-03",
+        split="test",
+        text=ENDS[style].format(context=told, question=question, wanted=wanted),
+        **facts,
+    )
+
+
+def belief(name: str, rooms: str, answer: str, setting: str, style: str) -> Item:
+    """An item of story 3, whose agent walks to the purple room first and to the white one last."""
+    first, _, second = name.partition("/")
+    said = f"{first} and {second}" if second else first
+    told = "World 3."
+    if setting != "video":
+        told += f" Story 3, {said}, seen by the omniscient."
+    one, other = rooms.split()
+    return item(
+        name,
+        told,
+        f"Who is where in {said}? Choose one: {one} or {other}.",
+        style,
+        "the room",
+        condition=second or first,
+        first=first,
+        options=(Option(one, one), Option(other, other)),
+        answer=(answer,),
+    )
+
+
+def initial(number: int, question: str, choices: str, answer: str, setting: str, style: str):
+    told = "Some world."
+    if setting != "video":
+        told += " Story 3, TB, seen by the omniscient."
+    return item(
+        f"initial/{number}",
+        told,
+        question,
+        style,
+        "the colour, or a list of colours",
+        condition="",
+        first="",
+        options=tuple(Option(colour, colour) for colour in choices.split()),
+        answer=tuple(answer.split()),
+        names=True,
+    )
+
+
+# Of story 3: the version, the rooms as they are offered, and the right one.
+BELIEFS = {
+    "1": [("TB", "purple white", "white"), ("FB", "white purple", "purple")],
+    "2": [
+        ("TB/TB", "white purple", "white"),
+        ("FB/TB", "white purple", "purple"),
+        ("TB/FB", "white purple", "purple"),
+        ("FB/FB", "white purple", "white"),
+    ],
+}
+INITIAL = [
+    (0, "Which agents? (3)", "blue red purple orange white", "blue red"),
+    (1, "First room? (3)", "purple orange white", "purple"),
+]
+
+
+@pytest.mark.parametrize("style", ["plain", "json"])
+@pytest.mark.parametrize("setting", ["multimodal", "video", "text"])
+@pytest.mark.parametrize("ask", ["1", "2", "initial"])
+def test_every_part_of_every_item(ask, setting, style) -> None:
+    stories = [made_story(3), made_story(4)]  # the second has no split
+    found = list(items(stories, {3: "test"}, ask, setting, style))
+    if ask == "initial":
+        assert found == [initial(*row, setting, style) for row in INITIAL]
+    else:
+        assert found == [belief(*row, setting, style) for row in BELIEFS[ask]]
+    for place, asked in enumerate(found):
+        if setting == "text":
+            assert asked.clip is None
+            continue
+        assert asked.clip is not None
+        clip = asked.clip()
+        # Initial beliefs are asked of the true-belief version.
+        version = 0 if ask == "initial" else place % 2
+        assert clip[:, 0, 0, 0].tolist() == [120 + 20 * version + tick for tick in KEY_FRAMES]
+
+
+@pytest.mark.parametrize("ask", ["1", "2"])
+def test_neither_room_stands_first_more_often_than_the_other(ask) -> None:
+    """For true and false beliefs alike, the right room is named first in half of the stories."""
+    stories = made_stories(range(400))
+    found = list(items(stories, dict.fromkeys(range(400), "test"), ask, "text"))
+    places: Counter[str] = Counter()
+    for asked in found:
+        index = int(asked.story.removeprefix("story-"))
+        second = asked.condition if ask == "2" else None
+        right = right_room(index, asked.first, second)
+        assert asked.answer == (right,) and right in {o.label for o in asked.options}
+        one, _, other = asked.text.partition("Choose one: ")[2].partition(".")[0].split()
+        assert [o.label for o in asked.options] == [one, other]
+        places[asked.item_id.partition("/")[2]] += one == right
+    assert set(places) == {name for name, *_ in BELIEFS[ask]}
+    # Five standard deviations of a fair coin, thrown 400 times.
+    assert all(150 <= count <= 250 for count in places.values()), places
+
+
+def test_always_the_first_room_is_right_in_half_and_no_more() -> None:
+    """Whoever names the first option, or the last, has half of TB and FB, and a quarter of Both."""
+    found = list(items(made_stories(range(400)), dict.fromkeys(range(400), "test"), "1", "text"))
+    for place in (0, 1):
+        sheet = pd.DataFrame(
+            {
+                "item_id": asked.item_id,
+                "story": asked.story,
+                "condition": asked.condition,
+                "first": asked.first,
+                "correct": asked.options[place].label in asked.answer,
+                "invalid": False,
+            }
+            for asked in found
+        )
+        metrics = belief_metrics(sheet, bootstrap=1)
+        assert (metrics.TB.n, metrics.FB.n, metrics.Both.n) == (400, 400, 400)
+        assert abs(metrics.TB.value - 0.5) < 0.125 and abs(metrics.FB.value - 0.5) < 0.125
+        assert abs(metrics.Both.value - 0.25) < 0.11

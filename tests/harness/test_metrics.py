@@ -1,0 +1,451 @@
+"""TB, FB, Both and their intervals, on sheets made by hand and by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isnan
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.metrics import (
+    Estimate,
+    Metrics,
+    accuracy,
+    belief_metrics,
+    mcnemar_both,
+    over,
+    paired_accuracy,
+    paired_difference,
+)
+
+# One story's outcomes: right (1), wrong (0) or invalid (None), of TB and FB.
+Outcomes = list[tuple[int | None, int | None]]
+
+
+def sheet(outcomes: Outcomes) -> pd.DataFrame:
+    """First-order sheet of one TB and one FB item a story."""
+    return pd.DataFrame(
+        [
+            {
+                "item_id": f"{story}-{condition}",
+                "story": f"story-{story}",
+                "condition": condition,
+                "correct": bool(outcome),
+                "invalid": outcome is None,
+            }
+            for story, pair in enumerate(outcomes)
+            for condition, outcome in zip(("TB", "FB"), pair, strict=True)
+        ]
+    )
+
+
+def second_order(outcomes: dict[tuple[str, str, str], int]) -> pd.DataFrame:
+    """Sheet from story, first and second condition."""
+    return pd.DataFrame(
+        [
+            {
+                "item_id": "-".join(key),
+                "story": key[0],
+                "first": key[1],
+                "condition": key[2],
+                "correct": bool(outcome),
+                "invalid": False,
+            }
+            for key, outcome in outcomes.items()
+        ]
+    )
+
+
+def drawn(stories: int, p: float, seed: int) -> pd.DataFrame:
+    right = np.random.default_rng(seed).random((stories, 2)) < p
+    return sheet([(int(tb), int(fb)) for tb, fb in right])
+
+
+def values(items: pd.DataFrame) -> tuple[float, float, float, float]:
+    found = belief_metrics(items, bootstrap=10)
+    return found.TB.value, found.FB.value, found.Both.value, found.invalid.value
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ([(1, 1)] * 4, (1, 1, 1, 0)),
+        ([(0, 0)] * 4, (0, 0, 0, 0)),
+        ([(1, 0), (0, 1), (1, 0), (0, 1)], (0.5, 0.5, 0, 0)),
+        ([(1, 1), (0, 0), (1, 1), (0, 0)], (0.5, 0.5, 0.5, 0)),
+        ([(1, None), (None, None), (1, 1), (0, 1)], (0.5, 0.5, 0.25, 0.375)),
+        ([(None, None)] * 2, (0, 0, 0, 1)),
+    ],
+)
+def test_values_of_sheets_made_by_hand(outcomes: Outcomes, expected) -> None:
+    assert values(sheet(outcomes)) == pytest.approx(expected)
+
+
+def test_an_invalid_answer_is_wrong_even_if_marked_correct() -> None:
+    items = sheet([(1, 1), (1, 1)])
+    items.loc[0, "invalid"] = True
+    assert values(items) == (0.5, 1, 0.5, 0.25)
+    assert accuracy(items).overall.value == 0.75
+
+
+def test_counts_and_certain_intervals() -> None:
+    assert belief_metrics(sheet([(1, 0)] * 3)) == Metrics(
+        TB=Estimate(1, 1, 1, 3),
+        FB=Estimate(0, 0, 0, 3),
+        Both=Estimate(0, 0, 0, 3),
+        invalid=Estimate(0, 0, 0, 6),
+    )
+
+
+def test_a_story_without_one_side_is_no_pair() -> None:
+    items = sheet([(1, 1), (1, 0), (0, 1)]).drop(index=[3])  # FB of story 1
+    found = belief_metrics(items)
+    assert (found.Both.value, found.Both.n) == (0.5, 2)
+    assert (found.TB.value, found.TB.n, found.FB.n) == (pytest.approx(2 / 3), 3, 2)
+
+
+def test_one_condition_alone_has_no_pairs() -> None:
+    items = sheet([(1, 1), (0, 1)])
+    found = belief_metrics(items[items["condition"] == "TB"])
+    assert found.TB.value == 0.5
+    for estimate in (found.FB, found.Both):
+        assert estimate.n == 0
+        assert isnan(estimate.value) and isnan(estimate.low) and isnan(estimate.high)
+
+
+def test_second_order_pairs_share_story_and_first() -> None:
+    items = second_order(
+        {
+            ("s", "TB", "TB"): 1,
+            ("s", "TB", "FB"): 1,
+            ("s", "FB", "TB"): 1,
+            ("s", "FB", "FB"): 0,
+            ("t", "TB", "TB"): 1,
+            ("t", "FB", "FB"): 1,
+        }
+    )
+    found = belief_metrics(items)
+    assert (found.Both.value, found.Both.n) == (0.5, 2)
+    assert (found.TB.value, found.FB.value) == (1, pytest.approx(2 / 3))
+
+
+def test_first_order_may_repeat_the_condition_as_first() -> None:
+    items = sheet([(1, 1), (1, 0)])
+    expected = belief_metrics(items)
+    assert expected.Both.n == 2
+    for first in (items["condition"], None, ""):
+        assert belief_metrics(items.assign(first=first)) == expected
+
+
+@given(
+    st.dictionaries(
+        st.tuples(
+            st.sampled_from("stuv"), st.sampled_from(["TB", "FB"]), st.sampled_from(["TB", "FB"])
+        ),
+        st.integers(0, 1),
+        min_size=1,
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_both_is_what_a_loop_finds(outcomes) -> None:
+    keys = set(outcomes)
+    assume(any(first != second for _, first, second in keys))  # else it is of first order
+    pairs = [
+        outcomes[story, first, "TB"] and outcomes[story, first, "FB"]
+        for story in "stuv"
+        for first in ("TB", "FB")
+        if {(story, first, "TB"), (story, first, "FB")} <= keys
+    ]
+    found = belief_metrics(second_order(outcomes), bootstrap=20).Both
+    assert found.n == len(pairs)
+    assert isnan(found.value) if not pairs else found.value == pytest.approx(np.mean(pairs))
+
+
+def loop(
+    items: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], bootstrap: int, seed: int
+) -> tuple[float, float]:
+    """The bootstrap as one would write it: stories drawn one by one, the statistic anew."""
+    stories = sorted(items["story"].unique())
+    by_story = {story: rows for story, rows in items.groupby("story")}
+    found = []
+    draws = np.random.default_rng(seed).integers(0, len(stories), (bootstrap, len(stories)))
+    for draw in draws:
+        found.append(statistic(pd.concat([by_story[stories[i]] for i in draw])))
+    low, high = np.nanquantile(found, [0.05, 0.95])
+    return float(low), float(high)
+
+
+def both(rows: pd.DataFrame) -> float:
+    """Rows come as TB, FB, TB, FB, ..."""
+    return float(rows["correct"].to_numpy().reshape(-1, 2).all(axis=1).mean())
+
+
+def test_the_bootstrap_is_that_of_a_loop() -> None:
+    items = drawn(12, 0.6, seed=5)
+    items.loc[[3, 8], ["correct", "invalid"]] = [False, True]
+    found = belief_metrics(items, bootstrap=60, seed=7, level=0.9)
+    for name, statistic in {
+        "TB": lambda rows: rows.loc[rows["condition"] == "TB", "correct"].mean(),
+        "FB": lambda rows: rows.loc[rows["condition"] == "FB", "correct"].mean(),
+        "Both": both,
+        "invalid": lambda rows: rows["invalid"].mean(),
+    }.items():
+        estimate = getattr(found, name)
+        assert (estimate.low, estimate.high) == pytest.approx(loop(items, statistic, 60, 7))
+
+
+def test_the_bootstrap_of_uneven_stories_is_that_of_a_loop() -> None:
+    items = drawn(10, 0.5, seed=2).drop(index=[1, 4, 6, 7])
+    found = accuracy(items, by="condition", bootstrap=60, seed=3, level=0.9)
+    tb = found.groups["TB"]
+    expected = loop(
+        items, lambda rows: rows.loc[rows["condition"] == "TB", "correct"].mean(), 60, 3
+    )
+    assert (tb.low, tb.high) == pytest.approx(expected)
+    expected = loop(items, lambda rows: rows["correct"].mean(), 60, 3)
+    assert (found.overall.low, found.overall.high) == pytest.approx(expected)
+
+
+def test_resamples_without_a_value_are_left_out() -> None:
+    items = sheet([(1, 1), (1, 0), (0, 0)]).drop(index=[3, 5])  # FB of story 0 alone
+    found = belief_metrics(items, bootstrap=50)
+    assert [found.FB, found.Both] == [Estimate(1, 1, 1, 1)] * 2
+    # A single resample may miss the story.
+    lows = [belief_metrics(items, bootstrap=1, seed=seed).FB.low for seed in range(20)]
+    assert any(isnan(low) for low in lows) and 1 in lows
+
+
+@given(st.lists(st.tuples(*[st.sampled_from([0, 1, None])] * 2), min_size=1, max_size=8))
+@settings(max_examples=30, deadline=None)
+def test_estimates_are_bounded_and_in_order(outcomes: Outcomes) -> None:
+    found = belief_metrics(sheet(outcomes), bootstrap=50)
+    for estimate in (found.TB, found.FB, found.Both, found.invalid):
+        assert 0 <= estimate.low <= estimate.high <= 1
+        assert 0 <= estimate.value <= 1
+    assert found.Both.value <= min(found.TB.value, found.FB.value)
+
+
+def test_neither_row_order_nor_types_nor_other_columns_matter() -> None:
+    items = drawn(20, 0.6, seed=0)
+    expected = belief_metrics(items, bootstrap=100)
+    assert belief_metrics(items, bootstrap=100) == expected
+    assert belief_metrics(items, bootstrap=100, seed=1) != expected
+    shuffled = items.sample(frac=1, random_state=3).assign(first=None, _note=1)
+    shuffled["condition"] = shuffled["condition"].astype("category")
+    shuffled["correct"] = shuffled["correct"].astype(object)
+    before = shuffled.copy()
+    assert belief_metrics(shuffled, bootstrap=100) == expected
+    pd.testing.assert_frame_equal(shuffled, before)
+
+
+def test_intervals_cover_the_truth() -> None:
+    p, covered = 0.6, 0
+    for seed in range(100):
+        found = belief_metrics(drawn(50, p, seed), bootstrap=200, seed=seed)
+        covered += found.Both.low <= p * p <= found.Both.high
+    assert 88 <= covered <= 99
+
+
+def test_intervals_narrow_with_stories_and_widen_with_level() -> None:
+    def width(stories: int, level: float) -> float:
+        found = belief_metrics(drawn(stories, 0.5, 0), level=level).TB
+        return found.high - found.low
+
+    assert width(400, 0.95) < width(40, 0.95) < width(40, 0.99)
+
+
+def test_intervals_resample_stories_and_not_items() -> None:
+    """The items of a story are alike here, so more of them tell nothing new."""
+    right = np.random.default_rng(0).random(40) < 0.5
+    rows = [
+        {"item_id": f"{s}-{i}", "story": f"{s}", "correct": bool(ok), "invalid": False}
+        for s, ok in enumerate(right)
+        for i in range(10)
+    ]
+    items = pd.DataFrame(rows)
+    ten, one = accuracy(items).overall, accuracy(items[items["item_id"].str.endswith("-0")]).overall
+    assert (ten.value, ten.low, ten.high) == pytest.approx((one.value, one.low, one.high))
+
+
+# Pairs.
+
+
+def test_the_difference_of_a_sheet_and_itself_is_nothing() -> None:
+    items = drawn(10, 0.5, 0)
+    assert paired_difference(items, items) == {
+        name: Estimate(0, 0, 0, 10) for name in ("TB", "FB", "Both")
+    }
+    assert mcnemar_both(items, items) == 1
+
+
+def test_differences_are_b_minus_a_item_by_item() -> None:
+    a = sheet([(1, 0), (0, 0), (1, 1), (None, 1)])
+    b = sheet([(1, 1), (1, 0), (1, None), (1, 1)])
+    found = paired_difference(a, b.sample(frac=1, random_state=0), bootstrap=60, seed=4, level=0.9)
+    assert {name: e.value for name, e in found.items()} == {"TB": 0.5, "FB": 0.0, "Both": 0.25}
+    joined = a.assign(gain=b["correct"].astype(int) - a["correct"].astype(int))
+    low, high = loop(joined, lambda rows: rows.loc[rows["condition"] == "FB", "gain"].mean(), 60, 4)
+    assert (found["FB"].low, found["FB"].high) == pytest.approx((low, high))
+
+
+def test_gains_in_accuracy_and_in_invalid_answers_are_told_apart() -> None:
+    """Of eight items two turn right and one wrong; one more is invalid, and three are no longer."""
+    a = sheet([(1, None), (None, 0), (1, None), (1, 0)])
+    b = sheet([(1, 1), (0, 0), (None, 1), (1, 0)])
+    found = paired_accuracy(a, b.sample(frac=1, random_state=0), bootstrap=60, seed=4, level=0.9)
+    assert {name: (e.value, e.n) for name, e in found.items()} == {
+        "overall": (1 / 8, 8),
+        "invalid": (-2 / 8, 8),
+    }
+    for name in ("correct", "invalid"):
+        joined = a.assign(gain=b[name].astype(int) - a[name].astype(int))
+        low, high = loop(joined, lambda rows: rows["gain"].mean(), 60, 4)
+        interval = found["overall" if name == "correct" else name]
+        assert (interval.low, interval.high) == pytest.approx((low, high))
+
+
+def test_a_paired_interval_is_narrower_than_its_parts() -> None:
+    a = drawn(100, 0.5, 0)
+    b = a.copy()
+    b.loc[:9, "correct"] = True
+    gain = paired_difference(a, b)["TB"]
+    alone = belief_metrics(a).TB
+    assert gain.high - gain.low < alone.high - alone.low
+
+
+@pytest.mark.parametrize(
+    ("won", "lost", "p"),
+    [
+        (5, 0, 2 / 2**5),
+        (0, 5, 2 / 2**5),
+        (7, 1, 2 * (1 + 8) / 2**8),
+        (3, 3, 1.0),
+        (0, 0, 1.0),
+    ],
+)
+def test_mcnemar_is_the_binomial_tail(won: int, lost: int, p: float) -> None:
+    a = sheet([(1, 0)] * won + [(1, 1)] * lost + [(1, 1), (0, 0), (0, 1)])
+    b = sheet([(1, 1)] * won + [(None, 1)] * lost + [(1, 1), (0, 1), (1, 0)])
+    assert mcnemar_both(a, b) == pytest.approx(p)
+
+
+def test_sheets_of_different_items_are_not_compared() -> None:
+    items = sheet([(1, 1), (0, 1)])
+    for compare in (paired_difference, mcnemar_both):
+        with pytest.raises(HarnessError, match="item '1-FB' is not in the second sheet"):
+            compare(items, items.drop(index=3))
+        with pytest.raises(HarnessError, match="item '1-FB' is not in the first sheet"):
+            compare(items.drop(index=3), items)
+        with pytest.raises(HarnessError, match="item '0-FB' has another story"):
+            compare(items, items.assign(story=["story-0", "x", "story-1", "story-1"]))
+        with pytest.raises(HarnessError, match="item '0-FB' has another first"):
+            compare(items, items.assign(first="TB"))
+
+
+# Plain accuracy.
+
+
+def test_accuracy_overall_and_by_group() -> None:
+    items = pd.DataFrame(
+        {
+            "item_id": [*"abcd"],
+            "story": ["s", "s", "t", "t"],
+            "kind": ["room", "agents", "room", "agents"],
+            "correct": [True, False, True, False],
+            "invalid": [False, True, False, False],
+        }
+    )
+    found = accuracy(items, by="kind")
+    assert found.overall == Estimate(0.5, 0.5, 0.5, 4)
+    assert found.invalid.value == 0.25
+    assert {key: (e.value, e.n) for key, e in found.groups.items()} == {
+        "agents": (0, 2),
+        "room": (1, 2),
+    }
+    assert accuracy(items).groups == {}
+    assert list(accuracy(items, by="story").groups) == ["s", "t"]
+    with pytest.raises(HarnessError, match="item 'b' has no kind"):
+        accuracy(items.assign(kind=["room", None, "room", "room"]), by="kind")
+    with pytest.raises(HarnessError, match="lacks the column 'colour'"):
+        accuracy(items, by="colour")
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize("column", ["item_id", "story", "condition", "correct", "invalid"])
+def test_a_missing_column_is_named(column: str) -> None:
+    with pytest.raises(HarnessError, match=f"lacks the column '{column}'"):
+        belief_metrics(sheet([(1, 1)]).drop(columns=column))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("item_id", "0-TB", "item '0-TB' stands in the sheet twice"),
+        ("item_id", None, "row 2 has no item_id"),
+        ("story", None, "item '1-TB' has no story"),
+        ("story", "story-0", "item '1-TB' is the second one"),
+        ("condition", "tb", "item '1-TB' is neither TB nor FB in 'condition'"),
+        ("first", "TB", "item '0-FB' is neither TB nor FB in 'first'"),
+        ("correct", None, "item '1-TB' is neither True nor False in 'correct'"),
+        ("invalid", "no", "item '1-TB' is neither True nor False in 'invalid'"),
+    ],
+)
+def test_an_unusable_item_is_named(column: str, value: object, message: str) -> None:
+    items = sheet([(1, 1), (1, 0)]).assign(first=None).astype(object)
+    items.loc[2, column] = value
+    with pytest.raises(HarnessError, match=message):
+        belief_metrics(items)
+
+
+def test_unusable_sheets_and_settings_are_refused() -> None:
+    items = sheet([(1, 1)])
+    with pytest.raises(HarnessError, match="no items"):
+        belief_metrics(items.iloc[:0])
+    for wrong in ({"bootstrap": 0}, {"level": 1.0}, {"level": 0.0}):
+        with pytest.raises(HarnessError, match="at least 1 and level between"):
+            belief_metrics(items, **wrong)
+
+
+def on_maps(stories: int, maps: int) -> pd.DataFrame:
+    """Four items a story; a map's stories share their outcome, the maps' outcomes take turns."""
+    items = sheet([(m % 2, 1) for m in range(maps) for _ in range(stories)])
+    number = items["story"].str.removeprefix("story-").astype(int) // stories
+    return items.assign(map=[f"map-{n:02d}" for n in number])
+
+
+@pytest.mark.parametrize(("maps", "unit"), [(4, "story"), (5, "map"), (8, "map")])
+def test_intervals_are_over_maps_where_there_are_five(maps: int, unit: str) -> None:
+    items = on_maps(6, maps)
+    assert over(items) == unit
+    found = accuracy(items)
+    # The same as if every map were one story, or as if nobody knew of maps.
+    as_one = items.assign(story=items["map"]) if unit == "map" else items
+    assert found == accuracy(as_one.drop(columns="map"))
+    assert belief_metrics(items, unit="story") == belief_metrics(items.drop(columns="map"))
+    assert accuracy(items, unit="map") == accuracy(
+        items.assign(story=items["map"]).drop(columns="map")
+    )
+    both, stories = belief_metrics(items).Both, belief_metrics(items, unit="story").Both
+    assert (both.value, both.n) == (stories.value, stories.n)
+    if unit == "map":
+        assert both.high - both.low > 1.5 * (stories.high - stories.low)
+        worse = items.assign(correct=False)
+        assert paired_difference(worse, items)["Both"] == both
+        assert paired_accuracy(worse, items)["overall"] == found.overall
+    else:
+        assert both == stories
+
+
+@pytest.mark.parametrize("unknown", ["", None])
+def test_a_story_without_a_map_leaves_intervals_over_stories(unknown: str | None) -> None:
+    items = on_maps(2, 8)
+    items.loc[0, "map"] = unknown
+    assert over(items) == "story"
+    assert accuracy(items) == accuracy(items.drop(columns="map"))

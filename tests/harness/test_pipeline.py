@@ -1,0 +1,222 @@
+"""An evaluation from config to files."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+import sally_anne.harness.pipeline
+from experiments.train_tiny.families import Family
+from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.core.errors import HarnessError, OptionError
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import score
+from sally_anne.harness.model import SteeredModel
+from sally_anne.harness.pipeline import run
+from sally_anne.harness.results import summarise
+from sally_anne.harness.work import Work, choose_items, prepare
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
+    return EvalConfig(
+        model=str(folders["qwen2-vl"]), setting="text", limit=3, out=tmp_path / "run", batch_size=4
+    )
+
+
+def evaluate(config: EvalConfig) -> str:
+    printed = io.StringIO()
+    run(config, console=Console(file=printed, width=160))
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize(("order", "n"), [("1", 6), ("2", 12), ("initial", 9)])
+def test_leaves_answers_and_results(config: EvalConfig, order: str, n: int) -> None:
+    config = replace(config, order=order)  # type: ignore[arg-type]
+    printed = evaluate(config)
+    table = pd.read_parquet(config.folder / "answers.parquet")
+    assert len(table) == n
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert set(saved["results"]) == {"robust", "official"}
+    assert ("Both" in printed) == (order != "initial")
+
+
+def test_results_are_written_before_they_are_printed(config: EvalConfig, monkeypatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise UnicodeEncodeError("ascii", "é", 0, 1, "a terminal that cannot show it")
+
+    monkeypatch.setattr("sally_anne.harness.pipeline.print_results", refuse)
+    with pytest.raises(UnicodeEncodeError):
+        evaluate(config)
+    assert len(pd.read_parquet(config.folder / "answers.parquet")) == 6
+    assert "robust" in json.loads((config.folder / "results.json").read_text())["results"]
+
+
+def test_nobody_reads_what_is_printed(config: EvalConfig) -> None:
+    """As with ``| head -1`` and ``2>&1 | head -1``: the work is done, in silence."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [
+        sys.executable,
+        "-m",
+        "sally_anne.harness.run",
+        "--model",
+        config.model,
+        "--setting",
+        "text",
+    ]
+    ended = subprocess.run(
+        [*command, "--limit", "1", "--out", str(config.folder)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    os.close(writing)
+    assert ended.returncode == 0, ended.stderr
+    assert "BrokenPipe" not in ended.stderr and "Traceback" not in ended.stderr
+    assert len(pd.read_parquet(config.folder / "answers.parquet")) == 2
+
+
+def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = SteeredModel.generate
+    calls: list[int] = []
+
+    def once(self: SteeredModel, prompts, max_new_tokens=16):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(len(prompts))
+        return generate(self, prompts, max_new_tokens)
+
+    monkeypatch.setattr(SteeredModel, "generate", once)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(config)
+    kept = (config.folder / "answers.jsonl").read_text()
+    assert len(kept.splitlines()) == 1 + 4
+    monkeypatch.setattr(SteeredModel, "generate", generate)
+    evaluate(config)
+    whole = (config.folder / "answers.jsonl").read_text()
+    assert whole.startswith(kept) and len(whole.splitlines()) == 1 + 6
+    monkeypatch.setattr(SteeredModel, "generate", once)
+    evaluate(config)
+
+
+def test_auto_tries_before_the_first_answer_and_never_after_the_last(
+    config: EvalConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = SteeredModel.generate
+    sizes: list[int] = []
+
+    def watched(self: SteeredModel, prompts, max_new_tokens=16):
+        sizes.append(len(prompts))
+        return generate(self, prompts, max_new_tokens)
+
+    def four_fit(model, trial, on_cpu, processes):
+        assert on_cpu == 16
+        trial(64)
+        return 4
+
+    monkeypatch.setattr(SteeredModel, "generate", watched)
+    monkeypatch.setattr("sally_anne.harness.evaluate.fitting", four_fit)
+    evaluate(replace(config, batch_size="auto"))
+    assert sizes == [6, 4, 2]
+    monkeypatch.setattr(
+        "sally_anne.harness.evaluate.fitting", lambda *_: pytest.fail("tried again")
+    )
+    evaluate(replace(config, batch_size="auto"))
+
+
+def test_options_are_scored_on_request(config: EvalConfig) -> None:
+    evaluate(replace(config, options=True))
+    table = pd.read_parquet(config.folder / "answers.parquet")
+    assert not table["options_invalid"].any()
+    assert table["options_correct"].dtype == bool
+
+
+def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
+    evaluate(config)
+    with pytest.raises(HarnessError, match="setting is 'text' there, 'video' here"):
+        evaluate(replace(config, setting="video"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"limit": 0}, "--limit must be at least 1"),
+        ({"batch_size": 0}, "--batch-size"),
+        ({"alpha": 2.0}, "--steer"),
+        ({"alpha": float("nan"), "steer": Path("x")}, "finite"),
+    ],
+)
+def test_bad_options(config: EvalConfig, changes: dict[str, object], message: str) -> None:
+    with pytest.raises((HarnessError, OptionError), match=message):
+        evaluate(replace(config, **changes))  # type: ignore[arg-type]
+
+
+def test_answer_sheets_by_hand(config: EvalConfig) -> None:
+    items = choose_items(config, generated(config.data_seed))
+    right = [{"item_id": i.item_id, "reply": f" {i.answer[0]}."} for i in items]
+    other = [
+        {
+            "item_id": i.item_id,
+            "reply": next(o.text for o in i.options if o.label not in i.answer),
+        }
+        for i in items
+    ]
+    silent = [{"item_id": i.item_id, "reply": "the"} for i in items]
+    always_first = [
+        {"item_id": i.item_id, "reply": i.answer[0] if i.condition == "FB" else o["reply"]}
+        for i, o in zip(items, other, strict=True)
+    ]
+    for sheet, expected in (
+        (right, (1, 1, 1, 0)),
+        (other, (0, 0, 0, 0)),
+        (silent, (0, 0, 0, 1)),
+        (always_first, (0, 1, 0, 0)),
+    ):
+        metrics = summarise(score(items, sheet), "1")["robust"]
+        found = tuple(metrics[m]["value"] for m in ("TB", "FB", "Both", "invalid"))
+        assert found == expected
+    in_json = [{"item_id": i.item_id, "reply": json.dumps({"answer": i.answer[0]})} for i in items]
+    for reader in ("robust", "official"):
+        assert summarise(score(items, in_json), "1")[reader]["Both"]["value"] == 1
+    assert summarise(score(items, right), "1")["official"]["invalid"]["value"] == 1
+
+
+def test_unknown_words_are_said_and_saved(
+    config: EvalConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stranger(config: EvalConfig, fitted: object = None) -> Work:
+        work = prepare(config)
+        return replace(work, items=[replace(i, text=f"Giraffe {i.text}") for i in work.items])
+
+    monkeypatch.setattr(sally_anne.harness.pipeline, "prepare", stranger)
+    printed = evaluate(config)
+    saved = json.loads((config.folder / "results.json").read_text())["unknown_words"]
+    assert saved["prompts"] == saved["of"] > 0 and saved["examples"][0] == "Giraffe"
+    warning = f"{saved['prompts']} of {saved['of']} prompts hold {saved['tokens']} tokens"
+    assert warning in printed and "'Giraffe'" in printed
+
+
+def test_the_reader_of_json_shows_where_json_was_asked_for(config: EvalConfig) -> None:
+    """It is saved in any case."""
+    for style, shown in (("plain", False), ("json", True)):
+        one = replace(config, style=style, out=config.folder / style)
+        printed = evaluate(one)
+        assert ("official" in printed) is shown and "robust" in printed
+        assert "official" in json.loads((one.folder / "results.json").read_text())["results"]

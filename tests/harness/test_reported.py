@@ -1,0 +1,332 @@
+"""Replies, probabilities and verdicts are planted; what is printed and saved is known by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from experiments.train_tiny.families import Family
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.pipeline import run as work
+from sally_anne.harness.verdicts import Asked as Judged
+from sally_anne.harness.verdicts import Verdict
+from tests.harness.made_benchmarks import film
+from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
+from tests.shared_data import official_data
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
+    # Batches of three cut stories.
+    return EvalConfig(model=str(folders["qwen2-vl"]), out=tmp_path / "run", batch_size=3)
+
+
+def run(config: EvalConfig) -> tuple[pd.DataFrame, dict[str, Any], list[list[str]], str]:
+    """The saved answers and results, the cells of the printed table, and all that is printed."""
+    printed = io.StringIO()
+    work(config, console=Console(file=printed, width=160))
+    text = printed.getvalue()
+    rows = [line for line in text.splitlines() if line.startswith("│")]
+    cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
+    table = pd.read_parquet(config.folder / "answers.parquet")
+    return table, json.loads((config.folder / "results.json").read_text()), cells, text
+
+
+def say(monkeypatch: pytest.MonkeyPatch, reply: Callable[[Prompt], str]) -> list[Prompt]:
+    """Let the model reply by hand; returns what it is asked."""
+    seen: list[Prompt] = []
+
+    def generate(self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int) -> list[str]:
+        seen.extend(prompts)
+        return [reply(prompt) for prompt in prompts]
+
+    monkeypatch.setattr(SteeredModel, "generate", generate)
+    return seen
+
+
+def values(saved: dict[str, Any]) -> dict[str, Any]:
+    """Value and count of each estimate, without its interval."""
+    if "value" in saved:
+        return {"value": saved["value"], "n": saved["n"]}
+    return {name: values(part) for name, part in saved.items()}
+
+
+def _in_style(text: str, style: str) -> str:
+    """A plain question of made stories in words of the style."""
+    if style == "plain":
+        return text
+    ask = 'Reply with a JSON object and nothing else; its field "answer" holds the room.'
+    return text.replace(" Question:", "\n\nQuestion:").replace(" Answer:", f"\n{ask}")
+
+
+# With four stories the ends of a bootstrap interval are those of a binomial distribution.
+SHOWN = {
+    "robust": "50.0 [0.0, 100.0]|75.0 [25.0, 100.0]|25.0 [0.0, 75.0]|12.5 [0.0, 37.5]",
+    "official": "25.0 [0.0, 75.0]|25.0 [0.0, 75.0]|0.0 [0.0, 0.0]|75.0 [50.0, 100.0]",
+    "options": "50.0 [0.0, 100.0]|100.0 [100.0, 100.0]|50.0 [0.0, 100.0]|0.0 [0.0, 0.0]",
+}
+# Which of the eight options of highest probability are right: 2 of TB, all of FB.
+CHOSEN = ["right", "right", "right", "right", "wrong", "right", "wrong", "right"]
+
+
+@pytest.mark.parametrize("style", ["plain", "json"])
+def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch, style) -> None:
+    monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
+    asked = [a for story in made_stories() for a in asked_of(story.index, "1")]
+    by_text = {_in_style(a.text, style): a for a in asked}
+    place: dict[str, int] = {}
+
+    def reply(prompt: Prompt) -> str:
+        number = place.setdefault(prompt.text, len(place))
+        own = by_text[prompt.text]
+        return replies("1", [own] * 8)[number]
+
+    def scores(
+        self: SteeredModel, prompts: Sequence[Prompt], options: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        found = []
+        for prompt, labels in zip(prompts, options, strict=True):
+            own = by_text[prompt.text]
+            assert list(labels) == list(own.options)
+            wanted = CHOSEN[place[prompt.text]] == "right"
+            found.append([-0.5 if (o in own.answer) == wanted else -1.75 for o in labels])
+        return found
+
+    seen = say(monkeypatch, reply)
+    monkeypatch.setattr(SteeredModel, "option_log_probs", scores)
+    config = replace(config, options=True, limit=4, style=style)
+    table, saved, cells, text = run(config)
+
+    own = [by_text[prompt.text] for prompt in seen]
+    for prompt, question in zip(seen, own, strict=True):
+        version = 1 if question.condition == "FB" else 0
+        first = 40 * (int(question.story.removeprefix("story-")) % 4) + 20 * version
+        assert prompt.clip is not None
+        assert prompt.clip[:, 0, 0, 0].tolist() == [first + tick for tick in KEY_FRAMES]
+
+    wrong = [next(o for o in q.options if o not in q.answer) for q in own]
+    said = replies("1", own)
+    robust = [q.answer[0] for q in own]
+    robust[3], robust[4], robust[6] = wrong[3], wrong[4], None  # type: ignore[call-overload]
+    official = [q.answer[0] if "{" in reply else None for q, reply in zip(own, said, strict=True)]
+    best = [
+        w if kind == "wrong" else q.answer[0] for q, w, kind in zip(own, wrong, CHOSEN, strict=True)
+    ]
+    expected = pd.DataFrame(
+        {
+            "item_id": [q.item_id for q in own],
+            "story": [q.story for q in own],
+            "split": "test",
+            "condition": [q.condition for q in own],
+            "first": [q.first for q in own],
+            "hidden": False,
+            "map": [f"map-{int(q.story.removeprefix('story-')) % 27:02d}" for q in own],
+            "answer": [q.answer[0] for q in own],
+            "reply": said,
+            "official_label": official,
+            "official_correct": [label is not None for label in official],
+            "official_invalid": [label is None for label in official],
+            "robust_label": robust,
+            "robust_correct": [place not in (3, 4, 6) for place in range(8)],
+            "robust_invalid": [label is None for label in robust],
+            "options_label": best,
+            "options_correct": [kind == "right" for kind in CHOSEN],
+            "options_invalid": False,
+        }
+    )
+    pd.testing.assert_frame_equal(table, expected, check_dtype=False)
+    lines = [json.loads(line) for line in (config.folder / "answers.jsonl").open()][1:]
+    assert [line["reply"] for line in lines] == said
+    assert {tuple(sorted(line["option_log_probs"])) for line in lines} == {(-1.75, -0.5)}
+
+    chosen = {"TB": 2 / 4, "FB": 4 / 4, "Both": 2 / 4, "invalid": 0.0}
+    numbers = NUMBERS["1"] | {"options": chosen}
+    assert values(saved["results"]) == {
+        reader: {
+            name: {"value": value, "n": 8 if name == "invalid" else 4}
+            for name, value in found.items()
+        }
+        for reader, found in numbers.items()
+    }
+    # The reader of JSON is shown where JSON was asked for.
+    assert cells == [
+        [reader, *row.split("|")]
+        for reader, row in SHOWN.items()
+        if style == "json" or reader != "official"
+    ]
+    for reader, row in SHOWN.items():
+        for cell, name in zip(row.split("|"), ("TB", "FB", "Both", "invalid"), strict=True):
+            estimate = saved["results"][reader][name]
+            ends = [float(end) / 100 for end in cell.partition("[")[2].rstrip("]").split(",")]
+            assert [estimate["low"], estimate["high"]] == ends
+    title = next(line for line in text.splitlines() if "belief of order" in line)
+    assert "belief of order 1, multimodal, not steered (%)" in title
+    heads = next(line for line in text.splitlines() if "answers read by" in line)
+    assert heads.strip("┃").replace(" ", "").split("┃") == [
+        *("answersreadby", "TB", "FB", "Both", "invalid")
+    ]
+    # What is kept is not asked again, and says the same.
+    say(monkeypatch, lambda prompt: pytest.fail("asked again"))
+    again, same, shown, _ = run(config)
+    pd.testing.assert_frame_equal(again, table)
+    assert (same["results"], shown) == (saved["results"], cells)
+
+
+def test_bigtom_controls_are_neither_true_nor_false_beliefs(config, tmp_path, monkeypatch) -> None:
+    """Four stories in four conditions; what changes nothing is a condition of its own."""
+    # Whether each story is answered rightly, by condition.
+    planted = {
+        "true_belief": "1111",
+        "false_belief": "1100",
+        "true_control": "1110",
+        "false_control": "0001",
+    }
+    asked: dict[str, str] = {}
+    for name, right in planted.items():
+        path = official_data("made", "bigtom", f"0_forward_belief_{name}", "stories.csv")
+        with path.open(newline="") as file:
+            for row, ok in zip(csv.reader(file, delimiter=";"), right, strict=True):
+                asked[row[0]] = row[2] if ok == "1" else row[3]
+
+    def reply(prompt: Prompt) -> str:
+        (wanted,) = [text for story, text in asked.items() if story in prompt.text]
+        return next(line[0] for line in prompt.text.splitlines() if line.endswith(wanted))
+
+    say(monkeypatch, reply)
+    data = official_data("made", "bigtom")
+    table, saved, cells, _ = run(replace(config, task="bigtom", data=data))
+    assert dict(table.groupby("tag_condition")["robust_correct"].sum()) == {
+        "TB": 4,
+        "FB": 2,
+        "TB control": 3,
+        "FB control": 1,
+    }
+    assert set(table.loc[table["tag_condition"].str.contains("control"), "condition"]) == {""}
+    assert values(saved["results"]["robust"]) == {
+        "overall": {"value": 10 / 16, "n": 16},
+        "invalid": {"value": 0.0, "n": 16},
+        "groups": {
+            "variable": {"forward_belief": {"value": 10 / 16, "n": 16}},
+            "condition": {
+                "TB": {"value": 1.0, "n": 4},
+                "FB": {"value": 0.5, "n": 4},
+                "TB control": {"value": 0.75, "n": 4},
+                "FB control": {"value": 0.25, "n": 4},
+            },
+            "initial_belief": {"hidden": {"value": 10 / 16, "n": 16}},
+        },
+        "belief": {
+            "TB": {"value": 1.0, "n": 4},
+            "FB": {"value": 0.5, "n": 4},
+            "Both": {"value": 0.5, "n": 4},
+            "invalid": {"value": 0.0, "n": 8},
+        },
+    }
+    over = saved["results"]["robust"]["overall"]
+    all_items = f"62.5 [{100 * over['low']:.1f}, {100 * over['high']:.1f}]"
+    assert cells == [
+        ["all", "16", all_items],
+        ["variable: forward_belief", "16", all_items],
+        ["condition: FB", "4", "50.0 [0.0, 100.0]"],
+        ["condition: FB control", "4", "25.0 [0.0, 75.0]"],
+        ["condition: TB", "4", "100.0 [100.0, 100.0]"],
+        ["condition: TB control", "4", "75.0 [25.0, 100.0]"],
+        ["initial_belief: hidden", "16", all_items],
+        ["belief: TB", "4", "100.0 [100.0, 100.0]"],
+        ["belief: FB", "4", "50.0 [0.0, 100.0]"],
+        ["belief: Both", "4", "50.0 [0.0, 100.0]"],
+        ["belief: invalid", "8", "0.0 [0.0, 0.0]"],
+        ["invalid", "16", "0.0 [0.0, 0.0]"],
+    ]
+    # Asked for JSON, both readers have a column; to the official one a bare letter says nothing.
+    template = tmp_path / "json.txt"
+    template.write_text("{context}{question}\n{options}\nReply in JSON.\n")
+    out = replace(config, out=tmp_path / "json", template=template, task="bigtom", data=data)
+    _, _, both, text = run(out)
+    assert [row[:3] for row in both] == cells
+    assert [row[3] for row in both] == ["0.0 [0.0, 0.0]"] * 10 + ["100.0 [100.0, 100.0]"] * 2
+    heads = next(line for line in text.splitlines() if "read by" in line)
+    assert heads.index("read by robust") < heads.index("read by official")
+
+
+class MadeJudge:
+    """Finds a reply right where it says the reference; cannot make up its mind on "perhaps"."""
+
+    about = {"judge": "made by hand"}
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def judge(self, questions: Sequence[Judged]) -> list[Verdict]:
+        self.asked += [asked.question for asked in questions]
+        return [
+            Verdict(False, None, "well", invalid=True)
+            if asked.reply == "perhaps"
+            else Verdict(asked.reply == asked.reference, 0.75, "TRUE")
+            for asked in questions
+        ]
+
+
+def test_open_replies_from_planted_verdicts_to_the_agreement(config, tmp_path, monkeypatch) -> None:
+    def write(*references: str) -> None:
+        kinds = ["Affect Recognition", "Grounding the Imagined"] * 2
+        with (tmp_path / "data" / "annotation_final.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["file", "question", "question type", "timestamp", "reference_answer"])
+            for n, (kind, reference) in enumerate(zip(kinds, references, strict=True)):
+                writer.writerow([f"film{n // 2}.mp4", f"What is {n}?", kind, "", reference])
+
+    for n in range(2):
+        film(tmp_path / "data" / "videos" / f"film{n}.mp4")
+    write("A rope.", "A wall.", "A dog.", "A door.")
+    judge = MadeJudge()
+    monkeypatch.setattr(
+        "sally_anne.harness.pipeline.LocalJudge.open", lambda *args, **options: judge
+    )
+    said = {"0": "A rope.", "1": "A bird.", "2": "perhaps", "3": "A door."}
+    say(
+        monkeypatch,
+        lambda prompt: next(r for n, r in said.items() if f"What is {n}?" in prompt.text),
+    )
+    config = replace(config, task="mimeqa", view="none", data=tmp_path / "data", judge="somebody")
+    table, saved, cells, _ = run(config)
+    assert judge.asked == [f"What is {n}?" for n in range(4)]
+    assert table["judge_correct"].tolist() == [True, False, False, True]
+    assert table["judge_invalid"].tolist() == [False, False, True, False]
+    groups = values(saved["results"]["judge"])["groups"]["category"]
+    assert groups == {
+        "Affect recognition": {"value": 0.5, "n": 2},
+        "Grounding the imagined": {"value": 0.5, "n": 2},
+    }
+    assert cells[0] == ["all", "4", "50.0 [50.0, 50.0]"]
+    assert cells[-1] == ["invalid", "4", "25.0 [0.0, 50.0]"]
+
+    # People find the last reply wrong: three of four alike, where chance alone gives a half.
+    labels = zip(table["item_id"], ("true", "false", "false", "false"), strict=True)
+    pd.DataFrame(labels, columns=["item_id", "label"]).to_csv(tmp_path / "human.csv", index=False)
+    judge.asked.clear()
+    _, saved, _, text = run(replace(config, human=tmp_path / "human.csv"))
+    assert judge.asked == []
+    assert (saved["agreement"]["agreement"], saved["agreement"]["kappa"]) == (0.75, 0.5)
+    assert "judge and people agree on 75.0 % of 4 replies (kappa 0.50)" in text
+
+    # The second reference is another one now: the reply is kept, its verdict is not.
+    say(monkeypatch, lambda prompt: pytest.fail("asked again"))
+    write("A rope.", "A bird.", "A dog.", "A door.")
+    table, saved, cells, _ = run(config)
+    assert judge.asked == ["What is 1?"]
+    assert table["judge_correct"].tolist() == [True, True, False, True]
+    assert saved["results"]["judge"]["overall"]["value"] == 0.75
+    assert cells[0][:2] == ["all", "4"] and cells[0][2].startswith("75.0 [")

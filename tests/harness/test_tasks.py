@@ -1,0 +1,239 @@
+"""Each benchmark from its folder to its numbers, on a tiny model."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from experiments.train_tiny.families import FAMILIES, Family
+from sally_anne.core.errors import HarnessError, OptionError
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.pipeline import run as work
+from sally_anne.harness.work import prepare
+from tests.harness import made_benchmarks as made
+from tests.shared_data import SOURCES, official_data
+
+pytestmark = pytest.mark.integration
+
+Run = Callable[[EvalConfig], tuple[pd.DataFrame, dict[str, Any], str]]
+
+
+def run(config: EvalConfig) -> tuple[pd.DataFrame, dict[str, Any], str]:
+    printed = io.StringIO()
+    work(config, console=Console(file=printed, width=160))
+    table = pd.read_parquet(config.folder / "answers.parquet")
+    return table, json.loads((config.folder / "results.json").read_text()), printed.getvalue()
+
+
+@pytest.fixture
+def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
+    model = str(folders["qwen2-vl"])
+    return EvalConfig(model=model, out=tmp_path / "run", batch_size=2, max_new_tokens=2)
+
+
+def say(monkeypatch: pytest.MonkeyPatch, reply: Callable[[Prompt], str]) -> list[Prompt]:
+    """Let the model reply by hand; returns what it is asked."""
+    seen: list[Prompt] = []
+
+    def generate(self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int) -> list[str]:
+        seen.extend(prompts)
+        return [reply(prompt) for prompt in prompts]
+
+    monkeypatch.setattr(SteeredModel, "generate", generate)
+    return seen
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("task", "build", "view", "n"),
+    [
+        ("bigtom", made.bigtom, None, 4),
+        ("bigtom", made.bigtom, "none", 4),
+        ("mmtom_qa", made.mmtom_qa_frames, None, 2),
+        ("mmtom_qa", made.mmtom_qa, "text", 2),
+        ("muma_tom", made.muma_tom, None, 2),
+        ("moments", made.moments, "video", 3),
+        ("moments", made.moments, "text", 3),
+        ("mimeqa", made.mimeqa, None, 2),
+    ],
+)
+def test_runs_end_to_end(config, folders, tmp_path, family, task, build, view, n) -> None:
+    asked = replace(
+        config,
+        model=str(folders[family]),
+        task=task,
+        view=view,
+        data=build(tmp_path / "data"),
+        # What the tiny clip tower takes in a test's time.
+        frames=2 if view != "none" and build is not made.bigtom else None,
+    )
+    table, saved, printed = run(asked)
+    assert len(table) == n == saved["counts"]["asked"]
+    assert table["reply"].map(type).eq(str).all()
+    again, _, _ = run(asked)
+    pd.testing.assert_frame_equal(again, table)
+    if task == "mimeqa":
+        assert saved["results"] == {} and "--judge" in printed
+    else:
+        assert {"robust", "official"} <= set(saved["results"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "scores"), [("right", (1.0, 1.0, 1.0)), ("wrong", (0.0, 0.0, 0.0)), ("A", None)]
+)
+def test_bigtom_by_hand(config, tmp_path, monkeypatch, wanted, scores) -> None:
+    def answer(prompt: Prompt) -> str:
+        true = "In blue." if "true_belief" in prompt.text else "In red."
+        right = next(line[0] for line in prompt.text.splitlines() if line.endswith(true))
+        return {"right": right, "wrong": "AB"[right == "A"], "A": "A"}[wanted]
+
+    say(monkeypatch, answer)
+    table, saved, _ = run(replace(config, task="bigtom", data=made.bigtom(tmp_path / "data")))
+    found = saved["results"]["robust"]
+    if scores is not None:
+        belief = found["belief"]
+        assert tuple(belief[name]["value"] for name in ("TB", "FB", "Both")) == scores
+        assert found["overall"]["value"] == scores[0]
+    else:
+        assert found["overall"]["value"] == (table["answer"] == "A").mean()
+    assert found["belief"]["Both"]["n"] == 2
+    assert found["groups"]["variable"]["forward_belief"]["n"] == 4
+
+
+def test_mmtom_by_hand(config, tmp_path, monkeypatch) -> None:
+    seen = say(monkeypatch, lambda prompt: "(a)")
+    data = made.mmtom_qa_frames(tmp_path / "data")
+    _, saved, _ = run(replace(config, task="mmtom_qa", data=data))
+    groups = saved["results"]["robust"]["groups"]
+    assert {k: v["value"] for k, v in groups["type"].items()} == {"1.1": 1.0, "2.1": 0.0}
+    assert seen[0].clip is not None and len(seen[0].clip) == 7  # all up to the end of the step
+    assert "What's inside" not in seen[0].text and "consists of a kitchen" in seen[0].text
+
+
+def test_muma_by_hand(config, tmp_path, monkeypatch) -> None:
+    seen = say(monkeypatch, lambda prompt: "C" if "LEAST" in prompt.text else "nobody knows")
+    data = made.muma_tom(tmp_path / "data")
+    table, saved, _ = run(replace(config, task="muma_tom", data=data))
+    found = saved["results"]["robust"]
+    assert (found["overall"]["value"], found["invalid"]["value"]) == (0.5, 0.5)
+    assert found["groups"]["polarity"]["least"]["value"] == 1.0
+    assert seen[0].clip is not None and len(seen[0].clip) == 3  # frames 0, 20 and 40 of 50
+    assert "Al put the cup" not in seen[0].text
+
+
+def test_moments_hidden_keys_and_submission(config, tmp_path, monkeypatch) -> None:
+    say(monkeypatch, lambda prompt: "B")
+    asked = replace(config, task="moments", view="text", data=made.moments(tmp_path / "data"))
+    table, saved, printed = run(asked)
+    assert saved["counts"] == {"asked": 3, "hidden": 1, "missing": 0}
+    overall = saved["results"]["robust"]["overall"]
+    assert (overall["value"], overall["n"]) == (1.0, 2)
+    abilities = saved["results"]["robust"]["groups"]["ability"]
+    assert {name: cell["n"] for name, cell in abilities.items()} == {"Desires": 1, "Intentions": 2}
+    handed_in = json.loads((asked.folder / "submission.json").read_text())
+    assert [row["answer_key"] for row in handed_in] == ["B", "B", "B"]
+    assert "hidden" in printed
+
+
+def test_moments_windows(config, tmp_path, monkeypatch) -> None:
+    seen = say(monkeypatch, lambda prompt: "B")
+    asked = replace(config, task="moments", data=made.moments(tmp_path / "data"), frames=3)
+    run(replace(asked, out=tmp_path / "full"))
+    run(replace(asked, out=tmp_path / "focused", window="focused"))
+    full, focused = seen[0], seen[3]
+    assert "Hello" in full.text and "Well well" in full.text
+    assert "Hello" not in focused.text and "Well well" in focused.text
+    assert full.clip is not None and focused.clip is not None
+    assert full.clip[0].mean() < 20 < focused.clip[0].mean()
+
+
+def test_films_that_are_not_here(config, tmp_path, monkeypatch) -> None:
+    say(monkeypatch, lambda prompt: "B")
+    data = made.moments(tmp_path / "data")
+    for path in (data / "videos").iterdir():
+        path.unlink()
+    asked = replace(config, task="moments", data=data)
+    with pytest.raises(HarnessError, match=r"vimeo.com/12345.*try --view text"):
+        run(replace(asked, view="video"))
+    _, saved, _ = run(replace(asked, view="text"))
+    assert saved["counts"]["missing"] == 0
+
+
+def test_mimeqa_with_a_judge(config, folders, tmp_path, monkeypatch) -> None:
+    seen = say(monkeypatch, lambda prompt: "A rope." if "held" in prompt.text else "")
+    asked = replace(
+        config,
+        task="mimeqa",
+        data=made.mimeqa(tmp_path / "data"),
+        judge=str(folders["llava-next-video"]),
+        judge_words=("right", "wrong"),
+    )
+    table, saved, _ = run(asked)
+    # An untrained judge may say anything; an empty reply is wrong without asking it.
+    assert not table.loc[1, "judge_correct"]
+    assert set(saved["results"]) == {"judge"}
+    assert set(saved["results"]["judge"]["groups"]["category"]) == {
+        "Affect recognition",
+        "Grounding the imagined",
+    }
+    assert "from 0:00, 0:01, 0:02" in seen[0].text and "<frames>" not in seen[0].text
+    people = table.assign(label=table["judge_correct"].map({True: "true", False: "false"}))
+    people[["item_id", "label"]].to_csv(tmp_path / "human.csv", index=False)
+    _, saved, printed = run(replace(asked, human=tmp_path / "human.csv"))
+    assert (saved["agreement"]["agreement"], saved["agreement"]["n"]) == (1.0, 2)
+    assert "agree on 100.0 % of 2 replies" in printed
+    with pytest.raises(HarnessError, match="--human is compared with a judge"):
+        run(replace(asked, judge=None, human=tmp_path / "human.csv"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "bigtom"}, "needs --data"),
+        ({"task": "bigtom", "order": "2"}, "--order is for --task gridtom"),
+        ({"view": "text"}, "--view is for tasks other than gridtom"),
+        ({"frames": 0, "task": "moments"}, "--frames must be at least 1"),
+    ],
+)
+def test_options_that_do_not_fit(config, changes, message) -> None:
+    with pytest.raises((HarnessError, OptionError), match=message):
+        run(replace(config, **changes))
+
+
+def test_splits_and_judges_that_do_not_fit(config, tmp_path) -> None:
+    asked = replace(config, task="bigtom", data=made.bigtom(tmp_path / "data"))
+    with pytest.raises(HarnessError, match="no items of split 'x'; it has test"):
+        run(replace(asked, split="x"))
+    with pytest.raises(HarnessError, match="--judge is for open questions"):
+        run(replace(asked, judge="somebody"))
+
+
+@pytest.mark.parametrize(
+    ("task", "view"),
+    [("bigtom", "text"), ("mmtom_qa", "text"), ("muma_tom", "text"), ("moments", "none")],
+)
+@pytest.mark.parametrize("source", SOURCES)
+def test_records_in_the_published_layouts(config, task, view, source) -> None:
+    asked = replace(config, task=task, view=view, data=official_data(source, task), limit=1)
+    table, saved, _ = run(asked)
+    assert len(table) == saved["counts"]["asked"] > 0
+    assert saved["results"]["robust"]["overall"]["n"] == len(table)
+
+
+def test_the_most_pixels_of_a_frame_hold_as_films_are_read(tmp_path: Path) -> None:
+    """Their films are of 64 x 64."""
+    config = EvalConfig(task="muma_tom", data=made.muma_tom(tmp_path / "data"), max_pixels=32 * 32)
+    for item in prepare(config).items:
+        assert item.clip is not None and item.shape is not None
+        clip = item.clip()
+        assert clip.shape[1:] == (32, 32, 3)
+        assert item.shape(True) == clip.shape[:3]

@@ -1,0 +1,122 @@
+"""From records to prompts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sally_anne.benchmarks.benchmark import Benchmark
+from sally_anne.benchmarks.clips import Sampling
+from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.items import FRAMES_MARK
+from sally_anne.harness.views import items, missing_parts, prompt_text, shown
+
+KNOWN = Benchmark(
+    name="made",
+    load=lambda folder: [],
+    views={"multimodal": ("scene", "transcript"), "text": ("scene", "transcript"), "none": ()},
+    default_view="text",
+    sampling=Sampling(count=8),
+    breakdowns=(),
+    layout="nothing",
+    windows=("full", "focused"),
+    frame_times=True,
+    notes={"": "The question is about the end.", "text": "Words only."},
+)
+RECORD = BenchmarkItem(
+    item_id="1",
+    benchmark="made",
+    split="test",
+    group="g",
+    question="Who knows {it}?",
+    options=(Option("A", "Ann"), Option("B", "Bob"), Option("C", "nobody")),
+    answer="B",
+    media=(Media(url="there"),),
+    context=Context(scene="A room.", actions="hidden", transcript="all", focused_transcript="end"),
+    tags={"condition": ("TB",), "kind": ("x", "y")},
+)
+
+
+def test_the_prompt_holds_what_the_view_shows() -> None:
+    assert prompt_text(KNOWN, RECORD, shown(KNOWN)) == (
+        "Scene:\nA room.\n\nTranscript:\nall\n\nWords only.\nQuestion: Who knows {it}?\n"
+        "A. Ann\nB. Bob\nC. nobody\nReply with A, B or C only.\nAnswer:"
+    )
+
+
+def test_the_window_chooses_the_transcript_and_no_view_shows_other_fields() -> None:
+    text = prompt_text(KNOWN, RECORD, shown(KNOWN, window="focused"))
+    assert "Transcript:\nend\n" in text and "all" not in text and "hidden" not in text
+
+
+def test_without_context_there_is_the_question_alone() -> None:
+    text = prompt_text(KNOWN, RECORD, shown(KNOWN, view="none"))
+    assert text.startswith("Question: ")
+
+
+def test_frames_are_told_of_in_filmed_views_alone() -> None:
+    assert FRAMES_MARK in prompt_text(KNOWN, RECORD, shown(KNOWN, view="multimodal"))
+    assert FRAMES_MARK not in prompt_text(KNOWN, RECORD, shown(KNOWN))
+    quiet = replace(KNOWN, frame_times=False)
+    assert FRAMES_MARK not in prompt_text(quiet, RECORD, shown(quiet, view="multimodal"))
+
+
+def test_items_keep_key_tags_and_condition() -> None:
+    (item,) = items(KNOWN, [RECORD], shown(KNOWN))
+    assert (item.answer, item.condition, item.clip, item.hidden) == (("B",), "TB", None, False)
+    assert item.tags["kind"] == ("x", "y")
+
+
+def test_own_number_of_frames() -> None:
+    assert shown(KNOWN, frames=3).sampling == Sampling(count=3)
+
+
+def test_own_templates(tmp_path: Path) -> None:
+    path = tmp_path / "prompt.txt"
+    path.write_text("{scene}|{actions}|{question}|{options}|{{json}}")
+    text = prompt_text(KNOWN, RECORD, shown(KNOWN, template=path))
+    assert text == "A room.||Who knows {it}?|A. Ann\nB. Bob\nC. nobody|{json}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{question} {secret}", r"no field \{secret\}"),
+        ("{scene}", r"\{question\} is missing"),
+        ("{question", "prompt.txt"),
+        ("{question!q}", r"write \{question\} alone"),
+        ("{question!r}", r"write \{question\} alone"),
+        ("{question:>q}", r"write \{question\} alone"),
+        ("{question} {options:{labels}}", r"write \{options\} alone"),
+        ("{question.__class__}", r"no field \{question.__class__\}"),
+        ("{question[0]}", r"no field \{question\[0\]\}"),
+        ("{question} {}", r"no field \{\}"),
+    ],
+)
+def test_templates_that_cannot_be_filled(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "prompt.txt"
+    path.write_text(text)
+    with pytest.raises(HarnessError, match=message):
+        shown(KNOWN, template=path)
+
+
+def test_views_and_windows_that_a_benchmark_lacks() -> None:
+    with pytest.raises(HarnessError, match="--view video: made has multimodal, text, none only"):
+        shown(KNOWN, view="video")
+    plain = Benchmark("p", lambda f: [], {"text": ()}, "text", Sampling(count=1), (), "")
+    with pytest.raises(HarnessError, match="--window focused: p has full only"):
+        shown(plain, window="focused")
+
+
+def test_what_is_missing_is_named() -> None:
+    silent = replace(RECORD, context=Context(actions="not shown"))
+    film, words = "its film (there)", "its words (scene, transcript)"
+    assert missing_parts(KNOWN, RECORD, shown(KNOWN, view="multimodal")) == [film]
+    assert missing_parts(KNOWN, RECORD, shown(KNOWN)) == []
+    assert missing_parts(KNOWN, silent, shown(KNOWN)) == [words]
+    assert missing_parts(KNOWN, silent, shown(KNOWN, view="none")) == []
+    here = replace(silent, media=(Media(path=Path("film.mp4")),))
+    assert missing_parts(KNOWN, here, shown(KNOWN, view="multimodal")) == [words]

@@ -1,0 +1,422 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+from transformers import DynamicCache
+
+from hooks.capture import Capture
+from hooks.geometry import find_geometry, layers, o_projs
+from sally_anne.core.errors import CaptureError, GeometryError, NonFiniteError, PositionError
+
+pytestmark = pytest.mark.integration
+
+NAMES = ["llama", "qwen3", "mistral", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava_next_video"]
+NAMES += ["llava_onevision", "internvl", "gemma3"]
+PROMPTS = [[5, 9, 7, 3, 8, 2], [4, 11, 6], [30, 2, 17, 21, 9]]
+
+
+def batch_of(prompts: list[list[int]], side: str) -> dict[str, torch.Tensor]:
+    width = max(map(len, prompts))
+    ids = torch.zeros(len(prompts), width, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        place = slice(0, len(prompt)) if side == "right" else slice(width - len(prompt), width)
+        ids[row, place] = torch.tensor(prompt)
+        mask[row, place] = 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def single(prompt: list[int]) -> dict[str, torch.Tensor]:
+    return batch_of([prompt], "left")
+
+
+@torch.no_grad()
+def captured(model, inputs, items=None, **options) -> torch.Tensor:
+    with Capture(model, **options) as capture:
+        model(**inputs)
+        return capture.take(items=items)
+
+
+def hook_count(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+@torch.no_grad()
+def recorded(model, inputs):
+    """What plain hooks see: input of o_proj, output of o_proj, output of the layer."""
+    z, attn, resid, handles = [], [], [], []
+    for o_proj in o_projs(model):
+        handles.append(o_proj.register_forward_pre_hook(lambda m, a: z.append(a[0].clone())))
+        handles.append(o_proj.register_forward_hook(lambda m, a, o: attn.append(o.clone())))
+    for layer in layers(model):
+        handles.append(
+            layer.register_forward_hook(
+                lambda m, a, o: resid.append((o[0] if isinstance(o, tuple) else o).clone())
+            )
+        )
+    try:
+        model(**inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {"head_out": z, "attn_out": attn, "resid": resid}
+
+
+@pytest.mark.parametrize("site", ["head_out", "attn_out", "resid"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_parity_with_plain_hooks(model, site, side):
+    inputs = batch_of(PROMPTS, side)
+    expected = torch.stack(recorded(model, inputs)[site], dim=2)  # [B, T, L, W]
+    found = captured(model, inputs, site=site)
+    last = [5, 5, 5] if side == "left" else [len(prompt) - 1 for prompt in PROMPTS]
+    expected = expected[torch.arange(3), last]
+    width = find_geometry(model).head_dim if site == "head_out" else 8
+    assert found.shape == (3, 1, 3, 4, width)
+    assert torch.equal(found.flatten(-2)[:, 0], expected)
+
+
+def test_heads_sum_to_the_output_of_attention(model):
+    """sum over heads of z_h W_o,h (+ bias) is what the module puts out."""
+    inputs = batch_of(PROMPTS, "left")
+    z = captured(model, inputs, positions="all").double()
+    found = find_geometry(model)
+    output = captured(model, inputs, positions="all", site="attn_out").flatten(-2)
+    for number, o_proj in enumerate(o_projs(model)):
+        weight = o_proj.weight.double()  # [hidden, H * D]
+        total = torch.zeros(1, dtype=torch.double)
+        for head in range(found.n_heads):
+            columns = slice(head * found.head_dim, (head + 1) * found.head_dim)
+            total = total + z[:, :, number, head] @ weight[:, columns].T
+        if o_proj.bias is not None:
+            total = total + o_proj.bias.double()
+        real = output[:, :, number].abs().sum(-1) > 0  # shorter rows end in zeros
+        assert real.sum() == sum(map(len, PROMPTS))
+        torch.testing.assert_close(total[real].float(), output[:, :, number][real])
+
+
+@torch.no_grad()
+def test_resid_is_hidden_states(model):
+    inputs = single(PROMPTS[0])
+    states = model(**inputs, output_hidden_states=True).hidden_states
+    resid = captured(model, inputs, site="resid", positions="all").flatten(-2)
+    for number in range(2):
+        assert torch.equal(resid[:, :, number], states[number + 1])
+    # The last entry of hidden_states has gone through the final norm.
+    assert torch.equal(model.get_decoder().norm(resid[:, :, 2]), states[3])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("positions", ["last_prompt", "all"])
+def test_padded_batch_equals_single_items(model, side, positions):
+    with Capture(model, positions=positions) as capture, torch.no_grad():
+        model(**batch_of(PROMPTS, side))
+        together = capture.take()
+        valid = capture.valid
+        for row, prompt in enumerate(PROMPTS):
+            model(**single(prompt))
+            alone = capture.take()
+            count = alone.shape[1]
+            torch.testing.assert_close(together[row : row + 1, :count], alone, atol=1e-5, rtol=0)
+            assert valid[row].tolist() == [c < count for c in range(together.shape[1])]
+            assert not together[row, count:].any()
+
+
+@pytest.mark.parametrize("positions", ["last_prompt", "generated", "last_prompt+generated", "all"])
+@torch.no_grad()
+def test_generate_with_and_without_cache(model, positions):
+    inputs = batch_of(PROMPTS, "left")
+    steps = 5
+    taken = []
+    for use_cache in (True, False):
+        with Capture(model, positions=positions) as capture:
+            tokens = model.generate(
+                **inputs, max_new_tokens=steps, do_sample=False, use_cache=use_cache
+            )
+            taken.append(capture.take())
+    assert tokens.shape[1] == 6 + steps
+    count = {"last_prompt": 1, "generated": 4, "last_prompt+generated": 5, "all": 10}[positions]
+    assert taken[0].shape[:3] == (3, count, 3)
+    torch.testing.assert_close(taken[0], taken[1], atol=1e-5, rtol=0)
+
+    for row, prompt in enumerate(PROMPTS):
+        text = [*prompt, *tokens[row, 6:-1].tolist()]
+        whole = captured(model, single(text), positions="all")
+        start, stop = {
+            "last_prompt": (len(prompt) - 1, len(prompt)),
+            "generated": (len(prompt), len(text)),
+            "last_prompt+generated": (len(prompt) - 1, len(text)),
+            "all": (0, len(text)),
+        }[positions]
+        expected = whole[0, start:stop]
+        torch.testing.assert_close(taken[0][row, : len(expected)], expected, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_generate_from_embeddings(model):
+    if model.config.model_type == "gemma3":
+        pytest.skip("Gemma 3 with pictures does not generate from embeddings")
+    inputs = batch_of(PROMPTS, "left")
+    embeds = model.get_input_embeddings()(inputs["input_ids"])
+    with Capture(model, positions="last_prompt+generated") as capture:
+        model.generate(**inputs, max_new_tokens=3, do_sample=False)
+        expected = capture.take()
+        model.generate(
+            inputs_embeds=embeds,
+            attention_mask=inputs["attention_mask"],
+            max_new_tokens=3,
+            do_sample=False,
+        )
+        torch.testing.assert_close(capture.take(), expected, atol=1e-5, rtol=0)
+
+
+def test_positional_arguments(build):
+    model = build("llama")
+    inputs = batch_of(PROMPTS, "right")
+    with Capture(model) as capture, torch.no_grad():
+        model(inputs["input_ids"], inputs["attention_mask"])
+        assert torch.equal(capture.take(), captured(model, inputs))
+
+
+def test_layers_and_dtype(build):
+    model = build("qwen2_vl").to(torch.bfloat16)
+    inputs = batch_of(PROMPTS, "left")
+    everything = captured(model, inputs)
+    assert everything.dtype == torch.bfloat16
+    assert not everything.requires_grad
+    assert torch.equal(captured(model, inputs, layers=[2, 0]), everything[:, :, [2, 0]])
+
+
+def test_eager_equals_sdpa(build):
+    for name in NAMES:
+        inputs = batch_of(PROMPTS, "left")
+        a = captured(build(name, "sdpa"), inputs, positions="all")
+        b = captured(build(name, "eager"), inputs, positions="all")
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_vision_is_left_out(build):
+    """With an image in the prompt, only the text decoder's heads are captured."""
+    model = build("qwen2_vl")
+    ids = [62, 60, 60, 60, 60, 63, 5, 9]
+    patches = torch.randn(16, 3 * 2 * 4 * 4, generator=torch.Generator().manual_seed(1))
+    inputs = single(ids) | {
+        "pixel_values": patches,
+        "image_grid_thw": torch.tensor([[1, 4, 4]]),
+        "mm_token_type_ids": torch.tensor([[0, 1, 1, 1, 1, 0, 0, 0]]),
+    }
+    found = captured(model, inputs)
+    expected = torch.stack(recorded(model, inputs)["head_out"], dim=2)[:, -1:]
+    assert torch.equal(found.flatten(-2), expected)
+    inputs["pixel_values"] = patches + 1
+    assert not torch.equal(captured(model, inputs), found)
+    with Capture(model, positions="last_prompt+generated") as capture:
+        model.generate(**inputs, max_new_tokens=3, do_sample=False)
+        assert capture.take().shape == (1, 3, 3, 4, 8)
+
+
+def test_parity_with_nnsight(build):
+    import nnsight  # slow, and for this test alone
+
+    for name in NAMES:
+        model = build(name)
+        inputs = batch_of(PROMPTS, "left")
+        found = captured(model, inputs)
+        traced = nnsight.NNsight(model)
+        values = []
+        with torch.no_grad(), traced.trace(**inputs):
+            for layer in traced.get(find_geometry(model).layer_names[0].rpartition(".")[0]):
+                values.append(layer.self_attn.o_proj.input.save())
+        expected = torch.stack([value[:, -1:] for value in values], dim=2)
+        assert torch.equal(found.flatten(-2), expected), name
+
+
+def test_no_hook_is_left(model):
+    before = hook_count(model)
+    with Capture(model) as capture:
+        assert hook_count(model) > before
+        model(**single(PROMPTS[0]))
+        capture.take()
+    assert hook_count(model) == before
+    with pytest.raises(RuntimeError, match="mine"), Capture(model, site="resid"):
+        raise RuntimeError("mine")
+    assert hook_count(model) == before
+
+
+@pytest.mark.parametrize("leave", ["at the end", "by an exception"])
+@torch.no_grad()
+def test_no_guard_is_left_on_a_cache(build, leave):
+    """A cache outlives the block; beam search may use it then, in any number of captures."""
+    model, cache = build("llama"), DynamicCache()
+    inputs = batch_of(PROMPTS, "left")
+    swapped = torch.tensor([1, 0, 2])
+    with contextlib.suppress(KeyError), Capture(model, positions="last_prompt+generated"):
+        model(**inputs, past_key_values=cache)
+        assert "reorder_cache" in vars(cache)
+        with pytest.raises(CaptureError, match="num_beams=1"):
+            cache.reorder_cache(swapped)
+        if leave == "by an exception":
+            raise KeyError
+    assert "reorder_cache" not in vars(cache)
+    keys = cache.layers[0].keys.clone()
+    cache.reorder_cache(swapped)
+    assert torch.equal(cache.layers[0].keys, keys[swapped])
+
+
+@torch.no_grad()
+def test_the_guard_moves_from_cache_to_cache(build):
+    model, caches = build("llama"), [DynamicCache(), DynamicCache()]
+    with Capture(model, positions="last_prompt+generated") as capture:
+        for cache in caches:
+            model(**batch_of(PROMPTS, "left"), past_key_values=cache)
+            capture.take()
+        assert ["reorder_cache" in vars(cache) for cache in caches] == [False, True]
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("broken", [1, 3])
+@torch.no_grad()
+def test_nothing_of_a_broken_pass_is_left_for_the_next(build, broken, use_cache):
+    """Neither the columns it wanted, nor what came before it in the same generation."""
+    model = build("llama")
+    passes = 0
+
+    def blow(module, args):
+        nonlocal passes
+        passes += 1
+        if passes == broken:
+            raise RuntimeError("out of memory")
+
+    options = {"max_new_tokens": 4, "do_sample": False, "use_cache": use_cache}
+    inputs = batch_of(PROMPTS, "left")
+    handle = model.model.layers[1].register_forward_pre_hook(blow)
+    with Capture(model, positions="last_prompt+generated") as capture:
+        with pytest.raises(RuntimeError):
+            model.generate(**batch_of(PROMPTS[::-1], "left"), **options)
+        model.generate(**inputs, **options)
+        found = capture.take()
+        model.generate(**inputs, **options)
+        assert torch.equal(found, capture.take())
+    handle.remove()
+
+
+def test_hooks_change_nothing(model):
+    inputs = batch_of(PROMPTS, "left")
+    with torch.no_grad():
+        before = model(**inputs).logits
+        with Capture(model, positions="all"):
+            assert torch.equal(model(**inputs).logits, before)
+
+
+def test_nested_captures(model):
+    inputs = batch_of(PROMPTS, "left")
+    with Capture(model) as outer, Capture(model, site="resid", positions="all") as inner:
+        with torch.no_grad():
+            model(**inputs)
+        z, resid = outer.take(), inner.take()
+    assert torch.equal(z, captured(model, inputs))
+    assert torch.equal(resid, captured(model, inputs, site="resid", positions="all"))
+
+
+def test_a_broken_forward_can_be_tried_again(build):
+    model = build("llama")
+    inputs = batch_of(PROMPTS, "left")
+    expected = captured(model, inputs)
+    fuse = [True]
+
+    def blow(module, args):
+        if fuse[0]:
+            raise RuntimeError("out of memory")
+
+    handle = model.model.layers[1].register_forward_pre_hook(blow)
+    with Capture(model) as capture, torch.no_grad():
+        with pytest.raises(RuntimeError):
+            model(**inputs)
+        with pytest.raises(CaptureError, match="broke off"):
+            capture.take()
+        with pytest.raises(RuntimeError):
+            model(**inputs)
+        fuse[0] = False
+        model(**inputs)
+        assert torch.equal(capture.take(), expected)
+    handle.remove()
+
+
+def test_non_finite_names_item_and_layer(model):
+    inputs = batch_of(PROMPTS, "left")
+    with torch.no_grad():
+        model.get_input_embeddings().weight[11] = float("nan")  # in the second prompt alone
+    with pytest.raises(NonFiniteError, match="item 'b' at layer 0") as caught:
+        captured(model, inputs, items=["a", "b", "c"])
+    assert "'a'" not in str(caught.value) and "'c'" not in str(caught.value)
+    with pytest.raises(NonFiniteError, match="row 1 at layer 2"):
+        captured(model, inputs, layers=[2])
+
+
+def test_non_finite_in_a_later_layer(build):
+    model = build("llama")
+    with torch.no_grad():
+        model.model.layers[1].self_attn.v_proj.weight[:] = float("inf")
+    with pytest.raises(NonFiniteError, match="item 'a' at layer 1"):
+        captured(model, single(PROMPTS[0]), items=["a"])
+
+
+def test_beam_search(model):
+    inputs = batch_of(PROMPTS, "left")
+    options = {"max_new_tokens": 6, "num_beams": 3, "do_sample": False}
+    with Capture(model, positions="last_prompt+generated"):
+        with pytest.raises(CaptureError, match="num_beams=1"):
+            model.generate(**inputs, **options)
+        with pytest.raises(CaptureError, match="Beam search without a cache"):
+            model.generate(**inputs, **options, use_cache=False)
+    with Capture(model) as capture:
+        model.generate(**inputs, **options)
+        taken = capture.take()
+    alone = captured(model, inputs)
+    torch.testing.assert_close(taken, alone.repeat_interleave(3, 0), atol=1e-5, rtol=0)
+
+
+def test_batches_must_be_taken_one_by_one(build):
+    model = build("llama")
+    with Capture(model) as capture, torch.no_grad():
+        model(**single(PROMPTS[0]))
+        with pytest.raises(CaptureError, match="take"):
+            model(**single(PROMPTS[1]))
+        with pytest.raises(CaptureError, match="2 items, but the model ran 1 rows"):
+            capture.take(items=["a", "b"])
+        with pytest.raises(CaptureError, match="no forward pass"):
+            capture.take()
+
+
+def test_positions_that_never_came(build):
+    with pytest.raises(CaptureError, match="none of the 1 .*'generated'"):
+        captured(build("llama"), single(PROMPTS[0]), positions="generated")
+
+
+def test_calling_a_part_of_the_model(build):
+    model = build("llama")
+    with Capture(model), pytest.raises(CaptureError, match="Call that model"):
+        model.model(**single(PROMPTS[0]))
+
+
+def test_options_are_checked(build):
+    model = build("llama")
+    with pytest.raises(CaptureError, match="'z'.*head_out"):
+        Capture(model, site="z")
+    with pytest.raises(PositionError, match="'last'"):
+        Capture(model, positions="last")
+    for wrong in ([3], [-1], [], [1, 1]):
+        with pytest.raises(GeometryError, match="0 to 2"):
+            Capture(model, layers=wrong)
+    with Capture(model) as capture, pytest.raises(CaptureError, match="already open"):
+        capture.__enter__()
+    assert hook_count(model) == 0
+
+
+def test_static_cache_is_refused(build):
+    model = build("llama")
+    inputs = batch_of(PROMPTS, "left")
+    with Capture(model), pytest.raises(PositionError, match="dynamic cache"):
+        model.generate(**inputs, max_new_tokens=3, cache_implementation="static")

@@ -1,0 +1,214 @@
+"""Compiled code does not look at hooks: an edit or a capture works all the same, or says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from transformers import CompileConfig
+
+from hooks.capture import Capture
+from hooks.edit import Edit, Gate
+from hooks.geometry import find_geometry
+from hooks.sites import SITES
+from sally_anne.core.errors import CaptureError, EditError, PositionError
+from tests.hooks.test_edit import PROMPTS, batch_of, delta_for, edited, logits_of
+
+pytestmark = pytest.mark.integration
+
+EAGER = {"backend": "eager", "fullgraph": False}
+
+
+def whole(model: nn.Module) -> nn.Module:
+    return torch.compile(model, **EAGER)
+
+
+def in_place(model: nn.Module) -> nn.Module:
+    model.compile(**EAGER)
+    return model
+
+
+def forward(model: nn.Module) -> nn.Module:
+    model.forward = torch.compile(model.forward, **EAGER)
+    return model
+
+
+def wrapped_layer(model: nn.Module) -> nn.Module:
+    model.model.layers[0] = torch.compile(model.model.layers[0], **EAGER)
+    return model
+
+
+def layer_in_place(model: nn.Module) -> nn.Module:
+    model.model.layers[0].compile(**EAGER)
+    return model
+
+
+def wrapped_o_proj(model: nn.Module) -> nn.Module:
+    attention = model.model.layers[0].self_attn
+    attention.o_proj = torch.compile(attention.o_proj, **EAGER)
+    return model
+
+
+def o_proj_in_place(model: nn.Module) -> nn.Module:
+    model.model.layers[0].self_attn.o_proj.compile(**EAGER)
+    return model
+
+
+VARIANTS: list[Callable[[nn.Module], nn.Module]] = [
+    whole,
+    in_place,
+    forward,
+    wrapped_layer,
+    layer_in_place,
+    wrapped_o_proj,
+    o_proj_in_place,
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def stance() -> str:
+    from torch._dynamo import eval_frame
+
+    return eval_frame._stance.stance
+
+
+@pytest.mark.parametrize("compiled_before", [True, False])
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.no_grad()
+def test_hooks_run_in_a_compiled_model(build, variant, compiled_before):
+    """Also where it is compiled while a block is open; nothing of the block stays in its code."""
+    plain, inputs = build("llama"), batch_of(PROMPTS)
+    inner = build("llama")
+    model = variant(inner)
+    if compiled_before:
+        logits_of(model, inputs)
+    for site in SITES:
+        delta = delta_for(plain, site)
+        expected = edited(plain, inputs, delta, site)
+        # The compiled model, and the one in it that the caller may still hold.
+        for given in (model, inner):
+            with Edit(given, delta, site), Capture(given, site) as capture:
+                assert torch.equal(model(**inputs).logits, expected)
+                found = capture.take()
+            with Edit(plain, delta, site), Capture(plain, site) as capture:
+                plain(**inputs)
+                assert torch.equal(found, capture.take())
+    assert torch.equal(logits_of(model, inputs), logits_of(plain, inputs))
+    assert stance() == "default"
+
+
+@torch.no_grad()
+def test_generate_in_a_compiled_model(build):
+    plain, inputs = build("llama"), batch_of(PROMPTS)
+    model = in_place(build("llama"))
+    options = {"max_new_tokens": 4, "do_sample": False}
+    assert torch.equal(model.generate(**inputs, **options), plain.generate(**inputs, **options))
+    with Edit(model, delta_for(plain)):
+        found = model.generate(**inputs, **options)
+    with Edit(plain, delta_for(plain)):
+        assert torch.equal(found, plain.generate(**inputs, **options))
+
+
+@torch.no_grad()
+def test_generate_that_compiled_itself_is_refused(build):
+    model, inputs = build("llama"), batch_of(PROMPTS)
+    config = CompileConfig(backend="eager", mode=None, fullgraph=False)
+    config._compile_all_devices = True
+    options = {
+        "max_new_tokens": 4,
+        "do_sample": False,
+        "cache_implementation": "static",
+        "compile_config": config,
+    }
+    model.generate(**inputs, **options)
+    assert hasattr(model, "_compiled_call")
+    for block in (Edit(model, delta_for(model)), Capture(model, positions="generated")):
+        with block, pytest.raises(PositionError, match="dynamic cache"):
+            model.generate(**inputs, **options)
+
+
+@torch.no_grad()
+def test_blocks_close_in_any_order(build):
+    model, inputs = whole(build("llama")), batch_of(PROMPTS)
+    edit, capture = Edit(model, delta_for(model)), Capture(model)
+    edit.__enter__()
+    capture.__enter__()
+    edit.__exit__(None, None, None)
+    assert stance() == "force_eager"
+    model(**inputs)
+    assert capture.take().shape[0] == 3
+    capture.__exit__(None, None, None)
+    assert stance() == "default"
+    with torch.compiler.set_stance("eager_on_recompile"):
+        with pytest.raises(RuntimeError, match="mine"), Edit(model, delta_for(model)):
+            raise RuntimeError("mine")
+        assert stance() == "eager_on_recompile"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", [whole, forward, wrapped_layer, layer_in_place])
+def test_a_layer_that_did_not_run_is_named(build, variant):
+    """Whatever else brings compiled code back: hooks are counted at the end of each pass."""
+    inputs, inner = batch_of(PROMPTS), build("llama")
+    model = variant(inner)
+    logits_of(model, inputs)
+    delta = delta_for(inner)
+    gate = Gate(0, 1, torch.ones(find_geometry(inner).head_dim), 0.0)
+    for gated in (None, gate):
+        with (
+            Edit(model, delta, gate=gated),
+            torch.compiler.set_stance("default"),
+            pytest.raises(EditError, match=r"(layers \[0.*\]|gate's layer 0) did not run"),
+        ):
+            model(**inputs)
+    for positions in ("last_prompt", "generated"):
+        with (
+            Capture(model, positions=positions),
+            torch.compiler.set_stance("default"),
+            pytest.raises(CaptureError, match=r"layers \[0.*\] did not run"),
+        ):
+            model(**inputs)
+    assert stance() == "default"
+
+
+@torch.no_grad()
+def test_a_layer_that_is_left_out_is_named(build):
+    """Without a compiler, too: early exit runs the first layers alone."""
+    model, inputs = build("llama"), batch_of(PROMPTS)
+    with Edit(model, delta_for(model)), Capture(model) as capture:
+        model(**inputs)
+        capture.take()
+        kept, model.model.layers = model.model.layers, model.model.layers[:2]
+        with pytest.raises(EditError, match=r"layers \[2\] did not run"):
+            model(**inputs)
+        model.model.layers = kept
+        model(**inputs)
+    with Capture(model):
+        model.model.layers = kept[:2]
+        with pytest.raises(CaptureError, match=r"layers \[2\] did not run"):
+            model(**inputs)
+
+
+def test_a_gate_that_did_not_run_is_named(build):
+    model, inputs = build("llama"), batch_of(PROMPTS)
+    delta = delta_for(model)
+    delta[0] = 0
+    gate = Gate(0, 1, torch.ones(find_geometry(model).head_dim), 0.0)
+    with Edit(model, delta, gate=gate), torch.no_grad():
+        model.model.layers = model.model.layers[1:]
+        with pytest.raises(EditError, match="gate's layer 0 did not run"):
+            model(**inputs)
+
+
+def test_a_block_without_a_pass_is_no_error(build):
+    model = build("llama")
+    with Edit(model, delta_for(model)), Capture(model):
+        pass

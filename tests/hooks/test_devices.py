@@ -1,0 +1,256 @@
+"""What must hold on any device. On the CPU these run with the other tests, so that they are known
+to work; on a GPU by ``./run-tests gpu``."""
+
+from __future__ import annotations
+
+import gc
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import dispatch_model
+from rich.console import Console
+from torch import Tensor, nn
+
+from hooks.batch_size import fitting
+from hooks.geometry import find_geometry
+from hooks.store import ActivationStore
+from probing import contrasts
+from probing.batches import prepare_shared
+from probing.config import ProbeConfig
+from probing.extraction import activations_of, extract
+from probing.pipeline import run
+from probing.solver import Problems, Settings, solve
+from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.core.errors import OutOfMemoryError
+from sally_anne.core.processes import ALONE
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prefix import go_on
+from sally_anne.models.prompts import open_prompt
+from steering.vector import SteeringVector
+
+TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
+# Of the largest number, against float32 on the CPU; the models have eight layers.
+TOLERANCE = {"float32": 1e-4, "bfloat16": 6e-2, "float16": 1e-2}
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(
+    params=[
+        "cpu",
+        pytest.param(
+            "cuda:0",
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+            ],
+        ),
+    ]
+)
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A device, with the arithmetic of float32 as it is on the CPU."""
+    fast = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    yield request.param
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = fast
+    gc.collect()
+    if request.param != "cpu":
+        torch.cuda.empty_cache()
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[contrasts.Sample]:
+    """Four samples of a story, with frames: two statements on each of two contexts."""
+    return contrasts.build(generated().subset([0]), {0: "test"}, 1, "matched", "multimodal")
+
+
+def opened(name: str, device: str, dtype: str = "float32") -> LoadedModel:
+    return load_model(name, dtype, device)
+
+
+def activations(loaded: LoadedModel, samples: list[contrasts.Sample]) -> np.ndarray:
+    prompts = [(s, open_prompt(loaded, s.content, True)) for s in samples]
+    return activations_of(loaded, prepare_shared(loaded, prompts, True), "head_out")
+
+
+def logits(loaded: LoadedModel, samples: list[contrasts.Sample], vector: Any = None) -> Tensor:
+    """After each prompt, in float32."""
+    prompts = [open_prompt(loaded, s.content, True) for s in samples]
+    clips = [s.case.frames(s.perspective) for s in samples]
+    model = SteeredModel(loaded, vector)
+    with model.reading([Prompt(p, c, whole=True) for p, c in zip(prompts, clips, strict=True)]) as (
+        begun,
+        ends,
+    ):
+        return go_on(loaded, begun, range(len(ends)), ends).logits.float().cpu()
+
+
+def a_vector(loaded: LoadedModel) -> SteeringVector:
+    shape = find_geometry(loaded.skeleton)
+    made = torch.randn(3, shape.head_dim, generator=torch.Generator().manual_seed(1))
+    return SteeringVector(
+        heads=((0, 1), (2, 0), (shape.n_layers - 1, 1)),
+        theta=made / made.norm(dim=1, keepdim=True),
+        sigma=torch.tensor([0.5, 1.0, 2.0]),
+        n_layers=shape.n_layers,
+        n_heads=shape.n_heads,
+        alpha=40.0,
+        direction="logistic",
+    )
+
+
+def close(found: Any, wanted: Any, dtype: str) -> bool:
+    found, wanted = (torch.as_tensor(part).float() for part in (found, wanted))
+    assert found.shape == wanted.shape
+    return bool((found - wanted).abs().max() <= TOLERANCE[dtype] * wanted.abs().max())
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("name", TINY)
+def test_capture_and_steering_as_on_the_cpu(
+    device: str, name: str, dtype: str, samples: list[contrasts.Sample]
+) -> None:
+    if device == "cpu" and dtype == "float16":
+        pytest.skip("slow on a CPU, and bfloat16 goes the same way")
+    reference, loaded = opened(name, "cpu"), opened(name, device, dtype)
+    assert str(loaded.model.device) == device and loaded.model.dtype == getattr(torch, dtype)
+    assert close(activations(loaded, samples), activations(reference, samples), dtype)
+    vector = a_vector(reference)
+    before, after = logits(reference, samples), logits(reference, samples, vector)
+    plain, steered = logits(loaded, samples), logits(loaded, samples, vector)
+    assert close(plain, before, dtype) and close(steered, after, dtype)
+    # Not because nothing was steered; and a strength of 0 changes no bit.
+    assert not close(after, before, dtype)
+    assert torch.equal(logits(loaded, samples, vector.with_alpha(0.0)), plain)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_replies_as_on_the_cpu(device: str, name: str, samples: list[contrasts.Sample]) -> None:
+    prompts = [Prompt(s.content, s.case.frames(s.perspective)) for s in samples]
+
+    def replies(place: str) -> list[str]:
+        loaded = opened(name, place)
+        return SteeredModel(loaded, a_vector(loaded)).generate(prompts, 8)
+
+    said = replies(device)
+    assert said == replies("cpu") and all(said)
+
+
+def test_a_run_with_the_batch_size_that_fits(device: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"setting": "text", "stories": 20, "figures": False}
+    quiet = Console(file=io.StringIO())
+    runs = {
+        "auto": ProbeConfig(out=tmp_path / "auto", batch_size="auto", device_map=device, **options),
+        "cpu": ProbeConfig(out=tmp_path / "cpu", batch_size=4, device_map="cpu", **options),
+    }
+    heads = {name: run(config, quiet) for name, config in runs.items()}
+    stores = [ActivationStore.open(c.folder / "activations").read() for c in runs.values()]
+    assert close(*stores, "float32")
+    found, wanted = (heads[name]["y_p_test_accuracy"] for name in runs)
+    assert np.abs(found - wanted).mean() < 0.01
+
+
+def test_the_batch_size_that_fits_is_the_largest(device: str) -> None:
+    """Of trials that ask for more and more memory."""
+    model = opened("tiny-qwen2-vl", device).model
+
+    def trial(size: int) -> None:
+        if device == "cpu":
+            pytest.fail("nothing is tried on a CPU")
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.empty(size * total // 8, dtype=torch.uint8, device=device)
+
+    assert fitting(model, trial, 5, ALONE) == (5 if device == "cpu" else 4)
+
+
+def test_the_map_auto_and_layers_on_disk(
+    device: str, tmp_path: Path, samples: list[contrasts.Sample]
+) -> None:
+    name = "tiny-qwen2-vl"
+    wanted = activations(opened(name, device), samples)
+    spread = load_model(name, "float32", "auto" if device != "cpu" else "cpu")
+    assert close(activations(spread, samples), wanted, "float32")
+
+    loaded = opened(name, device)
+    layers = find_geometry(loaded.model).layer_names
+    places: dict[str, Any] = {
+        name: device
+        for name, module in loaded.model.named_modules()
+        if not list(module.children()) and not name.startswith(layers)
+    }
+    places |= {layer: device if n < 4 else "disk" for n, layer in enumerate(layers)}
+    dispatch_model(loaded.model, places, main_device=device, offload_dir=str(tmp_path))
+    assert next(loaded.model.get_submodule(layers[-1]).parameters()).device.type == "meta"
+    assert close(activations(loaded, samples), wanted, "float32")
+    plain = logits(loaded, samples)
+    vector = a_vector(loaded)
+    assert close(
+        logits(loaded, samples, vector), logits(opened(name, device), samples, vector), "float32"
+    )
+    assert torch.equal(logits(loaded, samples), plain)
+
+
+def test_the_batched_solver_as_on_the_cpu(device: str) -> None:
+    made = np.random.default_rng(0)
+    x = torch.from_numpy(made.normal(size=(60, 6, 8))).float()
+    labels = torch.from_numpy((made.random((3, 60)) < 0.5).astype(np.int64))
+    problems = Problems(x, labels, 2, 0.5)
+    wanted = solve(problems)
+    found = solve(problems, Settings(device=device))
+    assert bool(found.converged.all()) and found.coef.device.type == device.partition(":")[0]
+    # Both lie within the bound that they guarantee of the one optimum.
+    apart = (found.coef.cpu() - wanted.coef).flatten(2).norm(dim=-1)
+    assert bool((apart <= found.bound.cpu() + wanted.bound + 1e-12).all())
+
+
+@contextmanager
+def no_memory_left(model: nn.Module, device: str) -> Iterator[None]:
+    """So little that the model's next pass does not fit."""
+    if device == "cpu":
+
+        def full(*_: Any) -> None:
+            raise torch.OutOfMemoryError("no memory left")
+
+        first = model.get_submodule(find_geometry(model).layer_names[0])
+        handle = first.register_forward_pre_hook(full)
+        try:
+            yield
+        finally:
+            handle.remove()
+        return
+    gc.collect()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(
+        (torch.cuda.memory_reserved(device) + (4 << 20)) / total, device
+    )
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
+def test_what_does_not_fit_is_named(
+    device: str, tmp_path: Path, samples: list[contrasts.Sample]
+) -> None:
+    loaded = opened("tiny-qwen2-vl", device)
+    assert loaded.model is not None  # its weights are read while there is room
+
+    def take() -> ActivationStore:
+        folder = tmp_path / "store"
+        return extract(loaded, samples, folder, "head_out", True, 4, {})
+
+    with (
+        no_memory_left(loaded.model, device),
+        pytest.raises(OutOfMemoryError, match="--batch-size"),
+    ):
+        take()
+    # The memory is there again, and what was begun goes on.
+    assert take().complete

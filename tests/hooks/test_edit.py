@@ -1,0 +1,618 @@
+"""Edits equal what a plain hook written for one case does, in every way a model is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hooks.capture import Capture
+from hooks.edit import Edit, Gate
+from hooks.geometry import find_geometry, layers, o_projs
+from hooks.positions import POSITIONS
+from hooks.sites import SITES, slice_width
+from sally_anne.core.errors import EditError, PositionError
+
+pytestmark = pytest.mark.integration
+
+PROMPTS = [[5, 9, 7, 3, 8, 2], [4, 11, 6], [30, 2, 17, 21, 9]]
+STEPS = 5
+
+
+def batch_of(prompts: Sequence[Sequence[int]], side: str = "left") -> dict[str, Tensor]:
+    width = max(map(len, prompts))
+    ids = torch.zeros(len(prompts), width, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        place = slice(0, len(prompt)) if side == "right" else slice(width - len(prompt), width)
+        ids[row, place] = torch.tensor(prompt)
+        mask[row, place] = 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def last_columns(side: str) -> list[list[int]]:
+    """The last prompt column of each row of the batch of PROMPTS."""
+    width = max(map(len, PROMPTS))
+    return [[width - 1 if side == "left" else len(prompt) - 1] for prompt in PROMPTS]
+
+
+def delta_for(model: nn.Module, site: str = "head_out", rows: int | None = None) -> Tensor:
+    """`[L, H, W]` or `[rows, L, H, W]`: two heads of the first layer, one of the last."""
+    found = find_geometry(model)
+    shape = [] if rows is None else [rows]
+    shape += [found.n_layers, found.n_heads, slice_width(found, site)]
+    delta = torch.zeros(shape)
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    for layer, head in ((0, 1), (0, 3), (2, 2)):
+        delta[..., layer, head, :] = made[..., layer, head, :]
+    return delta
+
+
+def every_hook(model: nn.Module) -> int:
+    return sum(
+        len(hooks)
+        for module in model.modules()
+        for hooks in (
+            module._forward_hooks,
+            module._forward_pre_hooks,
+            module._forward_hooks_with_kwargs,
+            module._forward_hooks_always_called,
+            module._forward_pre_hooks_with_kwargs,
+        )
+    )
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+    return model(**inputs).logits
+
+
+@torch.no_grad()
+def edited(model: nn.Module, inputs: dict[str, Tensor], *args, **options) -> Tensor:
+    with Edit(model, *args, **options):
+        return model(**inputs).logits
+
+
+def by_hand(
+    model: nn.Module,
+    inputs: dict[str, Tensor],
+    delta: Tensor,
+    columns: Sequence[Sequence[int]],
+    site: str = "head_out",
+) -> Tensor:
+    """Logits with `delta [L, H, W]` added by a loop over rows, columns and heads."""
+    found = find_geometry(model)
+    width = slice_width(found, site)
+    handles = []
+
+    def changed(activation: Tensor, vectors: Tensor) -> Tensor:
+        activation = activation.clone()
+        for row, chosen in enumerate(columns):
+            for column in chosen:
+                for head in range(found.n_heads):
+                    part = slice(head * width, (head + 1) * width)
+                    activation[row, column, part] += vectors[head].to(activation.dtype)
+        return activation
+
+    for number, (block, o_proj) in enumerate(zip(layers(model), o_projs(model), strict=True)):
+        vectors = delta[number]
+        if site == "head_out":
+            handle = o_proj.register_forward_pre_hook(
+                lambda m, args, v=vectors: (changed(args[0], v),)
+            )
+        else:
+            module = o_proj if site == "attn_out" else block
+            handle = module.register_forward_hook(lambda m, args, out, v=vectors: changed(out, v))
+        handles.append(handle)
+    try:
+        return logits_of(model, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("site", SITES)
+def test_equals_a_plain_hook(model, site, side):
+    inputs, delta = batch_of(PROMPTS, side), delta_for(model, site)
+    expected = by_hand(model, inputs, delta, last_columns(side), site)
+    found = edited(model, inputs, delta, site, "last_prompt")
+    assert torch.equal(found, expected)
+    assert not torch.allclose(found, logits_of(model, inputs), atol=1e-2)
+    assert torch.equal(edited(model, inputs, delta, site), expected)
+    real = [row.nonzero().flatten().tolist() for row in inputs["attention_mask"]]
+    expected = by_hand(model, inputs, delta, real, site)
+    assert torch.equal(edited(model, inputs, delta, site, "all"), expected)
+
+
+@torch.no_grad()
+def test_adds_w_o_times_delta_to_the_output_of_attention(model):
+    found, inputs, delta = find_geometry(model), batch_of(PROMPTS), delta_for(model)
+    with Capture(model, site="attn_out", positions="all", layers=[0]) as capture:
+        model(**inputs)
+        before = capture.take().flatten(-2)[:, :, 0]
+        with Edit(model, delta, positions="last_prompt"):
+            model(**inputs)
+        after = capture.take().flatten(-2)[:, :, 0]
+    weight = o_projs(model)[0].weight.double()
+    expected = torch.zeros(found.hidden_size, dtype=torch.double)
+    for head in range(found.n_heads):
+        part = slice(head * found.head_dim, (head + 1) * found.head_dim)
+        expected += weight[:, part] @ delta[0, head].double()
+    for row, prompt in enumerate(PROMPTS):
+        last = len(prompt) - 1
+        close(after[row, last] - before[row, last], expected.float())
+        assert torch.equal(after[row, :last], before[row, :last])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("site", SITES)
+def test_a_capture_inside_sees_what_was_added(model, site):
+    inputs, delta = batch_of(PROMPTS), delta_for(model, site)
+    with (
+        Capture(model, site=site, layers=[0]) as outside,
+        Edit(model, delta, site),
+        Capture(model, site=site, layers=[0]) as inside,
+    ):
+        model(**inputs)
+        before, after = outside.take()[:, 0, 0], inside.take()[:, 0, 0]
+    for head in range(delta.shape[1]):
+        if head in (1, 3):
+            assert torch.equal(after[:, head], before[:, head] + delta[0, head])
+        else:
+            assert torch.equal(after[:, head], before[:, head])
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_zero_is_no_edit_at_all(model, site):
+    inputs, before = batch_of(PROMPTS), every_hook(model)
+    zero = torch.zeros_like(delta_for(model, site))
+    expected = logits_of(model, inputs)
+    with Edit(model, zero, site, "all"), torch.no_grad():
+        assert every_hook(model) == before
+        assert torch.equal(model(**inputs).logits, expected)
+    rows = torch.stack([delta_for(model, site), zero, delta_for(model, site)])
+    found = edited(model, inputs, rows, site, "all")
+    assert torch.equal(found[1], expected[1])
+    assert not torch.equal(found[0], expected[0])
+
+
+def test_only_edited_layers_have_hooks(model):
+    delta = delta_for(model)
+    with Edit(model, delta):
+        hooked = [bool(o_proj._forward_pre_hooks) for o_proj in o_projs(model)]
+    assert hooked == [True, False, True]
+
+
+def test_no_hook_is_left(model):
+    inputs, delta, before = batch_of(PROMPTS), delta_for(model), every_hook(model)
+    unsteered = logits_of(model, inputs)
+    gate = Gate(0, 0, torch.ones(find_geometry(model).head_dim), 0.0)
+    with Edit(model, delta, gate=gate):
+        assert every_hook(model) > before
+    assert every_hook(model) == before
+    with pytest.raises(RuntimeError, match="mine"), Edit(model, delta):
+        raise RuntimeError("mine")
+    assert every_hook(model) == before
+    with pytest.raises(PositionError), Edit(model, delta):
+        model(**{**inputs, "attention_mask": torch.ones(3, 9)})
+    assert every_hook(model) == before
+    assert torch.equal(logits_of(model, inputs), unsteered)
+
+
+def test_no_hook_is_left_when_it_cannot_be_opened(build):
+    model = build("llama")
+    edit = Edit(model, delta_for(model))
+    names = edit.geometry.o_proj_names
+    edit.geometry = replace(edit.geometry, o_proj_names=(*names[:2], "nowhere"))
+    with pytest.raises(AttributeError, match="nowhere"):
+        edit.__enter__()
+    assert every_hook(model) == 0
+
+
+def test_a_broken_forward_can_be_tried_again(build):
+    model = build("llama")
+    inputs, delta = batch_of(PROMPTS), delta_for(model)
+    expected = edited(model, inputs, delta)
+    fuse = [True]
+
+    def blow(module, args):
+        if fuse[0]:
+            raise RuntimeError("out of memory")
+
+    handle = model.model.layers[1].register_forward_pre_hook(blow)
+    with Edit(model, delta), torch.no_grad():
+        with pytest.raises(RuntimeError, match="out of memory"):
+            model(**inputs)
+        fuse[0] = False
+        assert torch.equal(model(**inputs).logits, expected)
+    handle.remove()
+
+
+def test_nested_edits_add_up(model):
+    inputs, one = batch_of(PROMPTS), delta_for(model)
+    other = one.roll(1, dims=1)
+    with Edit(model, one), torch.no_grad():
+        found = edited(model, inputs, other)
+        alone = model(**inputs).logits
+    close(found, edited(model, inputs, one + other))
+    assert torch.equal(alone, edited(model, inputs, one))
+
+
+def test_nested_edits_keep_their_own_positions(build):
+    model = build("qwen2_vl")
+    delta = delta_for(model)
+    parts = Edit(model, delta, positions="last_prompt"), Edit(model, delta, positions="generated")
+    with parts[0], parts[1]:
+        found = said(model)
+    with Edit(model, delta, positions="last_prompt+generated"):
+        expected = said(model)
+    assert torch.equal(found.sequences, expected.sequences)
+    assert torch.equal(torch.stack(found.logits), torch.stack(expected.logits))
+
+
+def test_opens_again_but_not_twice(model):
+    inputs, delta = batch_of(PROMPTS), delta_for(model)
+    edit = Edit(model, delta)
+    found = []
+    for _ in range(2):
+        with edit, torch.no_grad():
+            found.append(model(**inputs).logits)
+            with pytest.raises(EditError, match="already open"):
+                edit.__enter__()
+            assert torch.equal(model(**inputs).logits, found[0])
+    assert torch.equal(*found)
+    assert every_hook(model) == 0
+
+
+@torch.no_grad()
+def test_an_edit_opened_again_begins_a_new_sequence(build):
+    """One token more may be a generated one within a block; in another it is a prompt."""
+    model = build("llama")
+    delta, short, long = delta_for(model), batch_of([[5, 9, 7]]), batch_of([[5, 9, 7, 3]])
+    edit = Edit(model, delta)
+    with edit:
+        model(**short, use_cache=False)
+    with edit:
+        found = model(**long, use_cache=False).logits
+    assert torch.equal(found, by_hand(model, long, delta, [[3]]))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_nothing_of_a_broken_pass_is_left_for_the_next(build, error):
+    """Neither its mask, which part of the model alone would use, nor its place in a sequence."""
+    model = build("llama")
+    delta, inputs, more = delta_for(model), batch_of([[5, 9, 7]]), batch_of([[5, 9, 7, 3]])
+    gate = Gate(0, 0, torch.zeros(find_geometry(model).head_dim), 1.0)
+    fuse = [False]
+
+    def blow(module, args):
+        if fuse[0]:
+            raise error
+
+    handle = model.model.layers[1].register_forward_pre_hook(blow)
+    for options in ({}, {"gate": gate}):
+        expected = edited(model, more, delta, **options)
+        with Edit(model, delta, **options):
+            fuse[0] = True
+            with pytest.raises(error):
+                model(**inputs, use_cache=False)
+            fuse[0] = False
+            if error is RuntimeError:
+                with pytest.raises(EditError, match="outside a forward pass"):
+                    model.model(**inputs)
+            # Its ids are not taken for the beginning of these.
+            assert torch.equal(model(**more, use_cache=False).logits, expected)
+            with pytest.raises(EditError, match="outside a forward pass"):
+                model.model(**more)
+    handle.remove()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("site", SITES)
+def test_rows_with_vectors_of_their_own(model, site, side):
+    inputs, delta = batch_of(PROMPTS, side), delta_for(model, site, rows=3)
+    found = edited(model, inputs, delta, site)
+    for row, prompt in enumerate(PROMPTS):
+        assert torch.equal(found[row], edited(model, inputs, delta[row], site)[row])
+        alone = edited(model, batch_of([prompt]), delta[row], site)
+        close(found[row, last_columns(side)[row]], alone[0, -1:])
+    assert torch.equal(
+        edited(model, inputs, delta[:1], site), edited(model, inputs, delta[0], site)
+    )
+
+
+@pytest.mark.parametrize("positions", ["last_prompt", "all"])
+def test_padded_batch_equals_single_items(model, positions):
+    delta = delta_for(model)
+    left, right = (
+        edited(model, batch_of(PROMPTS, side), delta, positions=positions)
+        for side in ("left", "right")
+    )
+    for row, prompt in enumerate(PROMPTS):
+        alone = edited(model, batch_of([prompt]), delta, positions=positions)[0]
+        close(left[row, -len(prompt) :], alone)
+        close(right[row, : len(prompt)], alone)
+
+
+@torch.no_grad()
+def said(model, inputs=None, **options):
+    """Tokens and logits of a greedy generation."""
+    return model.generate(
+        **(batch_of(PROMPTS) if inputs is None else inputs),
+        max_new_tokens=STEPS,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_generate_with_and_without_cache(model, positions):
+    delta = delta_for(model)
+    plain = said(model)
+    with Edit(model, delta, positions=positions):
+        cached, uncached = said(model), said(model, use_cache=False)
+        again = said(model)
+    assert torch.equal(cached.sequences, uncached.sequences)
+    assert torch.equal(cached.sequences, again.sequences)
+    found = torch.stack(cached.logits, dim=1)  # [B, STEPS, V]
+    torch.testing.assert_close(found, torch.stack(uncached.logits, dim=1), atol=1e-4, rtol=1e-4)
+    first_same = torch.equal(cached.logits[0], plain.logits[0])
+    assert first_same == (positions == "generated")
+    assert not torch.allclose(found[:, 1], plain.logits[1], atol=1e-2)
+
+    for row, prompt in enumerate(PROMPTS):
+        text = [*prompt, *cached.sequences[row, 6:-1].tolist()]
+        start, stop = {
+            "last_prompt": (len(prompt) - 1, len(prompt)),
+            "generated": (len(prompt), len(text)),
+            "last_prompt+generated": (len(prompt) - 1, len(text)),
+            "all": (0, len(text)),
+        }[positions]
+        whole = by_hand(model, batch_of([text]), delta, [range(start, stop)])
+        expected = whole[0, len(prompt) - 1 :]
+        torch.testing.assert_close(found[row], expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("site", ["attn_out", "resid"])
+def test_other_sites_with_and_without_cache(model, site):
+    with Edit(model, delta_for(model, site), site):
+        cached, uncached = said(model), said(model, use_cache=False)
+    assert torch.equal(cached.sequences, uncached.sequences)
+    torch.testing.assert_close(
+        torch.stack(cached.logits), torch.stack(uncached.logits), atol=1e-4, rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@torch.no_grad()
+def test_beam_search(model, positions):
+    inputs, delta = batch_of(PROMPTS), delta_for(model, rows=3)
+    options = {"max_new_tokens": STEPS, "num_beams": 3, "num_return_sequences": 2}
+    with Edit(model, delta, positions=positions):
+        cached = model.generate(**inputs, **options, do_sample=False)
+        uncached = model.generate(**inputs, **options, do_sample=False, use_cache=False)
+    assert torch.equal(cached, uncached)
+    for row, prompt in enumerate(PROMPTS):
+        # Neighbouring rows are the beams of one prompt and share its vectors.
+        with Edit(model, delta[row], positions=positions):
+            alone = model.generate(**batch_of([prompt]), **options, do_sample=False)
+        assert torch.equal(cached[2 * row : 2 * row + 2, 6:], alone[:, len(prompt) :])
+
+
+@torch.no_grad()
+def test_generate_from_embeddings(model):
+    if model.config.model_type == "gemma3":
+        pytest.skip("Gemma 3 with pictures does not generate from embeddings")
+    inputs = batch_of(PROMPTS)
+    embeds = model.get_input_embeddings()(inputs["input_ids"])
+    with Edit(model, delta_for(model)):
+        expected = said(model).sequences[:, 6:]
+        found = said(model, {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]})
+    assert torch.equal(found.sequences, expected)
+
+
+def test_an_image_in_the_prompt(build):
+    model = build("qwen2_vl")
+    ids = [62, 60, 60, 60, 60, 63, 5, 9]
+    patches = torch.randn(16, 3 * 2 * 4 * 4, generator=torch.Generator().manual_seed(1))
+    inputs = batch_of([ids]) | {
+        "pixel_values": patches,
+        "image_grid_thw": torch.tensor([[1, 4, 4]]),
+        "mm_token_type_ids": torch.tensor([[0, 1, 1, 1, 1, 0, 0, 0]]),
+    }
+    delta = delta_for(model)
+    assert torch.equal(edited(model, inputs, delta), by_hand(model, inputs, delta, [[7]]))
+    expected = by_hand(model, inputs, delta, [range(8)])
+    assert torch.equal(edited(model, inputs, delta, positions="all"), expected)
+
+
+def gate_for(model: nn.Module, layer: int = 0) -> tuple[Gate, list[bool]]:
+    """A probe on head 1 that fires for some rows of the batch alone, and for which."""
+    with Capture(model, layers=[layer]) as capture:
+        logits_of(model, batch_of(PROMPTS))
+        z = capture.take()[:, 0, 0, 1]
+    weight = torch.randn(z.shape[1], generator=torch.Generator().manual_seed(4))
+    score = z @ weight
+    middle = score.sort().values[:2].mean()
+    return Gate(layer, 1, weight, -float(middle)), (score > middle).tolist()
+
+
+@pytest.mark.parametrize("above", [True, False])
+@pytest.mark.parametrize("site", SITES)
+def test_gate_edits_the_rows_at_which_its_probe_fires(model, site, above):
+    inputs, delta = batch_of(PROMPTS), delta_for(model, site)
+    gate, fires = gate_for(model)
+    assert sorted(fires) == [False, True, True]
+    found = edited(model, inputs, delta, site, gate=replace(gate, above=above))
+    plain, everywhere = logits_of(model, inputs), edited(model, inputs, delta, site)
+    for row, fired in enumerate(fires):
+        expected = everywhere if fired == above else plain
+        assert torch.equal(found[row], expected[row])
+
+
+def test_gates_threshold_is_a_probability(build):
+    model = build("llama")
+    inputs, delta = batch_of(PROMPTS), delta_for(model)
+    gate, _ = gate_for(model)
+    with Capture(model, layers=[0]) as capture:
+        logits_of(model, inputs)
+        likely = torch.sigmoid(capture.take()[:, 0, 0, 1] @ gate.weight + gate.bias)
+    low, _, high = likely.sort().values.tolist()
+    plain, everywhere = logits_of(model, inputs), edited(model, inputs, delta)
+    for threshold, expected in ((low / 2, everywhere), ((1 + high) / 2, plain)):
+        found = edited(model, inputs, delta, gate=replace(gate, threshold=threshold))
+        assert torch.equal(found, expected)
+
+
+def test_gate_decides_anew_at_each_token(model):
+    gate, _ = gate_for(model)
+    delta = delta_for(model)
+    for positions in ("last_prompt+generated", "all"):
+        with Edit(model, delta, positions=positions, gate=gate):
+            cached, uncached = said(model), said(model, use_cache=False)
+        assert torch.equal(cached.sequences, uncached.sequences)
+        torch.testing.assert_close(
+            torch.stack(cached.logits), torch.stack(uncached.logits), atol=1e-4, rtol=1e-4
+        )
+
+
+@torch.no_grad()
+def test_gate_in_an_all_edit_by_hand(build):
+    model = build("llama")
+    inputs, delta = batch_of(PROMPTS), delta_for(model)
+    gate, _ = gate_for(model)
+    with Capture(model, positions="all", layers=[0]) as capture:
+        model(**inputs)
+        fires = capture.take()[:, :, 0, 1] @ gate.weight + gate.bias > 0
+    width = max(map(len, PROMPTS))
+    columns = [
+        [width - len(prompt) + place for place in range(len(prompt)) if fires[row, place]]
+        for row, prompt in enumerate(PROMPTS)
+    ]
+    assert 0 < sum(map(len, columns)) < sum(map(len, PROMPTS))
+    found = edited(model, inputs, delta, positions="all", gate=gate)
+    assert torch.equal(found, by_hand(model, inputs, delta, columns))
+
+
+def test_gate_may_read_any_layer_up_to_the_first_edited(build):
+    model = build("llama")
+    delta = delta_for(model)
+    delta[0] = 0
+    for layer in (0, 1, 2):
+        gate, fires = gate_for(model, layer)
+        found = edited(model, batch_of(PROMPTS), delta, gate=gate)
+        everywhere = edited(model, batch_of(PROMPTS), delta)
+        assert [torch.equal(*pair) for pair in zip(found, everywhere, strict=True)] == fires
+    delta[1, 0] = 1.0
+    with pytest.raises(EditError, match="reads layer 2, but layer 1 is edited before it"):
+        Edit(model, delta, gate=gate)
+
+
+def test_gates_are_checked(build):
+    model = build("llama")
+    delta, gate = delta_for(model), Gate(0, 1, torch.ones(12), 0.0)
+    for wrong, match in (
+        (replace(gate, layer=3), "layer 3 head 1; the model has 3 layers of 4 heads"),
+        (replace(gate, head=4), "layer 0 head 4"),
+        (replace(gate, weight=torch.ones(8)), r"\[8\], a head is 12 wide"),
+        (replace(gate, bias=float("nan")), "bias nan"),
+        (replace(gate, threshold=1.5), "threshold 1.5"),
+    ):
+        with pytest.raises(EditError, match=match):
+            Edit(model, delta, gate=wrong)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_bfloat16(model, site):
+    model = model.to(torch.bfloat16)
+    inputs, delta = batch_of(PROMPTS), delta_for(model, site)
+    found = edited(model, inputs, delta, site)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, by_hand(model, inputs, delta, last_columns("left"), site))
+    gate = Gate(0, 1, torch.ones(find_geometry(model).head_dim), 0.0)
+    with Edit(model, delta, site, gate=gate):
+        assert said(model).sequences.shape == (3, 6 + STEPS)
+
+
+@pytest.mark.parametrize("name", ["qwen2_vl", "llava_next_video"])
+def test_eager_equals_sdpa(build, name):
+    sdpa, eager = build(name, "sdpa"), build(name, "eager")
+    delta, inputs = delta_for(sdpa), batch_of(PROMPTS)
+    found, expected = edited(eager, inputs, delta), edited(sdpa, inputs, delta)
+    torch.testing.assert_close(found[:, -1], expected[:, -1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 4, 8), (2, 4, 12), (3, 2, 12), (1, 3, 4, 8), (3, 48), (1, 1, 3, 4, 12)]
+)
+def test_a_wrong_shape_names_both(build, shape):
+    with pytest.raises(EditError) as caught:
+        Edit(build("llama"), torch.zeros(shape))
+    assert f"shape {list(shape)};" in str(caught.value)
+    assert "[3, 4, 12] or [B, 3, 4, 12]" in str(caught.value)
+
+
+def test_width_depends_on_the_site(build):
+    model = build("llama")
+    with pytest.raises(EditError, match=r"\[3, 4, 12\]; .* takes \[3, 4, 8\].*width at resid"):
+        Edit(model, torch.zeros(3, 4, 12), "resid")
+
+
+def test_values_that_are_not_finite_are_named(build):
+    model = build("llama")
+    for value in (float("nan"), float("inf")):
+        delta = torch.zeros(2, 3, 4, 12)
+        delta[1, 2, 3, 5] = value
+        with pytest.raises(EditError, match="layer 2 head 3"):
+            Edit(model, delta)
+
+
+def test_options_are_checked(build):
+    model = build("llama")
+    with pytest.raises(EditError, match="'z'.*head_out, attn_out, resid"):
+        Edit(model, delta_for(model), "z")
+    with pytest.raises(PositionError, match="'last'.*last_prompt"):
+        Edit(model, delta_for(model), positions="last")
+
+
+def test_rows_that_do_not_fit(model):
+    delta = delta_for(model, rows=2)
+    with pytest.raises(EditError, match="2 rows, but the model runs 3 rows"), Edit(model, delta):
+        model(**batch_of(PROMPTS))
+    delta = delta_for(model, rows=6)
+    with pytest.raises(EditError, match="6 rows, but the model runs 3 rows"), Edit(model, delta):
+        model(**batch_of(PROMPTS))
+    assert every_hook(model) == 0
+
+
+def test_calling_a_part_of_the_model(model):
+    with (
+        Edit(model, delta_for(model)),
+        pytest.raises(EditError, match="layer 0 ran outside.*Call that model"),
+    ):
+        model.get_decoder()(**batch_of(PROMPTS))
+    assert every_hook(model) == 0
+
+
+def test_delta_may_carry_gradients(build):
+    model = build("llama")
+    delta = delta_for(model).requires_grad_()
+    found = edited(model, batch_of(PROMPTS), delta)
+    assert torch.equal(found, edited(model, batch_of(PROMPTS), delta.detach()))
+
+
+def test_static_cache_is_refused(build):
+    model = build("llama")
+    with Edit(model, delta_for(model)), pytest.raises(PositionError, match="dynamic cache"):
+        model.generate(**batch_of(PROMPTS), max_new_tokens=3, cache_implementation="static")

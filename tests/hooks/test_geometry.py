@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+from hooks.capture import Capture
+from hooks.geometry import Geometry, find_geometry, layers, o_projs
+from sally_anne.core.errors import GeometryError
+
+pytestmark = pytest.mark.integration
+
+EXPECTED = {  # name: (layers' path, head width)
+    "llama": ("model.layers", 12),
+    "qwen2": ("model.layers", 8),
+    "qwen3": ("model.layers", 16),
+    "mistral": ("model.layers", 12),
+    "gemma3_text": ("model.layers", 12),
+    "qwen2_vl": ("model.language_model.layers", 8),
+    "qwen2_5_vl": ("model.language_model.layers", 8),
+    "qwen3_vl": ("model.language_model.layers", 16),
+    "llava_next_video": ("model.language_model.layers", 8),
+    "llava_onevision": ("model.language_model.layers", 8),
+    "internvl": ("model.language_model.layers", 16),
+    "gemma3": ("model.language_model.layers", 12),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_tiny_models(build, name):
+    path, head_dim = EXPECTED[name]
+    model = build(name)
+    assert find_geometry(model) == Geometry(
+        n_layers=3,
+        n_heads=4,
+        head_dim=head_dim,
+        hidden_size=32,
+        n_kv_heads=2,
+        layer_names=tuple(f"{path}.{i}" for i in range(3)),
+        o_proj_names=tuple(f"{path}.{i}.self_attn.o_proj" for i in range(3)),
+    )
+    decoder = model.get_decoder()
+    assert all(a is b for a, b in zip(layers(model), decoder.layers, strict=True))
+    projections = [layer.self_attn.o_proj for layer in decoder.layers]
+    assert all(a is b for a, b in zip(o_projs(model), projections, strict=True))
+
+
+def test_inner_models_are_found_too(build):
+    inner = build("qwen2_vl").model
+    assert find_geometry(inner).layer_names[0] == "language_model.layers.0"
+    assert find_geometry(inner.language_model).layer_names[0] == "layers.0"
+
+
+def small(model_type: str) -> nn.Module:
+    """A meta model of two layers with 4 heads of 24 in text and 2 blocks in vision."""
+    config = AutoConfig.for_model(model_type)
+    text = config.get_text_config()
+    text.num_hidden_layers, text.num_attention_heads, text.num_key_value_heads = 2, 4, 2
+    text.hidden_size, text.head_dim, text.vocab_size = 64, 24, 512
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:2]
+    vision = config.vision_config
+    for field in ("depth", "num_hidden_layers"):
+        if hasattr(vision, field):
+            setattr(vision, field, 2)
+    with torch.device("meta"):
+        return AutoModelForImageTextToText.from_config(config)
+
+
+# The last two are the hard ones: attention of their vision towers has an o_proj, too.
+FAMILIES = ["qwen3_vl", "llava_onevision", "gemma3", "llava_next_video", "mistral3", "llama4"]
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_other_families(model_type):
+    model = small(model_type)
+    found = find_geometry(model)
+    assert (found.n_layers, found.n_heads, found.head_dim, found.n_kv_heads) == (2, 4, 24, 2)
+    assert all("language_model" in name for name in found.o_proj_names)
+
+
+def test_some_vision_tower_has_an_o_proj():
+    """Otherwise the test above would not show that towers are left out."""
+    towers = [n for n, _ in small("mistral3").named_modules() if "vision" in n and "o_proj" in n]
+    assert towers
+
+
+# Layers, heads, head width, hidden size, heads of keys and values, and the width of the MLP, as in
+# the published checkpoints; the classes' defaults are other sizes.
+FULL_SIZE = {
+    "Qwen/Qwen2-VL-7B-Instruct": ("qwen2_vl", 28, 28, 128, 3584, 4, 18944),
+    "Qwen/Qwen2.5-VL-7B-Instruct": ("qwen2_5_vl", 28, 28, 128, 3584, 4, 18944),
+    "Qwen/Qwen3-VL-8B-Instruct": ("qwen3_vl", 36, 32, 128, 4096, 8, 12288),
+    "llava-hf/LLaVA-NeXT-Video-7B-hf": ("llava_next_video", 32, 32, 128, 4096, 32, 11008),
+    "llava-hf/llava-onevision-qwen2-7b-ov-hf": ("llava_onevision", 28, 28, 128, 3584, 4, 18944),
+    "OpenGVLab/InternVL3-8B-hf": ("internvl", 28, 28, 128, 3584, 4, 18944),
+    "google/gemma-3-4b-it": ("gemma3", 34, 8, 256, 2560, 4, 10240),
+    "meta-llama/Llama-3.1-8B-Instruct": ("llama", 32, 32, 128, 4096, 8, 14336),
+    "Qwen/Qwen3-8B": ("qwen3", 36, 32, 128, 4096, 8, 12288),
+    "mistralai/Mistral-7B-Instruct-v0.3": ("mistral", 32, 32, 128, 4096, 8, 14336),
+}
+
+
+def full_size(name: str) -> Any:
+    """A model of these sizes on the meta device."""
+    model_type, n_layers, n_heads, head_dim, hidden, n_kv, mlp = FULL_SIZE[name]
+    text: dict[str, Any] = {
+        "num_hidden_layers": n_layers,
+        "num_attention_heads": n_heads,
+        "num_key_value_heads": n_kv,
+        "hidden_size": hidden,
+        "intermediate_size": mlp,
+    }
+    if model_type in ("qwen2_vl", "qwen2_5_vl"):
+        text["rope_parameters"] = {"rope_type": "default", "mrope_section": [16, 24, 24]}
+    else:
+        text["head_dim"] = head_dim
+    auto: Any
+    own = AutoConfig.for_model(model_type).get_text_config()
+    if own.model_type == model_type:
+        config, auto = AutoConfig.for_model(model_type, **text), AutoModelForCausalLM
+    else:
+        text["model_type"] = own.model_type
+        vision = {"out_hidden_size": hidden} if model_type == "qwen3_vl" else {}
+        config = AutoConfig.for_model(model_type, text_config=text, vision_config=vision)
+        auto = AutoModelForImageTextToText
+    with torch.device("meta"):
+        return auto.from_config(config).eval()
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_full_size_on_meta(name):
+    _, n_layers, n_heads, head_dim, hidden, n_kv, _ = FULL_SIZE[name]
+    model = full_size(name)
+    found = find_geometry(model)
+    assert (found.n_layers, found.n_heads, found.head_dim) == (n_layers, n_heads, head_dim)
+    assert (found.hidden_size, found.n_kv_heads) == (hidden, n_kv)
+
+    ids = torch.ones(1, 6, dtype=torch.long, device="meta")
+    with Capture(model) as capture:
+        model(input_ids=ids)
+        taken = capture.take(items=["story"])
+    assert taken.shape == (1, 1, n_layers, n_heads, head_dim)
+    assert taken.device.type == "meta"
+    # sdpa looks into a mask for padding, which meta cannot answer; eager does not.
+    model.set_attn_implementation("eager")
+    with Capture(model, positions="last_prompt+generated") as capture:
+        model(input_ids=ids, attention_mask=torch.ones_like(ids))
+        assert capture.take().shape == (1, 1, n_layers, n_heads, head_dim)
+
+
+def test_no_config():
+    with pytest.raises(GeometryError, match="Linear has no `config`"):
+        find_geometry(nn.Linear(2, 2))
+
+
+def test_wrong_number_of_layers_says_what_was_found(build):
+    model = build("llama")
+    model.config.num_hidden_layers = 5
+    with pytest.raises(GeometryError, match=r"list of 5 layers.*model\.layers \(3\)"):
+        find_geometry(model)
+
+
+def test_wrong_widths_name_the_layer(build):
+    model = build("qwen3")
+    model.model.layers[1].self_attn.o_proj = nn.Linear(48, 32)
+    with pytest.raises(GeometryError, match=r"layers\.1\.self_attn\.o_proj maps 48 -> 32.*64"):
+        find_geometry(model)
+
+
+def test_head_width_without_a_config_field(build):
+    model = build("llava_next_video")
+    model.config.text_config.head_dim = None
+    assert find_geometry(model).head_dim == 8
+    model.config.text_config.num_attention_heads = 5
+    with pytest.raises(GeometryError, match="5 heads"):
+        find_geometry(model)
+
+
+def test_layer_without_o_proj_lists_its_children(build):
+    model = build("llama")
+    del model.model.layers[2].self_attn.o_proj
+    with pytest.raises(GeometryError, match=r"model\.layers\.2.*self_attn, mlp"):
+        find_geometry(model)
+
+
+def test_o_proj_that_is_not_linear(build):
+    model = build("llama")
+    model.model.layers[0].self_attn.o_proj = nn.Identity()
+    with pytest.raises(GeometryError, match=r"layers\.0.*Identity"):
+        find_geometry(model)

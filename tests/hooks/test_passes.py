@@ -1,0 +1,171 @@
+"""The passes of the real `generate` are told apart, or refused before a wrong token is edited."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from hooks.capture import Capture
+from hooks.edit import Edit
+from hooks.positions import POSITIONS
+from sally_anne.core.errors import EditError, PositionError
+from tests.hooks.test_edit import (
+    PROMPTS,
+    batch_of,
+    by_hand,
+    close,
+    delta_for,
+    edited,
+    every_hook,
+    logits_of,
+    said,
+)
+
+pytestmark = pytest.mark.integration
+
+UNCLEAR = ("last_prompt", "generated", "last_prompt+generated")
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@torch.no_grad()
+def test_prompt_lookup_is_refused(build, positions):
+    """Prompts that repeat themselves, so that guesses begin in the pass of the prompt."""
+    model = build("llama")
+    for seed in range(8):
+        made = torch.Generator().manual_seed(seed)
+        words = torch.randint(2, 60, (3,), generator=made).tolist()
+        inputs = batch_of([words * 3])
+        options = {"max_new_tokens": 1 + seed % 4, "do_sample": False}
+        for block in (Edit(model, delta_for(model), positions=positions), Capture(model)):
+            with block, pytest.raises(PositionError, match="assisted decoding"):
+                model.generate(**inputs, **options, prompt_lookup_num_tokens=1 + seed % 3)
+    assert every_hook(model) == 0
+
+
+@torch.no_grad()
+def test_an_assistant_is_refused_on_either_side(build):
+    model, assistant = build("llama"), build("llama")
+    inputs = batch_of([PROMPTS[0]])
+    options = {"max_new_tokens": 4, "do_sample": False, "assistant_model": assistant}
+    for one in (model, assistant):
+        with Edit(one, delta_for(one)), pytest.raises(PositionError, match="assisted decoding"):
+            model.generate(**inputs, **options)
+    with Edit(model, delta_for(model)):
+        said(model)
+
+
+@pytest.mark.parametrize("positions", UNCLEAR)
+@torch.no_grad()
+def test_guesses_of_another_loop_are_refused(build, positions):
+    """Tokens are guessed, some dropped again, and more guessed: all on one cache."""
+    model, cache = build("llama"), DynamicCache()
+    with Edit(model, delta_for(model), positions=positions):
+        model(torch.tensor([PROMPTS[0]]), past_key_values=cache)
+        cache.crop(-1)
+        with pytest.raises(PositionError, match="under way"):
+            model(torch.tensor([[7, 8, 9]]), past_key_values=cache)
+
+
+@pytest.mark.parametrize("size", [2, 4, 5])
+@torch.no_grad()
+def test_a_prompt_in_chunks_is_refused(build, size):
+    """Also where its last chunk is a single token."""
+    model = build("llama")
+    options = {"max_new_tokens": 3, "prefill_chunk_size": size}
+    for positions in UNCLEAR:
+        with Edit(model, delta_for(model), positions=positions):
+            with pytest.raises(PositionError, match="prefill_chunk_size"):
+                model.generate(**batch_of([PROMPTS[2]] * 2), **options | {"prefill_chunk_size": 2})
+            if size < 5:
+                with pytest.raises(PositionError, match="prefill_chunk_size"):
+                    model.generate(**batch_of([PROMPTS[2]]), **options)
+    with Edit(model, delta_for(model), positions="all"):
+        found = model.generate(**batch_of([PROMPTS[2]]), **options)
+        expected = model.generate(**batch_of([PROMPTS[2]]), max_new_tokens=3)
+    assert torch.equal(found, expected)
+
+
+@torch.no_grad()
+def test_the_last_token_of_a_prompt_on_a_cache(build):
+    """`generate` says that this one token is prompt, not generated."""
+    model = build("llama")
+    inputs = batch_of([PROMPTS[0]])
+    cache = model(inputs["input_ids"][:, :-1], past_key_values=DynamicCache()).past_key_values
+    for positions in POSITIONS[:3]:
+        with Edit(model, delta_for(model), positions=positions):
+            expected = said(model, inputs)
+            found = said(model, inputs, past_key_values=copy.deepcopy(cache))
+        assert torch.equal(found.sequences, expected.sequences)
+        torch.testing.assert_close(
+            torch.stack(found.logits), torch.stack(expected.logits), atol=1e-4, rtol=1e-4
+        )
+
+
+@torch.no_grad()
+def test_a_prompt_that_grows_is_no_continuation(build):
+    """Without a cache a reply given back as the prompt has one token more than the last pass."""
+    model = build("llama")
+    inputs, delta = batch_of([PROMPTS[0]]), delta_for(model)
+    with Edit(model, delta):
+        longer = said(model, inputs, use_cache=False).sequences
+        found = said(model, {"input_ids": longer}, use_cache=False)
+    last = longer.shape[1] - 1
+    expected = by_hand(model, {"input_ids": longer}, delta, [[last]])
+    close(found.logits[0], expected[:, -1])
+    assert not torch.allclose(
+        expected, by_hand(model, {"input_ids": longer}, delta, [range(5, last + 1)]), atol=1e-2
+    )
+
+
+@torch.no_grad()
+def test_a_callers_own_loop_without_a_cache_is_refused(build):
+    model = build("llama")
+    short, long, delta = batch_of([[5, 9, 7]]), batch_of([[5, 9, 7, 3]]), delta_for(model)
+    for positions in UNCLEAR:
+        for block in (Edit(model, delta, positions=positions), Capture(model, positions=positions)):
+            with block:
+                model(**short, use_cache=False)
+                with pytest.raises(PositionError, match="another prompt.*new block"):
+                    model(**long, use_cache=False)
+    with Edit(model, delta):
+        # Two prompts, as the message advises.
+        model(**short)
+        found = model(**long).logits
+    assert torch.equal(found, by_hand(model, long, delta, [[3]]))
+    with Edit(model, delta, positions="all"):
+        model(**short, use_cache=False)
+        found = model(**long, use_cache=False).logits
+    assert torch.equal(found, by_hand(model, long, delta, [range(4)]))
+
+
+@pytest.mark.parametrize("positions", ["last_prompt", "all"])
+@torch.no_grad()
+def test_too_much_for_float16(build, positions):
+    model, inputs = build("llama").half(), batch_of(PROMPTS)
+    for value in (70_000.0, -1e9):
+        delta = torch.zeros_like(delta_for(model))
+        delta[1, 2, 3] = value
+        with pytest.raises(EditError, match="layer 1 head 2 in float16 .*6.55e"):
+            Edit(model, delta, positions=positions)
+    # Each is a float16 alone; their sum is not.
+    delta = torch.zeros_like(delta_for(model))
+    delta[1, 2, 3] = 60_000.0
+    with Edit(model, delta, positions=positions):
+        assert bool(model(**inputs).logits.isfinite().any())
+        with (
+            Edit(model, delta, positions=positions),
+            pytest.raises(EditError, match="layer 1 head 2 is not finite any more"),
+        ):
+            model(**inputs)
+    assert every_hook(model) == 0
+
+
+@torch.no_grad()
+def test_a_model_that_breaks_by_itself_is_not_the_vectors_fault(build):
+    model, inputs = build("llama").half(), batch_of(PROMPTS)
+    model.model.layers[0].self_attn.v_proj.weight[:] = float("inf")
+    assert not bool(logits_of(model, inputs).isfinite().any())
+    assert not bool(edited(model, inputs, delta_for(model)).isfinite().any())

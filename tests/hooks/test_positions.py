@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+from functools import partial
+from types import FunctionType
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from hooks.positions import POSITIONS, Pass, PassTracker, fresh_index, make_pass, position_mask
+from sally_anne.core.errors import PositionError
+
+lengths = st.lists(st.integers(1, 7), min_size=1, max_size=5)
+sides = st.sampled_from(["left", "right"])
+
+
+def padded_mask(row_lengths: list[int], side: str) -> torch.Tensor:
+    width = max(row_lengths)
+    mask = torch.zeros(len(row_lengths), width, dtype=torch.long)
+    for row, length in enumerate(row_lengths):
+        mask[row, :length] = 1
+    return mask.flip(1) if side == "left" else mask
+
+
+def last_real(row_lengths: list[int], side: str) -> list[int]:
+    width = max(row_lengths)
+    return [width - 1 if side == "left" else length - 1 for length in row_lengths]
+
+
+class Cache:
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+
+class Model(nn.Module):
+    def forward(self, input_ids=None, attention_mask=None, past_key_values=None, **kwargs):
+        raise AssertionError("never run")
+
+
+def as_transformers(function: FunctionType) -> FunctionType:
+    """The same, as if it stood where `generate` stands."""
+    there = {"__name__": "transformers.generation.utils"}
+    return FunctionType(function.__code__, there, function.__name__)
+
+
+@as_transformers
+def generate(run):
+    return run()
+
+
+@as_transformers
+def _prefill(run):
+    return run()
+
+
+@settings(deadline=None)
+@given(lengths, sides)
+def test_prefill(row_lengths, side):
+    mask = padded_mask(row_lengths, side)
+    at = make_pass(mask, mask.shape[1], 0, batch=len(row_lengths))
+    last = last_real(row_lengths, side)
+    for spec in ("last_prompt", "last_prompt+generated"):
+        found = position_mask(spec, at)
+        assert [row.nonzero().flatten().tolist() for row in found] == [[c] for c in last]
+        index, valid = fresh_index(spec, at)
+        assert index.tolist() == [[c] for c in last]
+        assert valid.all()
+    assert not position_mask("generated", at).any()
+    assert fresh_index("generated", at)[0].shape == (len(row_lengths), 0)
+    assert torch.equal(position_mask("all", at), mask.bool())
+    index, valid = fresh_index("all", at)
+    assert torch.equal(valid, mask.bool())
+    assert index.tolist() == [list(range(mask.shape[1]))] * len(row_lengths)
+
+
+@settings(deadline=None)
+@given(lengths, sides, st.integers(1, 4))
+def test_cached_decoding_pass_is_generated(row_lengths, side, step):
+    prompt = padded_mask(row_lengths, side)
+    batch = len(row_lengths)
+    mask = torch.cat([prompt, torch.ones(batch, step, dtype=torch.long)], dim=1)
+    at = make_pass(mask, 1, mask.shape[1] - 1, batch=batch)
+    for spec in ("generated", "last_prompt+generated", "all"):
+        assert position_mask(spec, at).tolist() == [[True]] * batch
+        assert fresh_index(spec, at)[0].tolist() == [[0]] * batch
+    assert not position_mask("last_prompt", at).any()
+    assert fresh_index("last_prompt", at)[0].shape == (batch, 0)
+
+
+@settings(deadline=None)
+@given(lengths, sides, st.integers(1, 4))
+def test_uncached_passes_mark_what_cached_passes_mark(row_lengths, side, steps):
+    """Without a cache, the mask of the last pass is the sum of the masks of all cached passes."""
+    prompt = padded_mask(row_lengths, side)
+    batch, width = prompt.shape
+    ids = torch.arange(batch * (width + steps)).reshape(batch, -1)
+    mask = torch.cat([prompt, torch.ones(batch, steps, dtype=torch.long)], dim=1)
+    for spec in POSITIONS:
+        cached, uncached = PassTracker(spec), PassTracker(spec)
+        marks, fresh = [], []
+        for end in range(width, width + steps + 1):
+            start = 0 if end == width else end - 1
+            kwargs = {
+                "input_ids": ids[:, start:end],
+                "attention_mask": mask[:, :end],
+                "past_key_values": Cache(start) if start else None,
+            }
+            at = cached.follow(Model(), (), kwargs)
+            assert at.new_sequence == (end == width)
+            marks.append(position_mask(spec, at))
+            fresh.append(start + fresh_index(spec, at)[0])
+
+            kwargs = {"attention_mask": mask[:, :end], "use_cache": False}
+            at = generate(partial(uncached.follow, Model(), (ids[:, :end],), kwargs))
+            assert at.new_sequence == (end == width)
+            assert torch.equal(fresh_index(spec, at)[0], fresh[-1])
+            assert torch.equal(position_mask(spec, at), torch.cat(marks, dim=1))
+
+
+def test_second_prompt_is_no_continuation():
+    """In `generate` without a cache one token more is a generated one; elsewhere it is unclear."""
+    tracker = PassTracker("last_prompt")
+    ids = torch.tensor([[5, 6, 7]])
+    tracker.follow(Model(), (ids[:, :2],), {})
+    assert tracker.follow(Model(), (ids,), {}).n_prompt == 3
+
+    def without_cache(columns: int) -> Pass:
+        return tracker.follow(Model(), (ids[:, :columns],), {"use_cache": False})
+
+    without_cache(2)
+    assert generate(lambda: without_cache(3)).n_prompt == 2
+    tracker.reset()
+    assert generate(lambda: without_cache(3)).n_prompt == 3
+    without_cache(2)
+    assert generate(lambda: _prefill(lambda: without_cache(3))).n_prompt == 3
+    without_cache(2)
+    with pytest.raises(PositionError, match="another prompt"):
+        without_cache(3)
+
+
+def test_a_cache_that_was_cut_back_is_under_way():
+    """Guessed tokens were dropped from it; a new cache of the same length is a new prompt."""
+    ids, cache = torch.zeros(1, 4), Cache(0)
+    for spec in POSITIONS:
+        tracker = PassTracker(spec)
+        tracker.follow(Model(), (ids,), {"past_key_values": cache})
+        assert tracker.follow(Model(), (ids,), {"past_key_values": Cache(3)}).n_prompt == 4
+        cut = Cache(0)
+        tracker.follow(Model(), (ids,), {"past_key_values": cut})
+        cut.length = 2
+        if spec == "all":
+            assert tracker.follow(Model(), (ids,), {"past_key_values": cut}).n_columns == 4
+            continue
+        with pytest.raises(PositionError, match="2 cached ones of a sequence that is under way"):
+            tracker.follow(Model(), (ids,), {"past_key_values": cut})
+
+
+def test_prompt_with_a_cached_beginning():
+    mask = torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]])
+    kwargs = {"attention_mask": mask, "past_key_values": Cache(3)}
+    at = PassTracker("last_prompt").follow(Model(), (torch.zeros(2, 3),), kwargs)
+    assert position_mask("last_prompt", at).tolist() == [[False, False, True], [False, True, False]]
+
+
+def test_prompt_in_chunks_is_refused():
+    tracker = PassTracker("last_prompt")
+    tracker.follow(Model(), (torch.zeros(1, 4),), {"past_key_values": Cache(0)})
+    with pytest.raises(PositionError, match="prefill_chunk_size"):
+        tracker.follow(Model(), (torch.zeros(1, 4),), {"past_key_values": Cache(4)})
+    tracker = PassTracker("all")
+    tracker.follow(Model(), (torch.zeros(1, 4),), {"past_key_values": Cache(0)})
+    at = tracker.follow(Model(), (torch.zeros(1, 4),), {"past_key_values": Cache(4)})
+    assert position_mask("all", at).sum() == 4
+
+
+def test_no_mask_means_no_padding():
+    at = make_pass(None, 3, 0, batch=2)
+    assert position_mask("last_prompt", at).tolist() == [[False, False, True]] * 2
+
+
+def test_meta_device():
+    at = make_pass(torch.ones(2, 5, device="meta"), 5, 0, batch=2)
+    assert fresh_index("last_prompt", at)[0].shape == (2, 1)
+    assert position_mask("last_prompt+generated", at).shape == (2, 5)
+
+
+def test_row_without_prompt_is_named():
+    at = make_pass(torch.tensor([[1, 1], [0, 0]]), 2, 0, batch=2)
+    with pytest.raises(PositionError, match="row 1"):
+        position_mask("last_prompt", at)
+
+
+@pytest.mark.parametrize(
+    ("mask", "match"),
+    [
+        (torch.ones(2, 1, 3, 3), r"\(2, 1, 3, 3\).*dynamic cache"),
+        ({"full_attention": None}, "a dict"),
+        (torch.ones(2, 4), "0 cached \\+ 3 new"),
+    ],
+)
+def test_masks_that_do_not_fit(mask, match):
+    with pytest.raises(PositionError, match=match):
+        make_pass(mask, 3, 0, batch=2)
+
+
+def test_unknown_spec_names_the_choices():
+    at = Pass(torch.ones(1, 1, dtype=torch.bool), 1)
+    for call in (PassTracker, lambda s: position_mask(s, at), lambda s: fresh_index(s, at)):
+        with pytest.raises(PositionError, match="'last'.*last_prompt"):
+            call("last")
+
+
+def test_pass_without_input():
+    with pytest.raises(PositionError, match="input_ids"):
+        PassTracker("all").follow(Model(), (), {})

@@ -1,0 +1,35 @@
+"""What the shipped models are asked, and what is added to their heads, in tests of backends."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hooks.geometry import find_geometry
+from hooks.sites import slice_width
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prompts import encode, reply_prompt
+
+TINY = ["tiny-qwen2-vl", "tiny-llava-next-video"]
+QUESTIONS = ["The ball is in the red room. Where is the ball?", "Where is Ann?"]
+
+
+def asked(loaded: LoadedModel, video: bool) -> dict[str, Tensor]:
+    """Two questions of unequal length, padded on the left, each about frames of its own."""
+    noise = np.random.default_rng(0)
+    clips = [noise.integers(0, 255, (2, 84, 84, 3), dtype=np.uint8) for _ in QUESTIONS]
+    prompts = [reply_prompt(loaded, question, video) for question in QUESTIONS]
+    return encode(loaded, prompts, clips if video else None)
+
+
+def delta_for(model: nn.Module, site: str, rows: int | None = None) -> Tensor:
+    """`[L, H, W]` or `[rows, L, H, W]`: two heads of the first layer, one of the last."""
+    found = find_geometry(model)
+    shape = [] if rows is None else [rows]
+    shape += [found.n_layers, found.n_heads, slice_width(found, site)]
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    delta = torch.zeros(shape)
+    for layer, head in ((0, 1), (0, 3), (found.n_layers - 1, 2)):
+        delta[..., layer, head, :] = made[..., layer, head, :]
+    return delta

@@ -1,0 +1,102 @@
+"""A model folder with a broken file or number ends in one of our errors, which names the model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hooks.geometry import find_geometry
+from sally_anne.core.errors import SallyAnneError
+from sally_anne.models.catalogue import CATALOGUE
+from sally_anne.models.loading import load_model
+from sally_anne.models.prompts import encode, reply_prompt
+
+pytestmark = pytest.mark.integration
+
+SOURCE = Path(CATALOGUE["tiny-qwen2-vl"].source)
+FILES = ("config.json", "processor_config.json", "tokenizer.json", "tokenizer_config.json")
+FILES += ("generation_config.json", "chat_template.jinja", "model.safetensors")
+CONTENTS: dict[str, bytes | None] = {
+    "empty": b"",
+    "text": b"hello",
+    "object": b"{}",
+    "list": b"[]",
+    "bytes": b"\xff\xfe\x00" * 50,
+    "folder": None,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "model"
+    made.mkdir()
+    for name in FILES:
+        shutil.copy(SOURCE / name, made / name)
+    return made
+
+
+def use(folder: Path) -> None:
+    loaded = load_model(str(folder))
+    find_geometry(loaded.skeleton)
+    assert loaded.processor_hash
+    loaded.model(**encode(loaded, [reply_prompt(loaded, "Where is Ann?", False)], None))
+
+
+def ends_plainly(folder: Path) -> str | None:
+    """What is said, None if all goes well (not every file is needed)."""
+    try:
+        use(folder)
+    except SallyAnneError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_replaced(folder, name, content) -> None:
+    (folder / name).unlink()
+    data = CONTENTS[content]
+    (folder / name).mkdir() if data is None else (folder / name).write_bytes(data)
+    said = ends_plainly(folder)
+    assert said is None or str(folder) in said
+    if name in ("config.json", "model.safetensors", "tokenizer.json"):
+        assert said is not None
+
+
+def changed(**numbers: object) -> Callable[[dict], None]:
+    return lambda config: config.get("text_config", config).update(numbers)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed(num_attention_heads=0),
+        changed(num_attention_heads=3),
+        changed(num_attention_heads=-4),
+        changed(num_attention_heads="four"),
+        changed(num_key_value_heads=0),
+        changed(num_key_value_heads=3),
+        changed(hidden_size=-1),
+        changed(hidden_size=1),
+        changed(num_hidden_layers=0),
+        changed(vocab_size=-1),
+        changed(rope_parameters=3),
+    ],
+)
+def test_numbers_that_make_no_model(folder, change) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))
+    assert ends_plainly(folder) is not None
+
+
+@pytest.mark.parametrize("template", ["{% for x in %}", "{{ 1 / 0 }}", "{{ messages[7].role.x }}"])
+def test_a_template_that_cannot_be_used(folder, template) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    said = ends_plainly(folder)
+    assert said is not None and "chat template cannot be used" in said and str(folder) in said

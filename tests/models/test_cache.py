@@ -1,0 +1,88 @@
+"""A cache with room gives what the usual cache gives, and leaves what it came from alone."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+
+from hooks.geometry import Geometry
+from sally_anne.models.cache import ROOM, row_bytes, row_bytes_by_device, select
+
+
+def filled(rng: torch.Generator, rows: int, tokens: int, layers: int = 2) -> DynamicCache:
+    cache = DynamicCache()
+    for layer in range(layers):
+        cache.update(*torch.randn(2, rows, 2, tokens, 3, generator=rng), layer)
+    return cache
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    index=st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    steps=st.lists(st.integers(1, ROOM + 5), max_size=5),
+    again=st.lists(st.integers(0, 0), min_size=1, max_size=3),
+)
+def test_equals_the_usual_cache(index: list[int], steps: list[int], again: list[int]) -> None:
+    rng = torch.Generator().manual_seed(0)
+    start = filled(rng, 3, 7)
+    before = [layer.keys.clone() for layer in start.layers]
+    usual = DynamicCache()
+    for number, layer in enumerate(start.layers):
+        usual.update(layer.keys[index], layer.values[index], number)
+    roomy = select(start, torch.tensor(index))
+    for n in steps:
+        for layer in range(2):
+            new = torch.randn(2, len(index), 2, n, 3, generator=rng)
+            expected = usual.update(*new, layer)
+            found = roomy.update(*new, layer)
+            assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))
+    assert roomy.get_seq_length() == usual.get_seq_length()
+    # Rows of such a cache can be chosen again; going on from them does not change it.
+    kept = [layer.keys.clone() for layer in roomy.layers]
+    chosen = select(roomy, torch.tensor(again))
+    chosen.update(*torch.randn(2, len(again), 2, 1, 3, generator=rng), 0)
+    assert all(torch.equal(r.keys, k) for r, k in zip(roomy.layers, kept, strict=True))
+    assert all(torch.equal(s.keys, b) for s, b in zip(start.layers, before, strict=True))
+
+
+def test_columns_move_within_their_rows() -> None:
+    start = filled(torch.Generator().manual_seed(0), 2, 5)
+    before = [layer.keys.clone() for layer in start.layers]
+    index = torch.tensor([1, 0, 1])
+    columns = torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 2], [0, 0, 1, 2, 3]])
+    moved = select(start, index, columns)
+    for layer, old in zip(moved.layers, start.layers, strict=True):
+        for row, (source, places) in enumerate(zip(index, columns, strict=True)):
+            assert torch.equal(layer.keys[row], old.keys[source][:, places])
+            assert torch.equal(layer.values[row], old.values[source][:, places])
+    assert all(torch.equal(s.keys, b) for s, b in zip(start.layers, before, strict=True))
+    # New tokens follow as ever.
+    keys, _ = moved.update(*torch.ones(2, 3, 2, 1, 3), 0)
+    assert keys.shape[-2] == 6 and bool((keys[..., -1, :] == 1).all())
+
+
+def test_bytes_of_a_row_are_those_of_its_tensors() -> None:
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=8,
+            hidden_size=24,
+            intermediate_size=8,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=6,
+        )
+    ).to(torch.bfloat16)
+    rows, tokens = 2, 7
+    ids = torch.ones(rows, tokens, dtype=torch.long)
+    with torch.no_grad():
+        layers = model(ids, use_cache=True).past_key_values.layers
+    found = sum(t.numel() * t.itemsize for layer in layers for t in (layer.keys, layer.values))
+    assert row_bytes_by_device(model, tokens) == {torch.device("cpu"): found // rows}
+
+
+def test_sixty_four_rows_of_llava_7b_take_44_gb() -> None:
+    llava = Geometry(32, 32, 128, 4096, 32, (), ())
+    assert 64 * row_bytes(llava, 1340, 2) == 44_962_938_880

@@ -1,0 +1,623 @@
+"""Every class by its real way in: a saved checkpoint, opened, asked, shown films, and probed.
+
+Numbers are compared with a plain forward of each whole prompt by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import AutoProcessor, LlavaNextVideoVideoProcessor
+
+from hooks.capture import Capture
+from hooks.geometry import find_geometry
+from probing.config import ProbeConfig
+from probing.contrasts import build
+from probing.extraction import extract
+from probing.pipeline import run as probe
+from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.core.errors import ModelError, UnsupportedModelError
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.continuation import continuation_log_probs, token_inputs
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.pipeline import run as evaluate
+from sally_anne.models.catalogue import CATALOGUE
+from sally_anne.models.families import FAMILIES
+from sally_anne.models.films import cropped_share, pad_for_crop
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.plain_text import BREAK, forget, original, teach
+from sally_anne.models.prefix import go_on, read, share, step
+from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
+from steering.vector import SteeringVector
+from tests.models.checkpoints import (
+    FILMS,
+    HEAD_DIMS,
+    HEADS,
+    HIDDEN,
+    LAYERS,
+    LOOK_BACK,
+    NAMES,
+    WINDOW,
+    WORDS,
+    lay_out_as_on_the_hub,
+    save,
+)
+
+pytestmark = pytest.mark.integration
+
+# Beginnings and endings of unequal lengths; the first is longer than the window of any layer.
+STORIES = (
+    "At first the red agent is in the corridor. The door is closed. Belief: The red agent is {}",
+    "The video ends here. Belief: The white agent {}",
+)
+ENDINGS = ("in the blue room.", "not in the purple room, and not in the green room.", "here now.")
+SEEN = [(name, video) for name in NAMES for video in (False, *([True] * (name in FILMS)))]
+
+
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
+    """`opened(name)`: a checkpoint of the family, saved and opened once: do not change it."""
+    kept: dict[str, LoadedModel] = {}
+
+    def get(name: str) -> LoadedModel:
+        if name not in kept:
+            kept[name] = load_model(str(save(name, tmp_path_factory.mktemp(name))))
+        return kept[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def small_clips() -> list[np.ndarray]:
+    """Two clips of seven small frames."""
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 256, (7, 84, 126, 3), dtype=np.uint8) for _ in range(2)]
+
+
+def prompts(loaded: LoadedModel, video: bool) -> list[list[str]]:
+    return [[open_prompt(loaded, s.format(e), video) for e in ENDINGS] for s in STORIES]
+
+
+@torch.inference_mode()
+def alone(loaded: LoadedModel, prompt: str, clip: np.ndarray | None) -> tuple[torch.Tensor, ...]:
+    """Activations `[L, H, D]` and logits `[V]` after one prompt, read whole and without padding."""
+    inputs = encode(loaded, [prompt], None if clip is None else [clip])
+    assert inputs["attention_mask"].all()
+    with Capture(loaded.model) as capture:
+        logits = loaded.model(**inputs, use_cache=False).logits[0, -1]
+        return capture.take()[0, 0], logits
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_opens(opened: Callable[[str], LoadedModel], name: str) -> None:
+    loaded = opened(name)
+    assert loaded.family.name == name
+    assert type(loaded.model).__name__ == type(loaded.skeleton).__name__ == loaded.family.class_name
+    found = find_geometry(loaded.model)
+    wanted = (LAYERS, HEADS, HEAD_DIMS.get(name, 12), HIDDEN)
+    assert (found.n_layers, found.n_heads, found.head_dim, found.hidden_size) == wanted
+    assert find_geometry(loaded.skeleton) == found
+    again = load_model(loaded.source)
+    encode(loaded, [open_prompt(loaded, text, False) for text in ("one.", "one two three.")], None)
+    assert again.processor_hash == loaded.processor_hash
+    assert {f.name for f in FAMILIES} == {*NAMES}
+
+
+@pytest.mark.parametrize("name", FILMS)
+def test_a_folder_as_the_hub_has_it(opened, small_clips, tmp_path, name: str) -> None:
+    """It opens with the same processors, and they make the same of a film."""
+    ours = opened(name)
+    folder = Path(shutil.copytree(ours.source, tmp_path / name))
+    lay_out_as_on_the_hub(name, folder)
+    loaded = load_model(str(folder))
+    for part in (lambda p: p, lambda p: p.video_processor, lambda p: p.image_processor):
+        assert type(part(loaded.processor)) is type(part(ours.processor))
+    assert loaded.processor.chat_template == ours.processor.chat_template
+    texts = [reply_prompt(loaded, story, True) for story in STORIES]
+    found, expected = (process(x, texts, small_clips) for x in (loaded, ours))
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[key], expected[key]) for key in expected)
+
+
+def test_a_processor_that_does_not_say_its_patches(opened, small_clips, tmp_path) -> None:
+    folder = Path(shutil.copytree(opened("llava-next-video").source, tmp_path / "model"))
+    lay_out_as_on_the_hub("llava-next-video", folder)
+    (folder / "processor_config.json").unlink()
+    loaded = load_model(str(folder))
+    inputs = process(loaded, [reply_prompt(loaded, "Where?", True)], small_clips[:1])
+    assert (inputs["input_ids"] == loaded.config.video_token_id).sum() == 7 * 4
+
+
+# Bands along the edges of a frame, in colours that scaling mixes with grey at most at their rims.
+BANDS = {"top": (255, 0, 0), "bottom": (0, 255, 0), "left": (0, 0, 255), "right": (255, 255, 0)}
+
+
+def banded(height: int, width: int, band: int) -> np.ndarray:
+    """A clip of two grey frames with a band of its own colour along each edge."""
+    frame = np.full((height, width, 3), 128, dtype=np.uint8)
+    frame[:band], frame[-band:] = BANDS["top"], BANDS["bottom"]
+    frame[band:-band, :band], frame[band:-band, -band:] = BANDS["left"], BANDS["right"]
+    return np.stack([frame, frame])
+
+
+def seen(loaded: LoadedModel, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """Colours of all pixels that the tower is given, `[P, 3]`, from 0 to 255."""
+    eye = loaded.processor.video_processor
+    key = "pixel_values_videos" if "pixel_values_videos" in inputs else "pixel_values"
+    values = inputs[key]
+    if values.ndim == 2:  # [patches, colours x frames x height x width]
+        values = values.reshape(len(values), 3, -1)
+    else:  # [..., colours, height, width]
+        values = values.reshape(-1, 3, values.shape[-2] * values.shape[-1])
+    pixels = values.swapaxes(1, 2).reshape(-1, 3)
+    return 255 * (pixels * np.array(eye.image_std) + np.array(eye.image_mean))
+
+
+@pytest.mark.parametrize("name", [*FILMS, "tiny-qwen2-vl", "tiny-llava-next-video"])
+@pytest.mark.parametrize(("height", "width"), [(420, 294), (126, 168), (72, 128)])
+def test_the_tower_sees_the_whole_frame(opened, name: str, height: int, width: int) -> None:
+    """Each edge's colour covers as large a share of what is seen of the frame as of the frame."""
+    loaded = load_model(name) if name.startswith("tiny") else opened(name)
+    clip = banded(height, width, min(height, width) // 7)
+    inputs = process(loaded, [reply_prompt(loaded, "Where?", True)], [clip])
+    margins = pad_for_crop(clip, loaded.processor.video_processor)
+    colours = seen(loaded, inputs)
+    for colour in BANDS.values():
+        shares = [
+            float((abs(pixels.reshape(-1, 3) - np.array(colour)).max(1) < 70).mean())
+            for pixels in (colours, margins.astype(float))
+        ]
+        assert shares[0] == pytest.approx(shares[1], rel=0.25), (name, colour, shares)
+    crops = name == "llava-next-video"
+    assert (cropped_share(loaded.processor.video_processor, height, width) > 0) == crops
+    assert (margins is clip) != crops
+
+
+@pytest.mark.parametrize("name", ["tiny-qwen2-vl", "tiny-llava-next-video"])
+def test_shipped_models_are_given_what_they_were_trained_on(name: str, clips) -> None:
+    loaded = load_model(name)
+    text = reply_prompt(loaded, "Where?", True)
+    plain = AutoProcessor.from_pretrained(CATALOGUE[name].source)
+    expected = plain(text=[text], videos=clips[:1], do_sample_frames=False, return_tensors="np")
+    found = process(loaded, [text], clips[:1])
+    assert all(np.array_equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize(
+    ("edge", "crop", "shape", "wanted", "lost"),
+    [
+        (336, (336, 336), (420, 294), (420, 420), 0.3),
+        (336, (336, 336), (294, 294), (294, 294), 0),
+        # A crop smaller than the edge cuts off of a square, too; a larger one has room.
+        (256, (224, 224), (210, 140), (240, 240), 1 - (224 / 384) * (224 / 256)),
+        (200, (300, 300), (60, 40), (60, 40), 0),
+        ((400, 200), (300, 200), (30, 40), (40, 40), 0.25),
+        (336, None, (420, 294), (420, 294), 0),
+    ],
+)
+def test_frames_are_padded_by_as_much_as_is_cut_off(edge, crop, shape, wanted, lost) -> None:
+    size = {"shortest_edge": edge} if isinstance(edge, int) else _sides(edge)
+    crop_size = _sides(crop or (336, 336))
+    eye = LlavaNextVideoVideoProcessor(size=size, crop_size=crop_size, do_center_crop=bool(crop))
+    clip = np.zeros((1, *shape, 3), dtype=np.uint8)
+    padded = pad_for_crop(clip, eye)
+    assert padded.shape == (1, *wanted, 3)
+    assert cropped_share(eye, *shape) == pytest.approx(lost)
+    # The frame in the middle, the mean colour around it.
+    assert (padded == 0).all(-1).sum() == shape[0] * shape[1]
+    if shape != wanted:
+        assert padded[0, 0, 0].tolist() == [123, 117, 104]
+
+
+def _sides(size: tuple[int, int]) -> dict[str, int]:
+    return {"height": size[0], "width": size[1]}
+
+
+@pytest.mark.parametrize("name", FILMS)
+def test_all_frames_reach_the_model(opened, small_clips, name: str) -> None:
+    loaded = opened(name)
+    texts = [reply_prompt(loaded, story, True) for story in STORIES]
+    inputs = process(loaded, texts, small_clips)
+    if "video_grid_thw" in inputs:
+        # Steps of two frames; the eighth is the seventh again.
+        assert (inputs["video_grid_thw"][:, 0] == 4).all()
+    elif name == "internvl":
+        assert len(inputs["pixel_values"]) == 2 * 7
+        pictures = inputs["input_ids"] == loaded.model.config.image_token_id
+        assert pictures.sum(1).tolist() == [7 * 4] * 2
+    else:
+        assert inputs["pixel_values_videos"].shape[:2] == (2, 7)
+    if name == "qwen2.5-vl":
+        assert inputs["second_per_grid_ts"].tolist() == [1.0, 1.0]
+
+
+# Means of the times of two frames, rounded to one decimal as Python does; the last is there twice.
+TIMES = [*(f"{second + 0.25:.1f}" for second in range(3)), "3.0"]
+
+
+def test_each_step_of_qwen3_vl_has_its_time_and_marks(opened, small_clips) -> None:
+    """Two frames a second: 0.0 and 0.5 together, 1.0 and 1.5, ...; no marks around the whole."""
+    loaded = opened("qwen3-vl")
+    inputs = process(loaded, [open_prompt(loaded, "Where?", True)], small_clips[:1])
+    words = loaded.processor.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
+    text = "".join(word for word in words if word != "<|video_pad|>")
+    steps = [f"<unk>{t[0]}.{t[2]}<unk><unk><|vision_start|><|vision_end|>" for t in TIMES]
+    assert text == f"<|im_start|>user{''.join(steps)}where?"
+
+
+def test_times_keep_their_precision(opened, small_clips) -> None:
+    """In half precision frames are rounded, times are not."""
+    loaded = load_model(opened("qwen2.5-vl").source, dtype="bfloat16")
+    inputs = encode(loaded, [open_prompt(loaded, "Where?", True)], small_clips[:1])
+    assert inputs["pixel_values_videos"].dtype == torch.bfloat16
+    assert inputs["second_per_grid_ts"].dtype == torch.float32
+
+
+@pytest.mark.parametrize(("name", "video"), SEEN)
+def test_a_shared_beginning_equals_whole_prompts(opened, small_clips, name, video) -> None:
+    loaded = opened(name)
+    groups = prompts(loaded, video)
+    shared = [share(loaded, group) for group in groups]
+    lengths = [len(e) for s in shared for e in s.endings]
+    assert len(set(lengths)) > 2
+    with torch.inference_mode():
+        beginnings = [s.beginning for s in shared]
+        prefix = read(loaded, encode(loaded, beginnings, small_clips if video else None))
+        assert prefix.mask.sum(1).min() > (WINDOW if video or name in WORDS else 0)
+        before = prefix.cache.layers[0].keys.clone()
+        rows = [g for g, s in enumerate(shared) for _ in s.endings]
+        with Capture(loaded.model) as capture:
+            out = go_on(loaded, prefix, rows, [e for s in shared for e in s.endings])
+            found = capture.take()[:, 0]
+    assert torch.equal(prefix.cache.layers[0].keys, before)
+    for i, prompt in enumerate(p for group in groups for p in group):
+        z, logits = alone(loaded, prompt, small_clips[rows[i]] if video else None)
+        close(found[i], z)
+        close(out.logits[i], logits)
+
+
+@pytest.mark.parametrize("name", LOOK_BACK)
+def test_the_window_counts_in_these_tests(opened, name: str) -> None:
+    """Without it the numbers would be others, and padding between would be seen in them."""
+    loaded = opened(name)
+    prompt = prompts(loaded, False)[0][0]
+    with_window, _ = alone(loaded, prompt, None)
+    wide = load_model(loaded.source)
+    wide.model.config.get_text_config().sliding_window = 4096
+    without, _ = alone(wide, prompt, None)
+    assert (with_window - without).abs().max() > 1e-2 * without.abs().max()
+
+
+@pytest.mark.parametrize(("name", "video"), SEEN)
+def test_a_reply_goes_on_as_a_plain_forward_would(opened, small_clips, name, video) -> None:
+    """Each token after the prompt, with endings of unequal length, against all read again."""
+    loaded = opened(name)
+    group = prompts(loaded, video)[0]
+    shared = share(loaded, group)
+    clips = small_clips[:1] if video else None
+    with torch.inference_mode():
+        prefix = read(loaded, encode(loaded, [shared.beginning], clips))
+        state = go_on(loaded, prefix, [0] * len(group), shared.endings)
+        said = []
+        for _ in range(3):
+            tokens = state.logits.argmax(-1)
+            said.append(tokens)
+            state = step(loaded, state, tokens)
+        for row, prompt in enumerate(group):
+            inputs = _longer(encode(loaded, [prompt], clips), [int(t[row]) for t in said])
+            close(state.logits[row], loaded.model(**inputs, use_cache=False).logits[0, -1])
+
+
+@pytest.mark.parametrize(("name", "video"), SEEN)
+def test_replies_equal_generate(opened, small_clips, name, video) -> None:
+    loaded = opened(name)
+    asked = [
+        Prompt(story.format("where?"), clip if video else None)
+        for story, clip in zip(STORIES, small_clips, strict=True)
+    ]
+    said = SteeredModel(loaded).generate(asked, max_new_tokens=4)
+    for prompt, reply in zip(asked, said, strict=True):
+        text = reply_prompt(loaded, prompt.text, video)
+        inputs = encode(loaded, [text], [prompt.clip] if prompt.clip is not None else None)
+        with torch.inference_mode():
+            tokens = loaded.model.generate(**inputs, max_new_tokens=4, do_sample=False)
+        fresh = tokens[0, inputs["input_ids"].shape[1] :]
+        expected = loaded.processor.tokenizer.decode(fresh, skip_special_tokens=True)
+        assert reply.strip() == expected.strip()
+
+
+@pytest.mark.parametrize(("name", "video"), SEEN)
+@pytest.mark.parametrize("positions", ["last_prompt+generated", "all"])
+def test_steered_option_scores_equal_a_plain_forward(
+    opened, small_clips, name, video, positions
+) -> None:
+    """Option by option: the prompt and all but its last token, read whole under the vector."""
+    loaded = opened(name)
+    width = HEAD_DIMS.get(name, 12)
+    theta = torch.randn(1, width, generator=torch.Generator().manual_seed(3))
+    vector = SteeringVector(
+        ((1, 2),), theta / theta.norm(), torch.ones(1), LAYERS, HEADS, 5.0, positions=positions
+    )
+    asked = [
+        Prompt(story.format("where?"), clip if video else None)
+        for story, clip in zip(STORIES, small_clips, strict=True)
+    ]
+    options = [["blue room", "the green room", "red"], ["purple", "in the blue room ."]]
+    steered = SteeredModel(loaded, vector)
+    scores = steered.option_log_probs(asked, options)
+    for prompt, choices, found in zip(asked, options, scores, strict=True):
+        text = reply_prompt(loaded, prompt.text, video)
+        inputs = encode(loaded, [text], [prompt.clip] if prompt.clip is not None else None)
+        length = inputs["input_ids"].shape[1]
+        for tokens, score in zip(steered.continuations(prompt, choices), found, strict=True):
+            total = 0.0
+            for count in range(len(tokens)):
+                more = _longer(inputs, tokens[:count])
+                # What was asked is the prompt; generated tokens are steered like it.
+                real = torch.zeros_like(more["input_ids"], dtype=torch.bool)
+                real[:, 0 if positions == "all" else length - 1 :] = True
+                log_probs = _added(loaded, more, vector, real).log_softmax(-1)
+                total += float(log_probs[0, -1, tokens[count]])
+            assert score == pytest.approx(total, abs=2e-4)
+
+
+@torch.inference_mode()
+def _added(
+    loaded: LoadedModel, inputs: dict[str, Any], vector: SteeringVector, real: torch.Tensor
+) -> torch.Tensor:
+    """Logits with the vector added by one plain hook at the tokens `real [B, T]`."""
+    ((layer, head),) = vector.heads
+    part = slice(head * vector.width, (head + 1) * vector.width)
+
+    def add(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
+        z = args[0].clone()
+        z[..., part] += real[..., None] * vector.alpha * vector.sigma[0] * vector.theta[0]
+        return (z,)
+
+    o_proj = loaded.model.get_submodule(find_geometry(loaded.model).o_proj_names[layer])
+    hook = o_proj.register_forward_pre_hook(add)
+    try:
+        return loaded.model(**inputs, use_cache=False).logits
+    finally:
+        hook.remove()
+
+
+def _longer(inputs: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
+    """One prompt's inputs with words behind."""
+    more = torch.tensor([tokens], dtype=torch.long)
+    found = inputs | {"input_ids": torch.cat([inputs["input_ids"], more], dim=1)}
+    for key in ("attention_mask", "mm_token_type_ids", "token_type_ids"):
+        if key in inputs:
+            kind = torch.full_like(more, int(key == "attention_mask"))
+            found[key] = torch.cat([inputs[key], kind.to(inputs[key])], dim=1)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_given_continuations_equal_a_plain_forward(opened, name: str) -> None:
+    """As the other harnesses ask: token ids, contexts and continuations of unequal length."""
+    loaded = opened(name)
+    contexts = [[40, 50, 60, 70, 41, 51, 61, 71, 42, 52, 62], [80, 90, 100]]
+    rows, endings = [0, 0, 1], [[45, 55, 65, 75, 85], [46], [47, 57]]
+    found = continuation_log_probs(
+        SteeredModel(loaded), token_inputs(loaded, contexts), rows, endings
+    )
+    for (total, _), row, ending in zip(found, rows, endings, strict=True):
+        ids = torch.tensor([[*contexts[row], *ending]])
+        with torch.inference_mode():
+            log_probs = loaded.model(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
+        first = len(contexts[row]) - 1
+        plain = sum(float(log_probs[first + i, token]) for i, token in enumerate(ending))
+        assert total == pytest.approx(plain, abs=2e-4)
+
+
+shipped = cache(load_model)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "tiny-qwen2-vl", "tiny-llava-next-video"])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@given(data=st.data())
+def test_marks_of_the_model_in_a_question_are_plain_text(opened, small_clips, name, data) -> None:
+    """A prompt that spells them has no more of them than one that does not."""
+    loaded = opened(name) if name in NAMES else shipped(name)
+    tokenizer = loaded.processor.tokenizer
+    marks = sorted({str(t) for t in tokenizer.added_tokens_decoder.values() if t.special})
+    named = [v for k, v in vars(loaded.processor).items() if k.endswith("_token") and v]
+    piece = st.sampled_from([*marks, *named, "The door ", "<", "|>", " ", "\n", BREAK])
+    text = "".join(data.draw(st.lists(piece, max_size=8))) + data.draw(st.sampled_from(marks)) * 2
+    video = loaded.family.frames_seen is not None and data.draw(st.booleans())
+    clips = small_clips[:1] if video else None
+    for make in (open_prompt, reply_prompt):
+        found, bare = (
+            process(loaded, [make(loaded, f"Q:{said}A: here", video)], clips)["input_ids"][0]
+            for said in (text, "where")
+        )
+        special = tokenizer.convert_tokens_to_ids(marks)
+        wanted = {i: (bare == i).sum() for i in special if i != tokenizer.unk_token_id}
+        assert {i: (found == i).sum() for i in wanted} == wanted
+        # What is read is what was written, letter by letter.
+        prompt = make(loaded, f"Q:{text}A: here", video)
+        read = tokenizer.backend_tokenizer.normalizer.normalize_str(prompt)
+        assert f"q:{text.replace(BREAK, '')}a: here".lower() in read.lower()
+
+
+def test_a_tokenizer_is_saved_as_it_came(opened, tmp_path) -> None:
+    """What is taught to it stays in the process, and changes no hash."""
+    loaded = load_model(opened("llama").source)
+    tokenizer = loaded.processor.tokenizer
+    before = json.loads(Path(loaded.source, "tokenizer.json").read_text(encoding="utf-8"))
+    taught = json.loads(tokenizer.backend_tokenizer.to_str())
+    assert taught["normalizer"] != before["normalizer"]
+    assert original(taught["normalizer"]) == before["normalizer"]
+    forget(tokenizer)
+    forget(tokenizer)
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    assert state["normalizer"] == before["normalizer"]
+    teach(tokenizer)
+    teach(tokenizer)
+    assert json.loads(tokenizer.backend_tokenizer.to_str()) == taught
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-vl", "gemma3"])
+def test_a_prompt_with_more_places_of_frames_than_clips_is_named(opened, name: str) -> None:
+    loaded = opened(name)
+    mark = loaded.processor.video_token if name in FILMS else loaded.processor.image_token
+    with pytest.raises(ModelError, match="holds 2 and comes with 0 clips"):
+        process(loaded, [f"a {mark} and a {mark}"], None)
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-vl", "qwen3-vl", "qwen2-vl"])
+def test_a_film_of_more_steps_than_a_frame_is_wide(opened, folders, name: str) -> None:
+    """Its last step has a higher position than the words behind it, which go on from their own."""
+    loaded = load_model(str(folders[name]) if name == "qwen2-vl" else opened(name).source)
+    if name == "qwen2.5-vl":
+        # Steps of four seconds each, which count in its positions.
+        loaded.family = replace(loaded.family, frame_rate=0.5)
+    clip = np.random.default_rng(1).integers(0, 256, (64, 64, 64, 3), dtype=np.uint8)
+    group = prompts(loaded, True)[1]
+    inputs = encode(loaded, group[:1], [clip])
+    patch = loaded.model.config.vision_config.spatial_merge_size
+    steps, high, wide = inputs["video_grid_thw"][0].tolist()
+    assert steps > max(high, wide) // patch + 20
+    shared = share(loaded, group)
+    with torch.inference_mode():
+        prefix = read(loaded, encode(loaded, [shared.beginning], [clip]))
+        with Capture(loaded.model) as capture:
+            go_on(loaded, prefix, [0] * len(group), shared.endings)
+            found = capture.take()[:, 0]
+    for row, prompt in enumerate(group):
+        close(found[row], alone(loaded, prompt, clip)[0])
+
+
+@pytest.mark.parametrize(("name", "video"), SEEN)
+def test_extraction_keeps_what_a_plain_forward_gives(opened, tmp_path, name, video) -> None:
+    loaded = opened(name)
+    stories = generated()
+    setting: Setting = "multimodal" if video else "text"
+    samples = build(stories.subset([0]), {0: "train"}, 1, "matched", setting)
+    store = extract(loaded, samples, tmp_path / "store", "head_out", video, 8, {"setting": setting})
+    found = store.read()
+    assert found.shape == (len(samples), LAYERS, HEADS, HEAD_DIMS.get(name, 12))
+    for i in (0, len(samples) // 2, len(samples) - 1):
+        sample = samples[i]
+        clip = sample.case.frames(sample.perspective) if video else None
+        close(found[i], alone(loaded, open_prompt(loaded, sample.content, video), clip)[0])
+    assert (found[0] - found[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs(opened, tmp_path, name: str) -> None:
+    """probing.run and sally_anne.harness.run, from the folder, with a vector in the second."""
+    loaded = opened(name)
+    setting: Setting = "multimodal" if name in FILMS else "text"
+    config = ProbeConfig(
+        model=loaded.source, setting=setting, stories=8, out=tmp_path / "probes", figures=False
+    )
+    table = probe(config)
+    assert len(table) == LAYERS * HEADS
+    saved = json.loads((config.folder / "config.json").read_text())["model"]
+    assert (saved["class"], saved["head_dim"]) == (
+        loaded.family.class_name,
+        HEAD_DIMS.get(name, 12),
+    )
+
+    width = find_geometry(loaded.skeleton).head_dim
+    theta = torch.randn(1, width, generator=torch.Generator().manual_seed(2))
+    vector = SteeringVector(((1, 2),), theta / theta.norm(), torch.ones(1), LAYERS, HEADS)
+    asked = EvalConfig(model=loaded.source, setting=setting, limit=1, batch_size=2)
+    texts = []
+    for number, alpha in enumerate((None, 0.0, 30.0)):
+        run = replace(asked, out=tmp_path / f"asked-{number}")
+        steering = None if alpha is None else vector.with_alpha(alpha)
+        evaluate(run, steering, loaded=loaded)
+        texts.append(pd.read_parquet(run.folder / "answers.parquet")["reply"].tolist())
+    assert len(texts[0]) == 2
+    assert texts[1] == texts[0]
+    assert texts[2] != texts[0]
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_no_films_for_those_that_only_read(opened, small_clips, tmp_path, name: str) -> None:
+    loaded = opened(name)
+    message = rf"{loaded.family.class_name}\) takes no films: run it with --setting text.*qwen2-vl"
+    with pytest.raises(ModelError, match=message):
+        open_prompt(loaded, "Where?", True)
+    with pytest.raises(ModelError, match=message):
+        process(loaded, ["Where?"], small_clips[:1])
+    closed = load_model(loaded.source)
+    with pytest.raises(ModelError, match=message):
+        probe(ProbeConfig(model=loaded.source, out=tmp_path / "run", stories=8))
+    with pytest.raises(ModelError, match=message):
+        evaluate(EvalConfig(model=loaded.source, out=tmp_path / "asked"), loaded=closed)
+    assert "model" not in vars(closed), "the weights were read before the model was refused"
+
+
+def test_replies_are_asked_for_without_a_chain_of_thought(opened) -> None:
+    loaded = opened("qwen3")
+    assert reply_prompt(loaded, "Where?", False).endswith("<|im_start|>assistant\n")
+
+
+def test_a_model_without_a_chat_template(opened) -> None:
+    loaded = load_model(opened("llama").source)
+    loaded.processor.tokenizer.chat_template = None
+    with pytest.raises(ModelError, match=r"has no chat template.*-Instruct"):
+        reply_prompt(loaded, "Where?", False)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "internvl"])
+def test_a_folder_without_a_tokenizer(opened, tmp_path, name: str) -> None:
+    folder = Path(shutil.copytree(opened(name).source, tmp_path / name))
+    for path in folder.iterdir():
+        if path.name not in ("config.json", "model.safetensors"):
+            path.unlink()
+    with pytest.raises(ModelError) as caught:
+        load_model(str(folder))
+    assert str(folder) in str(caught.value)
+
+
+def test_a_decoder_that_looks_ahead_is_refused(opened, tmp_path) -> None:
+    folder = save("gemma3-text", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "use_bidirectional_attention": True}))
+    with pytest.raises(UnsupportedModelError, match="use_bidirectional_attention"):
+        load_model(str(folder))
+
+
+def test_frames_are_not_read_again(tmp_path, small_clips) -> None:
+    """Where layers look back a certain distance, a gap is filled with words, never with frames."""
+    folder = save("llava-onevision", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    text = {"sliding_window": WINDOW, "use_sliding_window": True}
+    config["text_config"] |= text | {"layer_types": ["sliding_attention"] * LAYERS}
+    (folder / "config.json").write_text(json.dumps(config))
+    loaded = load_model(str(folder))
+    group = prompts(loaded, True)[0]
+    shared = share(loaded, group)
+    bare = reply_prompt(loaded, "Where?", True).partition("Where?")[0]
+    with torch.inference_mode():
+        prefix = read(loaded, encode(loaded, [shared.beginning], small_clips[:1]))
+        with Capture(loaded.model) as capture:
+            go_on(loaded, prefix, [0] * len(group), shared.endings)
+            found = capture.take()[:, 0]
+        for row, prompt in enumerate(group):
+            close(found[row], alone(loaded, prompt, small_clips[0])[0])
+        prefix = read(loaded, encode(loaded, [bare], small_clips[:1]))
+        with pytest.raises(ModelError, match="--batch-size 1"):
+            go_on(loaded, prefix, [0, 0], [(5, 6), (5, 6, 7, 8, 9)])

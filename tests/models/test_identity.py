@@ -1,0 +1,114 @@
+"""Which model it is: the same weights wherever they lie, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+
+from sally_anne.core.errors import OtherModelError
+from sally_anne.models.identity import (
+    FORCED,
+    ModelIdentity,
+    require_fitted,
+    require_same,
+    weights_hash,
+)
+
+MODEL = ModelIdentity("folder/ckpt", "aa", "qwen2_vl", "float32", "", "f00d")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, ""),
+        ({"source": "elsewhere", "revision": "bb"}, ""),
+        ({"fingerprint": "beef"}, "weights f00d, not beef"),
+        ({"dtype": "bfloat16"}, "dtype float32, not bfloat16"),
+        ({"quantization": "4bit"}, "dtype float32, not float32 (4bit)"),
+        ({"model_type": "llava_next_video"}, "a qwen2_vl, not a llava_next_video"),
+        ({"model_type": "qwen2_vl_text"}, ""),
+        ({"fingerprint": ""}, ""),
+        ({"fingerprint": "", "revision": "bb"}, "folder/ckpt@aa, not folder/ckpt@bb"),
+        ({"fingerprint": "", "source": "x"}, "folder/ckpt@aa, not x@aa"),
+        ({"fingerprint": "", "source": "", "revision": ""}, ""),
+        ({"fingerprint": "beef", "dtype": ""}, "weights f00d, not beef"),
+    ],
+)
+def test_what_differs_is_named_with_both_values(change: dict[str, str], said: str) -> None:
+    other = replace(MODEL, **change)
+    assert MODEL.difference(other) == said
+    if said:
+        with pytest.raises(OtherModelError, match="the run .* use another"):
+            require_same("the run R", MODEL, other, "use another")
+    else:
+        require_same("the run R", MODEL, other, "use another")
+
+
+def test_a_vector_is_for_its_model_unless_somebody_insists() -> None:
+    fitted = {"model": "m", "revision": "aa", "dtype": "float32", "fingerprint": "beef"}
+    with pytest.raises(OtherModelError, match="weights beef, not f00d.*--force"):
+        require_fitted(SimpleNamespace(fitted=fitted), MODEL)
+    forced = SimpleNamespace(fitted=fitted | {FORCED: True})
+    assert require_fitted(forced, MODEL) == "weights beef, not f00d"
+    # Made by hand, or by something that only steers: nothing to compare.
+    assert require_fitted(SimpleNamespace(fitted={}), MODEL) == ""
+    assert require_fitted(SimpleNamespace(), MODEL) == ""
+
+
+def sharded(folder: Path) -> Path:
+    folder.mkdir()
+    for number in (1, 2):
+        (folder / f"model-{number}.safetensors").write_bytes(bytes([number]) * 100)
+    names = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    return folder
+
+
+def test_a_moved_folder_has_the_same_weights_and_one_of_its_name_has_not(tmp_path: Path) -> None:
+    first, second = tmp_path / "A" / "ckpt", tmp_path / "B" / "ckpt"
+    for number, folder in enumerate((first, second)):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(bytes([number]) * 100)
+    before = weights_hash(first)
+    assert before and before != weights_hash(second)
+    moved = Path(shutil.move(first, tmp_path / "moved"))
+    (moved / "config.json").write_text('{"a": 1}')
+    (moved / "adapter.safetensors").write_bytes(b"another file")
+    assert weights_hash(moved) == before
+    assert weights_hash(first) == ""
+
+
+@pytest.mark.parametrize("damage", ["shard", "index"])
+def test_shards_count_all_or_not_at_all(tmp_path: Path, damage: str) -> None:
+    folder = sharded(tmp_path / "whole")
+    before = weights_hash(folder)
+    (folder / "model-2.safetensors").write_bytes(bytes(100))
+    assert weights_hash(folder) not in (before, "")
+    if damage == "shard":
+        (folder / "model-2.safetensors").unlink()
+    else:
+        (folder / "model.safetensors.index.json").write_text("[]")
+    assert weights_hash(folder) == ""
+
+
+def test_a_model_of_the_hub_is_hashed_where_its_files_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sharded(tmp_path / "snapshot")
+    there = {"abc": folder}
+
+    def cached(repo_id: str, filename: str, revision: str) -> str | None:
+        path = there.get(revision, tmp_path) / filename
+        return str(path) if repo_id == "owner/model" and path.exists() else None
+
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", cached)
+    assert weights_hash("owner/model", "abc") == weights_hash(folder) != ""
+    # Not fetched yet, or a commit that is not known.
+    assert weights_hash("owner/model", "def") == weights_hash("owner/model") == ""

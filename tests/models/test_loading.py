@@ -1,0 +1,215 @@
+"""Opening models by name, folder and hub id, and what is said when that fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, MambaConfig
+
+from experiments.train_tiny.families import FAMILIES, Family, deepen
+from hooks.geometry import find_geometry
+from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
+from sally_anne.models import loading
+from sally_anne.models.catalogue import CATALOGUE, DEFAULT_MODEL, Entry
+from sally_anne.models.loading import load_model
+from sally_anne.models.prompts import encode, open_prompt
+
+pytestmark = pytest.mark.integration
+
+CLASSES = {
+    "qwen2-vl": "Qwen2VLForConditionalGeneration",
+    "llava-next-video": "LlavaNextVideoForConditionalGeneration",
+}
+WEIGHTS = "model.safetensors"
+
+
+def rewrite(path: Path, change) -> None:
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def test_model_and_skeleton_have_the_same_heads(loaded) -> None:
+    assert type(loaded.model).__name__ == CLASSES[loaded.family.name]
+    assert type(loaded.skeleton) is type(loaded.model)
+    geometry = find_geometry(loaded.model)
+    assert (geometry.n_layers, geometry.n_heads, geometry.head_dim) == (6, 8, 16)
+    assert find_geometry(loaded.skeleton) == geometry
+    assert {p.device.type for p in loaded.skeleton.parameters()} == {"meta"}
+    assert not loaded.model.training
+    assert loaded.processor.tokenizer.padding_side == "left"
+
+
+def test_the_weights_are_those_that_were_saved(loaded) -> None:
+    saved = load_file(Path(loaded.source) / WEIGHTS)
+    name = next(n for n in saved if n.endswith("layers.3.self_attn.o_proj.weight"))
+    torch.testing.assert_close(
+        loaded.model.get_submodule(find_geometry(loaded.model).o_proj_names[3]).weight.cpu(),
+        saved[name],
+        rtol=0,
+        atol=0,
+    )
+
+
+def test_dtype_is_the_checkpoints_or_the_one_asked_for(copy) -> None:
+    folder = copy()
+    assert load_model(str(folder)).dtype == "float32"
+    for dtype in ("float32", "bfloat16", "float16"):
+        loaded = load_model(str(folder), dtype=dtype)
+        assert str(loaded.model.dtype) == f"torch.{dtype}"
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("dtype", None)
+    # Checkpoints of 2024 have the older name of the field.
+    (folder / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
+    assert load_model(str(folder)).dtype == "bfloat16"
+
+
+def test_unknown_dtype_lists_the_choices() -> None:
+    with pytest.raises(ModelError, match="unknown dtype 'int8'; choose from auto, float32"):
+        load_model(dtype="int8")
+
+
+def test_revision_follows_the_weights(copy) -> None:
+    folder = copy()
+    before = load_model(str(folder)).revision
+    assert load_model(str(folder)).revision == before
+
+    def nudge(tensors) -> None:
+        last = sorted(tensors)[-1]
+        tensors[last].view(-1)[-1] += 1e-3
+
+    rewrite(folder / WEIGHTS, nudge)
+    assert load_model(str(folder)).revision != before
+
+
+def test_processor_hash_is_the_same_before_and_after_use(fresh) -> None:
+    used = load_model(fresh.name)
+    encode(used, [open_prompt(used, text, False) for text in ("one.", "one two three.")], None)
+    assert used.processor_hash == fresh.processor_hash
+
+
+def test_processor_hash_follows_the_settings(fresh) -> None:
+    other = load_model(fresh.name)
+    other.processor.video_processor.image_mean = [0.0, 0.0, 0.0]
+    assert other.processor_hash != fresh.processor_hash
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "/no/such/folder", "./folder", "~/folder"])
+def test_unknown_name_lists_the_catalogue(name: str) -> None:
+    with pytest.raises(UnknownModelError, match=f"unknown model {name!r}") as caught:
+        load_model(name)
+    assert all(known in str(caught.value) for known in CATALOGUE)
+
+
+def test_shipped_model_that_is_not_there(monkeypatch, tmp_path) -> None:
+    monkeypatch.setitem(CATALOGUE, "tiny-test", Entry(str(tmp_path / "gone"), ""))
+    with pytest.raises(UnknownModelError, match="'tiny-test' is shipped.*gone is not there"):
+        load_model("tiny-test")
+
+
+def test_shipped_model_is_known_by_its_name(monkeypatch, folders) -> None:
+    monkeypatch.setitem(CATALOGUE, "tiny-test", Entry(str(folders["qwen2-vl"]), ""))
+    assert load_model("tiny-test").source == "tiny-test"
+
+
+def test_folder_without_config(tmp_path) -> None:
+    with pytest.raises(UnknownModelError, match="has no config.json"):
+        load_model(str(tmp_path))
+
+
+def test_revision_of_a_folder_is_refused(folders) -> None:
+    with pytest.raises(ModelError, match="revision 'main' is for models of the hub"):
+        load_model(str(folders["qwen2-vl"]), revision="main")
+
+
+def test_hub_model_that_cannot_be_reached(monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UnknownModelError) as caught:
+        load_model("nobody/no-such-model")
+    said = str(caught.value)
+    assert "'nobody/no-such-model': its files cannot be read" in said
+    assert "--model /path/to/folder" in said and f"--model {DEFAULT_MODEL}" in said
+    assert len(said.splitlines()) == 2
+
+
+@pytest.mark.parametrize("config", [GPT2Config(), MambaConfig()], ids=["gpt2", "mamba"])
+def test_unsupported_class_names_the_supported_ones(config, tmp_path) -> None:
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModelError, match=f"is of type '{config.model_type}'") as caught:
+        load_model(str(tmp_path))
+    assert all(name in str(caught.value) for name in CLASSES.values())
+
+
+@pytest.mark.parametrize("kept", [4, 200, 500_000])
+def test_truncated_weights_name_the_model(copy, kept: int) -> None:
+    folder = copy()
+    weights = folder / WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:kept])
+    loaded = load_model(str(folder))
+    with pytest.raises(UnknownModelError, match="its files cannot be read") as caught:
+        _ = loaded.model
+    assert str(folder) in str(caught.value)
+
+
+def test_missing_and_misshapen_weights_are_refused(copy) -> None:
+    for family, change, said in (
+        ("qwen2-vl", lambda t, n: t.pop(n), "1 missing keys"),
+        ("llava-next-video", lambda t, n: t.update({n: t[n][:-1].clone()}), "1 mismatched keys"),
+    ):
+        folder = copy(family)
+        name = next(
+            n for n in load_file(folder / WEIGHTS) if n.endswith("3.self_attn.o_proj.weight")
+        )
+        rewrite(folder / WEIGHTS, lambda t, n=name, c=change: c(t, n))
+        loaded = load_model(str(folder))
+        with pytest.raises(ModelError, match=f"{said}, the first is .*o_proj.weight"):
+            _ = loaded.model
+
+
+def test_pickled_weights_are_not_opened(copy, monkeypatch) -> None:
+    folder = copy()
+    torch.save(load_file(folder / WEIGHTS), folder / "pytorch_model.bin")
+    (folder / WEIGHTS).unlink()
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("a pickle was opened"))
+    loaded = load_model(str(folder))
+    with pytest.raises(UnknownModelError, match="safetensors"):
+        _ = loaded.model
+
+
+def test_code_that_comes_with_a_model_is_not_run(tmp_path) -> None:
+    (tmp_path / "code.py").write_text("raise SystemExit('the code was run')\n")
+    config = {"model_type": "home-made", "auto_map": {"AutoConfig": "code.Config"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnknownModelError, match="its files cannot be read"):
+        load_model(str(tmp_path))
+
+
+def test_folder_without_processor(copy) -> None:
+    folder = copy()
+    for path in folder.iterdir():
+        if path.name not in ("config.json", WEIGHTS):
+            path.unlink()
+    with pytest.raises(ModelError) as caught:
+        load_model(str(folder))
+    assert str(folder) in str(caught.value)
+
+
+def test_weights_are_read_only_when_needed(folders, monkeypatch) -> None:
+    monkeypatch.setattr(loading, "_check_filled", lambda *_: pytest.fail("weights were read"))
+    loaded = load_model(str(folders["qwen2-vl"]))
+    assert find_geometry(loaded.skeleton).n_layers == 6
+    assert loaded.processor_hash
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_deeper_model_is_the_same_function(folders: dict[Family, Path], family: Family) -> None:
+    shallow = load_model(str(folders[family])).model
+    deeper = deepen(shallow, 9)
+    assert find_geometry(deeper).n_layers == 9
+    ids = torch.randint(20, 200, (2, 12))
+    with torch.inference_mode():
+        assert torch.equal(deeper(input_ids=ids).logits, shallow(input_ids=ids).logits)

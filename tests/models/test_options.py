@@ -1,0 +1,173 @@
+"""Options of models: refused in one line before anything is made, used, and recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from experiments.train_tiny.families import Family
+from probing.config import ProbeConfig
+from probing.pipeline import run as probe
+from sally_anne.core.errors import HarnessError, ModelError, SallyAnneError
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.pipeline import run as evaluate
+from sally_anne.models import loading
+from sally_anne.models.loading import load_model
+from sally_anne.models.options import ModelOptions
+from steering.config import SweepConfig
+from steering.pipeline import run as sweep
+
+pytestmark = pytest.mark.integration
+
+COMMANDS: list[tuple[Callable[[Any], object], type[ModelOptions]]] = [
+    (probe, ProbeConfig),
+    (evaluate, EvalConfig),
+    (sweep, SweepConfig),
+]
+
+
+def _reached(*args: Any, **options: Any) -> None:
+    pytest.fail("the hub was asked")
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without GPU, bitsandbytes and flash-attention, and out of the hub's reach."""
+    find = loading.importlib.util.find_spec
+    missing = ("bitsandbytes", "flash_attn", "flash_attn_interface")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(
+        loading.importlib.util, "find_spec", lambda name: None if name in missing else find(name)
+    )
+    monkeypatch.setattr(
+        transformers.AutoConfig,
+        "from_pretrained",
+        _reached,
+    )
+
+
+@pytest.mark.parametrize(("run", "kind"), COMMANDS, ids=["probing", "harness", "sweep"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device_map": "cuda:0"}, "device 'cuda:0': there is no GPU here.*--device cpu"),
+        ({"device": "cpu", "device_map": "auto"}, "--device cpu and --device-map auto both say"),
+        ({"model": "gemma3"}, "'gemma3' takes no films: run it with --setting text"),
+    ],
+)
+@pytest.mark.usefixtures("bare")
+def test_refused_before_anything_is_made(run, kind, options, said, tmp_path) -> None:
+    config = kind(**{"model": "qwen2-vl", "out": tmp_path / "run"} | options)
+    with pytest.raises(ModelError, match=said) as caught:
+        run(config)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device_map": "cuda"}, "device 'cuda': there is no GPU here"),
+        ({"device_map": "gpu0"}, "device 'gpu0': there is no such device; give cpu"),
+        ({"quantization": "8bit"}, "--quantization 8bit needs bitsandbytes: pip install"),
+        ({"quantization": "2bit"}, "unknown quantization '2bit'; choose from none, 8bit, 4bit"),
+        (
+            {"attn_implementation": "flash_attention_2"},
+            "--attn-implementation flash_attention_2 needs the package flash_attn",
+        ),
+        ({"attn_implementation": "fast"}, "unknown attn_implementation 'fast'; choose from eager"),
+        *(({"name": n, "films": True}, "takes no films") for n in ("gemma3", "llama3", "qwen3")),
+    ],
+)
+@pytest.mark.usefixtures("bare")
+def test_refused_before_the_hub_is_asked(options, said) -> None:
+    with pytest.raises(ModelError, match=said):
+        load_model(**{"name": "qwen2-vl"} | options)
+
+
+def test_there_are_fewer_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    loading.check_place("cuda:1")
+    with pytest.raises(ModelError, match="device 'cuda:2': there are 2 GPUs, counted from cuda:0"):
+        loading.check_place("cuda:2")
+
+
+def test_attention_is_the_one_asked_for(folders: dict[Family, Path]) -> None:
+    plain = load_model(str(folders["qwen2-vl"]), device_map="cpu")
+    eager = load_model(str(folders["qwen2-vl"]), device_map="cpu", attn_implementation="eager")
+    assert (plain.attention, plain.changes) == ("sdpa", {})
+    assert (eager.attention, eager.changes) == ("eager", {"attn_implementation": "eager"})
+    assert eager.model.config.get_text_config()._attn_implementation == "eager"
+
+
+def test_quantization_reaches_bitsandbytes(folders, monkeypatch) -> None:
+    """No more than that: it is not installed here."""
+    asked: dict[str, Any] = {}
+
+    def from_pretrained(*args: Any, **options: Any) -> None:
+        asked.update(options)
+        raise OSError("far enough")
+
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: object())
+    loaded = load_model(str(folders["qwen2-vl"]), quantization="8bit")
+    kind = getattr(transformers, loaded.family.class_name)
+    monkeypatch.setattr(kind, "from_pretrained", from_pretrained)
+    with pytest.raises(ModelError, match="far enough"):
+        _ = loaded.model
+    assert asked["quantization_config"].load_in_8bit
+    assert loaded.changes == {"quantization": "8bit"}
+
+
+def test_options_are_part_of_what_a_run_is(folders: dict[Family, Path], tmp_path: Path) -> None:
+    config = EvalConfig(
+        model=str(folders["qwen2-vl"]),
+        out=tmp_path / "asked",
+        limit=1,
+        setting="text",
+        device="cpu",
+        attn_implementation="eager",
+        max_pixels=4096,
+    )
+    evaluate(config)
+    about = json.loads((config.folder / "results.json").read_text())["about"]
+    assert (about["attn_implementation"], about["max_new_tokens"]) == ("eager", 16)
+    assert about["max_pixels"] == "4096"
+    with pytest.raises(HarnessError, match="attn_implementation"):
+        evaluate(replace(config, attn_implementation=None))
+    with pytest.raises(HarnessError, match="max_pixels is '4096' there, None here"):
+        evaluate(replace(config, max_pixels=None))
+    probed = ProbeConfig(
+        out=tmp_path / "probed", stories=8, figures=False, **config.model_options(), setting="text"
+    )
+    probe(probed)
+    saved = json.loads((probed.folder / "config.json").read_text())
+    assert saved["model"]["attention"] == "eager"
+    assert saved["config"]["attn_implementation"] == "eager"
+    with pytest.raises(SallyAnneError, match="attn_implementation"):
+        probe(replace(probed, attn_implementation="sdpa"))
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [
+        ({}, 16),
+        ({"style": "json"}, 64),
+        ({"task": "moments"}, 32),
+        ({"task": "bigtom"}, 32),
+        ({"task": "mimeqa"}, 128),
+        ({"task": "mimeqa", "max_new_tokens": 5}, 5),
+    ],
+)
+def test_replies_get_the_tokens_that_the_task_needs(options, tokens: int) -> None:
+    assert EvalConfig(**options).reply_tokens == tokens
+    shared = {key: value for key, value in options.items() if key != "task"}
+    if "task" not in options:
+        assert SweepConfig(**shared).reply_tokens == tokens

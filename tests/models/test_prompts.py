@@ -1,0 +1,145 @@
+"""From texts and frames to inputs: every frame kept, the last token where it should be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tokenizers.processors import TemplateProcessing
+
+from sally_anne.core.errors import ModelError
+from sally_anne.models.loading import load_model
+from sally_anne.models.plain_text import Unknown, unknown_words
+from sally_anne.models.prompts import encode, open_prompt, reply_prompt
+
+pytestmark = pytest.mark.integration
+
+LONG = "There are three rooms. The door is closed. Belief: The red agent is now in the blue room."
+SHORT = "Belief: The red agent is now in the green room."
+
+
+class Sampling:
+    """A video processor that drops frames of some clips, whatever it is asked."""
+
+    def __init__(self, wrapped, clips: tuple[int, ...]) -> None:
+        self.wrapped, self.clips = wrapped, clips
+
+    def __call__(self, videos, **options):
+        kept = [v[::2] if i in self.clips else v for i, v in enumerate(videos)]
+        return self.wrapped(videos=kept, **options)
+
+    def __getattr__(self, name: str):
+        return getattr(self.wrapped, name)
+
+
+def frames_in(inputs) -> list[int]:
+    if "video_grid_thw" in inputs:
+        return [2 * int(t) for t in inputs["video_grid_thw"][:, 0]]
+    return [inputs["pixel_values_videos"].shape[1]] * len(inputs["pixel_values_videos"])
+
+
+def kept(family: str) -> int:
+    """Qwen2-VL pads seven frames to four pairs."""
+    return 8 if family == "qwen2-vl" else 7
+
+
+def tokens(loaded, row) -> list[str]:
+    return loaded.processor.tokenizer.convert_ids_to_tokens(row.tolist())
+
+
+def test_all_seven_frames_reach_the_model(loaded, clips) -> None:
+    inputs = encode(loaded, [open_prompt(loaded, t, True) for t in (LONG, SHORT)], clips)
+    assert frames_in(inputs) == [kept(loaded.family.name)] * 2
+
+
+def test_settings_that_sample_frames_are_overruled(fresh, clips) -> None:
+    fresh.processor.video_processor.do_sample_frames = True
+    fresh.processor.video_processor.num_frames = 4
+    inputs = encode(fresh, [open_prompt(fresh, SHORT, True)], clips[:1])
+    assert frames_in(inputs) == [kept(fresh.family.name)]
+
+
+def test_a_processor_that_drops_frames_is_refused(fresh, clips) -> None:
+    fresh.processor.video_processor = Sampling(fresh.processor.video_processor, (0,))
+    message = f"kept 4 frames of clip 0, {kept(fresh.family.name)} were expected"
+    with pytest.raises(ModelError, match=message):
+        encode(fresh, [open_prompt(fresh, SHORT, True)], clips[:1])
+
+
+def test_the_clip_that_lost_frames_is_named(folders, clips) -> None:
+    loaded = load_model(str(folders["qwen2-vl"]))
+    loaded.processor.video_processor = Sampling(loaded.processor.video_processor, (1,))
+    with pytest.raises(ModelError, match="kept 4 frames of clip 1, 8 were expected"):
+        encode(loaded, [open_prompt(loaded, t, True) for t in (LONG, SHORT)], clips)
+
+
+@pytest.mark.parametrize("video", [True, False])
+def test_open_prompt_ends_with_the_statements_full_stop(loaded, clips, video: bool) -> None:
+    prompts = [open_prompt(loaded, text, video) for text in (LONG, SHORT)]
+    assert [p.endswith(t) for p, t in zip(prompts, (LONG, SHORT), strict=True)] == [True, True]
+    inputs = encode(loaded, prompts, clips if video else None)
+    for row, colour in zip(inputs["input_ids"], ("blue", "green"), strict=True):
+        assert tokens(loaded, row)[-3:] == [colour, "room", "."]
+    assert inputs["attention_mask"][:, -1].tolist() == [1, 1]
+
+
+def test_reply_prompt_opens_the_assistants_turn(loaded) -> None:
+    header = {"qwen2-vl": "<|im_end|>\n<|im_start|>assistant\n", "llava-next-video": " ASSISTANT:"}
+    for video in (True, False):
+        prompt = reply_prompt(loaded, SHORT, video)
+        assert prompt.endswith(SHORT + header[loaded.family.name])
+        assert prompt.count("video") == (1 if video else 0)
+
+
+def test_a_template_that_rewrites_the_text_is_refused(fresh) -> None:
+    fresh.processor.chat_template = "{{ messages[0]['content'][-1]['text'] | upper }}"
+    with pytest.raises(ModelError, match="rewrites the user's text"):
+        open_prompt(fresh, SHORT, False)
+
+
+@pytest.mark.parametrize("in_template", [True, False])
+def test_there_is_one_first_token(fresh, in_template: bool) -> None:
+    tokenizer = fresh.processor.tokenizer
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", tokenizer.bos_token_id)]
+    )
+    if in_template:
+        fresh.processor.chat_template = "{{ bos_token }}" + fresh.processor.chat_template
+    inputs = encode(fresh, [open_prompt(fresh, text, False) for text in (LONG, SHORT)], None)
+    count = (inputs["input_ids"] == tokenizer.bos_token_id).sum(dim=1)
+    assert count.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("video", [True, False])
+def test_a_padded_batch_gives_the_logits_of_single_items(loaded, clips, video: bool) -> None:
+    prompts = [open_prompt(loaded, text, video) for text in (LONG, SHORT)]
+    batch = encode(loaded, prompts, clips if video else None)
+    mask = batch["attention_mask"]
+    assert mask[0].all() and not mask[1].all()
+    assert mask[1].tolist() == sorted(mask[1].tolist()), "padding is not on the left"
+    with torch.inference_mode():
+        together = loaded.model(**batch, use_cache=False).logits[:, -1]
+        for i, prompt in enumerate(prompts):
+            single = encode(loaded, [prompt], clips[i : i + 1] if video else None)
+            alone = loaded.model(**single, use_cache=False).logits[0, -1]
+            torch.testing.assert_close(together[i], alone, rtol=0, atol=1e-4)
+    assert not torch.allclose(together[0], together[1], atol=1e-3)
+
+
+def test_inputs_take_the_models_dtype(folders, clips) -> None:
+    loaded = load_model(str(folders["llava-next-video"]), dtype="bfloat16")
+    inputs = encode(loaded, [open_prompt(loaded, SHORT, True)], clips[:1])
+    assert inputs["pixel_values_videos"].dtype == torch.bfloat16
+    assert inputs["input_ids"].dtype == torch.int64
+
+
+def test_words_that_the_tokenizer_does_not_know_are_counted(loaded) -> None:
+    known = "The red agent is in the blue room ."
+    texts = [known, known, "The Giraffe is in the room .", "A zebra , a\x1b giraffe .", "zebra"]
+    found = unknown_words(loaded, texts, most=2)
+    assert found == Unknown(prompts=3, of=5, tokens=5, examples=("Giraffe", "zebra"))
+    assert found.told("m") == (
+        "warning: m does not know all words: 3 of 5 prompts hold 5 tokens that it reads as "
+        "unknown, such as 'Giraffe', 'zebra'"
+    )
+    assert unknown_words(loaded, [known]) == Unknown(0, 1, 0, ())
+    assert unknown_words(loaded, [known]).told("m") == ""

@@ -1,0 +1,200 @@
+"""How many tokens a prompt has, known without its film's pixels, and whether the model has room."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from probing.config import ProbeConfig
+from probing.pipeline import run as probe
+from sally_anne.benchmarks.clips import Sampling, read_clip, shape_of
+from sally_anne.benchmarks.items import Media
+from sally_anne.core.errors import ContextError, ModelError
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.items import Item
+from sally_anne.harness.pipeline import run as evaluate
+from sally_anne.harness.room import check_items
+from sally_anne.models.films import check_room, film_tokens, size_limits
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import process, reply_prompt
+from sally_anne.models.published import open_described, open_published
+from tests.harness import made_benchmarks as made
+from tests.models.checkpoints import FILMS, save
+
+pytestmark = pytest.mark.integration
+
+SHIPPED = ("tiny-qwen2-vl", "tiny-llava-next-video")
+
+
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LoadedModel]:
+    """`opened(name, **options)`: a model of the family, or a shipped one."""
+    kept: dict[str, Path] = {}
+
+    def get(name: str, **options) -> LoadedModel:
+        if name in SHIPPED:
+            return load_model(name, **options)
+        if name not in kept:
+            kept[name] = save(name, tmp_path_factory.mktemp(name))
+        return load_model(str(kept[name]), **options)
+
+    return get
+
+
+def narrow(loaded: LoadedModel, context: int) -> LoadedModel:
+    loaded.config.get_text_config().max_position_embeddings = int(context)
+    return loaded
+
+
+@pytest.mark.parametrize("name", [*FILMS, *SHIPPED])
+@pytest.mark.parametrize("shape", [(7, 420, 294), (6, 60, 200), (3, 126, 126)])
+def test_counted_as_the_processor_makes_them(opened, name: str, shape) -> None:
+    """Also one token more or less than the context, which is the line between them."""
+    loaded = opened(name)
+    prompt = reply_prompt(loaded, "Where is the red agent?", True)
+    inputs = process(loaded, [prompt], [np.zeros((*shape, 3), dtype=np.uint8)])
+    tokens = int(inputs["attention_mask"].sum())
+    # Kept: in the narrow contexts below Qwen's frames would shrink.
+    assert 0 < film_tokens(loaded, shape) < tokens
+    check_room(narrow(loaded, tokens + 5), "it", prompt, shape, 5)
+    said = f"it: {tokens:,} tokens .*reply of 5 are more than the {tokens + 4:,} .*--frames"
+    with pytest.raises(ContextError, match=said):
+        check_room(narrow(loaded, tokens + 4), "it", prompt, shape, 5)
+
+
+# 64 frames of 720p and 1080p in Qwen2-VL without a limit: 32 steps of 46 x 26 and 69 x 39 tokens.
+@pytest.mark.parametrize(
+    ("name", "shape", "free", "limited"),
+    [
+        ("qwen2-vl", (64, 720, 1280), 32 * 26 * 46, 32 * 20 * 36),
+        ("qwen2-vl", (64, 1080, 1920), 32 * 39 * 69, 32 * 20 * 36),
+        ("qwen2-vl", (7, 420, 294), 4 * 15 * 10, 4 * 15 * 10),
+        ("llava-next-video", (64, 720, 1280), 64 * 144, 64 * 144),
+        ("llava-onevision", (32, 720, 1280), 32 * 196 + 1, 32 * 196 + 1),
+    ],
+)
+def test_published_models(name: str, shape, free: int, limited: int) -> None:
+    loaded = open_published(name)
+    assert film_tokens(loaded, shape) == limited
+    if name == "qwen2-vl" and shape[1] == 720:
+        small = open_described(name, max_pixels=100 * 28 * 28)
+        assert film_tokens(small, shape) == 32 * 7 * 13
+    own = open_published(name)
+    assert film_tokens(narrow(own, 10**7), shape) == free
+    if shape[0] == 64 and name.startswith("llava"):
+        with pytest.raises(ContextError, match="9,2[0-9]{2} tokens .9,216 of them frames"):
+            check_room(loaded, "item 1", reply_prompt(loaded, "Why?", True), shape, 16)
+
+
+@pytest.mark.parametrize("name", ["qwen2-vl", "qwen2.5-vl", "qwen3-vl"])
+def test_the_limit_is_of_each_frame(opened, name: str) -> None:
+    loaded = opened(name, max_pixels=64 * 64)
+    assert loaded.changes == {"max_pixels": "4096"}
+    clip = np.zeros((7, 420, 294, 3), dtype=np.uint8)
+    prompt = reply_prompt(loaded, "Where?", True)
+    inputs = process(loaded, [prompt], [clip])
+    patch = loaded.processor.video_processor.patch_size
+    _, high, wide = inputs["video_grid_thw"][0]
+    assert high * wide * patch**2 <= 4096
+    tokens = inputs["attention_mask"].sum()
+    assert tokens < process(opened(name), [prompt], [clip])["attention_mask"].sum()
+    check_room(narrow(loaded, tokens), "it", prompt, clip.shape[:3], 0)
+    with pytest.raises(ContextError):
+        check_room(narrow(loaded, tokens - 1), "it", prompt, clip.shape[:3], 0)
+    # Larger than the frames are, it changes nothing.
+    assert size_limits(opened(name, max_pixels=10**9), 7) is None
+
+
+def test_frames_shrink_until_they_fit(opened) -> None:
+    """Three quarters of a context of 96: 4 steps of 18 tokens of 28 x 28 pixels."""
+    loaded = narrow(opened("qwen2-vl"), 96)
+    clip = np.zeros((7, 420, 294, 3), dtype=np.uint8)
+    inputs = process(loaded, [reply_prompt(loaded, "Where?", True)], [clip])
+    steps, high, wide = inputs["video_grid_thw"][0]
+    assert (steps, high // 2, wide // 2) == (4, 5, 3)
+    clips = [clip, clip[:2]]
+    prompts = [reply_prompt(loaded, "Where?", True)] * 2
+    with pytest.raises(ModelError, match="clips of one batch differ in length.*--batch-size 1"):
+        process(loaded, prompts, clips)
+
+
+@pytest.mark.parametrize("name", ["llava-next-video", "llava-onevision", "internvl"])
+def test_families_of_one_frame_size_take_no_limit(opened, name: str) -> None:
+    with pytest.raises(ModelError, match="--max-pixels has no effect .*--frames"):
+        opened(name, max_pixels=1000)
+    with pytest.raises(ModelError, match="--max-pixels must be at least 1, got 0"):
+        opened(name, max_pixels=0)
+
+
+def test_a_prompt_that_slipped_through_is_refused(opened) -> None:
+    loaded = narrow(opened("tiny-qwen2-vl"), 12)
+    with pytest.raises(ContextError, match="has 2[0-9] tokens, more than the 12"):
+        process(loaded, [reply_prompt(loaded, "where " * 15, False)], None)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_shapes_are_known_without_decoding(tmp_path: Path, exact: bool, monkeypatch) -> None:
+    made.film(tmp_path / "film.mp4", seconds=3, rate=10)
+    media = Media(path=tmp_path / "film.mp4", start=1.0, end=2.0)
+    for sampling, bound in (
+        (Sampling(count=4), 4),
+        (Sampling(count=64), 64),
+        (Sampling(rate=2.0, most=5), 5),
+        (Sampling(rate=2.0), None),
+    ):
+        frames = read_clip(media, "full", sampling, 32 * 32).frames
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "sally_anne.benchmarks.clips.read_frames", lambda *_: pytest.fail("decoded")
+            )
+            found = shape_of(media, "full", sampling, 32 * 32, exact)
+        count = len(frames) if exact or bound is None else bound
+        assert found == (count, *frames.shape[1:3])
+
+
+def test_items_are_named_before_the_first_forward(opened, tmp_path: Path) -> None:
+    """Films with fewer frames than are asked for are counted as they are."""
+    loaded = opened("llava-next-video")
+
+    def item(number: int, frames: int, most: int) -> Item:
+        def shape(exact: bool) -> tuple[int, int, int]:
+            return (frames if exact else most, 90, 160)
+
+        text = "Where is she?"
+        return Item(
+            f"item-{number}", "s", "test", "", "", text, (), (), clip=lambda: None, shape=shape
+        )  # type: ignore[arg-type, return-value]
+
+    room = film_tokens(loaded, (8, 90, 160)) + 30
+    narrow(loaded, room)
+    notes = check_items(loaded, [item(1, 8, 64), item(2, 8, 8)], 8)
+    assert notes == [
+        f"2 of 2 films are not of the shape that {loaded.name} sees: its processor would cut off "
+        "up to 44 % of a frame. They are padded first"
+    ]
+    with pytest.raises(ContextError, match=f"item item-2: .*more than the {room}"):
+        check_items(loaded, [item(1, 8, 64), item(2, 12, 64)], 8)
+
+
+def test_commands_say_so_before_weights_are_read(opened, tmp_path: Path) -> None:
+    crops = opened("llava-next-video")
+    printed = io.StringIO()
+    console = Console(file=printed, width=300)
+    config = EvalConfig(model=crops.source, out=tmp_path / "asked", limit=1)
+    narrow(crops, 100)
+    with pytest.raises(ContextError, match="item .*--window"):
+        evaluate(config, loaded=crops, console=console)
+    assert "model" not in vars(crops)
+    assert not (tmp_path / "asked" / "answers.jsonl").exists()
+    short = ProbeConfig(model=crops.source, out=tmp_path / "probed", stories=8, figures=False)
+    probe(short, console=console)
+    assert "samples are" not in printed.getvalue()
+    told = [line for line in printed.getvalue().splitlines() if "cut off up to 30 %" in line]
+    assert len(told) == 1 and "They are padded first" in told[0]
+    assert replace(short, max_pixels=5).opening()["max_pixels"] == 5

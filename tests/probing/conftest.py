@@ -1,0 +1,93 @@
+"""Made-up activations whose heads know the labels more or less well."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from probing.config import ProbeConfig
+from probing.pipeline import run as work
+from sally_anne.models.loading import LoadedModel
+
+ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
+STORIES = {"train": 10, "validation": 5, "test": 8}
+LAYERS, HEADS, WIDTH = 2, 4, 6
+
+
+@dataclass(frozen=True)
+class Made:
+    """Activations ``[N, L, H, D]`` and their labels."""
+
+    x: np.ndarray
+    items: pd.DataFrame
+
+    def rows(self, split: str) -> np.ndarray:
+        return (self.items["split"] == split).to_numpy()
+
+
+@pytest.fixture
+def made() -> Made:
+    rows = [
+        {
+            "item_id": f"{split}-{story}-{int(y_p)}{int(y_o)}",
+            "group": f"{split}-{story}",
+            "split": split,
+            "condition": condition,
+            "y_p": y_p,
+            "y_o": y_o,
+        }
+        for split, count in STORIES.items()
+        for story in range(count)
+        for y_p, y_o, condition in ROWS
+    ]
+    items = pd.DataFrame(rows)
+    strength = np.linspace(0.0, 2.5, LAYERS * HEADS).reshape(LAYERS, HEADS)
+    x = np.random.default_rng(0).normal(size=(len(items), LAYERS, HEADS, WIDTH))
+    for axis, label in enumerate(("y_p", "y_o")):
+        x[..., axis] += (2.0 * items[label].to_numpy()[:, None, None] - 1.0) * strength
+    return Made(x.astype(np.float32), items)
+
+
+@pytest.fixture(scope="session")
+def options(model_folder: Path) -> dict[str, Any]:
+    """A quick run: text alone, few stories, no figures."""
+    return {"model": str(model_folder), "setting": "text", "stories": 24, "figures": False}
+
+
+@pytest.fixture(scope="session")
+def carry(options: dict[str, Any]) -> Callable[..., str]:
+    """``carry(out, **changes)``: do a run; gives what it printed."""
+
+    def run(out: Path, **changes: Any) -> str:
+        printed = io.StringIO()
+        config = ProbeConfig(**{**options, "out": out, **changes})
+        work(config, Console(file=printed, width=200))
+        return printed.getvalue()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, carry: Callable[..., str]) -> Path:
+    """A finished run with its figures: look, but do not touch."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    carry(folder, figures=True)
+    return folder
+
+
+@pytest.fixture
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's weights cannot be read."""
+
+    def refuse(self: LoadedModel) -> None:
+        pytest.fail("the weights were read")
+
+    monkeypatch.setattr(LoadedModel, "model", property(refuse))

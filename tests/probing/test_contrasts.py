@@ -1,0 +1,144 @@
+"""What is labelled: the tables of the paper's figures 6 and 7, and what a pair shares."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from probing.contrasts import Sample, build
+from sally_anne.benchmarks.gridtom import splits
+from sally_anne.benchmarks.gridtom.records import StorySet, generated
+
+# (y_p, y_o): first order, the protagonist and the omniscient.
+FIGURE_6 = {
+    ("TB", "last"): (True, True),
+    ("TB", "first"): (False, False),
+    ("FB", "last"): (False, True),
+    ("FB", "first"): (True, False),
+}
+# (y_p, y_o): second order, the participant and the protagonist. Conditions are first/second.
+FIGURE_7 = {
+    ("TB/TB", "last"): (True, True),
+    ("TB/TB", "first"): (False, False),
+    ("FB/TB", "last"): (False, False),
+    ("FB/TB", "first"): (True, True),
+    ("TB/FB", "last"): (False, True),
+    ("TB/FB", "first"): (True, False),
+    ("FB/FB", "last"): (True, False),
+    ("FB/FB", "first"): (False, True),
+}
+TABLES = {1: FIGURE_6, 2: FIGURE_7}
+SPLITS = {5: "train", 30: "validation", 100: "test"}
+
+
+@pytest.fixture(scope="module")
+def stories() -> StorySet:
+    return generated(stories=sorted(SPLITS))
+
+
+def pairs(samples: list[Sample]) -> list[tuple[Sample, Sample]]:
+    """(Y_p true, Y_p false) of each story and condition."""
+    found = []
+    for _, members in groupby(samples, key=lambda s: (s.story, s.condition)):
+        true, false = sorted(members, key=lambda s: not s.y_p)
+        found.append((true, false))
+    return found
+
+
+def context(sample: Sample) -> str:
+    return sample.content.rsplit(" Belief: ", 1)[0]
+
+
+def statement(sample: Sample) -> str:
+    return sample.content.rsplit(" Belief: ", 1)[1]
+
+
+@pytest.mark.parametrize("contrast", ["matched", "paper"])
+@pytest.mark.parametrize("order", [1, 2])
+def test_labels_are_those_of_the_paper(stories, order: Literal[1, 2], contrast) -> None:
+    samples = build(stories, SPLITS, order, contrast, "multimodal")
+    for index in SPLITS:
+        own = [s for s in samples if s.story == index]
+        assert len(own) == 4 * order
+        assert {(s.condition, s.room): (s.y_p, s.y_o) for s in own} == TABLES[order]
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_statements_name_their_room_and_the_agents(stories, order: Literal[1, 2]) -> None:
+    for s in build(stories, SPLITS, order, "matched", "multimodal"):
+        cast = stories.story(s.story).cast
+        colour = cast.last_room if s.room == "last" else cast.first_room
+        place = f"he {cast.participant} agent is now in the {colour} room."
+        expected = f"T{place}" if order == 1 else f"The {cast.protagonist} agent believes t{place}"
+        assert statement(s) == expected
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_matched_pairs_differ_in_the_statement_alone(stories, order: Literal[1, 2]) -> None:
+    for true, false in pairs(build(stories, SPLITS, order, "matched", "multimodal")):
+        assert context(true) == context(false)
+        assert true.perspective == false.perspective == "omniscient"
+        assert true.case is false.case
+        assert statement(true) != statement(false)
+    np.testing.assert_array_equal(
+        true.case.frames(true.perspective), false.case.frames(false.perspective)
+    )
+
+
+def test_paper_pairs_of_false_belief_stories_differ_in_perspective(stories) -> None:
+    for true, false in pairs(build(stories, SPLITS, 1, "paper", "multimodal")):
+        told = true.case.captions
+        if true.condition == "TB":
+            assert context(true) == context(false)
+            assert true.perspective == false.perspective == "omniscient"
+            continue
+        assert (true.perspective, false.perspective) == ("protagonist", "omniscient")
+        assert context(true).endswith(told["protagonist"])
+        assert context(false).endswith(told["omniscient"])
+        assert told["protagonist"] != told["omniscient"]
+    seen = [s.case.frames(s.perspective) for s in (true, false)]
+    assert seen[0].shape == seen[1].shape and (seen[0] != seen[1]).any()
+
+
+def test_in_second_order_both_contrasts_are_one(stories) -> None:
+    matched, paper = (build(stories, SPLITS, 2, c, "multimodal") for c in ("matched", "paper"))
+    assert matched == paper
+
+
+def test_settings_decide_what_is_told(stories) -> None:
+    multimodal, text, video = (
+        build(stories, SPLITS, 1, "paper", setting) for setting in ("multimodal", "text", "video")
+    )
+    for full, told, shown in zip(multimodal, text, video, strict=True):
+        record = stories.story(full.story)
+        caption = full.case.captions[full.perspective]
+        assert full.content == told.content
+        assert context(told) == f"{record.environment} {caption}"
+        assert context(shown) == record.environment
+        assert statement(shown) == statement(full)
+        # The frames still follow the contrast.
+        assert shown.perspective == full.perspective
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_ids_are_unique_and_groups_lie_in_one_split(order: Literal[1, 2]) -> None:
+    assigned = {i: splits.SPLITS[i % 3] for i in range(48)}
+    samples = build(generated(stories=range(48)), assigned, order, "matched", "text")
+    assert max(Counter(s.item_id for s in samples).values()) == 1
+    assert Counter(s.story for s in samples) == dict.fromkeys(range(48), 4 * order)
+    of_group: dict[str, set[str]] = {}
+    for s in samples:
+        of_group.setdefault(s.group, set()).add(s.split)
+        assert s.split == assigned[s.story]
+        assert s.item_id == f"{s.group}/{s.condition}/{s.room}"
+    assert len(of_group) == 48
+    assert all(len(found) == 1 for found in of_group.values())
+
+
+def test_stories_without_a_split_are_left_out(stories) -> None:
+    samples = build(stories, {30: "train"}, 1, "matched", "text")
+    assert {s.story for s in samples} == {30}

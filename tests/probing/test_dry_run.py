@@ -1,0 +1,181 @@
+"""What ``--dry-run`` says beforehand is what the run then does."""
+
+from __future__ import annotations
+
+import io
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from hooks.store import ActivationStore
+from probing import contrasts, extraction, run
+from probing.batches import plan_batches, prepare_shared
+from probing.config import ProbeConfig
+from probing.dry_run import dry_run
+from probing.pipeline import choose_stories
+from probing.pipeline import run as work
+from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.core.errors import FolderError, ModelError, OptionError, StoreMismatchError
+from sally_anne.models.estimate import Figure
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import open_prompt
+
+pytestmark = pytest.mark.integration
+
+
+def told(config: ProbeConfig) -> tuple[dict[str, Figure], str]:
+    printed = io.StringIO()
+    return dry_run(config, Console(file=printed, width=200)), printed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model": "tiny-qwen2-vl"},
+        {"model": "tiny-llava-next-video", "batch_size": 3, "site": "resid"},
+        {"model": "tiny-qwen2-vl", "setting": "text", "order": 2, "dtype": "bfloat16"},
+        {"model": "tiny-qwen2-vl", "backend": "nnsight", "setting": "text"},
+    ],
+    ids=str,
+)
+def test_a_run_reads_and_stores_what_was_said(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ProbeConfig(stories=20, out=tmp_path / "run", figures=False, **options)
+    figures, printed = told(config)
+    assert not config.folder.exists()
+    assert {f.source for f in figures.values()} == {"exact"}
+    assert figures["stored"].value == 0
+
+    real, padded, batches = [], [], []
+    own_activations = extraction.activations_of
+
+    def watched(loaded: LoadedModel, batch: Any, *rest: Any) -> Any:
+        mask = batch.inputs["attention_mask"]
+        ends = [len(ending) for ending in batch.endings]
+        real.append(int(mask.sum()) + sum(ends))
+        padded.append(mask.size + max(ends, default=0) * len(ends))
+        batches.append(batch)
+        return own_activations(loaded, batch, *rest)
+
+    monkeypatch.setattr(extraction, "activations_of", watched)
+    # In this process, where it is seen.
+    monkeypatch.setattr(extraction, "_models_at_once", lambda loaded: 1)
+    heads = work(config, Console(file=io.StringIO()))
+    assert figures["batches"].value == len(batches)
+    assert figures["tokens read"].value == sum(real)
+    assert figures["tokens with padding"].value == sum(padded)
+    store = ActivationStore.open(config.folder / "activations")
+    assert figures["samples N"].value == len(store.items)
+    assert figures["activations on disk"].value == store.read().nbytes
+    files = sorted((config.folder / "activations").glob("shard-*.safetensors"))
+    assert figures["shards"].value == len(files)
+    assert 0 <= sum(f.stat().st_size for f in files) - store.read().nbytes < 4096 * len(files)
+    assert figures["probes"].value == 3 * len(heads)
+    # What is there is not computed again.
+    assert told(config)[0]["stored"].value == len(batches)
+    with pytest.raises(StoreMismatchError, match="other samples or batches"):
+        told(replace(config, batch_size=5))
+    assert f"{len(batches)}" in printed and "nothing is computed or written" in printed
+
+
+class Live(TorchDispatchMode):
+    """Bytes of the tensors that are alive at once, at most; those of the model aside."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self.known = {p.untyped_storage()._cdata for p in model.parameters()}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self.known:
+                    self.known.add(storage._cdata)
+                    weakref.finalize(storage, self._gone, storage._cdata, storage.nbytes())
+                    self.now += storage.nbytes()
+                    self.peak = max(self.peak, self.now)
+        return made
+
+    def _gone(self, key: int, size: int) -> None:
+        self.now -= size
+        self.known.discard(key)
+
+
+@pytest.mark.parametrize("model", ["tiny-qwen2-vl", "tiny-llava-next-video"])
+@pytest.mark.parametrize("setting", ["multimodal", "text"])
+def test_memory_is_near_what_the_tensors_of_a_pass_take(model: str, setting: Any) -> None:
+    """The formula is to be on the safe side, but not far."""
+    config = ProbeConfig(model=model, setting=setting, stories=20)
+    loaded = load_model(model)
+    video = setting != "text"
+    stories = generated()
+    chosen = choose_stories(stories, config)
+    samples = contrasts.build(stories.subset(chosen), chosen, 1, "matched", setting)
+    rows = plan_batches(samples, config.batch_size)[0]
+    prompts = [(samples[i], open_prompt(loaded, samples[i].content, video)) for i in rows]
+    batch = prepare_shared(loaded, prompts, video)
+    with Live(loaded.model) as live:
+        extraction.activations_of(loaded, batch, config.site)
+    said = told(config)[0]["above the weights"].value
+    assert live.peak <= said <= 1.5 * live.peak
+
+
+def test_a_published_model_needs_neither_weights_nor_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_weights: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network was asked"))
+    figures, printed = told(ProbeConfig(model="qwen2-vl", stories=20))
+    assert not list(tmp_path.iterdir())
+    assert figures["samples N"].value == 80
+    # 600 tokens of frames and a story of some 300 words.
+    assert 850 < figures["tokens a sample"].value < 1000
+    assert figures["weights"].value == 2 * 8_291_375_616
+    assert figures["activations on disk"].value == 80 * 28 * 28 * 128 * 2
+    assert figures["cache of a token"].value == 2 * 28 * 4 * 128 * 2
+    assert figures["samples N"].source == figures["activations on disk"].source == "exact"
+    assert figures["tokens a sample"].source == "estimated" and "estimated" in printed
+
+
+@pytest.mark.parametrize(("quantization", "size"), [("8bit", 1.0), ("4bit", 0.5)])
+def test_quantised_weights(quantization: Any, size: float) -> None:
+    """All linear layers but the last; the embedding, norms and convolution keep their dtype."""
+    config = ProbeConfig(model="llama3", setting="text", stories=20)
+    full, smaller = (
+        told(c)[0]["weights"].value for c in (config, replace(config, quantization=quantization))
+    )
+    hidden, inner, keys = 4096, 14336, 1024
+    linear = 32 * (2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * inner)
+    assert full == 2 * 8_030_261_248
+    assert smaller == full - linear * (2 - size)
+
+
+def test_the_command_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    words = ["probing.run", "--dry-run", "--setting", "text", "--out", str(tmp_path / "run")]
+    monkeypatch.setattr("sys.argv", [*words, "--stories", "20"])
+    run.main()
+    assert "tokens read" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_the_run_would_refuse_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(FolderError, match="thesis.tex"):
+        dry_run(ProbeConfig(out=tmp_path))
+    with pytest.raises(OptionError, match="--stories"):
+        dry_run(ProbeConfig(stories=0))
+    with pytest.raises(ModelError, match="takes no films"):
+        dry_run(ProbeConfig(model="llama3", stories=20))

@@ -1,0 +1,200 @@
+"""Every head's probe against scikit-learn's own; theta and sigma against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
+
+from probing.probes import HeadProbes, Solver
+from sally_anne.core.errors import ProbingError
+
+N, L, H, D = 48, 2, 3, 5
+C = 0.3
+
+
+def labelled(n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    y = np.arange(N) % n_classes
+    x = np.random.default_rng(seed).normal(size=(N, L, H, D))
+    x += np.eye(n_classes, D)[y][:, None, None] * np.linspace(0, 2, H)[:, None]
+    return x.astype(np.float32), y
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_each_head_is_its_own_logistic_regression(n_classes: int) -> None:
+    x, y = labelled(n_classes, seed=0)
+    held_x, held_y = labelled(n_classes, seed=1)
+    probes = HeadProbes(C=C, max_iter=200).fit(x, y)
+    probabilities, accuracy = probes.predict_proba(held_x), probes.score(held_x, held_y)
+    predicted, losses = probes.predict(held_x), probes.log_loss(held_x, held_y)
+    logits = probes.decision_function(held_x)
+    assert probabilities.shape == (N, L, H, n_classes)
+    assert probes.coef_.shape == ((L, H, D) if n_classes == 2 else (L, H, n_classes, D))
+    for layer in range(L):
+        for head in range(H):
+            at = (slice(None), layer, head)
+            own = LogisticRegression(C=C, max_iter=200).fit(x[at].astype(np.float64), y)
+            z = held_x[at].astype(np.float64)
+            np.testing.assert_array_equal(
+                probes.coef_[layer, head].reshape(own.coef_.shape), own.coef_
+            )
+            np.testing.assert_array_equal(
+                np.atleast_1d(probes.intercept_[layer, head]), own.intercept_
+            )
+            np.testing.assert_allclose(logits[at], own.decision_function(z), atol=1e-12)
+            np.testing.assert_allclose(probabilities[at], own.predict_proba(z), atol=1e-12)
+            np.testing.assert_array_equal(predicted[at], own.predict(z))
+            assert accuracy[layer, head] == own.score(z, held_y)
+            assert losses[layer, head] == pytest.approx(log_loss(held_y, own.predict_proba(z)))
+            if n_classes == 2:
+                auc = roc_auc_score(held_y, own.decision_function(z))
+                assert probes.auc(held_x, held_y)[layer, head] == pytest.approx(auc)
+    assert accuracy.max() > accuracy.min()
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_sigma_is_the_deviation_of_projections_on_the_unit_theta(n_classes: int) -> None:
+    x, y = labelled(n_classes, seed=0)
+    probes = HeadProbes(C=C).fit(x, y)
+    np.testing.assert_allclose(np.linalg.norm(probes.theta_, axis=-1), 1.0)
+    sigma = probes.sigma(x)
+    for layer in range(L):
+        for head in range(H):
+            weights = probes.coef_[layer, head].reshape(-1, D)
+            for k, weight in enumerate(weights):
+                length = float(sum(w * w for w in weight)) ** 0.5
+                along = [
+                    sum(float(z) * w / length for z, w in zip(row, weight, strict=True))
+                    for row in x[:, layer, head]
+                ]
+                mean = sum(along) / N
+                expected = (sum((a - mean) ** 2 for a in along) / N) ** 0.5
+                assert np.atleast_1d(sigma[layer, head])[k] == pytest.approx(expected)
+
+
+def test_a_zero_weight_has_a_zero_theta_and_no_sigma() -> None:
+    x, y = labelled(2, seed=0)
+    x[:, 0, 1] = 0.0
+    probes = HeadProbes().fit(x, y)
+    assert not probes.theta_[0, 1].any()
+    assert probes.sigma(x)[0, 1] == 0.0
+    assert np.isfinite(probes.theta_).all()
+
+
+def test_defaults_are_those_of_the_released_code() -> None:
+    probes = HeadProbes()
+    assert (probes.C, probes.max_iter, probes.solver) == (0.015, 400, "sklearn")
+
+
+@pytest.mark.parametrize("solver", ["sklearn", "batched"])
+def test_heads_that_do_not_converge_are_counted(solver: Solver) -> None:
+    x, y = labelled(2, seed=0)
+    assert HeadProbes(C=100, max_iter=1, solver=solver).fit(x, y).unconverged_ == L * H
+    assert HeadProbes(C=C, solver=solver).fit(x, y).unconverged_ == 0
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_batched_probes_are_scikit_learns_run_to_the_end(n_classes: int) -> None:
+    x, y = labelled(n_classes, seed=0)
+    held_x, held_y = labelled(n_classes, seed=1)
+    probes = HeadProbes(C=C, solver="batched").fit(x, y)
+    loop = HeadProbes(C=C, solver="sklearn").fit(x, y)
+    for name in ("coef_", "intercept_", "theta_"):
+        batched, own = getattr(probes, name), getattr(loop, name)
+        assert batched.shape == own.shape and batched.dtype == own.dtype
+        np.testing.assert_allclose(batched, own, atol=2e-3)
+    for layer in range(L):
+        for head in range(H):
+            at = (slice(None), layer, head)
+            own = LogisticRegression(C=C, tol=1e-10, max_iter=10_000)
+            own.fit(x[at].astype(np.float64), y)
+            weights = probes.coef_[layer, head].reshape(own.coef_.shape)
+            apart = np.linalg.norm(weights - own.coef_)
+            assert apart < 1e-5 * np.linalg.norm(own.coef_)
+            np.testing.assert_allclose(
+                np.atleast_1d(probes.intercept_[layer, head]), own.intercept_, atol=1e-5
+            )
+            z = held_x[at].astype(np.float64)
+            assert probes.score(held_x, held_y)[layer, head] == own.score(z, held_y)
+
+
+def test_batched_probes_name_classes_and_heads() -> None:
+    x, y = labelled(2, seed=0)
+    probes = HeadProbes(C=C, solver="batched").fit(x, np.array(["no", "yes"])[y])
+    assert probes.classes_.tolist() == ["no", "yes"]
+    assert set(probes.predict(x).ravel()) == {"no", "yes"}
+    x[3, 1, 2, 0] = np.nan
+    with pytest.raises(ProbingError, match="layer 1 head 2: .* sample 3 hold NaN"):
+        probes.fit(x, y)
+
+
+@pytest.mark.parametrize("solver", ["sklearn", "batched"])
+def test_a_head_that_knows_nothing_keeps_zero_weights(solver: Solver) -> None:
+    x, y = labelled(2, seed=0)
+    x[:, 0, 1] = 7 + 1e-6 * x[:, 0, 1]
+    probes = HeadProbes(C=C, solver=solver).fit(x, y)
+    assert not probes.coef_[0, 1].any() and probes.unconverged_ == 0
+    assert probes.score(x, y)[0, 1] == 0.5
+    assert probes.coef_.any(axis=-1).sum() == L * H - 1
+
+
+def test_a_head_at_zero_weights_says_the_commoner_label() -> None:
+    """Six of eight are true, so its logit is log 3 for whatever it is shown."""
+    y = np.array([True] * 6 + [False] * 2)
+    x = np.zeros((8, 1, 2, 3))
+    x[:, 0, 0, 1] = 1e-6 * y  # within the tolerance; the optimum has weights
+    x[:, 0, 1, 1] = y
+    probes = HeadProbes(C=1e6, solver="batched").fit(x, y)
+    assert not probes.coef_[0, 0].any() and probes.coef_[0, 1].any()
+    assert probes.intercept_[0, 0] == pytest.approx(np.log(3), abs=1e-9)
+    assert probes.predict(-x)[:, 0, 0].all()
+    assert probes.score(x, y).tolist() == [[0.75, 1.0]]
+
+
+def test_other_solvers_are_refused() -> None:
+    x, y = labelled(2, seed=0)
+    with pytest.raises(ProbingError, match="solver must be sklearn or batched, got 'svm'"):
+        HeadProbes(solver="svm").fit(x, y)  # type: ignore[arg-type]
+
+
+def test_labels_of_one_class_are_refused() -> None:
+    x, _ = labelled(2, seed=0)
+    with pytest.raises(ProbingError, match=r"all 48 training samples have label \[True\]"):
+        HeadProbes().fit(x, np.ones(N, dtype=bool))
+
+
+@pytest.mark.parametrize("shape", [(N, L, H), (N - 1, L, H, D), (N, L * H * D)])
+def test_wrong_shapes_are_refused_when_fitting(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ProbingError, match=r"need x \[N, L, H, D\] and y \[N\]"):
+        HeadProbes().fit(np.zeros(shape), np.arange(N) % 2)
+
+
+def test_activations_of_another_model_are_refused_when_scoring() -> None:
+    x, y = labelled(2, seed=0)
+    probes = HeadProbes().fit(x, y)
+    with pytest.raises(ProbingError, match=r"need activations \[N, \*\[2, 3, 5\]\]"):
+        probes.score(x[..., :4], y)
+
+
+@pytest.mark.parametrize("c", [0.0, -1.0, float("nan")])
+def test_c_must_be_positive(c: float) -> None:
+    x, y = labelled(2, seed=0)
+    with pytest.raises(ProbingError, match="C must be positive"):
+        HeadProbes(C=c).fit(x, y)
+
+
+def test_auc_needs_two_classes() -> None:
+    x, y = labelled(2, seed=0)
+    assert np.isnan(HeadProbes().fit(x, y).auc(x, np.ones(N))).all()
+    x, y = labelled(4, seed=0)
+    with pytest.raises(ProbingError, match="binary probes only"):
+        HeadProbes().fit(x, y).auc(x, y)
+
+
+def test_extreme_logits_do_not_overflow() -> None:
+    x, y = labelled(2, seed=0)
+    probes = HeadProbes().fit(x, y)
+    probabilities = probes.predict_proba(x * 1e6)
+    assert np.isfinite(probabilities).all()
+    np.testing.assert_allclose(probabilities.sum(axis=-1), 1.0)

@@ -1,0 +1,127 @@
+"""The table of heads: what is fitted on which split, and how heads are ordered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from probing.ranking import LABELS, ProbeSet, fit_probes, four_way, rank_heads
+from sally_anne.core.errors import ProbingError
+
+C, MAX_ITER = 0.05, 200
+
+
+def probed(made) -> tuple[ProbeSet, pd.DataFrame]:
+    probes = fit_probes(made.x, made.items, C, MAX_ITER)
+    return probes, rank_heads(made.x, made.items, probes)
+
+
+def corrupted(made, split: str):
+    """Other activations and other labels in one split."""
+    rows = made.rows(split)
+    x, items = made.x.copy(), made.items.copy()
+    rng = np.random.default_rng(1)
+    x[rows] = 50 * rng.normal(size=x[rows].shape)
+    for label in LABELS:
+        items.loc[rows, label] = rng.permutation(items.loc[rows, label].to_numpy())
+    return replace(made, x=x, items=items)
+
+
+def permuted(made, split: str):
+    """Activations of one split handed to other samples of it."""
+    x = made.x.copy()
+    rows = np.flatnonzero(made.rows(split))
+    x[rows] = x[np.random.default_rng(2).permutation(rows)]
+    return replace(made, x=x)
+
+
+@pytest.mark.parametrize("change", [corrupted, permuted])
+def test_test_stories_touch_nothing_but_their_own_columns(made, change) -> None:
+    probes, heads = probed(made)
+    other_probes, other = probed(change(made, "test"))
+    for name in (*LABELS, "op"):
+        before, after = getattr(probes, name), getattr(other_probes, name)
+        np.testing.assert_array_equal(before.coef_, after.coef_)
+        np.testing.assert_array_equal(before.intercept_, after.intercept_)
+        np.testing.assert_array_equal(before.theta_, after.theta_)
+    kept = [c for c in heads.columns if "_test_" not in c]
+    assert {"y_p_rank", "y_o_rank", "y_p_sigma", "y_o_sigma"} <= set(kept)
+    pd.testing.assert_frame_equal(heads[kept], other[kept], check_exact=True)
+    assert not heads.drop(columns=kept).equals(other.drop(columns=kept))
+
+
+def test_validation_stories_rank_but_are_never_fitted(made) -> None:
+    probes, heads = probed(made)
+    other_probes, other = probed(corrupted(made, "validation"))
+    for name in (*LABELS, "op"):
+        np.testing.assert_array_equal(
+            getattr(probes, name).coef_, getattr(other_probes, name).coef_
+        )
+    for label in LABELS:
+        pd.testing.assert_series_equal(heads[f"{label}_sigma"], other[f"{label}_sigma"])
+        assert not heads[f"{label}_rank"].equals(other[f"{label}_rank"])
+
+
+def test_training_stories_decide_the_probes(made) -> None:
+    probes, _ = probed(made)
+    other, _ = probed(permuted(made, "train"))
+    assert not np.allclose(probes.y_p.coef_, other.y_p.coef_)
+
+
+def test_ranked_by_validation_accuracy_then_by_log_loss(made) -> None:
+    _, heads = probed(made)
+    for label in LABELS:
+        accuracy = heads[f"{label}_validation_accuracy"].tolist()
+        loss = heads[f"{label}_validation_log_loss"].tolist()
+        assert len(set(accuracy)) < len(accuracy), "no tie, so nothing is tested"
+        best_first = sorted(range(len(heads)), key=lambda i: (-accuracy[i], loss[i]))
+        ranks = heads[f"{label}_rank"].tolist()
+        assert [ranks[i] for i in best_first] == list(range(1, len(heads) + 1))
+
+
+def test_numbers_are_those_of_the_probes_on_each_split(made) -> None:
+    probes, heads = probed(made)
+    _, layers, n_heads, _ = made.x.shape
+    assert heads["layer"].tolist() == [i for i in range(layers) for _ in range(n_heads)]
+    assert heads["head"].tolist() == list(range(n_heads)) * layers
+    for label in LABELS:
+        probe, y = getattr(probes, label), made.items[label].to_numpy()
+        for split in ("train", "validation", "test"):
+            rows = made.rows(split)
+            np.testing.assert_array_equal(
+                heads[f"{label}_{split}_accuracy"], probe.score(made.x[rows], y[rows]).ravel()
+            )
+        held = made.rows("test")
+        np.testing.assert_array_equal(
+            heads[f"{label}_test_auc"], probe.auc(made.x[held], y[held]).ravel()
+        )
+        np.testing.assert_array_equal(
+            heads[f"{label}_sigma"], probe.sigma(made.x[made.rows("train")]).ravel()
+        )
+
+
+def test_four_way_label_and_its_probe(made) -> None:
+    probes, _ = probed(made)
+    table = pd.DataFrame({"y_o": [False, False, True, True], "y_p": [False, True, False, True]})
+    assert four_way(table).tolist() == [0, 1, 2, 3]
+    assert probes.op.classes_.tolist() == [0, 1, 2, 3]
+    strongest = probes.op.score(made.x[made.rows("test")], four_way(made.items)[made.rows("test")])
+    assert strongest[-1, -1] > 0.9 > strongest[0, 0]
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_an_empty_split_is_named(made, split: str) -> None:
+    kept = ~made.rows(split)
+    smaller = replace(made, x=made.x[kept], items=made.items[kept].reset_index(drop=True))
+    with pytest.raises(ProbingError, match=f"no {split} samples.*--stories"):
+        probed(smaller)
+
+
+def test_without_test_stories_their_columns_are_empty(made) -> None:
+    kept = ~made.rows("test")
+    _, heads = probed(replace(made, x=made.x[kept], items=made.items[kept].reset_index(drop=True)))
+    assert heads.filter(like="_test_").isna().all(axis=None)
+    assert heads.filter(like="_validation_").notna().all(axis=None)

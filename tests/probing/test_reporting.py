@@ -1,0 +1,251 @@
+"""What a run says of itself: the quoted numbers, the warnings, and what is read back."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from probing.config import ProbeConfig
+from probing.pipeline import CONFIG, FINISHED, HEADS, PROBES, _finished
+from probing.probes import HeadProbes
+from probing.ranking import ProbeSet, fit_probes, rank_heads
+from probing.reporting import misfits, print_confounds, print_summary, summarise
+from sally_anne.core.errors import ProbingError
+
+C = 0.05
+
+
+@pytest.fixture
+def summarised(made):
+    """The heads and results of the made-up run; the named heads' activations never vary."""
+
+    def summary(*silent: tuple[int, int]) -> tuple[Any, dict[str, Any]]:
+        x = made.x.copy()
+        for layer, head in silent:
+            x[:, layer, head] = 1.0
+        probes = fit_probes(x, made.items, C, 200)
+        heads = rank_heads(x, made.items, probes)
+        return heads, summarise(heads, made.items, probes)
+
+    return summary
+
+
+def printed(heads, results: dict[str, Any]) -> list[str]:
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(console, heads, results, ProbeConfig(c=C))
+    assert isinstance(console.file, io.StringIO)
+    return [line.strip() for line in console.file.getvalue().splitlines()]
+
+
+def test_probes_at_zero_weights_are_counted_and_said(summarised) -> None:
+    heads, results = summarised((0, 1), (1, 2))
+    assert results["zero_weight_heads"] == {"y_p": 2, "y_o": 2}
+    assert list(heads.query("layer == 0 and head == 1")["y_p_test_accuracy"]) == [0.5]
+    lines = [line for line in printed(heads, results) if "zero weights" in line]
+    assert lines == [
+        f"{label}: 2 heads' probes stayed at zero weights: nothing linear to find at this C (0.05)"
+        for label in ("Y_P", "Y_O")
+    ]
+
+
+def test_one_probe_at_zero_weights_reads_as_one(summarised) -> None:
+    lines = printed(*summarised((0, 1)))
+    assert any(line.startswith("Y_P: 1 head's probe stayed at zero weights") for line in lines)
+
+
+def test_without_such_probes_nothing_is_said(summarised) -> None:
+    heads, results = summarised()
+    assert results["zero_weight_heads"] == {"y_p": 0, "y_o": 0}
+    assert "zero weights" not in "\n".join(printed(heads, results))
+    assert {"samples", "stories", "unconverged_heads", "y_p", "y_o"} < results.keys()
+
+
+def test_a_run_of_an_older_version_is_still_printed(summarised) -> None:
+    heads, results = summarised()
+    del results["zero_weight_heads"]
+    assert misfits({"results": results, "confounds": [], "figures": []}) == []
+    assert printed(heads, results)
+
+
+# Twelve heads of four layers. What is at place i is told from all else by its last digits.
+PLACES = range(12)
+RANKS = {
+    "y_p": [8, 3, 12, 5, 1, 9, 2, 11, 6, 10, 4, 7],
+    "y_o": [6, 9, 2, 10, 4, 12, 7, 3, 11, 5, 8, 1],
+}
+BASE = {
+    "train_accuracy": 0.9,
+    "validation_accuracy": 0.8,
+    "test_accuracy": 0.7,
+    "test_auc": 0.6,
+    "sigma": 1.5,
+}
+
+
+def by_hand() -> tuple[Any, dict[str, Any]]:
+    """A made-up table of heads and what is quoted from it."""
+    columns = {"layer": [i // 3 for i in PLACES], "head": [i % 3 for i in PLACES]}
+    for shift, label in ((0.0, "y_p"), (0.05, "y_o")):
+        columns[f"{label}_rank"] = RANKS[label]
+        for name, base in BASE.items():
+            columns[f"{label}_{name}"] = [base + shift + i**2 / 1000 for i in PLACES]
+    heads = pd.DataFrame(columns)
+    items = pd.DataFrame(
+        {
+            "split": ["train"] * 6 + ["validation"] * 3 + ["test"] * 4,
+            "group": ["a", "a", "b", "b", "c", "c", "d", "d", "d", "e", "e", "f", "g"],
+        }
+    )
+    probes = []
+    for silent, unconverged in ((2, 0), (1, 3), (0, 5)):
+        probe = HeadProbes()
+        probe.coef_ = np.ones((4, 3, 2))
+        probe.coef_[3, :silent] = 0.0
+        probe.unconverged_ = unconverged
+        probes.append(probe)
+    return heads, summarise(heads, items, ProbeSet(*probes))
+
+
+def test_what_is_quoted_is_what_the_table_says() -> None:
+    _, results = by_hand()
+    assert results == {
+        "samples": {"train": 6, "test": 4, "validation": 3},
+        "stories": {"test": 3, "train": 3, "validation": 1},
+        "unconverged_heads": {"y_p": 0, "y_o": 3, "op": 5},
+        "zero_weight_heads": {"y_p": 2, "y_o": 1},
+        "y_p": {
+            "best_layer": 1,
+            "best_head": 1,
+            "best_validation_accuracy": pytest.approx(0.816),
+            "best_test_accuracy": pytest.approx(0.716),
+            # Of 0.700, 0.701 and 0.704: layer 0 alone, and no mean.
+            "layer_0_median_test_accuracy": pytest.approx(0.701),
+        },
+        "y_o": {
+            "best_layer": 3,
+            "best_head": 2,
+            "best_validation_accuracy": pytest.approx(0.971),
+            "best_test_accuracy": pytest.approx(0.871),
+            "layer_0_median_test_accuracy": pytest.approx(0.751),
+        },
+    }
+
+
+@pytest.mark.parametrize("label", ["y_p", "y_o"])
+def test_every_printed_number_is_that_of_the_table(label: str) -> None:
+    lines = printed(*by_hand())
+    titles = ("Y_P: does the statement fit the", "Y_O: does the statement fit reality?")
+    starts = [i for i, line in enumerate(lines) if line.startswith(titles)]
+    assert len(starts) == 2
+    own = lines[starts[0] : starts[1]] if label == "y_p" else lines[starts[1] :]
+    rows = [line.strip("│").split("│") for line in own if line.startswith("│")]
+    shift = 0.05 if label == "y_o" else 0.0
+    best = sorted(PLACES, key=RANKS[label].__getitem__)[:10]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        [str(rank), str(i // 3), str(i % 3)]
+        + [f"{base + shift + i**2 / 1000:.3f}" for base in BASE.values()]
+        for rank, i in enumerate(best, start=1)
+    ]
+    (quoted,) = [line for line in own if "best head" in line]
+    assert (
+        quoted
+        == {
+            "y_p": "Y_P: best head (by validation) layer 1 head 1, test accuracy 0.716; "
+            "median of layer 0 0.701",
+            "y_o": "Y_O: best head (by validation) layer 3 head 2, test accuracy 0.871; "
+            "median of layer 0 0.751",
+        }[label]
+    )
+    if label == "y_o":
+        assert own[-4:] == [
+            "y_o: the solver stopped early at 3 heads; raise --max-iter",
+            "op: the solver stopped early at 5 heads; raise --max-iter",
+            "Y_P: 2 heads' probes stayed at zero weights: nothing linear to find at this C (0.05)",
+            "Y_O: 1 head's probe stayed at zero weights: nothing linear to find at this C (0.05)",
+        ]
+
+
+def test_confounds_are_named_with_their_own_numbers() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    rows = [
+        {"condition": "TB", "feature": "length", "label": "y_p", "accuracy": 0.71},
+        {"condition": "FB", "feature": "last room", "label": "y_o", "accuracy": 0.6},
+        {"condition": "all", "feature": "room order", "label": "y_o", "accuracy": 0.94},
+    ]
+    print_confounds(console, rows)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "confound (TB): the length alone gives Y_P with accuracy 0.71",
+        "confound (all): the room order alone gives Y_O with accuracy 0.94",
+    ]
+
+
+CONFOUND = {"condition": "all", "feature": "length", "label": "y_p", "accuracy": 0.5}
+
+
+@pytest.fixture
+def saved(summarised) -> dict[str, Any]:
+    entries = {"results": summarised()[1], "confounds": [CONFOUND], "figures": ["a.png"]}
+    return json.loads(json.dumps(entries | {FINISHED: "key"}))
+
+
+def write(folder: Path, saved: object) -> None:
+    for name in (HEADS, PROBES):
+        (folder / name).touch()
+    (folder / CONFIG).write_text(json.dumps(saved))
+
+
+def test_what_was_written_is_read_back(saved, tmp_path) -> None:
+    write(tmp_path, saved)
+    assert _finished(tmp_path, "key") == saved
+    assert _finished(tmp_path, "another key") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("results", "lost"),
+        ("results", None),
+        ("results.y_p", [1]),
+        ("results.y_o", {}),
+        ("results.unconverged_heads", 3),
+        ("results.unconverged_heads", {"y_p": "many"}),
+        ("results.zero_weight_heads", "none"),
+        ("confounds", "none"),
+        ("confounds", [{}]),
+        ("confounds", [CONFOUND | {"accuracy": "0.9"}]),
+        ("figures", "a.png"),
+        ("figures", [1]),
+    ],
+)
+def test_an_entry_of_the_wrong_type_is_named(saved, tmp_path, path, value) -> None:
+    *parents, last = path.split(".")
+    holder = saved
+    for name in parents:
+        holder = holder[name]
+    holder[last] = value
+    write(tmp_path, saved)
+    assert misfits(saved) == [path]
+    with pytest.raises(ProbingError, match=rf"config\.json: {path} cannot be read; delete"):
+        _finished(tmp_path, "key")
+    assert _finished(tmp_path, "another key") is None
+
+
+@pytest.mark.parametrize("entry", ["results", "confounds", "figures"])
+def test_a_missing_entry_is_named(saved, entry) -> None:
+    del saved[entry]
+    assert misfits(saved) == [entry]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", "[" * 100_000])
+def test_a_file_that_holds_no_run_counts_as_none(tmp_path, text) -> None:
+    write(tmp_path, {})
+    (tmp_path / CONFIG).write_text(text)
+    assert _finished(tmp_path, "key") is None

@@ -1,0 +1,305 @@
+"""Runs that are broken off, repeated, or repeated with other options."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+from figures.runs import Run
+from hooks.store import ActivationStore
+from hooks.store_manifest import read_manifest
+from probing import extraction, pipeline
+from sally_anne.core.errors import (
+    AlteredError,
+    OutOfMemoryError,
+    ProbingError,
+    StoreDamagedError,
+    StoreMismatchError,
+)
+from steering.fit import fit_vector
+
+pytestmark = pytest.mark.integration
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def interrupt_after(monkeypatch: pytest.MonkeyPatch, batches: int, error: BaseException) -> None:
+    """Let so many batches come from the workers."""
+    left = iter(range(batches))
+    result = extraction._result
+
+    def counted(future):
+        if next(left, None) is None:
+            raise error
+        return result(future)
+
+    monkeypatch.setattr(extraction, "_result", counted)
+
+
+def test_large_models_run_in_one_process_and_give_the_same_numbers(
+    finished, carry, tmp_path, monkeypatch
+) -> None:
+    ran: list[int] = []
+    run = extraction.activations_of
+    monkeypatch.setattr(extraction, "activations_of", lambda *args: ran.append(1) or run(*args))
+    monkeypatch.setattr(extraction, "_SMALL", 0)
+    carry(tmp_path / "run")
+    assert len(ran) == 12
+    one, several = (
+        ActivationStore.open(f / "activations").read() for f in (tmp_path / "run", finished)
+    )
+    torch.testing.assert_close(one, several, rtol=0, atol=1e-5)
+
+
+def test_a_killed_worker_leaves_what_was_done(carry, finished, tmp_path, monkeypatch) -> None:
+    batch = extraction.prepare_shared
+
+    def prepare(loaded, chosen, video):
+        if any(sample.item_id == killing for sample, _ in chosen):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch(loaded, chosen, video)
+
+    store = ActivationStore.open(finished / "activations")
+    killing = store.items["item_id"].iloc[-1]
+    with monkeypatch.context() as patch:
+        patch.setattr(extraction, "prepare_shared", prepare)
+        with pytest.raises(ProbingError, match="killed.*the same command goes on"):
+            carry(tmp_path / "run")
+    assert 0 < len(ActivationStore.open(tmp_path / "run" / "activations").pending()) < 12
+    carry(tmp_path / "run")
+    assert files(tmp_path / "run" / "activations") == files(finished / "activations")
+
+
+def test_a_resumed_extraction_gives_the_same_bytes(finished, carry, tmp_path, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 5, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            carry(tmp_path / "run")
+    store = ActivationStore.open(tmp_path / "run" / "activations")
+    assert store.pending() == list(range(5, 12))
+    assert not (tmp_path / "run" / "config.json").exists()
+    interrupt_after(monkeypatch, 7, AssertionError("more than the missing batches were run"))
+    carry(tmp_path / "run")
+    assert files(tmp_path / "run" / "activations") == files(finished / "activations")
+    for name in ("heads.parquet", "probes.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_progress_counts_what_is_stored_already(carry, tmp_path, options, monkeypatch) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def watched(*args):
+        *rest, on_progress = args
+        return extraction.extract(*rest, lambda done, total: seen.append((done, total)))
+
+    monkeypatch.setattr(pipeline, "extract", watched)
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 2, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            carry(tmp_path / "run", stories=18, batch_size=18)
+    assert seen == [(0, 4), (1, 4), (2, 4)]
+    seen.clear()
+    carry(tmp_path / "run", stories=18, batch_size=18)
+    assert seen == [(2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"order": 2}, "order is '1' in the store, '2' in this run"),
+        ({"contrast": "paper"}, "contrast is 'matched' in the store, 'paper' in this run"),
+        ({"site": "resid"}, "site is 'head_out' in the store, 'resid' in this run"),
+        ({"dtype": "bfloat16"}, "dtype is 'float32' in the store, 'bfloat16' in this run"),
+        ({"setting": "video"}, "setting is 'text' in the store, 'video' in this run"),
+        ({"stories": 20}, "stories is '24' in the store, '20' in this run"),
+        ({"split_seed": 1}, "splits is 'seed 0' in the store, 'seed 1' in this run"),
+        ({"data_seed": 1}, "data is '[0-9a-f]+' in the store"),
+        ({"batch_size": 5}, "batch 0 of the plan"),
+    ],
+)
+def test_other_options_in_the_same_folder_are_named(
+    finished, carry, no_weights, changes, named
+) -> None:
+    before = files(finished)
+    with pytest.raises(StoreMismatchError, match=named) as caught:
+        carry(finished, **changes)
+    assert "Choose another --out" in str(caught.value)
+    assert files(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"c": 10.0}, "a finished run with --c 0.015, not 10.0"),
+        ({"max_iter": 9}, "a finished run with --max-iter 400, not 9"),
+        ({"solver": "batched"}, "a finished run with --solver sklearn, not batched"),
+    ],
+)
+def test_other_probe_settings_leave_a_finished_run_alone(
+    finished, carry, no_weights, changes, named
+) -> None:
+    before = files(finished)
+    with pytest.raises(ProbingError, match=named) as caught:
+        carry(finished, **changes)
+    assert f"{finished} holds" in str(caught.value) and "Choose another --out" in str(caught.value)
+    assert files(finished) == before
+
+
+def test_activations_serve_other_probe_settings_in_another_folder(
+    finished, carry, tmp_path, no_weights
+) -> None:
+    for name, changes in {"c": {"c": 1.0}, "batched": {"solver": "batched"}}.items():
+        shutil.copytree(finished / "activations", tmp_path / name / "activations")
+        assert "nothing was computed again" not in carry(tmp_path / name, **changes)
+        assert "nothing was computed again" in carry(tmp_path / name, **changes)
+    old, far, near = (
+        pd.read_parquet(f / "heads.parquet")
+        for f in (finished, tmp_path / "c", tmp_path / "batched")
+    )
+    assert json.loads((tmp_path / "c" / "config.json").read_text())["config"]["c"] == 1.0
+    for label in ("y_p", "y_o"):
+        name = f"{label}_validation_log_loss"
+        assert not old[name].equals(far[name])
+        assert (near[name] - old[name]).abs().max() < 1e-3
+        assert not near[name].equals(old[name])
+
+
+def test_a_fit_that_breaks_off_does_not_pass_for_the_run_before(
+    finished, carry, tmp_path, monkeypatch, no_weights
+) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    (folder / "heads.parquet").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "save_heads", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            carry(folder)
+    assert not (folder / "config.json").exists()
+    carry(folder)
+    for name in ("heads.parquet", "probes.safetensors"):
+        assert (folder / name).read_bytes() == (finished / name).read_bytes()
+
+
+def emptied(path: Path) -> None:
+    """Probes that say nothing, in a file that is whole."""
+    save_file({name: np.zeros_like(t) for name, t in load_file(path).items()}, path)
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def swapped(path: Path) -> None:
+    """The table of another run: two heads' rows change places."""
+    table = pd.read_parquet(path)
+    table.iloc[[1, 0, *range(2, len(table))]].to_parquet(path, index=False)
+
+
+def another_result(path: Path) -> None:
+    path.write_text(path.read_text().replace('"best_head": ', '"best_head": 1'))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("probes.safetensors", emptied),
+        ("probes.safetensors", flipped),
+        ("heads.parquet", swapped),
+        ("heads.parquet", flipped),
+        ("config.json", another_result),
+        ("activations/shard-00000.safetensors", flipped),
+        ("activations/manifest.json", flipped),
+    ],
+)
+def test_altered_results_do_not_pass_for_finished(
+    finished, carry, tmp_path, no_weights, name, damage
+) -> None:
+    """Nor for a vector's or a figure's source; what the message says makes them again."""
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    damage(folder / name)
+
+    def figure() -> None:
+        run = Run.open(folder)
+        _ = run.heads, run.probes, run.activations(0, 0)
+
+    for use in (lambda: carry(folder), lambda: fit_vector(folder, 2), figure):
+        with pytest.raises((AlteredError, StoreDamagedError)) as caught:
+            use()
+        assert str(folder / name) in str(caught.value)
+    if "activations" not in name:
+        (folder / name).unlink()
+        carry(folder)
+        for again in ("heads.parquet", "probes.safetensors"):
+            assert (folder / again).read_bytes() == (finished / again).read_bytes()
+        assert "nothing was computed again" in carry(folder)
+
+
+def test_missing_figures_are_drawn_without_fitting(
+    finished, carry, tmp_path, monkeypatch, no_weights
+) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    monkeypatch.setattr(pipeline, "fit_probes", lambda *_: pytest.fail("probes were fitted"))
+    drawn: list[Path] = []
+
+    def draw_all(run: Path) -> list[Path]:
+        drawn.append(run)
+        return [run / "figures" / "new.png"]
+
+    monkeypatch.setattr("figures.all.draw_all", draw_all)
+    carry(folder, figures=True)
+    assert drawn == []
+    next((folder / "figures").glob("*.pdf")).unlink()
+    carry(folder, figures=False)
+    assert drawn == []
+    carry(folder, figures=True)
+    assert drawn == [folder]
+
+
+def test_auto_tries_the_longest_prompts_and_a_store_keeps_its_size(
+    carry, tmp_path, monkeypatch
+) -> None:
+    ran: list[int] = []
+    forward = extraction.activations_of
+
+    def watched(loaded, batch, site, items, reader):
+        ran.append(len(items))
+        return forward(loaded, batch, site, items, reader)
+
+    def five_fit(model, trial, on_cpu, processes):
+        assert on_cpu == 8
+        trial(64)
+        trial(5)
+        return 5
+
+    with monkeypatch.context() as patch:
+        patch.setattr(extraction, "activations_of", watched)
+        patch.setattr(extraction, "fitting", five_fit)
+        carry(tmp_path / "run", stories=18, batch_size="auto")
+    assert ran[:2] == [64, 5]
+    assert max(ran[2:], default=5) == 5
+    store = ActivationStore.open(tmp_path / "run" / "activations")
+    sizes = [len(batch) for batch in read_manifest(store.path).batches]
+    assert sizes == [5] * 14 + [2]
+    monkeypatch.setattr(extraction, "fitting", lambda *_: pytest.fail("tried again"))
+    assert "nothing was computed again" in carry(tmp_path / "run", stories=18, batch_size="auto")
+
+
+def test_too_large_a_batch_says_how_to_go_on(carry, tmp_path, monkeypatch) -> None:
+    def full(*_):
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(extraction, "read", full)
+    with pytest.raises(OutOfMemoryError, match="smaller --batch-size.* or give another --out"):
+        carry(tmp_path / "run")

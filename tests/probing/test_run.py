@@ -1,0 +1,246 @@
+"""What a finished run leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hooks.capture import Capture
+from hooks.geometry import find_geometry
+from hooks.store import ActivationStore
+from probing.config import Contrast, ProbeConfig
+from probing.contrasts import build
+from probing.extraction import extract
+from probing.pipeline import choose_stories
+from probing.saving import load_probes
+from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.models.identity import weights_hash
+from sally_anne.models.loading import load_model
+from sally_anne.models.prompts import encode, open_prompt
+
+pytestmark = pytest.mark.integration
+
+LAYERS, HEADS, WIDTH = 6, 8, 16
+COLUMNS = [
+    f"{label}_{rest}"
+    for label in ("y_p", "y_o")
+    for rest in (
+        "train_accuracy",
+        "validation_accuracy",
+        "validation_log_loss",
+        "validation_auc",
+        "test_accuracy",
+        "test_log_loss",
+        "test_auc",
+        "sigma",
+        "rank",
+    )
+]
+
+
+def samples_of(config: ProbeConfig):
+    stories = generated(config.data_seed)
+    chosen = choose_stories(stories, config)
+    return build(stories.subset(chosen), chosen, config.order, config.contrast, config.setting)
+
+
+def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
+    saved = json.loads((finished / "config.json").read_text())
+    config = saved["config"]
+    assert (config["order"], config["contrast"], config["setting"]) == (1, "matched", "text")
+    assert (config["site"], config["position"]) == ("head_out", "last_prompt")
+    assert (config["c"], config["max_iter"], config["split_seed"]) == (0.015, 400, 0)
+    assert saved["model"] == {
+        "source": str(model_folder),
+        "revision": load_model(str(model_folder)).revision,
+        "model_type": "qwen2_vl",
+        "fingerprint": weights_hash(model_folder),
+        "class": "Qwen2VLForConditionalGeneration",
+        "dtype": "float32",
+        "attention": "sdpa",
+        "layers": LAYERS,
+        "heads": HEADS,
+        "head_dim": WIDTH,
+    }
+    assert saved["data"]["fingerprint"] == generated().fingerprint
+    items = ActivationStore.open(finished / "activations").items
+    for part, contents in saved["seen"].items():
+        stories = set(items.loc[items["split"] == part, "story"])
+        assert set(contents) == {generated().story(i).identity.content for i in stories}
+        assert len(contents) == saved["results"]["stories"][part]
+    assert saved["versions"]["torch"] == torch.__version__.split("+")[0]
+    results = saved["results"]
+    assert results["stories"] == {"test": 19, "train": 3, "validation": 2}
+    assert results["samples"] == {"test": 76, "train": 12, "validation": 8}
+    assert results["unconverged_heads"] == {"y_p": 0, "y_o": 0, "op": 0}
+    assert {row["feature"] for row in saved["confounds"]}
+    assert saved["unknown_words"] == {"prompts": 0, "of": 96, "tokens": 0, "examples": []}
+
+
+def test_table_of_heads(finished: Path) -> None:
+    heads = pd.read_parquet(finished / "heads.parquet")
+    assert list(heads.columns) == ["layer", "head", *COLUMNS]
+    assert len(heads) == LAYERS * HEADS
+    assert heads.notna().all(axis=None)
+    for label in ("y_p", "y_o"):
+        assert sorted(heads[f"{label}_rank"]) == list(range(1, LAYERS * HEADS + 1))
+        # In the first layer context and statement hardly meet in the last token, so a matched
+        # contrast may leave its probes at zero.
+        assert (heads.loc[heads["layer"] > 0, f"{label}_sigma"] > 0).all()
+    saved = json.loads((finished / "config.json").read_text())["results"]["y_p"]
+    best = heads[heads["y_p_rank"] == 1].iloc[0]
+    assert (saved["best_layer"], saved["best_head"]) == (best["layer"], best["head"])
+    assert saved["best_test_accuracy"] == best["y_p_test_accuracy"]
+
+
+def test_probes_have_the_models_shape_and_score_as_in_the_table(finished: Path) -> None:
+    probes = load_probes(finished / "probes.safetensors")
+    for label in ("y_p", "y_o"):
+        assert probes[f"{label}.coef"].shape == (LAYERS, HEADS, WIDTH)
+        assert probes[f"{label}.intercept"].shape == (LAYERS, HEADS)
+        assert probes[f"{label}.sigma"].shape == (LAYERS, HEADS)
+        length = np.linalg.norm(probes[f"{label}.theta"], axis=-1)
+        np.testing.assert_allclose(length[1:], 1.0)
+    assert probes["op.coef"].shape == (LAYERS, HEADS, 4, WIDTH)
+    assert probes["op.intercept"].shape == (LAYERS, HEADS, 4)
+    store = ActivationStore.open(finished / "activations")
+    x, items = store.read().double().numpy(), store.items
+    guess = np.einsum("nlhd,lhd->nlh", x, probes["y_p.coef"]) + probes["y_p.intercept"] > 0
+    held = (items["split"] == "test").to_numpy()
+    right = (guess == items["y_p"].to_numpy()[:, None, None])[held].mean(axis=0)
+    heads = pd.read_parquet(finished / "heads.parquet")
+    np.testing.assert_allclose(heads["y_p_test_accuracy"], right.ravel())
+    train = x[(items["split"] == "train").to_numpy()]
+    along = np.einsum("nlhd,lhd->nlh", train, probes["y_p.theta"])
+    np.testing.assert_allclose(probes["y_p.sigma"], along.std(axis=0))
+    np.testing.assert_allclose(heads["y_p_sigma"], along.std(axis=0).ravel())
+
+
+def test_labels_in_the_store_are_those_of_the_contrast(finished: Path, options) -> None:
+    items = ActivationStore.open(finished / "activations").items
+    samples = samples_of(ProbeConfig(**options))
+    for column in ("item_id", "story", "group", "split", "condition", "room", "y_p", "y_o"):
+        assert items[column].tolist() == [getattr(s, column) for s in samples], column
+
+
+def test_activations_are_what_goes_into_w_o_at_the_last_token(finished: Path, options) -> None:
+    """Read again for single items, by a hook of the test's own."""
+    store = ActivationStore.open(finished / "activations")
+    x, samples = store.read(), samples_of(ProbeConfig(**options))
+    loaded = load_model(options["model"])
+    seen: list[torch.Tensor] = []
+    names = find_geometry(loaded.model).o_proj_names
+    handles = [
+        loaded.model.get_submodule(name).register_forward_pre_hook(
+            lambda module, args: seen.append(args[0][0, -1])
+        )
+        for name in names
+    ]
+    for row in (0, 50, 95):
+        seen.clear()
+        inputs = encode(loaded, [open_prompt(loaded, samples[row].content, False)], None)
+        with torch.inference_mode():
+            loaded.model(**inputs)
+        z = torch.stack(seen).unflatten(-1, (HEADS, WIDTH))
+        torch.testing.assert_close(x[row], z.cpu(), rtol=1e-3, atol=1e-4)
+    for handle in handles:
+        handle.remove()
+
+
+def test_figures_are_drawn_and_recorded(finished: Path) -> None:
+    drawn = sorted(p.relative_to(finished).as_posix() for p in (finished / "figures").iterdir())
+    saved = json.loads((finished / "config.json").read_text())
+    assert sorted(saved["figures"]) == drawn
+    assert {Path(name).suffix for name in drawn} == {".png", ".pdf", ".parquet"}
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, str]]:
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_mtime_ns,
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+        )
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_second_run_computes_and_writes_nothing(finished: Path, carry, no_weights) -> None:
+    before = snapshot(finished)
+    printed = carry(finished, figures=True)
+    assert "nothing was computed again" in printed
+    assert "Y_P: best head (by validation) layer" in printed
+    assert snapshot(finished) == before
+
+
+@pytest.mark.parametrize("site", ["attn_out", "resid"])
+def test_other_sites_are_read_and_recorded(finished: Path, carry, tmp_path, site: str) -> None:
+    carry(tmp_path / "run", site=site, stories=18)
+    store = ActivationStore.open(tmp_path / "run" / "activations")
+    assert store.meta.site == site
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["site"] == site
+    assert store.read().shape == (72, LAYERS, HEADS, WIDTH)
+    other = ActivationStore.open(finished / "activations")
+    row = other.items["item_id"].tolist().index(store.items["item_id"][0])
+    assert not torch.allclose(store.read()[0], other.read()[row], atol=1e-4)
+
+
+def test_second_order_runs(carry, tmp_path) -> None:
+    printed = carry(tmp_path / "run", order=2, stories=18)
+    items = ActivationStore.open(tmp_path / "run" / "activations").items
+    assert len(items) == 18 * 8
+    assert set(items["condition"]) == {"TB/TB", "FB/TB", "TB/FB", "FB/FB"}
+    assert "Y_P: does the statement fit the participant's idea" in printed
+
+
+def test_frames_reach_the_model(carry, tmp_path, options) -> None:
+    """In the multimodal paper contrast, both sides' frames and texts differ."""
+    printed = carry(tmp_path / "run", setting="multimodal", contrast="paper", stories=17)
+    assert "confound (FB): the perspective of frames and caption alone gives Y_P" in printed
+    store = ActivationStore.open(tmp_path / "run" / "activations")
+    row = store.items.index[store.items["perspective"] == "protagonist"][0]
+    config = ProbeConfig(**{**options, "stories": 17, "setting": "multimodal", "contrast": "paper"})
+    sample = samples_of(config)[row]
+    loaded = load_model(options["model"])
+    prompt = open_prompt(loaded, sample.content, True)
+    names = find_geometry(loaded.model).o_proj_names
+    found = {}
+    for perspective in ("protagonist", "omniscient"):
+        inputs = encode(loaded, [prompt], [sample.case.frames(perspective)])
+        kept: list[torch.Tensor] = []
+        module = loaded.model.get_submodule(names[-1])
+        handle = module.register_forward_pre_hook(lambda m, args, to=kept: to.append(args[0]))
+        with torch.inference_mode():
+            loaded.model(**inputs)
+        handle.remove()
+        found[perspective] = kept[0][0, -1].unflatten(-1, (HEADS, WIDTH)).cpu()
+    stored = store.read()[row, -1]
+    torch.testing.assert_close(stored, found["protagonist"], rtol=1e-3, atol=1e-4)
+    assert (found["protagonist"] - found["omniscient"]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("video", [True, False])
+def test_shared_contexts_equal_whole_prompts(
+    model_folder: Path, tmp_path: Path, video: bool
+) -> None:
+    loaded = load_model(str(model_folder))
+    splits = {0: "train", 1: "train"}
+    contrasts: tuple[Contrast, ...] = ("matched", "paper")
+    for contrast in contrasts:
+        setting: Setting = "multimodal" if video else "text"
+        samples = build(generated(stories=splits), splits, 1, contrast, setting)
+        store = extract(loaded, samples, tmp_path / contrast, "head_out", video, 3, {})
+        for row, sample in zip(store.read(), samples, strict=True):
+            clips = [sample.case.frames(sample.perspective)] if video else None
+            inputs = encode(loaded, [open_prompt(loaded, sample.content, video)], clips)
+            with torch.inference_mode(), Capture(loaded.model) as capture:
+                loaded.model(**inputs)
+            plain = capture.take()[0, 0]
+            assert (row - plain).abs().max() <= 1e-5 * plain.abs().max()

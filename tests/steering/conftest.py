@@ -1,0 +1,182 @@
+"""A small steering vector, and models of few heads without weights."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from hooks.store import ActivationStore, StoreMeta
+from probing.config import ProbeConfig
+from probing.extraction import POSITION
+from probing.pipeline import run as probe
+from probing.ranking import fit_probes, rank_heads
+from probing.saving import save_heads, save_probes
+from steering.fit import fit_vector
+from steering.saving import save_vector
+from steering.vector import SteeringVector
+
+LAYERS, HEADS, WIDTH = 3, 4, 8
+
+
+@pytest.fixture(scope="session")
+def make() -> Callable[..., SteeringVector]:
+    """`make(**changes)`: a vector of three heads with some of its parts changed."""
+
+    def made(**changes) -> SteeringVector:
+        theta = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0)).double()
+        parts = {
+            "heads": ((2, 1), (0, 3), (2, 0)),
+            "theta": theta / theta.norm(dim=1, keepdim=True),
+            "sigma": torch.tensor([0.5, 2.0, 0.25], dtype=torch.float64),
+            "n_layers": LAYERS,
+            "n_heads": HEADS,
+            "alpha": 2.0,
+            "fitted": {"model": "tiny-qwen2-vl", "order": 1, "stories": None, "c": 0.015},
+        }
+        return SteeringVector(**{**parts, **changes})
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def skeleton() -> Callable[..., LlamaForCausalLM]:
+    """`skeleton(layers, heads, width)`: a decoder on the meta device; hidden size is 32."""
+
+    def build(layers: int = LAYERS, heads: int = HEADS, width: int = WIDTH) -> LlamaForCausalLM:
+        config = LlamaConfig(
+            vocab_size=16,
+            hidden_size=32,
+            intermediate_size=16,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=2,
+            head_dim=width,
+        )
+        with torch.device("meta"):
+            return LlamaForCausalLM(config)
+
+    return build
+
+
+ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
+STORIES = {"train": 12, "validation": 10, "test": 8}
+MADE_LAYERS, MADE_HEADS, MADE_WIDTH = 3, 4, 5
+
+
+@dataclass(frozen=True)
+class Made:
+    """Activations ``[N, L, H, D]``, their labels and the run folder made of them."""
+
+    x: np.ndarray
+    items: pd.DataFrame
+    folder: Path
+
+    def rows(self, split: str) -> np.ndarray:
+        return (self.items["split"] == split).to_numpy()
+
+
+@pytest.fixture(scope="session")
+def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
+    """``write(x, items, **options)``: a finished run folder on these activations."""
+
+    def make(x: np.ndarray, items: pd.DataFrame, dtype: str = "float32", **options) -> Made:
+        folder = tmp_path_factory.mktemp("run")
+        stored = torch.from_numpy(x).to(getattr(torch, dtype))
+        meta = StoreMeta("head_out", POSITION, "tiny", "0", "p", "q", dtype, *x.shape[1:])
+        order = np.random.default_rng(5).permutation(len(items)).tolist()
+        batches = [order[start : start + 7] for start in range(0, len(order), 7)]
+        with ActivationStore.open_or_create(
+            folder / "activations", meta, items, batches, shard_items=32
+        ) as store:
+            for number, batch in enumerate(batches):
+                store.write_batch(number, stored[batch])
+            store.finish()
+        x = stored.float().numpy()
+        config = ProbeConfig(model="tiny", c=0.05, max_iter=200, **options)
+        probes = fit_probes(x, items, config.c, config.max_iter)
+        heads = rank_heads(x, items, probes)
+        save_probes(folder / "probes.safetensors", probes, heads)
+        save_heads(folder / "heads.parquet", heads)
+        saved = {
+            "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
+            "model": {"source": "tiny", "revision": "0", "dtype": dtype},
+            "data": {"source": "generated", "fingerprint": "abc"},
+        }
+        (folder / "config.json").write_text(json.dumps(saved))
+        return Made(x, items, folder)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def made(write: Callable[..., Made]) -> Made:
+    """A run in which some heads know the labels: look, but do not touch."""
+    rows = [
+        {
+            "item_id": f"{split}-{story}-{int(y_p)}{int(y_o)}",
+            "group": f"{split}-{story}",
+            "split": split,
+            "condition": condition,
+            "y_p": y_p,
+            "y_o": y_o,
+        }
+        for split, count in STORIES.items()
+        for story in range(count)
+        for y_p, y_o, condition in ROWS
+    ]
+    items = pd.DataFrame(rows)
+    strength = np.linspace(0.1, 1.2, MADE_LAYERS * MADE_HEADS).reshape(MADE_LAYERS, MADE_HEADS)
+    x = np.random.default_rng(0).normal(size=(len(items), MADE_LAYERS, MADE_HEADS, MADE_WIDTH))
+    for axis, label in enumerate(("y_p", "y_o")):
+        x[..., axis] += (2.0 * items[label].to_numpy()[:, None, None] - 1.0) * strength
+        strength = strength[::-1]
+    # Far from zero, as true activations are, and wider in one direction off both labels.
+    x[..., 2] *= 1.5
+    return write((x + 0.7).astype(np.float32), items)
+
+
+@pytest.fixture
+def again(made: Made, write: Callable[..., Made]) -> Callable[..., Made]:
+    """``again(change)``: a second run, on activations and items that ``change`` has altered."""
+
+    def make(change: Callable[[np.ndarray, pd.DataFrame], None], **options) -> Made:
+        x, items = made.x.copy(), made.items.copy()
+        change(x, items)
+        return write(x, items, **options)
+
+    return make
+
+
+@pytest.fixture
+def copy(made: Made, tmp_path: Path) -> Made:
+    """The run in a folder that a test may damage."""
+    return replace(made, folder=Path(shutil.copytree(made.folder, tmp_path / "run")))
+
+
+@pytest.fixture(scope="session")
+def probed(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A true run on the untrained model: look, but do not touch."""
+    folder = tmp_path_factory.mktemp("probed") / "run"
+    config = ProbeConfig(
+        model=str(model_folder), setting="text", stories=24, figures=False, out=folder
+    )
+    probe(config, Console(file=io.StringIO()))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def steering_folder(probed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vector of that run, which is strong enough that the model says something else."""
+    folder = tmp_path_factory.mktemp("vectors") / "strong"
+    return save_vector(fit_vector(probed, 8, 50.0), folder)

@@ -1,0 +1,388 @@
+"""Baked checkpoints, opened by plain transformers, equal the vector at all positions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from experiments.train_tiny.decoder import decoder_config
+from experiments.train_tiny.families import FAMILIES, Family, build_model, build_processor
+from experiments.train_tiny.vocabulary import build_tokenizer
+from hooks.edit import Edit
+from hooks.geometry import find_geometry
+from sally_anne.core.errors import SteeringError
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import encode, reply_prompt
+from steering import bake as command
+from steering.bake import bake
+from steering.baking import bake_model
+from steering.saving import load_vector, save_vector
+from steering.vector import SteeringVector
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = (
+    "The red agent is in the blue room.",
+    "The video ends here. At first the white agent was in the corridor. Where is it now?",
+)
+HEADS = ((1, 0), (1, 1), (2, 5), (4, 7))
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Family, Path]:
+    """A saved untrained model of each family, with weights so large that heads matter."""
+    found = {}
+    for family in FAMILIES:
+        torch.manual_seed(0)
+        tokenizer = build_tokenizer()
+        text = transformers.LlamaForCausalLM(decoder_config())
+        model = build_model(family, tokenizer, text, seed=0)
+        with torch.no_grad():
+            for name, weight in model.model.language_model.named_parameters():
+                if name.endswith("_proj.weight"):
+                    weight *= 4
+                elif name.endswith("_proj.bias"):
+                    weight.normal_(std=0.3)
+        found[family] = tmp_path_factory.mktemp(family)
+        model.save_pretrained(found[family])
+        build_processor(family, tokenizer).save_pretrained(found[family])
+    return found
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def loaded(request: pytest.FixtureRequest, folders: dict[Family, Path]) -> LoadedModel:
+    """Each family's model, opened once: do not change it."""
+    return load_model(str(folders[request.param]))
+
+
+@pytest.fixture(scope="session")
+def qwen(folders: dict[Family, Path]) -> LoadedModel:
+    """The model of the Qwen2-VL family: do not change it."""
+    return load_model(str(folders["qwen2-vl"]))
+
+
+@pytest.fixture(scope="session")
+def llava(folders: dict[Family, Path]) -> LoadedModel:
+    """The model of the LLaVA-NeXT-Video family: do not change it."""
+    return load_model(str(folders["llava-next-video"]))
+
+
+@pytest.fixture(scope="session")
+def clips() -> list[np.ndarray]:
+    """Two clips of four frames."""
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 256, (4, 420, 294, 3), dtype=np.uint8) for _ in range(2)]
+
+
+def make_vector(site: str = "head_out", **changes: Any) -> SteeringVector:
+    torch.manual_seed(1)
+    theta = torch.nn.functional.normalize(torch.randn(len(HEADS), 16, dtype=torch.float64), dim=-1)
+    sigma = torch.rand(len(HEADS), dtype=torch.float64) + 0.5
+    vector = SteeringVector(HEADS, theta, sigma, n_layers=6, n_heads=8, alpha=2.0, site=site)
+    return replace(vector, **changes)
+
+
+def reopen(loaded: LoadedModel, folder: Path) -> Any:
+    kind = getattr(transformers, loaded.family.class_name)
+    model, report = kind.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values()), report
+    return model.eval()
+
+
+def make_inputs(loaded: LoadedModel, clips: list[np.ndarray] | None, rows: int) -> dict[str, Any]:
+    prompts = [reply_prompt(loaded, text, clips is not None) for text in TEXTS[:rows]]
+    return encode(loaded, prompts, clips[:rows] if clips else None)
+
+
+def logits(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    """Of the real tokens, [N, vocabulary]."""
+    with torch.inference_mode():
+        return model(**inputs).logits[inputs["attention_mask"].bool()]
+
+
+def said(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    with torch.inference_mode():
+        return model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=None)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    return bool((found - expected).abs().max() <= 1e-5 * expected.abs().max())
+
+
+@pytest.fixture(scope="session")
+def baked(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The vector's checkpoint, and what plain transformers makes of it."""
+    folder = bake(loaded, make_vector(), None, tmp_path_factory.mktemp("bake") / "out")
+    return folder, reopen(loaded, folder)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("video", [True, False])
+def test_equals_the_vector_at_all_positions(
+    loaded: LoadedModel, baked: tuple[Path, Any], clips: list[np.ndarray], video: bool, rows: int
+) -> None:
+    inputs = make_inputs(loaded, clips if video else None, rows)
+    assert bool(inputs["attention_mask"].eq(0).any()) == (rows == 2)
+    delta = make_vector().delta()
+    plain = logits(loaded.model, inputs)
+    with Edit(loaded.model, delta, positions="all"):
+        expected, tokens = logits(loaded.model, inputs), said(loaded.model, inputs)
+    assert (expected - plain).abs().max() > 0.02 * plain.abs().max()
+    assert close(logits(baked[1], inputs), expected)
+    assert torch.equal(said(baked[1], inputs), tokens)
+
+
+def test_eager_attention_too(
+    loaded: LoadedModel, baked: tuple[Path, Any], clips: list[np.ndarray]
+) -> None:
+    inputs = make_inputs(loaded, clips, 2)
+    kind = getattr(transformers, loaded.family.class_name)
+    model = kind.from_pretrained(baked[0], attn_implementation="eager").eval()
+    assert close(logits(model, inputs), logits(baked[1], inputs))
+
+
+def test_alpha_zero_is_the_same_function(
+    loaded: LoadedModel, clips: list[np.ndarray], tmp_path: Path
+) -> None:
+    model = reopen(loaded, bake(loaded, make_vector(), 0.0, tmp_path / "out"))
+    inputs = make_inputs(loaded, clips, 2)
+    assert torch.equal(logits(model, inputs), logits(loaded.model, inputs))
+    assert find_geometry(model) == find_geometry(loaded.model)
+
+
+def test_alpha_of_the_call_counts(loaded: LoadedModel, tmp_path: Path) -> None:
+    model = reopen(loaded, bake(loaded, make_vector(), -1.0, tmp_path / "out"))
+    inputs = make_inputs(loaded, None, 2)
+    with Edit(loaded.model, make_vector().delta(-1.0), positions="all"):
+        expected = logits(loaded.model, inputs)
+    assert close(logits(model, inputs), expected)
+    assert load_record(tmp_path / "out")["vector"]["alpha"] == -1.0
+
+
+def test_the_model_stays_as_it_is_and_shares_its_weights(loaded: LoadedModel) -> None:
+    before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
+    config = loaded.model.config.to_dict()
+    baked = bake_model(loaded.model, make_vector().delta())
+    after = loaded.model.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+    assert loaded.model.config.to_dict() == config
+    embedding = baked.get_input_embeddings().weight
+    assert embedding is loaded.model.get_input_embeddings().weight
+    assert baked.get_output_embeddings().weight is embedding
+    inputs = make_inputs(loaded, None, 2)
+    with Edit(loaded.model, make_vector().delta(), positions="all"):
+        expected = logits(loaded.model, inputs)
+    assert close(logits(baked, inputs), expected)
+
+
+def test_baking_twice_adds_up(loaded: LoadedModel) -> None:
+    once = make_vector().delta(0.5)
+    twice = bake_model(bake_model(loaded.model, once), once)
+    inputs = make_inputs(loaded, None, 2)
+    assert close(
+        logits(twice, inputs), logits(bake_model(loaded.model, make_vector().delta(1.0)), inputs)
+    )
+
+
+def test_attn_out_is_the_bias_itself(llava: LoadedModel, tmp_path: Path) -> None:
+    vector = make_vector("attn_out")
+    model = reopen(llava, bake(llava, vector, None, tmp_path / "out"))
+    inputs = make_inputs(llava, None, 2)
+    with Edit(llava.model, vector.delta(), "attn_out", "all"):
+        expected = logits(llava.model, inputs)
+    assert close(logits(model, inputs), expected)
+    layers = model.model.language_model.layers
+    assert torch.equal(layers[1].self_attn.o_proj.bias, vector.delta()[1].flatten())
+
+
+def test_llama_has_biases_and_no_more_heads(llava: LoadedModel) -> None:
+    baked = bake_model(llava.model, make_vector().delta())
+    assert baked.config.text_config.attention_bias
+    assert find_geometry(baked).n_kv_heads == find_geometry(llava.model).n_kv_heads == 4
+    for number, layer in enumerate(baked.model.language_model.layers):
+        attention = layer.self_attn
+        assert not any(getattr(attention, f"{part}_proj").bias.any() for part in "qkv")
+        assert bool(attention.o_proj.bias.any()) == (number in {layer for layer, _ in HEADS})
+
+
+def test_keys_and_values_are_written_out_only_where_heads_of_a_group_differ(
+    qwen: LoadedModel,
+) -> None:
+    delta = make_vector().delta()
+    wide = bake_model(qwen.model, delta)
+    assert find_geometry(wide).n_kv_heads == wide.config.text_config.num_key_value_heads == 8
+    alike = delta.unflatten(1, (4, 2))[:, :, :1].expand(-1, -1, 2, -1).flatten(1, 2)
+    narrow = bake_model(qwen.model, alike)
+    assert find_geometry(narrow).n_kv_heads == 4
+    weights = {n: w.shape for n, w in qwen.model.state_dict().items()}
+    assert {n: w.shape for n, w in narrow.state_dict().items()} == weights
+    inputs = make_inputs(qwen, None, 2)
+    with Edit(qwen.model, alike, positions="all"):
+        expected = logits(qwen.model, inputs)
+    assert close(logits(narrow, inputs), expected)
+
+
+def test_half_precision_keeps_its_dtype(loaded: LoadedModel, tmp_path: Path) -> None:
+    half = load_model(loaded.source, dtype="bfloat16")
+    folder = bake(half, make_vector(), None, tmp_path / "out")
+    again = load_model(str(folder))
+    assert again.dtype == "bfloat16"
+    assert {weight.dtype for weight in again.model.parameters()} == {torch.bfloat16}
+
+
+def load_record(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "steering.json").read_text())
+
+
+def test_what_is_saved_beside(loaded: LoadedModel, baked: tuple[Path, Any]) -> None:
+    folder, model = baked
+    again = load_model(str(folder))
+    assert again.processor_hash == loaded.processor_hash
+    assert model.generation_config.to_dict() == loaded.model.generation_config.to_dict()
+    card = (folder / "README.md").read_text()
+    assert "acts at ALL positions" in card and "not at last_prompt+generated alone" in card
+    assert "L1H0, L1H1, L2H5, L4H7" in card
+    assert ("KV cache takes 2 times" in card) == (loaded.family.name == "qwen2-vl")
+    record = load_record(folder)
+    assert record["revision"] == loaded.revision and record["acts_at"] == "all"
+    assert str(Path(loaded.source).parent) not in card + json.dumps(record)
+    assert not list(folder.parent.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [
+        (make_vector("resid"), "site 'resid' cannot be baked"),
+        (make_vector("attn_out"), "needs a bias on o_proj, which Qwen2VLAttention has not"),
+        (make_vector(n_layers=7), "7 layers x 8 heads x 16"),
+        (make_vector(sigma=torch.full((4,), 1e39, dtype=torch.float64)), "not finite"),
+    ],
+)
+def test_vectors_that_cannot_be_baked(
+    qwen: LoadedModel, tmp_path: Path, vector: SteeringVector, message: str
+) -> None:
+    with pytest.raises(SteeringError, match=message):
+        bake(qwen, vector, None, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_resid_cannot_be_baked_into_llama(llava: LoadedModel, tmp_path: Path) -> None:
+    with pytest.raises(SteeringError, match="site 'resid' cannot be baked"):
+        bake(llava, make_vector("resid"), None, tmp_path / "out")
+
+
+def test_a_vector_for_each_row_cannot_be_baked(loaded: LoadedModel) -> None:
+    with pytest.raises(SteeringError, match=r"take one vector, delta \[6, 8, 16\]"):
+        bake_model(loaded.model, make_vector().delta(torch.tensor([1.0, 2.0])))
+
+
+def test_a_vector_too_large_for_the_weights(loaded: LoadedModel) -> None:
+    half = load_model(loaded.source, dtype="float16")
+    with pytest.raises(SteeringError, match="too large for torch.float16"):
+        bake_model(half.model, make_vector().delta(1e7))
+
+
+def mistral(**changes: Any) -> Any:
+    config = transformers.MistralConfig(
+        vocab_size=8,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        **changes,
+    )
+    return transformers.MistralForCausalLM(config)
+
+
+def test_a_class_without_biases() -> None:
+    with pytest.raises(SteeringError, match="MistralAttention has no bias on o_proj or v_proj"):
+        bake_model(mistral(), torch.ones(1, 2, 4))
+
+
+def test_a_switch_that_the_class_does_not_have() -> None:
+    with pytest.raises(SteeringError, match="has no place for the vector"):
+        bake_model(mistral(attention_bias=False), torch.ones(1, 2, 4))
+
+
+def test_weights_that_are_not_plain(llava: LoadedModel) -> None:
+    with pytest.raises(SteeringError, match="not in memory"):
+        bake_model(llava.skeleton, make_vector().delta())
+
+    class Packed(torch.nn.Linear):
+        pass
+
+    model = bake_model(llava.model, torch.zeros(6, 8, 16))
+    model.model.language_model.layers[1].self_attn.o_proj.__class__ = Packed
+    with pytest.raises(SteeringError, match="not a plain linear layer but Packed"):
+        bake_model(model, make_vector().delta())
+
+
+def test_a_folder_in_use_is_refused(llava: LoadedModel, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path, tmp_path / "file"):
+        with pytest.raises(SteeringError, match="not an empty folder"):
+            bake(llava, make_vector(), None, out)
+    with pytest.raises(SteeringError, match="cannot be written"):
+        bake(llava, make_vector(), None, tmp_path / "file" / "below")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert (bake(llava, make_vector(), None, empty) / "config.json").exists()
+
+
+def test_the_command(
+    qwen: LoadedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_vector(make_vector(), tmp_path / "vector")
+    out = tmp_path / "out"
+    words = ["--model", qwen.source, "--vector", str(tmp_path / "vector"), "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["steering.bake", *words, "--alpha", "3"])
+    command.main()
+    printed = capsys.readouterr().out
+    assert "(alpha 3) acts at ALL positions" in printed
+    assert "not at last_prompt+generated alone" in printed
+    assert "8 instead of 4 a layer" in printed and str(out) in printed
+    found = load_model(str(out))
+    expected = bake_model(qwen.model, load_vector(tmp_path / "vector").delta(3.0))
+    theirs = expected.state_dict()
+    assert all(torch.equal(w, theirs[name]) for name, w in found.model.state_dict().items())
+    with pytest.raises(SystemExit, match="error: .* is not an empty folder"):
+        command.main()
+    monkeypatch.setattr(
+        sys, "argv", ["steering.bake", *words[:-1], str(tmp_path / "b"), "--revision", "main"]
+    )
+    with pytest.raises(SystemExit, match="error: revision 'main' is for models of the hub"):
+        command.main()
+
+
+def test_help_is_light() -> None:
+    code = (
+        "import sys\n"
+        "sys.argv = ['steering.bake', '--help']\n"
+        "from steering.bake import main\n"
+        "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code\n"
+        "print('HEAVY', sorted({'torch', 'transformers', 'pandas', 'numpy'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "HEAVY []" in done.stdout
+    for option in ("--model", "--vector", "--out", "--alpha", "--dtype", "--revision"):
+        assert option in done.stdout
+    assert "all positions" in done.stdout

@@ -1,0 +1,110 @@
+"""What ``--dry-run`` of an evaluation or a sweep says beforehand is what is then read and asked."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from probing.config import ProbeConfig
+from probing.pipeline import run as probe
+from sally_anne.harness import dry_run as harness_dry_run
+from sally_anne.harness import model as asking
+from sally_anne.harness import pipeline as harness_pipeline
+from sally_anne.harness import run as harness_run
+from sally_anne.harness.config import EvalConfig
+from steering import dry_run as steering_dry_run
+from steering import pipeline, sweep, sweeping
+from steering.config import SweepConfig
+
+pytestmark = pytest.mark.integration
+
+QUIET = Console(file=io.StringIO())
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens that the model is given, padding aside, pass by pass."""
+    seen: list[int] = []
+    own_read, own_go_on = asking.read, asking.go_on
+
+    def reading(loaded: Any, inputs: Any) -> Any:
+        seen.append(int(inputs["attention_mask"].sum()))
+        return own_read(loaded, inputs)
+
+    def going_on(loaded: Any, state: Any, rows: Any, endings: Any) -> Any:
+        seen.append(sum(len(ending) for ending in endings))
+        return own_go_on(loaded, state, rows, endings)
+
+    monkeypatch.setattr(asking, "read", reading)
+    for module in (asking, sweeping):
+        monkeypatch.setattr(module, "go_on", going_on)
+    return seen
+
+
+@pytest.mark.parametrize("model", ["tiny-qwen2-vl", "tiny-llava-next-video"])
+def test_an_evaluation_reads_what_was_said(model: str, tmp_path: Path, read: list[int]) -> None:
+    config = EvalConfig(model=model, limit=3, batch_size=4, out=tmp_path / "run")
+    figures = harness_dry_run.dry_run(config, QUIET)
+    assert not config.folder.exists() and not read
+    table = harness_pipeline.run(config, console=QUIET)
+    assert figures["items"].value == len(table) == 6
+    assert figures["batches"].value == 2
+    assert figures["tokens read"].value == sum(read)
+    assert figures["tokens written"].value == len(table) * config.reply_tokens
+    assert {figure.source for figure in figures.values()} == {"exact"}
+
+
+def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -> None:
+    probes = ProbeConfig(setting="text", stories=20, figures=False, out=tmp_path / "probes")
+    probe(probes, QUIET)
+    config = SweepConfig(
+        setting="text",
+        run=probes.folder,
+        limit=2,
+        k=(1, 2),
+        alpha=(0.0, 0.5),
+        # No choice falls: the first is taken.
+        fall=2.0,
+        batch_size=3,
+        rows=8,
+        out=tmp_path / "sweep",
+    )
+    figures = steering_dry_run.dry_run(config, QUIET)
+    assert not config.folder.exists()
+    read.clear()
+    pipeline.run(config, QUIET)
+    journals = sorted(config.folder.glob("*.jsonl"))
+    answers = sum('"reply"' in line for path in journals for line in path.open())
+    assert figures["cells"].value == 1 + 3 * 2
+    assert figures["answers"].value == answers
+    assert figures["tokens read"].value == sum(read)
+    # Test stories of another split that the run has seen are left out, as the sweep does.
+    other = replace(config, split_seed=1, limit=None, k=(1,), out=tmp_path / "other")
+    left, all_of_them = (
+        steering_dry_run.dry_run(c, QUIET)["items, test"].value
+        for c in (other, replace(other, run=None))
+    )
+    assert all_of_them - 2 * 20 <= left < all_of_them
+
+
+@pytest.mark.parametrize(
+    "command", [harness_run, sweep], ids=["sally_anne.harness.run", "steering.sweep"]
+)
+def test_the_commands_say_it_of_published_models(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network was asked"))
+    words = ["--dry-run", "--model", "llava-next-video", "--limit", "1", "--data-seed", "2025"]
+    monkeypatch.setattr("sys.argv", ["command", *words])
+    monkeypatch.setenv("COLUMNS", "200")
+    command.main()
+    said = capsys.readouterr().out
+    # 32 layers of 32 heads with keys and values of their own, 128 wide, in two bytes.
+    assert "524 kB" in said and "14.1 GB" in said and "estimated" in said
+    assert not list(tmp_path.iterdir())

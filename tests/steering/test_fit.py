@@ -1,0 +1,370 @@
+"""Vectors from a run: which heads, which directions, how wide, and from which stories alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from typing import get_args, get_type_hints
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from hooks.store import ActivationStore
+from probing.saving import load_probes
+from sally_anne.core.errors import ProbingError, SteeringError, StoreError
+from steering.config import VectorConfig
+from steering.fit import DIRECTIONS, fit_vector
+from steering.saving import load_vector, save_vector
+
+pytestmark = pytest.mark.integration
+
+K = 5
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    return vector / np.linalg.norm(vector)
+
+
+def same(one, other) -> bool:
+    return (
+        one.heads == other.heads
+        and torch.equal(one.theta, other.theta)
+        and torch.equal(one.sigma, other.sigma)
+    )
+
+
+def ranked(folder, label: str) -> list[tuple[int, int]]:
+    """Heads by validation accuracy, ties by validation log-loss."""
+    table = pd.read_parquet(folder / "heads.parquet")
+    columns = [f"{label}_validation_accuracy", f"{label}_validation_log_loss"]
+    table = table.sort_values(columns, ascending=[False, True])
+    return list(zip(table["layer"].tolist(), table["head"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("label", ["y_p", "y_o"])
+def test_heads_are_the_best_by_validation_accuracy(made, label: str) -> None:
+    vector = fit_vector(made.folder, K, label=label)
+    assert list(vector.heads) == ranked(made.folder, label)[:K]
+    x, y = made.x.astype(np.float64), made.items[label].to_numpy(bool)
+    train, held = made.rows("train"), made.rows("validation")
+    scores = {}
+    for layer, head in np.ndindex(*x.shape[1:3]):
+        probe = LogisticRegression(C=0.05, max_iter=200).fit(x[train, layer, head], y[train])
+        scores[layer, head] = probe.score(x[held, layer, head], y[held])
+    found = [scores[head] for head in vector.heads]
+    assert found == sorted(scores.values(), reverse=True)[:K]
+    assert len(set(scores.values())) > K
+
+
+def test_a_head_that_fails_on_validation_stories_is_not_chosen(made, again) -> None:
+    best = fit_vector(made.folder, 1).heads[0]
+
+    def shuffled(x, items):
+        rows = np.flatnonzero(items["split"] == "validation")
+        x[rows, best[0], best[1]] = x[np.random.default_rng(1).permutation(rows), best[0], best[1]]
+
+    vector = fit_vector(again(shuffled).folder, K)
+    assert best not in vector.heads
+    # What it was fitted on did not change.
+    old = fit_vector(made.folder, 12)
+    for i, head in enumerate(vector.heads):
+        assert torch.equal(vector.theta[i], old.theta[old.heads.index(head)])
+        assert torch.equal(vector.sigma[i], old.sigma[old.heads.index(head)])
+
+
+@pytest.mark.parametrize("label", ["y_p", "y_o"])
+def test_logistic_is_the_probes_unit_weight(made, label: str) -> None:
+    vector = fit_vector(made.folder, K, label=label)
+    probes = load_probes(made.folder / "probes.safetensors")
+    train, y = made.rows("train"), made.items[label].to_numpy(bool)
+    for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
+        np.testing.assert_allclose(theta, unit(probes[f"{label}.coef"][layer, head]), rtol=1e-12)
+        np.testing.assert_allclose(theta, probes[f"{label}.theta"][layer, head], rtol=1e-12)
+        x = made.x[train, layer, head].astype(np.float64)
+        weight = LogisticRegression(C=0.05, max_iter=200).fit(x, y[train]).coef_[0]
+        np.testing.assert_allclose(theta, unit(weight), rtol=1e-9)
+        # It points towards the true class.
+        assert (x[y[train]] @ theta).mean() > (x[~y[train]] @ theta).mean()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_sigma_is_the_deviation_of_training_activations(made, direction: str) -> None:
+    vector = fit_vector(made.folder, K, direction=direction)
+    rows = np.flatnonzero(made.rows("train"))
+    for (layer, head), theta, sigma in zip(
+        vector.heads, vector.theta.numpy(), vector.sigma.tolist(), strict=True
+    ):
+        assert math.isclose(np.linalg.norm(theta), 1.0, rel_tol=1e-12)
+        along = []
+        for row in rows:
+            along.append(sum(float(made.x[row, layer, head, d]) * theta[d] for d in range(5)))
+        mean = sum(along) / len(along)
+        expected = math.sqrt(sum((a - mean) ** 2 for a in along) / len(along))
+        assert sigma == pytest.approx(expected, rel=1e-9)
+
+
+def test_sigma_of_the_logistic_direction_is_the_tables(made) -> None:
+    table = pd.read_parquet(made.folder / "heads.parquet").set_index(["layer", "head"])
+    vector = fit_vector(made.folder, K)
+    expected = [table.loc[head, "y_p_sigma"] for head in vector.heads]
+    np.testing.assert_allclose(vector.sigma.numpy(), expected, rtol=1e-12)
+
+
+def test_mass_mean_is_the_difference_of_class_means(made) -> None:
+    vector = fit_vector(made.folder, K, direction="mass_mean", label="y_o")
+    train, y = made.rows("train"), made.items["y_o"].to_numpy(bool)
+    for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
+        x = made.x[:, layer, head].astype(np.float64)
+        expected = np.mean(x[train & y], axis=0) - np.mean(x[train & ~y], axis=0)
+        np.testing.assert_allclose(theta, unit(expected), rtol=1e-9)
+
+
+@pytest.mark.parametrize("label", ["y_p", "y_o"])
+def test_pca_is_the_first_component_turned_towards_the_true_class(made, label: str) -> None:
+    vector = fit_vector(made.folder, K, direction="pca", label=label)
+    train, y = made.rows("train"), made.items[label].to_numpy(bool)
+    for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
+        x = made.x[:, layer, head].astype(np.float64)
+        spread, axes = np.linalg.eigh(np.cov(x[train], rowvar=False))
+        assert abs(theta @ axes[:, np.argmax(spread)]) == pytest.approx(1.0, abs=1e-9)
+        assert (x[train & y] @ theta).mean() > (x[train & ~y] @ theta).mean()
+
+
+@pytest.mark.parametrize(("name", "cell"), [("o0p0", 0), ("o0p1", 1), ("o1p0", 2), ("o1p1", 3)])
+def test_multinomial_is_the_weight_of_its_class(made, name: str, cell: int) -> None:
+    vector = fit_vector(made.folder, K, direction=f"multinomial:{name}")
+    assert vector.heads == fit_vector(made.folder, K).heads
+    train, items = made.rows("train"), made.items
+    classes = 2 * items["y_o"].to_numpy(int) + items["y_p"].to_numpy(int)
+    for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
+        x = made.x[train, layer, head].astype(np.float64)
+        probe = LogisticRegression(C=0.05, max_iter=200).fit(x, classes[train])
+        np.testing.assert_allclose(theta, unit(probe.coef_[cell]), rtol=1e-6)
+        along = made.x[train, layer, head] @ theta
+        assert along[classes[train] == cell].mean() > along[classes[train] != cell].mean()
+
+
+def test_a_class_without_training_stories_has_no_direction(again) -> None:
+    def leave_out(x, items):
+        rows = items["y_o"] & ~items["y_p"] & (items["split"] == "train")
+        items.loc[rows, "split"] = "test"
+
+    run = again(leave_out)
+    vector = fit_vector(run.folder, K, direction="multinomial:o1p1")
+    layer, head = vector.heads[0]
+    along = run.x[run.rows("train"), layer, head] @ vector.theta[0].numpy()
+    both = (run.items["y_o"] & run.items["y_p"]).to_numpy()[run.rows("train")]
+    assert along[both].mean() > along[~both].mean()
+    with pytest.raises(SteeringError, match="multinomial:o1p0: .* no sample of that class"):
+        fit_vector(run.folder, K, direction="multinomial:o1p0")
+
+
+def test_random_directions_are_in_the_same_heads(made) -> None:
+    vector = fit_vector(made.folder, K, direction="random", seed=1)
+    assert vector.heads == fit_vector(made.folder, K).heads
+    assert same(vector, fit_vector(made.folder, K, direction="random", seed=1))
+    other = fit_vector(made.folder, K, direction="random", seed=2)
+    assert not torch.allclose(vector.theta, other.theta)
+    assert not np.allclose(vector.theta[0].abs().numpy(), vector.theta[1].abs().numpy())
+    assert (vector.fitted["seed"], other.fitted["seed"]) == (1, 2)
+
+
+def test_random_heads_have_their_own_directions(made) -> None:
+    everyone = fit_vector(made.folder, 12)
+    vectors = [fit_vector(made.folder, K, direction="random_heads", seed=s) for s in range(4)]
+    for vector in vectors:
+        assert vector.k == K
+        # A steered head is no control of itself.
+        assert not set(vector.heads) & set(everyone.heads[:K])
+        for head, theta, sigma in zip(vector.heads, vector.theta, vector.sigma, strict=True):
+            assert torch.equal(theta, everyone.theta[everyone.heads.index(head)])
+            assert float(sigma) == pytest.approx(
+                float(everyone.sigma[everyone.heads.index(head)]), rel=1e-12
+            )
+    assert len({vector.heads for vector in vectors}) > 1
+    assert same(vectors[1], fit_vector(made.folder, K, direction="random_heads", seed=1))
+
+
+def test_test_stories_have_no_influence(made, again) -> None:
+    def noise(x, items):
+        rows = (items["split"] == "test").to_numpy()
+        rng = np.random.default_rng(1)
+        x[rows] = 50 * rng.normal(size=x[rows].shape)
+        for label in ("y_p", "y_o"):
+            items.loc[rows, label] = rng.permutation(items.loc[rows, label].to_numpy())
+
+    other = again(noise)
+    tables = [pd.read_parquet(run.folder / "heads.parquet") for run in (made, other)]
+    assert not tables[0]["y_p_test_accuracy"].equals(tables[1]["y_p_test_accuracy"])
+    for direction in DIRECTIONS:
+        for label in ("y_p", "y_o"):
+            one, two = (
+                fit_vector(run.folder, K, direction=direction, label=label) for run in (made, other)
+            )
+            assert same(one, two), (direction, label)
+
+
+def test_training_stories_have(made, again) -> None:
+    def noise(x, items):
+        rows = (items["split"] == "train").to_numpy()
+        x[rows] += np.random.default_rng(1).normal(size=x[rows].shape)
+
+    other = again(noise)
+    for direction in ("logistic", "mass_mean", "pca"):
+        found = [fit_vector(run.folder, 12, direction=direction) for run in (made, other)]
+        first, second = (vector.theta[vector.heads.index((0, 0))] for vector in found)
+        assert not torch.allclose(first, second, atol=1e-3)
+
+
+def test_more_heads_begin_with_the_same(made) -> None:
+    """A sweep over K may fit once and cut."""
+    for direction in ("logistic", "mass_mean", "random"):
+        many = fit_vector(made.folder, 9, direction=direction, seed=3)
+        few = fit_vector(made.folder, K, direction=direction, seed=3)
+        assert few.heads == many.heads[:K]
+        assert torch.equal(few.theta, many.theta[:K])
+        torch.testing.assert_close(few.sigma, many.sigma[:K], rtol=1e-12, atol=0)
+
+
+def test_heads_without_weights_are_passed_over(made, again) -> None:
+    best = fit_vector(made.folder, 2).heads
+
+    def silence(x, items):
+        for layer, head in best:
+            x[:, layer, head] = 0.7
+
+    folder = again(silence).folder
+    for direction, k in (("logistic", 10), ("random_heads", 5)):
+        vector = fit_vector(folder, k, direction=direction)
+        assert not set(best) & set(vector.heads)
+    with pytest.raises(SteeringError, match="beside the best 6, only 4 of 12 heads"):
+        fit_vector(folder, 6, direction="random_heads")
+    with pytest.raises(SteeringError, match="K = 11: only 10 of 12 heads have a probe"):
+        fit_vector(folder, 11)
+
+
+def test_numbers_are_those_in_the_store(made, again) -> None:
+    run = again(lambda x, items: None, dtype="bfloat16")
+    vector = fit_vector(run.folder, K)
+    for (layer, head), theta, sigma in zip(
+        vector.heads, vector.theta.numpy(), vector.sigma.tolist(), strict=True
+    ):
+        along = run.x[run.rows("train"), layer, head].astype(np.float64) @ theta
+        assert sigma == pytest.approx(along.std(), rel=1e-9)
+    assert vector.fitted["dtype"] == "bfloat16"
+
+
+def test_the_vector_says_where_it_comes_from(made, again, tmp_path) -> None:
+    vector = fit_vector(made.folder, K, 7.5, "pca", "y_o", positions="all")
+    assert (vector.alpha, vector.direction, vector.positions) == (7.5, "pca", "all")
+    assert (vector.n_layers, vector.n_heads, vector.width) == (3, 4, 5)
+    assert vector.site == "head_out"
+    assert vector.fitted == {
+        "model": "tiny",
+        "revision": "0",
+        "dtype": "float32",
+        "data": "generated",
+        "data_hash": "abc",
+        "split": "heads by validation stories, directions and sigma from training stories",
+        "label": "y_o",
+        "order": 1,
+        "contrast": "matched",
+        "setting": "multimodal",
+        "stories": None,
+        "c": 0.05,
+        "max_iter": 200,
+        "split_seed": 0,
+        "data_seed": 2025,
+    }
+    loaded = load_vector(save_vector(vector, tmp_path))
+    assert same(loaded, vector) and loaded.fitted == vector.fitted
+    run = again(lambda x, items: None, site="resid")
+    assert fit_vector(run.folder, K).site == "resid"
+
+
+def test_the_options_of_the_command_are_all_known() -> None:
+    """The command's own list is kept apart so that its help needs no torch."""
+    assert get_args(get_type_hints(VectorConfig)["direction"]) == DIRECTIONS
+
+
+@pytest.mark.parametrize("k", [0, -1, 13])
+def test_more_heads_than_there_are(made, k: int) -> None:
+    with pytest.raises(SteeringError, match=f"K = {k}: the model has 3 x 4 = 12 heads"):
+        fit_vector(made.folder, k)
+
+
+def test_options_are_checked(made) -> None:
+    with pytest.raises(SteeringError, match="unknown direction 'lda': choose one of logistic, "):
+        fit_vector(made.folder, K, direction="lda")
+    with pytest.raises(SteeringError, match="unknown label 'y': choose one of y_p, y_o"):
+        fit_vector(made.folder, K, label="y")
+    with pytest.raises(SteeringError, match="finite"):
+        fit_vector(made.folder, K, alpha=float("nan"))
+
+
+def test_an_unfinished_run(copy, tmp_path) -> None:
+    for folder in (tmp_path / "none", copy.folder):
+        (folder / "config.json").unlink(missing_ok=True)
+        with pytest.raises(SteeringError, match="config.json is missing; `python -m") as caught:
+            fit_vector(folder, K)
+        assert f"python -m probing.run --out {folder}" in str(caught.value)
+
+
+def test_an_unfinished_store(copy, made) -> None:
+    """Probes and config of a finished run beside activations that are not all there."""
+    folder = copy.folder / "activations"
+    meta = ActivationStore.open(folder).meta
+    shutil.rmtree(folder)
+    batches = [list(range(60)), list(range(60, len(made.items)))]
+    with ActivationStore.open_or_create(folder, meta, made.items, batches) as store:
+        store.write_batch(0, torch.from_numpy(made.x[:60]))
+    with pytest.raises(StoreError, match="not complete"):
+        fit_vector(copy.folder, K)
+
+
+@pytest.mark.parametrize("name", ["heads.parquet", "probes.safetensors"])
+def test_a_file_of_the_run_is_missing(copy, name: str) -> None:
+    (copy.folder / name).unlink()
+    with pytest.raises((SteeringError, ProbingError), match=f"{name} is missing"):
+        fit_vector(copy.folder, K)
+
+
+@pytest.mark.parametrize("name", ["heads.parquet", "probes.safetensors"])
+@pytest.mark.parametrize("kept", [0, 30, -10])
+def test_a_file_of_the_run_is_cut_short(copy, name: str, kept: int) -> None:
+    path = copy.folder / name
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises((SteeringError, ProbingError), match=f"{name} is damaged"):
+        fit_vector(copy.folder, K)
+
+
+def test_a_table_without_ranks(copy) -> None:
+    path = copy.folder / "heads.parquet"
+    pd.read_parquet(path).drop(columns="y_p_rank").to_parquet(path)
+    assert fit_vector(copy.folder, K, label="y_o").k == K
+    with pytest.raises(SteeringError, match="heads.parquet is damaged .*y_p_rank"):
+        fit_vector(copy.folder, K)
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [("config", "site"), ("config", "c"), ("model", "revision"), ("data", None), ("model", None)],
+)
+def test_a_config_without_its_parts(copy, part: str, name: str | None) -> None:
+    path = copy.folder / "config.json"
+    saved = json.loads(path.read_text())
+    del (saved[part] if name else saved)[name or part]
+    path.write_text(json.dumps(saved))
+    with pytest.raises(SteeringError, match=f"config.json is damaged .*{name or part}"):
+        fit_vector(copy.folder, K)
+
+
+@pytest.mark.parametrize("text", ["", '{"config": ', "[]", '"config"', '{"config": []}'])
+def test_a_config_of_another_kind(copy, text: str) -> None:
+    (copy.folder / "config.json").write_text(text)
+    with pytest.raises(SteeringError, match="config.json is damaged or another kind of file"):
+        fit_vector(copy.folder, K)

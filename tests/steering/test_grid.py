@@ -1,0 +1,125 @@
+"""The cells of a sweep: each once, the baseline first."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sally_anne.core.errors import SteeringError
+from steering.grid import (
+    BASELINE,
+    CONTROLS,
+    Cell,
+    cells,
+    default_alphas,
+    default_ks,
+    vectors_of,
+)
+
+ks = st.lists(st.integers(1, 50), min_size=1, max_size=4)
+alphas = st.lists(st.integers(-20, 20).map(lambda n: n / 2), min_size=1, max_size=5)
+directions = st.lists(
+    st.sampled_from(["logistic", "pca", "random", "random_heads"]), min_size=1, max_size=4
+)
+
+
+def test_all_combinations_and_the_baseline() -> None:
+    assert cells((4, 8), (-5, 0, 5), ("logistic", "random"), seed=3) == [
+        BASELINE,
+        Cell("logistic", 4, -5.0),
+        Cell("logistic", 4, 5.0),
+        Cell("logistic", 8, -5.0),
+        Cell("logistic", 8, 5.0),
+        Cell("random", 4, -5.0, 3),
+        Cell("random", 4, 5.0, 3),
+        Cell("random", 8, -5.0, 3),
+        Cell("random", 8, 5.0, 3),
+    ]
+
+
+@given(ks, alphas, directions)
+def test_each_cell_once(ks, alphas, directions) -> None:
+    found = cells(ks, alphas, directions, seed=1)
+    assert found[0] == BASELINE
+    strong = {alpha for alpha in alphas if alpha}
+    assert len(found) == 1 + len(set(ks)) * len(strong) * len(set(directions))
+    assert len(set(found)) == len({cell.name for cell in found}) == len(found)
+    assert all(cell.k and cell.alpha for cell in found[1:])
+    assert all(cell.seed == (cell.direction in CONTROLS) for cell in found[1:])
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "ks", "fine", "wide"),
+    [
+        (28, 28, (14, 28, 56), 1.0, 50.0),  # Qwen2-VL-7B, as in the paper
+        (32, 32, (16, 32, 64), 1.0, 50.0),  # LLaVA-NeXT-Video-7B, as in the paper
+        (28, 12, (7, 14, 28), 1.0, 50.0),  # Qwen2-VL-2B, where 56 are a sixth
+        (8, 8, (2, 4, 8), 0.5, 10.0),  # the shipped models
+        (1, 1, (1,), 0.5, 10.0),
+        (4, 4, (1, 2), 0.5, 10.0),
+    ],
+)
+def test_the_default_grid_follows_from_layers_and_heads(
+    layers: int, heads: int, ks: tuple[int, ...], fine: float, wide: float
+) -> None:
+    assert default_ks(layers, heads) == ks
+    alphas = default_alphas(layers, heads)
+    assert min(alphas) == -wide and max(alphas) == wide
+    assert min(abs(alpha) for alpha in alphas if alpha) == fine
+    assert {-10.0, 10.0} <= set(alphas) and alphas == tuple(sorted(alphas))
+    # No more cells for a large model than for a small one: 109 with both controls.
+    directions = ("logistic", *CONTROLS)
+    assert len(cells(ks, alphas, directions)) == 1 + 36 * len(ks)
+
+
+@pytest.mark.parametrize("alphas", [(0,), (0.0, -0.0), (0, 0, 0.0)])
+def test_without_a_strength_there_is_the_baseline_alone(alphas) -> None:
+    assert cells((4, 8), alphas, ("logistic", "random")) == [BASELINE]
+
+
+def test_duplicates_are_removed() -> None:
+    found = cells((4, 4), (5, 5.0, 0, 5), ("logistic", "logistic"))
+    assert found == [BASELINE, Cell("logistic", 4, 5.0)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (((), (1.0,), ("pca",)), "--K is empty"),
+        (((4,), (), ("pca",)), "--alpha is empty"),
+        (((4,), (1.0,), ()), "--direction is empty"),
+        (((4, 0), (1.0,), ("pca",)), "--K must be at least 1, got 0"),
+        (((-2,), (1.0,), ("pca",)), "--K must be at least 1, got -2"),
+        (((4,), (1.0, float("nan")), ("pca",)), "--alpha must be finite, got nan"),
+        (((4,), (float("-inf"),), ("pca",)), "--alpha must be finite, got -inf"),
+    ],
+)
+def test_lists_are_checked(arguments, match: str) -> None:
+    with pytest.raises(SteeringError, match=match):
+        cells(*arguments)
+
+
+def test_names() -> None:
+    assert BASELINE.name == "baseline"
+    assert Cell("logistic", 14, 10.0, 5).name == "logistic/K14/alpha10"
+    assert Cell("random", 4, -0.5, 5).name == "random/seed5/K4/alpha-0.5"
+    assert Cell("multinomial:o0p1", 4, 5.0).name == "multinomial:o0p1/K4/alpha5"
+
+
+def test_vectors_are_fitted_once_and_given_each_strength(make) -> None:
+    asked: list[tuple[str, int, int]] = []
+
+    def fit(direction: str, k: int, seed: int):
+        asked.append((direction, k, seed))
+        return make(direction=direction).top(k)
+
+    wanted = cells((1, 3), (-5, 0, 5), ("logistic", "random"), seed=2)
+    found = vectors_of(wanted, fit)
+    assert list(found) == wanted
+    assert found[BASELINE] is None
+    assert asked == [("logistic", 1, 0), ("logistic", 3, 0), ("random", 1, 2), ("random", 3, 2)]
+    for cell in wanted[1:]:
+        vector = found[cell]
+        assert vector is not None
+        assert (vector.direction, vector.k, vector.alpha) == (cell.direction, cell.k, cell.alpha)

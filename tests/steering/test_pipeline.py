@@ -1,0 +1,321 @@
+"""A sweep whose every reply is made up: each number that it prints, saves and draws is known."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+import steering.pipeline
+from figures import sweep as picture
+from sally_anne.core.errors import SteeringError
+from sally_anne.harness.items import Item
+from sally_anne.harness.journal import Journal
+from sally_anne.models.loading import load_model
+from steering.config import SweepConfig
+from steering.fit import fit_vector
+from steering.grid import Cell
+from steering.pipeline import Sweep
+from steering.pipeline import run as work
+from steering.saving import load_vector
+from steering.sweeping import run_cells
+
+pytestmark = pytest.mark.integration
+
+STORIES = 10
+CHOSEN, BEST = "logistic/K3/alpha1", "logistic/K2/alpha1"
+CONTROLS = ("random/seed0/K3/alpha1", "random_heads/seed0/K3/alpha1")
+# How many of the ten stories' TB and FB questions are answered rightly, from the first on; that
+# Both is then the less of them is the point. Of the others so many replies choose nothing.
+BELIEFS = {
+    "validation": {
+        "baseline": (3, 9, 0),
+        # The best of all, but see below.
+        BEST: (9, 10, 0),
+        # Equally good: fewer heads before more, the smaller alpha before the larger one.
+        CHOSEN: (7, 9, 0),
+        "logistic/K4/alpha1": (7, 9, 0),
+        "logistic/K2/alpha2": (7, 8, 0),
+        "logistic/K3/alpha2": (6, 9, 0),
+        "logistic/K4/alpha2": (0, 1, 19),
+        CONTROLS[0]: (4, 9, 0),
+        CONTROLS[1]: (5, 9, 1),
+    },
+    "test": {
+        "baseline": (2, 10, 0),
+        CHOSEN: (7, 8, 1),
+        CONTROLS[0]: (3, 10, 0),
+        CONTROLS[1]: (1, 10, 0),
+    },
+}
+# How many of the thirty initial-belief questions are answered rightly.
+INITIAL = {
+    "validation": {"baseline": 24, BEST: 21, CHOSEN: 27},
+    "test": {"baseline": 30, CHOSEN: 24},
+}
+
+
+def said(item: Item, right: bool) -> str:
+    """A reply that the robust reader takes for the answer, or for another option."""
+    if right:
+        return " and ".join(item.answer)
+    return next(option.text for option in item.options if option.label not in item.answer)
+
+
+def replies(cell: Cell, items: Iterable[Item]) -> dict[str, str]:
+    """What is answered in a cell, by item."""
+    found: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for item in items:
+        n = counts[item.condition] = counts.get(item.condition, 0) + 1
+        if not item.condition:
+            right = n <= INITIAL[item.split][cell.name]
+            found[item.item_id] = said(item, right)
+            continue
+        plan = BELIEFS[item.split].get(cell.name, (0, 0, 0))
+        right = n <= plan[0 if item.condition == "TB" else 1]
+        mute = not right and sum(reply == "Hm." for reply in found.values()) < plan[2]
+        found[item.item_id] = "Hm." if mute else said(item, right)
+    return found
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[Cell]]]:
+    """Replies are in the journals before they are asked for; tells which journals, which cells."""
+    asked: list[tuple[str, list[Cell]]] = []
+
+    def prepared(
+        loaded: Any, items: list[Item], vectors: Mapping[Cell, Any], journal: Journal, *rest: Any
+    ) -> pd.DataFrame:
+        asked.append((journal.path.name, list(vectors)))
+        journal.add(
+            {"item_id": f"{cell.name}|{item_id}", "reply": reply}
+            for cell in vectors
+            for item_id, reply in replies(cell, items).items()
+        )
+        return run_cells(loaded, items, vectors, journal, *rest)
+
+    monkeypatch.setattr(steering.pipeline, "run_cells", prepared)
+    return asked
+
+
+@pytest.fixture
+def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
+    return SweepConfig(
+        model=str(model_folder),
+        k=(2, 3, 4),
+        alpha=(0.0, 1.0, 2.0),
+        setting="text",
+        run=probed,
+        limit=STORIES,
+        out=tmp_path / "sweep",
+    )
+
+
+@pytest.fixture
+def sweep(config: SweepConfig, answered: list[Any]) -> Callable[..., tuple[Sweep, str]]:
+    """``sweep(**changes)``: what a sweep finds, and what it prints at 100 columns."""
+
+    def run(**changes: Any) -> tuple[Sweep, str]:
+        printed = io.StringIO()
+        found = work(replace(config, **changes), Console(file=printed, width=100))
+        return found, printed.getvalue()
+
+    return run
+
+
+def rows(text: str) -> dict[tuple[str, str], list[float]]:
+    """The numbers before the intervals, by split and first words of a printed row.
+
+    Where all settings are printed, the heading of a group is put before its rows.
+    """
+    found, split, group = {}, "", ""
+    for line in text.splitlines():
+        if title := re.search(r"order 1, (\w+) stories", line):
+            split, group = title[1], ""
+        if line.rstrip().endswith(":"):
+            group = f"{line.strip()} "
+        cells = re.findall(r"(-?\d+\.\d) \[", line)
+        if len(cells) == 4:
+            name = re.split(r"  | (?=\d+\.\d \[)", line)[0].strip()
+            found[split, group + name] = [float(cell) for cell in cells]
+    return found
+
+
+def percent(split: str, cell: str) -> list[float]:
+    """TB, FB, Both and invalid of the plan."""
+    true_belief, false_belief, mute = BELIEFS[split][cell]
+    both = min(true_belief, false_belief)
+    return [10.0 * true_belief, 10.0 * false_belief, 10.0 * both, 5.0 * mute]
+
+
+def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepConfig) -> None:
+    found, printed = sweep()
+    assert found.chosen == Cell("logistic", 3, 1.0)
+    names = {"as it is": "baseline", "K 3, alpha 1 *": CHOSEN}
+    names |= {"random directions": CONTROLS[0], "random heads": CONTROLS[1]}
+    # The sixth setting, K 4 with alpha 2, is not among the best five.
+    best = {"K 2, alpha 1": BEST, "K 4, alpha 1": "logistic/K4/alpha1"}
+    best |= {f"K {k}, alpha 2": f"logistic/K{k}/alpha2" for k in (2, 3)}
+    expected = {("test", name): percent("test", cell) for name, cell in names.items()}
+    expected |= {
+        ("validation", name): percent("validation", cell) for name, cell in (names | best).items()
+    }
+    assert rows(printed) == expected
+    assert [name for split, name in rows(printed) if split == "validation"] == [
+        *("as it is", "K 2, alpha 1", "K 3, alpha 1 *", "K 4, alpha 1", "K 2, alpha 2"),
+        *("K 3, alpha 2", "random directions", "random heads"),
+    ]
+    lines = printed.splitlines()
+    assert "chosen on validation stories: K 3, alpha 1, direction logistic" in lines
+    for words, difference in (
+        ("K 3, alpha 1 minus as it is, Both", "50.0"),
+        ("random directions minus as it is, Both", "10.0"),
+        ("random heads minus as it is, Both", "-10.0"),
+    ):
+        (line,) = [line for line in lines if line.startswith(f"{words}: {difference} [")]
+        assert line.endswith("points on test stories")
+    for split, difference in (("validation", "10.0"), ("test", "-20.0")):
+        (line,) = [
+            line
+            for line in lines
+            if line.endswith(f"points on {split} stories") and "initial belief" in line
+        ]
+        assert line.startswith(f"K 3, alpha 1, initial belief: {difference} [")
+    assert "no K and alpha leaves" not in printed
+    told = [i for i, line in enumerate(lines) if line.startswith("sweep folder: ")][0]
+    assert all(len(line) <= 100 for line in lines[:told])
+    assert lines[-2] == f"vector: {found.vector}"
+    command = ["python", "-m", "sally_anne.harness.run", "--model", config.model]
+    command += ["--setting", "text", "--steer", str(found.vector)]
+    assert shlex.split(lines[-1].removeprefix("next: ")) == command
+
+
+def test_every_setting_is_printed_if_asked_for(sweep: Callable[..., tuple[Sweep, str]]) -> None:
+    _, printed = sweep(full=True)
+    shown = rows(printed)
+    assert len([1 for split, _ in shown if split == "validation"]) == 1 + 3 * 2 * 3
+    assert shown["validation", "as it is"] == percent("validation", "baseline")
+    for heading, cell in (
+        ("logistic: K 3, alpha 1 *", CHOSEN),
+        ("logistic: K 4, alpha 2", "logistic/K4/alpha2"),
+        ("random directions: K 3, alpha 1", CONTROLS[0]),
+        ("random heads: K 3, alpha 1", CONTROLS[1]),
+    ):
+        assert shown["validation", heading] == percent("validation", cell)
+    assert shown["validation", "random heads: K 2, alpha 2"] == [0.0, 0.0, 0.0, 0.0]
+    assert all(len(line) <= 100 for line in printed.splitlines() if "[" in line)
+
+
+def test_what_is_saved_and_drawn(
+    sweep: Callable[..., tuple[Sweep, str]], config: SweepConfig, probed: Path
+) -> None:
+    found, _ = sweep()
+    folder = config.folder
+    table = pd.read_parquet(folder / "sweep.parquet").set_index(["split", "cell", "measure"])
+    for split, plans in BELIEFS.items():
+        for cell in plans:
+            for measure, share in zip(
+                ("TB", "FB", "Both", "invalid"), percent(split, cell), strict=True
+            ):
+                row = table.loc[(split, cell, measure)]
+                assert row["value"] == pytest.approx(share / 100)
+                assert row["low"] <= row["value"] <= row["high"]
+                assert row["n"] == (2 * STORIES if measure == "invalid" else STORIES)
+    assert set(table.loc["test"].index.get_level_values("cell")) == set(BELIEFS["test"])
+
+    saved = json.loads((folder / "results.json").read_text())
+    assert saved["chosen"]["name"] == CHOSEN and saved["config"]["k"] == [2, 3, 4]
+    both = {name: cells["difference"]["Both"]["value"] for name, cells in saved["test"].items()}
+    assert both == pytest.approx({CHOSEN: 0.5, CONTROLS[0]: 0.1, CONTROLS[1]: -0.1})
+    # Five stories gained, none lost: twice the chance of five heads in five throws.
+    assert saved["test"][CHOSEN]["mcnemar_both"] == pytest.approx(2 / 2**5)
+    gains = {split: gain["value"] for split, gain in saved["initial"].items()}
+    assert gains == pytest.approx({"validation": 0.1, "test": -0.2})
+    assert saved["run"] == str(probed)
+
+    drawn = pd.read_parquet(folder / "figures" / "sweep.parquet")
+    both_drawn = drawn[(drawn["measure"] == "Both") & (drawn["k"] == 3)]
+    assert both_drawn[["direction", "alpha", "value"]].values.tolist() == [
+        *(["logistic", 0.0, 0.3], ["logistic", 1.0, 0.7], ["logistic", 2.0, 0.6]),
+        *(["random", 0.0, 0.3], ["random", 1.0, 0.4], ["random", 2.0, 0.0]),
+        *(["random_heads", 0.0, 0.3], ["random_heads", 1.0, 0.5], ["random_heads", 2.0, 0.0]),
+    ]
+    figure = picture.sweep_figure(picture.curves(picture.read_sweep(folder)), ())
+    lines = [line for line in figure.axes[1].lines if line.get_color() == picture.COLOURS["Both"]]
+    assert [list(line.get_ydata()) for line in lines] == [[0.3, 0.7, 0.6]]
+
+    vector = load_vector(folder / saved["vector"])
+    again = fit_vector(probed, 3, 1.0)
+    assert (vector.heads, vector.alpha, vector.direction) == (again.heads, 1.0, "logistic")
+    assert vector.delta().equal(again.delta()) and bool(vector.delta().any())
+    assert saved["vector"].startswith("order1-text-logistic-K3-alpha1-")
+    assert found.vector == folder / saved["vector"]
+
+
+def test_only_what_may_be_asked_is_asked(
+    sweep: Callable[..., tuple[Sweep, str]], answered: list[tuple[str, list[Cell]]]
+) -> None:
+    """Initial beliefs from the best setting on, and of test stories nothing but the choice."""
+    found, _ = sweep()
+    steered = [(name, [cell.name for cell in cells]) for name, cells in answered[1:]]
+    assert steered == [
+        ("initial-validation.jsonl", ["baseline", BEST]),
+        ("initial-validation.jsonl", ["baseline", CHOSEN]),
+        ("test.jsonl", ["baseline", CHOSEN, *CONTROLS]),
+        ("initial-validation.jsonl", ["baseline", CHOSEN]),
+        ("initial-test.jsonl", ["baseline", CHOSEN]),
+    ]
+    assert found.test is not None
+    assert set(found.test["split"]) == {"test"} and found.test["story"].nunique() == STORIES
+    assert not set(found.test["story"]) & set(found.validation["story"])
+
+
+def test_without_the_initial_belief_the_best_is_chosen(
+    sweep: Callable[..., tuple[Sweep, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, printed = sweep(fall=None, test=False)
+    assert found.chosen.name == BEST and found.initial == {} and found.test is None
+    assert "initial belief" not in printed and "test stories" not in printed
+
+
+def test_vectors_of_two_sweeps_have_names_of_their_own(
+    sweep: Callable[..., tuple[Sweep, str]], tmp_path: Path
+) -> None:
+    label = sweep(fall=None, test=False)[0].vector
+    other = sweep(fall=None, test=False, label="y_o", out=tmp_path / "else" / "sweep")[0].vector
+    assert label.name != other.name
+
+
+def test_the_grid_follows_from_the_model(config: SweepConfig, model_folder: Path) -> None:
+    loaded = load_model(str(model_folder))
+    chosen, grid = steering.pipeline.with_grid(replace(config, k=None, alpha=None), loaded)
+    assert chosen.k == (1, 3, 6) and chosen.alpha is not None and 0.6 in chosen.alpha
+    assert len(grid) == 1 + 3 * 12 * 3
+    assert steering.pipeline.with_grid(config, loaded)[0] == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"k": (2, 49)}, "--K 49: .* has 6 x 8 = 48 heads"),
+        ({"k": (0,)}, "--K must be at least 1"),
+        ({"alpha": (0.0,)}, "nothing but 0"),
+        ({"alpha": ()}, "--alpha is empty"),
+    ],
+)
+def test_grids_that_cannot_be_are_refused_before_anything_is_asked(
+    config: SweepConfig, answered: list[Any], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SteeringError, match=message):
+        work(replace(config, run=None, **changes), Console(file=io.StringIO()))
+    assert not answered and not config.folder.exists()

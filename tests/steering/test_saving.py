@@ -1,0 +1,249 @@
+"""A saved vector comes back as it was, or is refused by name."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from sally_anne.core.errors import FolderError, SteeringError
+from steering.saving import FILE, FORMAT, card, describe, load_vector, save_vector
+
+FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "positions", "fitted")
+
+
+def facts_of(vector) -> dict:
+    return {name: getattr(vector, name) for name in FACTS}
+
+
+def rewrite(folder: Path, tensors=None, **changes) -> None:
+    """Save the file as earlier versions did, without a checksum, with other tensors or facts.
+
+    A fact that is None is left out.
+    """
+    file = folder / FILE
+    with safe_open(file, "pt") as stored:
+        (entry,) = stored.metadata().values()
+    facts = {**json.loads(json.loads(entry)["vector"]), **changes}
+    text = json.dumps({k: v for k, v in facts.items() if v is not None})
+    metadata = {"format": "sally-anne steering vector 1", "vector": text}
+    save_file(load_file(file) if tensors is None else tensors, file, metadata)
+
+
+def same(one, other) -> bool:
+    return facts_of(one) == facts_of(other) and all(
+        torch.equal(getattr(one, name), getattr(other, name)) for name in ("theta", "sigma")
+    )
+
+
+def test_a_vector_of_an_earlier_version_opens(make, tmp_path: Path) -> None:
+    vector = make()
+    save_vector(vector, tmp_path)
+    rewrite(tmp_path)
+    assert same(load_vector(tmp_path), vector)
+
+
+def test_every_flipped_bit_is_noticed(make, tmp_path: Path) -> None:
+    """Header, facts and numbers: the file is refused by name, or is still the same vector."""
+    vector = make(fitted={"model": "m", "c": 1e-05})
+    file = save_vector(vector, tmp_path) / FILE
+    whole = file.read_bytes()
+    taken = 0
+    handle = os.open(file, os.O_WRONLY)
+    for place in range(8 * len(whole)):
+        byte, bit = divmod(place, 8)
+        os.pwrite(handle, bytes([whole[byte] ^ 1 << bit]), byte)
+        try:
+            loaded = load_vector(file)
+        except SteeringError as error:
+            assert str(file) in str(error)
+        else:
+            taken += 1
+            assert same(loaded, vector), f"bit {bit} of byte {byte}"
+        os.pwrite(handle, whole[byte : byte + 1], byte)
+    os.close(handle)
+    assert file.read_bytes() == whole
+    assert taken < 10
+
+
+def test_the_same_vector_is_the_same_bytes(make, tmp_path: Path) -> None:
+    """safetensors itself writes several entries of metadata in an order left to chance."""
+    files = {(save_vector(make(), tmp_path / str(n)) / FILE).read_bytes() for n in range(30)}
+    assert len(files) == 1
+    assert save_vector(load_vector(tmp_path / "0"), tmp_path / "again")
+    assert (tmp_path / "again" / FILE).read_bytes() in files
+
+
+@pytest.mark.parametrize("path", ["", FILE])
+def test_comes_back_as_it_was(make, tmp_path: Path, path: str) -> None:
+    vector = make(site="resid", positions="all", direction="multinomial:o0p1", alpha=-0.1)
+    assert save_vector(vector, tmp_path / "new" / "folder") == tmp_path / "new" / "folder"
+    loaded = load_vector(tmp_path / "new" / "folder" / path)
+    assert facts_of(loaded) == facts_of(vector)
+    for name in ("theta", "sigma"):
+        assert torch.equal(getattr(loaded, name), getattr(vector, name))
+    assert torch.equal(loaded.delta(), vector.delta())
+    assert describe(loaded) == describe(vector)
+    assert sorted(p.name for p in (tmp_path / "new" / "folder").iterdir()) == ["README.md", FILE]
+
+
+def test_numbers_of_lower_precision_are_kept_exactly(make, tmp_path: Path) -> None:
+    vector = make(theta=make().theta.float(), sigma=make().sigma.half())
+    loaded = load_vector(save_vector(vector, tmp_path))
+    assert torch.equal(loaded.theta, vector.theta.double())
+    assert torch.equal(loaded.sigma, vector.sigma.double())
+
+
+def test_saved_twice_is_the_later_one(make, tmp_path: Path) -> None:
+    save_vector(make(), tmp_path)
+    save_vector(make(alpha=7.0), tmp_path)
+    assert load_vector(tmp_path).alpha == 7.0
+    assert "| alpha | 7 |" in (tmp_path / "README.md").read_text()
+
+
+def test_a_vector_for_another_model_is_refused(make, skeleton, tmp_path: Path) -> None:
+    save_vector(make(), tmp_path)
+    assert load_vector(tmp_path, skeleton()).k == 3
+    with pytest.raises(SteeringError, match="3 layers x 4 heads x 8, .* has 2 x 4 x 8"):
+        load_vector(tmp_path, skeleton(layers=2))
+
+
+@pytest.mark.parametrize("path", ["", FILE, "none"])
+def test_a_missing_file_is_named(tmp_path: Path, path: str) -> None:
+    with pytest.raises(SteeringError, match="is missing; `python -m steering.run`") as caught:
+        load_vector(tmp_path / path)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 40, -1])
+def test_a_truncated_file_is_named(make, tmp_path: Path, kept: int) -> None:
+    file = save_vector(make(), tmp_path) / FILE
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(SteeringError, match="is damaged or another kind of file") as caught:
+        load_vector(tmp_path)
+    assert str(file) in str(caught.value)
+
+
+def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "vector.pt"
+    torch.save({"theta": torch.ones(2)}, file)
+    with pytest.raises(SteeringError, match="vector.pt is damaged or another kind of file"):
+        load_vector(file)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [None, {"format": "pt"}, {"sally-anne": "{"}, {"sally-anne": "[]"}, {"sally-anne": "{}"}],
+)
+def test_somebody_elses_safetensors_are_named(tmp_path: Path, metadata) -> None:
+    file = tmp_path / FILE
+    save_file({"theta": torch.ones(2, 2), "sigma": torch.ones(2)}, file, metadata)
+    with pytest.raises(SteeringError, match="not a steering vector of this toolkit") as caught:
+        load_vector(tmp_path)
+    assert str(file) in str(caught.value) and FORMAT in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["theta", "sigma"])
+def test_a_missing_tensor_is_named(make, tmp_path: Path, part: str) -> None:
+    save_vector(make(), tmp_path)
+    tensors = load_file(tmp_path / FILE)
+    del tensors[part]
+    rewrite(tmp_path, tensors)
+    with pytest.raises(SteeringError, match=f"{FILE} lacks a part .*{part}"):
+        load_vector(tmp_path)
+
+
+@pytest.mark.parametrize("part", FACTS)
+def test_a_missing_fact_is_named(make, tmp_path: Path, part: str) -> None:
+    save_vector(make(), tmp_path)
+    rewrite(tmp_path, **{part: None})
+    with pytest.raises(SteeringError, match=f"{FILE} lacks a part .*{part}"):
+        load_vector(tmp_path)
+
+
+def test_facts_that_are_not_json_are_named(make, tmp_path: Path) -> None:
+    save_vector(make(), tmp_path)
+    metadata = {"format": "sally-anne steering vector 1", "vector": "{heads"}
+    save_file(load_file(tmp_path / FILE), tmp_path / FILE, metadata)
+    with pytest.raises(SteeringError, match=f"{FILE} lacks a part"):
+        load_vector(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"heads": [[0, 0], [0, 1]]}, "2 heads need theta"),
+        ({"heads": [[0, 0], [0, 1], [0, 2, 3]]}, "too many values"),
+        ({"heads": [[0, 0], [0, 1], [9, 2]]}, "layer 9 head 2"),
+        ({"alpha": float("nan")}, "finite"),
+        ({"alpha": "strong"}, "strong|str"),
+        ({"site": "z"}, "'z'"),
+        ({"positions": "last"}, "'last'"),
+    ],
+)
+def test_facts_that_cannot_be_are_named_with_the_file(
+    make, tmp_path: Path, changes, match: str
+) -> None:
+    save_vector(make(), tmp_path)
+    rewrite(tmp_path, **changes)
+    with pytest.raises(SteeringError, match=match) as caught:
+        load_vector(tmp_path)
+    assert str(tmp_path / FILE) in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_made(make, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderError, match="file/vector cannot be made"):
+        save_vector(make(), tmp_path / "file" / "vector")
+
+
+@pytest.mark.parametrize("model", ["tiny-qwen2-vl", "models/a: b", "#1", "C:\\q", "it's", "- x"])
+def test_card_has_front_matter(make, tmp_path: Path, model: str) -> None:
+    vector = make(fitted={"model": model, "stories": None})
+    text = (save_vector(vector, tmp_path) / "README.md").read_text()
+    assert text == card(vector)
+    start, matter, body = text.split("---\n", 2)
+    assert start == ""
+    assert yaml.safe_load(matter) == {
+        "license": "apache-2.0",
+        "base_model": model,
+        "tags": ["steering-vector", "theory-of-mind", "interpretability"],
+    }
+    assert body.startswith(f"# Steering vector for {model}\n")
+
+
+def test_card_says_what_the_vector_is(make) -> None:
+    text = card(make())
+    for said in (
+        "`head_out` of 3 attention heads",
+        "(3 layers x 4 heads x 8), at `last_prompt+generated`",
+        "| direction | logistic |",
+        "| K | 3 |",
+        "| heads, best first | L2H1, L0H3, L2H0 |",
+        "| model | tiny-qwen2-vl |",
+        "| stories | `null` |",
+        "| c | `0.015` |",
+    ):
+        assert said in text
+    assert 'base_model: "unknown"' in card(make(fitted={}))
+
+
+def test_describe_tells_vectors_apart(make) -> None:
+    vector = make()
+    about = describe(vector)
+    assert about == describe(make(fitted={}))
+    assert json.loads(json.dumps(about))["heads"] == [[2, 1], [0, 3], [2, 0]]
+    others = [
+        make(theta=-vector.theta),
+        make(sigma=vector.sigma * 2),
+        make(alpha=3.0),
+        make(positions="all"),
+        vector.top(2),
+    ]
+    assert all(describe(other) != about for other in others)

@@ -1,0 +1,296 @@
+"""Runs and vectors are used with their own model, and not on stories that they have seen."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+
+import steering.pipeline
+from experiments.train_tiny.families import Family
+from probing.config import ProbeConfig
+from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.lineage import Lineage
+from sally_anne.core.errors import OtherModelError, SteeringError
+from sally_anne.harness.adapters.lm_eval import export
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.pipeline import run as evaluate
+from sally_anne.harness.run import run as evaluation
+from sally_anne.models.identity import ModelIdentity
+from sally_anne.models.loading import load_model
+from steering import bake, side_effects
+from steering.config import SweepConfig, VectorConfig
+from steering.fit import fit_vector
+from steering.pipeline import run as sweep
+from steering.run import run as make_vector
+from steering.saving import load_vector, save_vector
+from steering.sweeping import run_cells
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def other_folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the same name, shape and processor, with other weights."""
+    folder = tmp_path_factory.mktemp("other") / model_folder.name
+    shutil.copytree(model_folder, folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors = {name: tensor * 1.01 for name, tensor in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vector_folder(probed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_vector(fit_vector(probed, 2), tmp_path_factory.mktemp("vectors") / "own")
+
+
+@pytest.fixture
+def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
+    return SweepConfig(
+        model=str(model_folder),
+        k=(2,),
+        alpha=(0.0, 1.0),
+        controls=False,
+        setting="text",
+        run=probed,
+        fall=None,
+        out=tmp_path / "sweep",
+    )
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every question of a sweep has its right answer before it is asked."""
+
+    def prepared(loaded: Any, items: Any, vectors: Any, journal: Any, *rest: Any) -> pd.DataFrame:
+        journal.add(
+            {"item_id": f"{cell.name}|{item.item_id}", "reply": item.answer[0]}
+            for cell in vectors
+            for item in items
+        )
+        return run_cells(loaded, items, vectors, journal, *rest)
+
+    monkeypatch.setattr(steering.pipeline, "run_cells", prepared)
+
+
+def content_of(stories: pd.Series) -> set[str]:
+    return {generated().identity(int(group.removeprefix("story-"))).content for group in stories}
+
+
+def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
+    config: SweepConfig, probed: Path, answered: None, tmp_path: Path
+) -> None:
+    printed = io.StringIO()
+    found = sweep(replace(config, split_seed=1), Console(file=printed, width=200))
+    run = Lineage.read(json.loads((probed / "config.json").read_text()), "")
+    assert run is not None and found.lineage is not None and found.test is not None
+    validated = content_of(found.validation["story"])
+    assert not validated & run.train
+    assert found.lineage == run.chosen_on(validated)
+    assert not content_of(found.test["story"]) & found.lineage.seen
+    # The stories with which the run trained are all tested by this seed.
+    assert found.unseen.of == 500 and found.unseen.left_out >= 3
+    assert found.test["story"].nunique() == 500 - found.unseen.left_out
+    assert f"{found.unseen.left_out} of 500 test stories left out" in printed.getvalue()
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["unseen"] == {"left_out": found.unseen.left_out, "of": 500, "known": True}
+
+    # The chosen vector knows both, and so does the same one made again.
+    made = tmp_path / "again"
+    make_vector(VectorConfig(sweep=config.folder, out=made))
+    for folder in (found.vector, made):
+        fitted = load_vector(folder).fitted
+        assert Lineage.read(fitted, "") == found.lineage
+    assert f"{len(found.lineage.train)} train and" in (made / "README.md").read_text()
+
+
+def test_an_evaluation_leaves_out_what_its_vector_has_seen(
+    model_folder: Path, vector_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vector = load_vector(vector_folder)
+    # The first two test stories were seen, one of them under another number.
+    first = [generated().identity(i).content for i in (0, 1)]
+    seen = replace(vector, fitted={**vector.fitted, "seen": {"train": first, "validation": []}})
+    folder = save_vector(seen, tmp_path / "seen")
+    asked = EvalConfig(model=str(model_folder), setting="text", limit=2, max_new_tokens=2)
+    steered = replace(asked, steer=folder, out=tmp_path / "eval")
+    evaluation(steered)
+    table = pd.read_parquet(tmp_path / "eval" / "answers.parquet")
+    assert set(table["story"]) == {"story-0002", "story-0003"}
+    saved = json.loads((tmp_path / "eval" / "results.json").read_text())
+    assert saved["unseen"] == {"left_out": 2, "of": 500, "known": True} and saved["forced"] == ""
+    assert "2 of 500 test stories left out: seen in fitting" in capsys.readouterr().out
+
+    unknown = save_vector(replace(vector, fitted={}), tmp_path / "unknown")
+    evaluation(replace(steered, steer=unknown, out=tmp_path / "blind"))
+    saved = json.loads((tmp_path / "blind" / "results.json").read_text())
+    assert saved["unseen"] == {"left_out": 0, "of": 500, "known": False}
+    assert "does not say which stories" in " ".join(capsys.readouterr().out.split())
+
+    # A vector that is baked into the weights is remembered, too, beside another one.
+    baked = tmp_path / "baked"
+    bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
+    third = [generated().identity(2).content]
+    other = replace(vector, fitted={"seen": {"train": [], "validation": third}})
+    other_folder = save_vector(other, tmp_path / "other")
+    for steer, kept in ((None, {2, 3}), (other_folder, {3, 4})):
+        out = tmp_path / f"baked-{steer is None}"
+        evaluation(replace(asked, model=str(baked), steer=steer, out=out))
+        table = pd.read_parquet(out / "answers.parquet")
+        assert set(table["story"]) == {f"story-{number:04d}" for number in kept}
+
+    side = side_effects.SideEffectsConfig(
+        vector=folder,
+        model=str(model_folder),
+        tasks=("gridtom:1",),
+        setting="text",
+        limit=2,
+        out=tmp_path / "s",
+    )
+    side_effects.run(replace(side, max_new_tokens=2))
+    for run in ("plain", "steered"):
+        table = pd.read_parquet(tmp_path / "s" / f"gridtom-1-{run}" / "answers.parquet")
+        assert set(table["story"]) == {"story-0002", "story-0003"}
+
+
+def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(
+    config: SweepConfig, vector_folder: Path, model_folder: Path, answered: None, tmp_path: Path
+) -> None:
+    vector, baked = load_vector(vector_folder), tmp_path / "baked"
+    first = {"train": [generated().identity(0).content], "validation": []}
+    folder = save_vector(replace(vector, fitted={**vector.fitted, "seen": first}), tmp_path / "v")
+    bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
+    found = sweep(replace(config, model=str(baked), force=True, limit=2))
+    assert found.test is not None and set(found.test["story"]) == {"story-0001", "story-0002"}
+
+
+def test_a_sweep_takes_a_run_of_its_own_model_alone(
+    config: SweepConfig,
+    model_folder: Path,
+    other_folder: Path,
+    probed: Path,
+    answered: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, other = (load_model(str(f)).identity.fingerprint for f in (model_folder, other_folder))
+    foreign = replace(config, model=str(other_folder), limit=2)
+    both = f"weights {own}, not {other}"
+    with pytest.raises(OtherModelError, match=f"probing run .*{both}.*--out DIR"):
+        sweep(foreign)
+    with pytest.raises(OtherModelError, match="dtype float32, not bfloat16"):
+        sweep(replace(config, dtype="bfloat16"))
+    # The folder that is made by default has the model's base name.
+    monkeypatch.chdir(tmp_path)
+    default = ProbeConfig(model=str(other_folder), setting="text").folder
+    shutil.copytree(probed, default)
+    with pytest.raises(OtherModelError, match=both):
+        sweep(replace(foreign, run=None))
+    # The same weights elsewhere are the same model.
+    moved = shutil.copytree(model_folder, tmp_path / "moved")
+    assert sweep(replace(config, model=str(moved), limit=2, out=tmp_path / "m")).test is not None
+    found = sweep(replace(foreign, force=True, out=tmp_path / "forced"))
+    assert load_vector(found.vector).fitted["forced"] is True
+
+
+def test_a_run_that_does_not_say_what_it_has_seen_is_refused(
+    config: SweepConfig, probed: Path, answered: None, tmp_path: Path
+) -> None:
+    old = Path(shutil.copytree(probed, tmp_path / "old"))
+    saved = json.loads((old / "config.json").read_text())
+    for entry in ("seen", "files", "sha256"):
+        del saved[entry]
+    del saved["model"]["fingerprint"], saved["model"]["model_type"]
+    (old / "config.json").write_text(json.dumps(saved))
+    with pytest.raises(SteeringError, match="does not say which stories .* make it again"):
+        sweep(replace(config, run=old))
+    found = sweep(replace(config, run=old, force=True, limit=2))
+    assert found.lineage is None and not found.unseen.known
+    assert "seen" not in load_vector(found.vector).fitted
+
+
+Use = Callable[[Path, str, str, Path, bool], Any]
+USES: dict[str, Use] = {
+    "load_vector": lambda vector, model, dtype, out, force: load_vector(
+        vector, load_model(model, dtype).model, force
+    ),
+    "sally_anne.harness.run": lambda vector, model, dtype, out, force: evaluation(
+        EvalConfig(
+            model=model,
+            dtype=dtype,  # type: ignore[arg-type]
+            steer=vector,
+            setting="text",
+            limit=1,
+            max_new_tokens=1,
+            out=out,
+            force=force,
+        )
+    ),
+    "side_effects": lambda vector, model, dtype, out, force: side_effects.run(
+        side_effects.SideEffectsConfig(
+            vector=vector,
+            model=model,
+            dtype=dtype,  # type: ignore[arg-type]
+            tasks=("gridtom:1",),
+            setting="text",
+            limit=1,
+            max_new_tokens=1,
+            out=out,
+            force=force,
+        )
+    ),
+    "bake": lambda vector, model, dtype, out, force: bake.run(
+        bake.BakeConfig(vector=vector, out=out, model=model, dtype=dtype, force=force)  # type: ignore[arg-type]
+    ),
+    "export": lambda vector, model, dtype, out, force: export.run(
+        export.ExportConfig(
+            vector=vector,
+            out=out.with_suffix(".pt"),
+            model=model,
+            all_positions=True,
+            dtype=dtype,  # type: ignore[arg-type]
+            force=force,
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_vector_steers_its_own_model_alone(
+    use: str, model_folder: Path, other_folder: Path, vector_folder: Path, tmp_path: Path
+) -> None:
+    own, other = (load_model(str(f)).identity.fingerprint for f in (model_folder, other_folder))
+    both = f"weights {own}, not {other}"
+    go = USES[use]
+    with pytest.raises(OtherModelError, match=f"the vector was made with .*{both}.*--force"):
+        go(vector_folder, str(other_folder), "auto", tmp_path / "a", False)
+    with pytest.raises(OtherModelError, match="dtype float32, not bfloat16"):
+        go(vector_folder, str(model_folder), "bfloat16", tmp_path / "b", False)
+    go(vector_folder, str(other_folder), "auto", tmp_path / "c", True)
+    kept = {"sally_anne.harness.run": "results.json", "side_effects": "side_effects.json"}
+    kept["bake"] = "steering.json"
+    if use in kept:
+        assert json.loads((tmp_path / "c" / kept[use]).read_text())["forced"] == both
+
+
+def test_a_vector_of_one_family_does_not_steer_another(
+    folders: dict[Family, Path], vector_folder: Path, tmp_path: Path
+) -> None:
+    """Of one shape they are, and all replies were invalid without a word."""
+    llava = load_model(str(folders["llava-next-video"]))
+    vector = load_vector(vector_folder)
+    assert ModelIdentity.of_vector(vector.fitted).model_type == "qwen2_vl"
+    with pytest.raises(SteeringError, match="fitted on a qwen2_vl, .* is a llava_next_video"):
+        vector.apply(llava.model)
+    with pytest.raises(OtherModelError, match="a qwen2_vl, not a llava_next_video"):
+        evaluate(EvalConfig(setting="text", limit=1, out=tmp_path), vector, loaded=llava)

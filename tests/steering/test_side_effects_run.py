@@ -1,0 +1,189 @@
+"""Side effects of a vector on tiny models."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import sally_anne.harness.pipeline
+import steering.divergence
+from experiments.train_tiny.families import Family
+from hooks.geometry import find_geometry
+from sally_anne.harness.evaluate import ask
+from sally_anne.harness.items import Item
+from sally_anne.harness.journal import Journal
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import encode, reply_prompt
+from steering.divergence import divergences, replies_of
+from steering.saving import save_vector
+from steering.side_effects import SideEffectsConfig, run
+from steering.vector import SteeringVector
+
+pytestmark = pytest.mark.integration
+
+PROMPTS = [Prompt("Where is the red agent now?"), Prompt("The door of the blue room is closed.")]
+
+
+@pytest.fixture(scope="module")
+def loaded(folders: dict[Family, Path]) -> LoadedModel:
+    return load_model(str(folders["qwen2-vl"]))
+
+
+@pytest.fixture(scope="module")
+def vector(loaded: LoadedModel) -> SteeringVector:
+    found = find_geometry(loaded.model)
+    theta = torch.nn.functional.one_hot(torch.tensor([0, 1]), found.head_dim).float()
+    heads = ((0, 1), (1, 0))
+    return SteeringVector(heads, theta, torch.ones(2), found.n_layers, found.n_heads, alpha=30.0)
+
+
+def test_divergence_is_that_of_plain_forwards(loaded: LoadedModel, vector: SteeringVector) -> None:
+    plain, steered = SteeredModel(loaded), SteeredModel(loaded, vector)
+    found = divergences(plain, steered, PROMPTS, 3, 2)
+    for prompt, kl in zip(PROMPTS, found, strict=True):
+        (reply,) = replies_of(plain, [prompt], 3)
+        inputs = encode(loaded, [reply_prompt(loaded, prompt.text, False)], None)
+        n = inputs["input_ids"].shape[1]
+        logs = []
+        for alpha in (0.0, 30.0):
+            ids, rows = inputs["input_ids"], []
+            with torch.no_grad(), vector.apply(loaded.model, alpha):
+                cache = None
+                for token in reply:
+                    out = loaded.model(
+                        input_ids=ids,
+                        attention_mask=torch.ones(1, n + len(rows), dtype=torch.long),
+                        past_key_values=cache,
+                        use_cache=True,
+                    )
+                    cache = out.past_key_values
+                    rows.append(out.logits[0, -1].double().log_softmax(-1))
+                    ids = torch.tensor([[token]])
+            logs.append(torch.stack(rows))
+        p, q = logs
+        assert kl == pytest.approx(float((p.exp() * (p - q)).sum(-1).mean()), rel=1e-3, abs=1e-6)
+    assert found.min() > 0
+
+
+def test_nothing_changes_at_alpha_0(loaded: LoadedModel, vector: SteeringVector) -> None:
+    steered = SteeredModel(loaded, vector, 0.0)
+    assert np.array_equal(divergences(SteeredModel(loaded), steered, PROMPTS, 3, 1), np.zeros(2))
+
+
+def test_one_table_of_all(
+    folders: dict[Family, Path],
+    vector: SteeringVector,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_vector(vector, tmp_path / "vector")
+    data = tmp_path / "bigtom" / "0_forward_belief_false_belief"
+    data.mkdir(parents=True)
+    (data / "stories.csv").write_text("Ann is in the red room.;Where is Ann?;In red.;In blue.\n")
+    config = SideEffectsConfig(
+        tmp_path / "vector",
+        model=str(folders["qwen2-vl"]),
+        tasks=("gridtom:initial", f"bigtom={tmp_path / 'bigtom'}"),
+        setting="text",
+        limit=2,
+        out=tmp_path / "out",
+        max_new_tokens=3,
+    )
+    found = run(config)
+    assert found["kl"]["value"] > 0
+    assert set(found["tasks"]) == set(config.tasks)
+    saved = json.loads((tmp_path / "out" / "side_effects.json").read_text())
+    assert saved["kl"] == found["kl"]
+    printed = capsys.readouterr().out
+    assert "KL on" in printed and "gridtom:initial" in printed
+
+
+# Of 30 initial-belief and 20 belief questions: how many are answered rightly without and with the
+# vector, and how many of the others choose nothing.
+PLAN = {
+    ("initial", False): (24, 3),
+    ("initial", True): (15, 6),
+    ("1", False): (8, 0),
+    ("1", True): (14, 2),
+}
+ALPHA = 2.5
+
+
+def answered(model: SteeredModel, items: Sequence[Item]) -> list[dict[str, str]]:
+    """What a model says that is moved by the vector at its strength, and by nothing else."""
+    if model.steering is not None and model.alpha != ALPHA:
+        return [{"item_id": item.item_id, "reply": "Hm."} for item in items]
+    order = "1" if items[0].condition else "initial"
+    right, mute = PLAN[order, model.steering is not None]
+    found = []
+    for n, item in enumerate(items):
+        wrong = next(o.text for o in item.options if o.label not in item.answer)
+        reply = " and ".join(item.answer) if n < right else "Hm." if n < right + mute else wrong
+        found.append({"item_id": item.item_id, "reply": reply})
+    return found
+
+
+def test_every_number_is_where_it_belongs(
+    model_folder: Path,
+    steering_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Replies and divergences are made up, so that each printed and saved number is known."""
+
+    def prepared(model: SteeredModel, items: Sequence[Item], journal: Journal, *rest, **named):
+        journal.add(answered(model, items))
+        return ask(model, items, journal, *rest, **named)
+
+    moved: list[float | None] = []
+
+    def divergences(plain: SteeredModel, steered: SteeredModel, *rest) -> np.ndarray:
+        assert plain.steering is None and steered.steering is not None
+        moved.append(steered.alpha)
+        return np.repeat([0.0, 1.0], 50)
+
+    monkeypatch.setattr(sally_anne.harness.pipeline, "ask", prepared)
+    monkeypatch.setattr(steering.divergence, "divergences", divergences)
+    monkeypatch.setenv("COLUMNS", "160")
+    config = SideEffectsConfig(
+        steering_folder,
+        model=str(model_folder),
+        alpha=ALPHA,
+        tasks=("gridtom:initial", "gridtom:1"),
+        setting="text",
+        limit=10,
+        out=tmp_path / "out",
+    )
+    run(config)
+    lines = capsys.readouterr().out.splitlines()
+    saved = json.loads((tmp_path / "out" / "side_effects.json").read_text())
+    assert moved == [ALPHA]
+    expected = {
+        ("gridtom:initial", "overall"): (80.0, 50.0, -30.0),
+        ("gridtom:initial", "invalid"): (10.0, 20.0, 10.0),
+        ("gridtom:1", "overall"): (40.0, 70.0, 30.0),
+        ("gridtom:1", "invalid"): (0.0, 10.0, 10.0),
+    }
+    for (task, measure), numbers in expected.items():
+        cells = saved["tasks"][task][measure]
+        found = [100 * cells[name]["value"] for name in ("plain", "steered", "difference")]
+        assert found == pytest.approx(numbers)
+        what = "right" if measure == "overall" else measure
+        (line,) = [line for line in lines if f"{task}, {what} (%)" in line]
+        assert re.findall(r"(-?\d+\.\d) \[", line) == [f"{number:.1f}" for number in numbers]
+    (head,) = [line for line in lines if "as it is" in line]
+    assert head.index("as it is") < head.index("steered") < head.index("difference")
+    # The interval of a half over 100 values: 1.96 standard errors of 0.05.
+    kl = saved["kl"]
+    assert (kl["value"], kl["n"]) == (0.5, 100)
+    assert [kl["low"], kl["high"]] == pytest.approx([0.402, 0.598], abs=0.01)
+    (line,) = [line for line in lines if "KL on 100 neutral prompts" in line]
+    assert line.count(f"0.5000 [{kl['low']:.4f}, {kl['high']:.4f}]") == 2

@@ -1,0 +1,278 @@
+"""Every cell of a sweep is what the plain one-by-one evaluation gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from experiments.train_tiny.families import FAMILIES, Family
+from hooks import batch_size
+from hooks.batch_size import BatchSize
+from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.core.errors import HarnessError, OutOfMemoryError, SteeringError
+from sally_anne.harness.gridtom import items
+from sally_anne.harness.items import Item
+from sally_anne.harness.journal import Journal
+from sally_anne.harness.model import Prompt, SteeredModel, read_prompts
+from sally_anne.models.cache import ROOM, row_bytes_by_device
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prefix import State, go_on
+from steering import sweeping
+from steering.choose import best_first, choose
+from steering.grid import BASELINE, Cell, cells, vectors_of
+from steering.sweeping import run_cells
+from steering.vector import SteeringVector
+
+pytestmark = pytest.mark.integration
+
+
+def vector(direction: str, k: int, seed: int) -> SteeringVector:
+    """Large enough that an untrained model says something else."""
+    draw = torch.Generator().manual_seed(seed + len(direction))
+    heads = torch.randperm(48, generator=draw)[:k].tolist()
+    theta = torch.randn(k, 16, generator=draw, dtype=torch.float64)
+    theta /= theta.norm(dim=1, keepdim=True)
+    return SteeringVector(
+        heads=tuple((h // 8, h % 8) for h in heads),
+        theta=theta,
+        sigma=torch.ones(k, dtype=torch.float64),
+        n_layers=6,
+        n_heads=8,
+        direction=direction,
+    )
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def lively(request: pytest.FixtureRequest, folders: dict[Family, Path]) -> LoadedModel:
+    """Untrained models with weights large enough that prompts differ in their answers."""
+    loaded = load_model(str(folders[request.param]))
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in loaded.model.named_parameters():
+            if "norm" not in name:
+                parameter.normal_(std=0.08)
+    return loaded
+
+
+def questions(setting: Setting) -> list[Item]:
+    splits = {3: "validation", 77: "validation"}
+    return list(items(generated(stories=splits), splits, "1", setting))
+
+
+GRID = cells((2, 6), (-20.0, 0.0, 20.0), ("logistic", "random"))
+
+
+@pytest.mark.parametrize("setting", ["multimodal", "text"])
+@pytest.mark.parametrize(
+    ("rows", "together"),
+    [
+        # Nine settings of three items, then of the one that is left.
+        (2, [*[2, 1] * 9, *[1] * 9]),  # a setting's items do not fit
+        (5, [*[3] * 9, *[1] * 9]),  # one setting at a time
+        (7, [*[6] * 4, 3, *[2] * 4, 1]),  # two settings
+        ("auto", [27, 9]),  # all of them
+    ],
+)
+def test_cells_equal_one_by_one(
+    lively: LoadedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: Setting,
+    rows: BatchSize,
+    together: list[int],
+) -> None:
+    asked = questions(setting)
+    vectors = vectors_of(GRID, vector)
+    sizes: list[int] = []
+
+    def counted(loaded: LoadedModel, state: State, numbers: list[int], endings: list) -> State:
+        sizes.append(len(numbers))
+        return go_on(loaded, state, numbers, endings)
+
+    monkeypatch.setattr(sweeping, "go_on", counted)
+    with Journal(tmp_path / "sweep.jsonl", {}) as journal:
+        table = run_cells(lively, asked, vectors, journal, 3, rows, 4)
+    assert sizes == together
+    assert len(table) == len(asked) * len(GRID)
+    for cell, chosen in vectors.items():
+        model = SteeredModel(lively, chosen)
+        replies = table[table["cell"] == cell.name].set_index("item_id")["reply"]
+        for item in asked:
+            prompt = Prompt(item.text, item.clip() if item.clip else None)
+            assert replies[item.item_id] == model.generate([prompt], 4)[0]
+    assert table.groupby("item_id")["reply"].nunique().max() > 1
+
+
+def test_rows_follow_from_memory_and_its_end_is_told(
+    lively: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Free memory for so many rows beside the batch; then a machine that promised too much."""
+    asked = questions("text")
+    vectors = vectors_of(GRID, vector)
+    (text,) = (item.text for item in [max(asked, key=lambda item: len(item.text))])
+    state, (ending,) = read_prompts(lively, [Prompt(text)])
+    tokens = state.mask.shape[1] + len(ending) + ROOM
+    size = sum(row_bytes_by_device(lively.model, tokens).values())
+    sizes: list[int] = []
+
+    def crowded(loaded: LoadedModel, state: State, numbers: list[int], endings: list) -> State:
+        if len(sizes) == 3:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+        sizes.append(len(numbers))
+        return go_on(loaded, state, numbers, endings)
+
+    monkeypatch.setattr(batch_size, "free_memory", lambda device: (8 + 3) * size / 0.75)
+    monkeypatch.setattr(sweeping, "go_on", crowded)
+    with (
+        Journal(tmp_path / "sweep.jsonl", {}) as journal,
+        pytest.raises(
+            OutOfMemoryError, match="fewer --rows, then a smaller --batch-size, .*; what"
+        ),
+    ):
+        run_cells(lively, asked, vectors, journal, 3, "auto", 4)
+    assert sizes == [6, 6, 6]
+    with Journal(tmp_path / "sweep.jsonl", {}) as journal:
+        assert len(journal.answers) == 18
+        monkeypatch.setattr(sweeping, "go_on", go_on)
+        resumed = run_cells(lively, asked, vectors, journal, 3, 5, 4)
+    with Journal(tmp_path / "whole.jsonl", {}) as journal:
+        whole = run_cells(lively, asked, vectors, journal, 3, "auto", 4)
+    pd.testing.assert_frame_equal(resumed, whole)
+
+
+def test_logits_of_cells_equal_one_by_one(lively: LoadedModel) -> None:
+    from hooks.edit import Edit
+    from sally_anne.models.prefix import read, share
+    from sally_anne.models.prompts import encode, reply_prompt
+
+    item = questions("multimodal")[0]
+    assert item.clip is not None
+    prompt = reply_prompt(lively, item.text, True)
+    vectors = [vector("logistic", 4, 0).with_alpha(a) for a in (-5.0, 5.0, 20.0)]
+    delta = torch.stack([v.delta() for v in vectors])
+    cut = share(lively, [prompt])
+    with torch.inference_mode():
+        state = read(lively, encode(lively, [cut.beginning], [item.clip()]))
+        with Edit(lively.model, delta):
+            together = go_on(lively, state, [0, 0, 0], list(cut.endings) * 3).logits
+        for row, each in zip(together, vectors, strict=True):
+            inputs = encode(lively, [prompt], [item.clip()])
+            with each.apply(lively.model):
+                alone = lively.model(**inputs, logits_to_keep=1).logits[0, -1]
+            assert (row - alone).abs().max() <= 1e-5 * alone.abs().max()
+
+
+def test_resumes_by_cell(lively: LoadedModel, tmp_path: Path) -> None:
+    asked = questions("text")
+    path = tmp_path / "sweep.jsonl"
+    with Journal(path, {}) as journal:
+        run_cells(lively, asked, vectors_of(GRID[:3], vector), journal, 3, 5, 4)
+        kept = path.read_text()
+    seen: list[tuple[int, int]] = []
+    with Journal(path, {}) as journal:
+        resumed = run_cells(
+            lively,
+            asked,
+            vectors_of(GRID, vector),
+            journal,
+            3,
+            5,
+            4,
+            lambda done, total: seen.append((done, total)),
+        )
+    assert path.read_text().startswith(kept)
+    assert seen[0] == (3 * len(asked), len(GRID) * len(asked))
+    with Journal(tmp_path / "whole.jsonl", {}) as journal:
+        whole = run_cells(lively, asked, vectors_of(GRID, vector), journal, 3, 5, 4)
+    pd.testing.assert_frame_equal(resumed, whole)
+
+
+def test_vectors_for_all_positions_are_refused(lively: LoadedModel, tmp_path: Path) -> None:
+    everywhere = replace(vector("logistic", 2, 0), positions="all")
+    with (
+        Journal(tmp_path / "sweep.jsonl", {}) as journal,
+        pytest.raises(SteeringError, match="all"),
+    ):
+        run_cells(
+            lively, questions("text"), {Cell("logistic", 2, 1.0): everywhere}, journal, 3, 5, 4
+        )
+
+
+def test_a_vector_for_another_model_is_refused(lively: LoadedModel, tmp_path: Path) -> None:
+    other = replace(vector("logistic", 2, 0), n_layers=9)
+    with (
+        Journal(tmp_path / "sweep.jsonl", {}) as journal,
+        pytest.raises(SteeringError, match="9 layers x 8 heads x 16.*6 x 8 x 16"),
+    ):
+        run_cells(lively, questions("text"), {Cell("logistic", 2, 1.0): other}, journal, 3, 5, 4)
+
+
+def test_chosen_on_validation_alone() -> None:
+    best, weaker = Cell("logistic", 2, 5.0), Cell("logistic", 2, 10.0)
+    rows = [
+        {
+            "item_id": f"{story}/{condition}",
+            "story": story,
+            "split": "validation",
+            "condition": condition,
+            "first": condition,
+            "cell": cell.name,
+            "robust_correct": good,
+            "robust_invalid": False,
+        }
+        for cell, good in ((BASELINE, False), (weaker, True), (best, True))
+        for story in ("a", "b")
+        for condition in ("TB", "FB")
+    ]
+    table = pd.DataFrame(rows)
+    assert best_first(table, [BASELINE, weaker, best]) == [best, weaker]
+    with pytest.raises(SteeringError, match="test stories"):
+        best_first(table.assign(split="test"), [best])
+    with pytest.raises(SteeringError, match="no steered cell"):
+        best_first(table, [BASELINE])
+    with pytest.raises(HarnessError):
+        best_first(table.drop(columns="story").assign(story=None), [best])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "most", "expected", "asked"),
+    [
+        ((0, 0, 0), 0.0, 0, 1),  # the best leaves all answers as they are
+        ((3, 1, 0), 0.1, 1, 2),  # the second is the first that loses one of ten at most
+        ((3, 1, 0), 0.0, 2, 3),
+        ((4, 3, 5), 0.2, 1, 3),  # none passes: the smallest fall
+    ],
+)
+def test_chosen_among_those_that_leave_the_initial_belief_alone(
+    wrong: tuple[int, ...], most: float, expected: int, asked: int
+) -> None:
+    ranked = [Cell("logistic", 2, alpha) for alpha in (5.0, 2.0, 1.0)]
+    calls: list[Cell] = []
+
+    def initial(cell: Cell) -> pd.DataFrame:
+        calls.append(cell)
+        lost = dict(zip(ranked, wrong, strict=True))[cell]
+        return pd.DataFrame(
+            {
+                "item_id": f"{story}/initial",
+                "story": str(story),
+                "split": "validation",
+                "condition": "",
+                "first": "",
+                "cell": name,
+                "robust_correct": name == BASELINE.name or story >= lost,
+                "robust_invalid": False,
+            }
+            for name in (BASELINE.name, cell.name)
+            for story in range(10)
+        )
+
+    assert choose(ranked, initial, most) == ranked[expected]
+    assert calls == ranked[:asked]
+    with pytest.raises(SteeringError, match="test stories"):
+        choose(ranked, lambda cell: initial(cell).assign(split="test"), most)
