@@ -1,8 +1,33 @@
 """The one room that touches a model's inside.
 
 Holds: where the heads are (`geometry`), which tokens count (`positions`), reading activations
-(`capture`) and keeping them on disk (`store`), with the errors they raise (`errors`).
+(`capture`), changing them (`edit`), keeping them on disk (`store`), and other libraries that do the
+same (`backends`).
 
-Must not know: what an activation is used for. No labels, probes, prompts, benchmarks, scores or
-steering directions; nothing here imports another room of this project except `models`.
+Must not know: what an activation is used for. No labels, probes, prompts, benchmarks or scores.
 """
+
+from typing import TYPE_CHECKING
+
+from sally_anne.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from hooks.backends.backend import backend as backend
+    from hooks.capture import Capture as Capture
+    from hooks.edit import Edit as Edit
+    from hooks.edit import Gate as Gate
+    from hooks.geometry import Geometry as Geometry
+    from hooks.geometry import find_geometry as find_geometry
+    from hooks.store import ActivationStore as ActivationStore
+    from hooks.store import StoreMeta as StoreMeta
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "hooks.backends.backend": ["backend"],
+        "hooks.capture": ["Capture"],
+        "hooks.edit": ["Edit", "Gate"],
+        "hooks.geometry": ["Geometry", "find_geometry"],
+        "hooks.store": ["ActivationStore", "StoreMeta"],
+    },
+)
