@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
+from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.errors import SteeringError
-from sally_anne.harness.metrics import Estimate, Metrics, Unit, belief_metrics, paired_accuracy
-from sally_anne.harness.results import sheet_of
+from sally_anne.harness.metrics import Metrics, Unit, belief_metrics, paired_accuracy
+from sally_anne.harness.results import scores
 from steering.grid import BASELINE, Cell
 
 
@@ -17,7 +18,7 @@ def cell_metrics(
 ) -> dict[str, Metrics]:
     """Belief metrics of every cell, by the cell's name, in the table's order."""
     return {
-        str(name): belief_metrics(sheet_of(rows, reader), unit=unit)
+        str(name): belief_metrics(scores(rows, reader), unit=unit)
         for name, rows in table.groupby("cell", sort=False)
     }
 
@@ -82,7 +83,7 @@ def choose(
 def initial_gain(table: pd.DataFrame, cell: Cell, reader: str) -> Estimate:
     """How much more often initial-belief questions are answered rightly in a cell."""
     before, after = (
-        sheet_of(table[table["cell"] == name], reader) for name in (BASELINE.name, cell.name)
+        scores(table[table["cell"] == name], reader) for name in (BASELINE.name, cell.name)
     )
     return paired_accuracy(before, after)["overall"]
 

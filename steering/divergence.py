@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from hooks.batch_size import in_batches, within_memory
-from sally_anne.harness.metrics import Estimate
+from sally_anne.core.bootstrap import Estimate
 from sally_anne.harness.model import Prompt, SteeredModel, end_tokens, greedy
 from sally_anne.models.prefix import go_on
 

@@ -16,6 +16,7 @@ from hooks.geometry import find_geometry
 from sally_anne.benchmarks.gridtom.records import StorySet, open_stories
 from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.atomic import write_atomic
+from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import SteeringError
@@ -25,10 +26,10 @@ from sally_anne.core.sealed import write_sealed
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
-from sally_anne.harness.metrics import Estimate, mcnemar_both, over, paired_difference
+from sally_anne.harness.metrics import mcnemar_both, over, paired_difference
 from sally_anne.harness.pipeline import check as check_evaluation
 from sally_anne.harness.reporting import BELIEF
-from sally_anne.harness.results import sheet_of
+from sally_anne.harness.results import scores
 from sally_anne.harness.room import check_items
 from sally_anne.harness.work import Unseen, choose_items, items_of
 from sally_anne.models.identity import FORCED
@@ -338,8 +339,8 @@ def metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
 
 def compare(table: pd.DataFrame, cell: Cell, reader: str) -> dict[str, Any]:
     """A cell against the baseline on the same items: paired differences, and McNemar's p."""
-    before = sheet_of(table[table["cell"] == BASELINE.name], reader)
-    after = sheet_of(table[table["cell"] == cell.name], reader)
+    before = scores(table[table["cell"] == BASELINE.name], reader)
+    after = scores(table[table["cell"] == cell.name], reader)
     differences = {m: asdict(e) for m, e in paired_difference(before, after).items()}
     return {"difference": differences, "mcnemar_both": mcnemar_both(before, after)}
 

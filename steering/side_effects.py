@@ -157,7 +157,7 @@ def _compare(
     """One task without and with the vector."""
     from sally_anne.harness.metrics import accuracy, paired_accuracy
     from sally_anne.harness.pipeline import run as evaluate
-    from sally_anne.harness.results import sheet_of
+    from sally_anne.harness.results import scores
     from steering.saving import describe
 
     name = f"{asked.task}-{asked.order}" if asked.task == "gridtom" else asked.task
@@ -180,7 +180,7 @@ def _compare(
         raise SteeringError(
             f"--tasks {asked.task}: no replies can be scored without a judge or key"
         )
-    sheets = [sheet_of(table[keyed], "robust") for table in (before, after)]
+    sheets = [scores(table[keyed], "robust") for table in (before, after)]
     rows = [accuracy(sheet) for sheet in sheets]
     difference = paired_accuracy(*sheets)
     return {

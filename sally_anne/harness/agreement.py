@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import cohen_kappa_score
 
+from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.reading import reading
 
@@ -74,32 +76,26 @@ def agreement(
         ``unmatched`` labels of items that were not judged.
 
     Raises:
-        HarnessError: a column is missing, an id stands twice, no item has both, or bootstrap or
-            level is out of range.
+        HarnessError: a column is missing, an id stands twice, or no item has both.
+        OptionError: bootstrap or level is out of range.
     """
-    from sklearn.metrics import cohen_kappa_score
-
-    if bootstrap < 1 or not 0 < level < 1:
-        raise HarnessError(
-            f"bootstrap must be at least 1 and level between 0 and 1, got {bootstrap} and {level}"
-        )
     pairs = _pairs(judged, human)
     says, label = pairs["says"].to_numpy(dtype=bool), pairs["label"].to_numpy(dtype=bool)
     story = pd.factorize(pairs["story"].astype(str), sort=True)[0]
     # tables [S, 4]: how often a story has both wrong, only people right, only the judge, both.
     tables = np.zeros((story.max() + 1, 4))
     np.add.at(tables, (story, 2 * says + label), 1)
-    draws = np.random.default_rng(seed).multinomial(
-        len(tables), np.full(len(tables), 1 / len(tables)), size=bootstrap
-    )
-    drawn = draws @ tables
+    drawn = draw_groups(len(tables), bootstrap, seed, "multinomial") @ tables
     alike = (drawn[:, 0] + drawn[:, 3]) / drawn.sum(1)
     one_label = len({*says, *label}) == 1
+    intervals = {}
+    for name, values in (("agreement", alike), ("kappa", _kappas(drawn))):
+        low, high = percentile_interval(values, level)
+        intervals |= {f"{name}_low": low, f"{name}_high": high}
     return {
         "agreement": float((says == label).mean()),
-        **_interval("agreement", alike, level),
         "kappa": float("nan") if one_label else float(cohen_kappa_score(says, label)),
-        **_interval("kappa", _kappas(drawn), level),
+        **intervals,
         "n": len(pairs),
         "stories": len(tables),
         "invalid": int(pairs["judge_invalid"].sum()),
@@ -135,10 +131,3 @@ def _kappas(tables: np.ndarray) -> np.ndarray:
     chance = (judge + both) * (people + both) + (neither + people) * (neither + judge)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(chance < 1 - 1e-12, (neither + both - chance) / (1 - chance), np.nan)
-
-
-def _interval(name: str, drawn: np.ndarray, level: float) -> dict[str, float]:
-    drawn = drawn[np.isfinite(drawn)]
-    tail = (1 - level) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail]) if len(drawn) else (np.nan, np.nan)
-    return {f"{name}_low": float(low), f"{name}_high": float(high)}

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from sally_anne.benchmarks.mimeqa.categories import CATEGORIES
+from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.commands import no_command
 from sally_anne.core.errors import HarnessError
 
@@ -91,21 +92,15 @@ def category_correlations(
         the same in all of them; resamples of that kind are left out of the interval.
 
     Raises:
-        HarnessError: as :func:`group_accuracy`; fewer than two categories; bootstrap or level out
-            of range.
+        HarnessError: as :func:`group_accuracy`, or fewer than two categories.
+        OptionError: bootstrap or level is out of range.
     """
-    if bootstrap < 1 or not 0 < level < 1:
-        raise HarnessError(
-            f"bootstrap must be at least 1 and level between 0 and 1, got {bootstrap} and {level}"
-        )
     wide = group_accuracy(table, reader, tag)
     names = [str(name) for name in wide.columns]
     if len(names) < 2:
         raise HarnessError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")
     values = wide.to_numpy(dtype=float)
-    draws = np.random.default_rng(seed).multinomial(
-        len(values), np.full(len(values), 1 / len(values)), size=bootstrap
-    )
+    draws = draw_groups(len(values), bootstrap, seed, "multinomial")
     rows = []
     for i, first in enumerate(names):
         for j, second in list(enumerate(names))[i + 1 :]:
@@ -115,7 +110,7 @@ def category_correlations(
             if n >= FEWEST:
                 whole = float(_pearson(np.ones((1, n)), x, y)[0])
             if np.isfinite(whole):
-                low, high = _interval(_pearson(draws[:, both], x, y), level)
+                low, high = percentile_interval(_pearson(draws[:, both], x, y), level)
             rows.append((first, second, whole, low, high, n))
     return pd.DataFrame(rows, columns=["first", "second", "correlation", "low", "high", "n"])
 
@@ -147,14 +142,6 @@ def _pearson(times: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         found = (times * from_x * from_y).sum(1) / np.sqrt(spread_x * spread_y)
     varied = (counted >= FEWEST) & (np.minimum(spread_x, spread_y) > 1e-12)
     return np.where(varied, np.clip(found, -1.0, 1.0), np.nan)
-
-
-def _interval(drawn: np.ndarray, level: float) -> tuple[float, float]:
-    drawn = drawn[np.isfinite(drawn)]
-    if not len(drawn):
-        return float("nan"), float("nan")
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 if __name__ == "__main__":

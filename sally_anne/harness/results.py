@@ -45,7 +45,7 @@ def break_down(table: pd.DataFrame, kinds: Sequence[str]) -> dict[str, Any]:
     if scored.empty:
         return found
     for reader in readers(scored):
-        sheet = sheet_of(scored, reader)
+        sheet = scores(scored, reader)
         whole = accuracy(sheet)
         groups = {
             kind: {
@@ -71,13 +71,13 @@ def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
 
 def metrics_of(table: pd.DataFrame, reader: str, order: str, unit: Unit | None = None) -> Any:
     """TB, FB, Both and invalid of belief questions; accuracy and invalid of initial ones."""
-    sheet = sheet_of(table, reader)
+    sheet = scores(table, reader)
     if order == "initial":
         return accuracy(sheet, unit=unit)
     return belief_metrics(sheet, unit=unit)
 
 
-def sheet_of(table: pd.DataFrame, reader: str) -> pd.DataFrame:
+def scores(table: pd.DataFrame, reader: str) -> pd.DataFrame:
     """The items as :mod:`sally_anne.harness.metrics` takes them, read by one reader."""
     names = {f"{reader}_correct": "correct", f"{reader}_invalid": "invalid"}
     kept = ["item_id", "story", "condition", "first", *names]

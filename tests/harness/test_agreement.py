@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from sally_anne.core.errors import HarnessError
+from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.harness.agreement import agreement, read_labels
 
 
@@ -97,7 +97,7 @@ def test_the_order_of_rows_does_not_matter() -> None:
 def test_tables_that_do_not_fit(change, message: str) -> None:
     with pytest.raises(HarnessError, match=message):
         agreement(*change(judged([T, F]), human([T, F])))
-    with pytest.raises(HarnessError, match="bootstrap must be"):
+    with pytest.raises(OptionError, match="bootstrap must be"):
         agreement(judged([T]), human([T]), bootstrap=0)
 
 

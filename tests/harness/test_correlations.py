@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import pearsonr
 
-from sally_anne.core.errors import HarnessError
+from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.harness.correlations import (
     category_correlations,
     correlation_matrix,
@@ -160,5 +160,5 @@ def test_the_matrix() -> None:
 def test_sheets_that_do_not_fit(change, message: str) -> None:
     with pytest.raises(HarnessError, match=message):
         category_correlations(change(sheet()), "judge")
-    with pytest.raises(HarnessError, match="bootstrap must be"):
+    with pytest.raises(OptionError, match="level must be"):
         category_correlations(sheet(), "judge", level=1.0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sally_anne.core.errors import HarnessError
+from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.harness.metrics import (
     Estimate,
     Metrics,
@@ -337,9 +337,9 @@ def test_mcnemar_is_the_binomial_tail(won: int, lost: int, p: float) -> None:
 def test_sheets_of_different_items_are_not_compared() -> None:
     items = sheet([(1, 1), (0, 1)])
     for compare in (paired_difference, mcnemar_both):
-        with pytest.raises(HarnessError, match="item '1-FB' is not in the second sheet"):
+        with pytest.raises(HarnessError, match="item '1-FB' is not in the second table"):
             compare(items, items.drop(index=3))
-        with pytest.raises(HarnessError, match="item '1-FB' is not in the first sheet"):
+        with pytest.raises(HarnessError, match="item '1-FB' is not in the first table"):
             compare(items.drop(index=3), items)
         with pytest.raises(HarnessError, match="item '0-FB' has another story"):
             compare(items, items.assign(story=["story-0", "x", "story-1", "story-1"]))
@@ -371,7 +371,7 @@ def test_accuracy_overall_and_by_group() -> None:
     assert list(accuracy(items, by="story").groups) == ["s", "t"]
     with pytest.raises(HarnessError, match="item 'b' has no kind"):
         accuracy(items.assign(kind=["room", None, "room", "room"]), by="kind")
-    with pytest.raises(HarnessError, match="lacks the column 'colour'"):
+    with pytest.raises(HarnessError, match="lack the column 'colour'"):
         accuracy(items, by="colour")
 
 
@@ -380,14 +380,14 @@ def test_accuracy_overall_and_by_group() -> None:
 
 @pytest.mark.parametrize("column", ["item_id", "story", "condition", "correct", "invalid"])
 def test_a_missing_column_is_named(column: str) -> None:
-    with pytest.raises(HarnessError, match=f"lacks the column '{column}'"):
+    with pytest.raises(HarnessError, match=f"lack the column '{column}'"):
         belief_metrics(sheet([(1, 1)]).drop(columns=column))
 
 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("item_id", "0-TB", "item '0-TB' stands in the sheet twice"),
+        ("item_id", "0-TB", "item '0-TB' stands in the scores twice"),
         ("item_id", None, "row 2 has no item_id"),
         ("story", None, "item '1-TB' has no story"),
         ("story", "story-0", "item '1-TB' is the second one"),
@@ -408,9 +408,11 @@ def test_unusable_sheets_and_settings_are_refused() -> None:
     items = sheet([(1, 1)])
     with pytest.raises(HarnessError, match="no items"):
         belief_metrics(items.iloc[:0])
-    for wrong in ({"bootstrap": 0}, {"level": 1.0}, {"level": 0.0}):
-        with pytest.raises(HarnessError, match="at least 1 and level between"):
-            belief_metrics(items, **wrong)
+    with pytest.raises(OptionError, match="bootstrap must be at least 1"):
+        belief_metrics(items, bootstrap=0)
+    for level in (1.0, 0.0):
+        with pytest.raises(OptionError, match="level must be between"):
+            belief_metrics(items, level=level)
 
 
 def on_maps(stories: int, maps: int) -> pd.DataFrame:

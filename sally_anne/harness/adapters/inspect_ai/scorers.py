@@ -73,7 +73,8 @@ def _read_by(reader: Reader) -> Scorer:
 
 def measures(scores: Sequence[SampleScore]) -> dict[str, float]:
     """The harness's metrics by name; those that have no items are left out."""
-    from sally_anne.harness.metrics import Estimate, accuracy, belief_metrics
+    from sally_anne.core.bootstrap import Estimate
+    from sally_anne.harness.metrics import accuracy, belief_metrics
 
     sheet = _sheet(scores)
     if sheet.empty:

@@ -33,7 +33,7 @@ from sally_anne.harness.evaluate import score
 from sally_anne.harness.gridtom import Ask, Style
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import accuracy, belief_metrics
-from sally_anne.harness.results import sheet_of
+from sally_anne.harness.results import scores
 from sally_anne.harness.vectors import facts_of
 from sally_anne.harness.work import prepare
 
@@ -105,7 +105,7 @@ def results(doc: Mapping[str, Any], replies: Sequence[str]) -> dict[str, dict[st
     table = score([item], [{"item_id": item.item_id, "reply": replies[0]}])
     found: dict[str, dict[str, Any]] = {}
     for prefix, reader in _READERS.items():
-        (row,) = sheet_of(table, reader).to_dict("records")
+        (row,) = scores(table, reader).to_dict("records")
         right = row | {"score": float(row["correct"] and not row["invalid"])}
         if item.condition:
             found |= {f"{prefix}{item.condition}": right, f"{prefix}Both": row}
