@@ -26,7 +26,7 @@ import torch
 
 from bench.errors import PerfError
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER
-from sally_anne.core.commands import check_options, read_options, told
+from sally_anne.core.commands import check_options, plain_errors, read_options
 
 # Standard deviation within a feature, first to last layer; trained models show such a spread.
 SCALES = (0.3, 1.5)
@@ -357,7 +357,7 @@ def check(config: ProbesPerfConfig) -> None:
 
 def main() -> None:
     """The command line."""
-    with told():
+    with plain_errors():
         config = read_options(ProbesPerfConfig, "python -m bench.probes")
         check(config)
         found = measure(config)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import PerfError
-from sally_anne.core.atomic import write_atomic
+from sally_anne.core.files import write_atomic
 from sally_anne.core.run_folder import COMPARISON, claimed
 
 RESULTS, TABLE = "results.json", "table.md"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sally_anne.benchmarks.gridtom.setting import Setting
-from sally_anne.core.commands import check_options, read_options, told
+from sally_anne.core.commands import check_options, plain_errors, read_options
 from sally_anne.models.catalogue import DEFAULT_MODEL
 
 GRIDS = {
@@ -143,7 +143,7 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
 
 def main() -> None:
     """The command line."""
-    with told():
+    with plain_errors():
         config = read_options(SweepPerfConfig, "python -m bench.sweep")
         found = measure(config)
     print(f"{config.model}, {config.setting}, {found['items']} items, median of {config.repeats}")

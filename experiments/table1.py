@@ -69,8 +69,8 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
         each measure a dict of value, low, high, n; how many test stories were ``left_out`` as they
         were seen in fitting; also written to ``table1.json``.
     """
-    from sally_anne.core.atomic import write_atomic
     from sally_anne.core.console import Console
+    from sally_anne.core.files import write_atomic
     from sally_anne.harness.metrics import over
     from sally_anne.models.loading import load_model
     from steering.choose import cell_metrics

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import tyro
 
-from sally_anne.core.commands import read_options, told
+from sally_anne.core.commands import plain_errors, read_options
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def run_command(
     module = sys.modules[draw.__module__]
     spec = getattr(module, "__spec__", None)
     name = spec.name if spec else draw.__module__
-    with told():
+    with plain_errors():
         paths = draw(read_options(config_type, f"python -m {name}", arguments))
     for path in paths:
         print(path)

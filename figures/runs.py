@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
-from sally_anne.core.reading import read_object, reading
-from sally_anne.core.sealed import intact, require_sealed
+from sally_anne.core.files import intact, read_object, reading, require_sealed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from sally_anne.core.atomic import write_atomic
+from sally_anne.core.files import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd

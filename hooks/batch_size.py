@@ -39,8 +39,8 @@ def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: 
         ProcessError: another of the processes has ended.
     """
     if all(p.device.type == "cpu" for p in model.parameters()):
-        return processes.least(on_cpu)
-    return processes.least(most_that_fit(trial))
+        return processes.all_min(on_cpu)
+    return processes.all_min(most_that_fit(trial))
 
 
 def most_that_fit(trial: Callable[[int], object], most: int = MOST) -> int:
@@ -80,10 +80,10 @@ def rows_that_fit(
     """
     rows = most
     for device, size in bytes_a_row.items():
-        free = free_memory(device) // (processes.beside if device.type == "cpu" else 1)
+        free = free_memory(device) // (processes.local_world_size if device.type == "cpu" else 1)
         while rows > 1 and (rows + others) * size > 0.75 * free:
             rows //= 2
-    return processes.least(rows)
+    return processes.all_min(rows)
 
 
 def free_memory(device: Any) -> int:

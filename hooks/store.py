@@ -39,6 +39,7 @@ from hooks.store_checks import (
 )
 from hooks.store_items import items_from_bytes
 from hooks.store_journal import Journal
+from hooks.store_lock import lock_store, require_no_contributor
 from hooks.store_manifest import (
     ITEMS_NAME,
     MANIFEST_NAME,
@@ -48,10 +49,9 @@ from hooks.store_manifest import (
     shard_name,
     write_manifest,
 )
-from sally_anne.core.atomic import file_sha256, remove_leftovers, write_atomic
 from sally_anne.core.errors import StoreDamagedError, StoreError
-from sally_anne.core.file_lock import LOCK_NAME, lock_store, require_no_contributor
-from sally_anne.core.reading import reading
+from sally_anne.core.files import file_sha256, reading, remove_leftovers, write_atomic
+from sally_anne.core.run_folder import LOCK_NAME
 
 __all__ = ["ActivationStore", "StoreMeta"]
 

@@ -22,7 +22,7 @@ from hooks.store_manifest import (
     require_same_plan,
 )
 from sally_anne.core.errors import StoreDamagedError, StoreError
-from sally_anne.core.reading import reading
+from sally_anne.core.files import reading
 
 SHARD_ITEMS = 256
 

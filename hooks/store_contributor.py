@@ -23,9 +23,9 @@ from torch import Tensor
 
 from hooks.store_checks import SHARD_ITEMS, planned, require_batch, require_same_run
 from hooks.store_journal import Journal
+from hooks.store_lock import lock_contributing
 from hooks.store_manifest import Manifest, StoreMeta, read_manifest
 from sally_anne.core.errors import StoreError
-from sally_anne.core.file_lock import lock_contributing
 
 
 class Contributor:

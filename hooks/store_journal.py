@@ -11,9 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from sally_anne.core.atomic import remove_leftovers, write_atomic
 from sally_anne.core.errors import StoreDamagedError, StoreError
-from sally_anne.core.reading import reading
+from sally_anne.core.files import reading, remove_leftovers, write_atomic
 
 _KEY = "activations"
 _FILES = "batch-*.safetensors"

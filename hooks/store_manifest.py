@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from sally_anne.core.atomic import write_atomic
 from sally_anne.core.errors import StoreDamagedError, StoreError, StoreMismatchError
-from sally_anne.core.reading import reading
+from sally_anne.core.files import reading, write_atomic
 
 MANIFEST_NAME = "manifest.json"
 ITEMS_NAME = "items.parquet"

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from sally_anne.core.lifeline import end_with_parent
+from sally_anne.core.processes import exit_with_parent
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -107,7 +107,7 @@ def _begin(work: Callable[[Any], Any]) -> None:
     """Set a forked process up: it leaves interrupts to its parent and ends with it."""
     _keep(work)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
+    exit_with_parent()
     # Threads do not survive a fork, and the pools of these two libraries would wait for theirs.
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -38,9 +38,9 @@ from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.commands import check_options, no_command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
+from sally_anne.core.files import intact, require_sealed, write_sealed
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import PROBING, claims
-from sally_anne.core.sealed import intact, require_sealed, write_sealed
 from sally_anne.models.films import check_room, crop_notes
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.plain_text import unknown_words

@@ -14,10 +14,8 @@ import pandas as pd
 from safetensors.numpy import load, save
 
 from probing.ranking import LABELS, ProbeSet
-from sally_anne.core.atomic import write_atomic
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.reading import reading
-from sally_anne.core.sealed import intact
+from sally_anne.core.files import intact, reading, write_atomic
 
 CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
 MANIFEST = "activations/manifest.json"

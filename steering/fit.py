@@ -19,8 +19,7 @@ from probing.ranking import LABELS
 from probing.saving import AGAIN, CONFIG, HEADS, MANIFEST, PROBES, load_probes, read_heads
 from sally_anne.benchmarks.lineage import SEEN
 from sally_anne.core.errors import SteeringError
-from sally_anne.core.reading import read_object
-from sally_anne.core.sealed import intact, require_sealed
+from sally_anne.core.files import intact, read_object, require_sealed
 from steering.config import Direction, Label
 from steering.vector import SteeringVector
 

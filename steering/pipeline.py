@@ -15,14 +15,13 @@ from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry
 from sally_anne.benchmarks.gridtom.records import StorySet, open_stories
 from sally_anne.benchmarks.lineage import SEEN, Lineage
-from sally_anne.core.atomic import write_atomic
 from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import SteeringError
+from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.processes import Processes, here
 from sally_anne.core.run_folder import SWEEP, claims
-from sally_anne.core.sealed import write_sealed
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal

@@ -9,8 +9,7 @@ from typing import Any
 
 from sally_anne.benchmarks.lineage import SEEN
 from sally_anne.core.errors import SteeringError
-from sally_anne.core.reading import read_object
-from sally_anne.core.sealed import require_sealed
+from sally_anne.core.files import read_object, require_sealed
 from sally_anne.harness.command import command_line, run_command
 from sally_anne.models.identity import FORCED
 from sally_anne.models.options import ModelOptions

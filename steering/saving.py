@@ -15,9 +15,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from sally_anne.benchmarks.lineage import SEEN
-from sally_anne.core.atomic import write_atomic
 from sally_anne.core.errors import PositionError, SteeringError
-from sally_anne.core.reading import reading
+from sally_anne.core.files import reading, write_atomic
 from sally_anne.core.run_folder import VECTOR, require_own
 from sally_anne.models.identity import FORCED, ModelIdentity, require_fitted
 from steering.vector import SteeringVector

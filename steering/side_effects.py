@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sally_anne.core.errors import SteeringError
-from sally_anne.core.reading import reading
+from sally_anne.core.files import reading
 from sally_anne.core.run_folder import SIDE_EFFECTS, claims
 from sally_anne.harness.command import run_command
 from sally_anne.models.options import ModelOptions
@@ -79,8 +79,8 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
         SteeringError, HarnessError, BenchmarkError, ModelError: bad input, named before the model
             is loaded wherever it can be known.
     """
-    from sally_anne.core.atomic import write_atomic
     from sally_anne.core.console import Console
+    from sally_anne.core.files import write_atomic
     from sally_anne.harness.model import Prompt, SteeredModel
     from sally_anne.harness.pipeline import check
     from sally_anne.harness.vectors import require_fits

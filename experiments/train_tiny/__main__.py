@@ -7,12 +7,12 @@ model on frames and text, answering in turns, and with a deeper decoder statemen
 from __future__ import annotations
 
 from experiments.train_tiny.config import TrainConfig
-from sally_anne.core.commands import read_options, told
+from sally_anne.core.commands import plain_errors, read_options
 
 
 def main() -> None:
     """The command line."""
-    with told():
+    with plain_errors():
         config = read_options(TrainConfig, "python -m experiments.train_tiny")
         # Heavy libraries are imported here, so that --help answers at once.
         from experiments.train_tiny.stages import train_family

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sally_anne.core.commands import read_options, told
+from sally_anne.core.commands import plain_errors, read_options
 from sally_anne.models.catalogue import DEFAULT_MODEL
 
 MEASURES = (
@@ -189,7 +189,7 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
 
 def main() -> None:
     """The command line."""
-    with told():
+    with plain_errors():
         _carry_out(read_options(EvaluateConfig, "python -m experiments.train_tiny.evaluate"))
 
 

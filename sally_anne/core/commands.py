@@ -80,7 +80,7 @@ def _wrong(name: str, number: Any) -> str | None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def plain_errors() -> Iterator[None]:
     """Errors raised on purpose, and files that the system refuses, end the command in one line.
 
     Where nobody reads what is printed any more (``| head -1``), the work goes on in silence.

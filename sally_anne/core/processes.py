@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import os
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,14 +54,14 @@ class Processes:
     Attributes:
         rank: which one, from 0.
         count: how many there are.
-        place: which one of those on this machine.
-        beside: how many there are on this machine.
+        local_rank: which one of those on this machine.
+        local_world_size: how many there are on this machine.
     """
 
     rank: int = 0
     count: int = 1
-    place: int = 0
-    beside: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
 
     @property
     def first(self) -> bool:
@@ -80,10 +82,10 @@ class Processes:
             return
         import torch.distributed as dist
 
-        with _ended_is_told():
+        with _ended_is_explained():
             dist.barrier(group=_meeting_place(self.rank, self.count))
 
-    def least(self, number: int) -> int:
+    def all_min(self, number: int) -> int:
         """The smallest of the numbers that all processes bring here.
 
         Raises:
@@ -94,21 +96,21 @@ class Processes:
         import torch
         import torch.distributed as dist
 
-        told = torch.tensor(number)
-        with _ended_is_told():
+        smallest = torch.tensor(number)
+        with _ended_is_explained():
             group = _meeting_place(self.rank, self.count)
-            dist.all_reduce(told, dist.ReduceOp.MIN, group=group)
-        return int(told)
+            dist.all_reduce(smallest, dist.ReduceOp.MIN, group=group)
+        return int(smallest)
 
     def begin(self) -> None:
         """Take a part of the machine's cores, and leave progress bars to the first process.
 
         `OMP_NUM_THREADS` goes before; `accelerate launch` and `torchrun` set it to 1 if nobody did.
         """
-        if self.beside > 1 and "OMP_NUM_THREADS" not in os.environ:
+        if self.local_world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
             import torch
 
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // self.beside))
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // self.local_world_size))
         if not self.first:
             from transformers.utils import logging
 
@@ -138,7 +140,7 @@ class Processes:
         import torch
 
         gpus = torch.cuda.device_count()
-        return f"cuda:{self.place % gpus}" if gpus else None
+        return f"cuda:{self.local_rank % gpus}" if gpus else None
 
 
 ALONE = Processes()
@@ -155,14 +157,14 @@ def here() -> Processes:
     for names in _NAMES:
         if names[0] in os.environ and names[1] in os.environ:
             rank, count = _number(names[0]), _number(names[1])
-            place, beside = _number(names[2], rank), _number(names[3], count)
-            if not (0 <= rank < count and 0 <= place < beside):
+            local_rank, local_size = _number(names[2], rank), _number(names[3], count)
+            if not (0 <= rank < count and 0 <= local_rank < local_size):
                 raise ProcessError(
-                    f"{names[0]}={rank}, {names[1]}={count}, {names[2]}={place} and "
-                    f"{names[3]}={beside} name no process; start the run with accelerate launch or "
-                    "torchrun"
+                    f"{names[0]}={rank}, {names[1]}={count}, {names[2]}={local_rank} and "
+                    f"{names[3]}={local_size} name no process; start the run with accelerate "
+                    "launch or torchrun"
                 )
-            return Processes(rank, count, place, beside)
+            return Processes(rank, count, local_rank, local_size)
     if os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true":
         warnings.warn(
             "on CPUs accelerate launch starts several processes by MPI alone; this one works by "
@@ -170,6 +172,18 @@ def here() -> Processes:
             stacklevel=2,
         )
     return ALONE
+
+
+def exit_with_parent() -> None:
+    """End this worker when its parent ends, however it does; called when the worker begins."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _number(name: str, default: int | None = None) -> int:
@@ -183,7 +197,7 @@ def _number(name: str, default: int | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _ended_is_told() -> Iterator[None]:
+def _ended_is_explained() -> Iterator[None]:
     """Say what it means that others cannot be reached."""
     try:
         yield

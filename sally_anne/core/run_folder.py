@@ -7,22 +7,27 @@ A folder that holds anything else is somebody's work, and is left as it is.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
 
-from sally_anne.core.errors import FolderError
-from sally_anne.core.file_lock import LOCK_NAME, lock
+from sally_anne.core.errors import FolderError, SallyAnneError
 from sally_anne.core.processes import ALONE, Processes, here
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
+LOCK_NAME = ".lock"
+
 _MARK = "sally-anne: "
+# Seconds that a killed run's own processes are given to end.
+_PATIENCE = 1.0
 # To make a folder that other runs make and remove at the same moment.
 _ATTEMPTS = 100
 
@@ -156,6 +161,21 @@ def claims(
         return holding
 
     return decorated
+
+
+def lock(file: IO[bytes], otherwise: SallyAnneError, kind: int = fcntl.LOCK_EX) -> IO[bytes]:
+    """Lock an open file until it is closed, or raise ``otherwise``: somebody else holds it."""
+    limit = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError as error:
+            if time.monotonic() < limit:
+                time.sleep(0.02)
+                continue
+            file.close()
+            raise otherwise from error
 
 
 def _line(kind: Kind) -> bytes:

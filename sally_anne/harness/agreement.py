@@ -10,7 +10,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.reading import reading
+from sally_anne.core.files import reading
 
 RIGHT = frozenset({"1", "1.0", "true", "t", "yes", "y", "right", "correct"})
 WRONG = frozenset({"0", "0.0", "false", "f", "no", "n", "wrong", "incorrect"})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from sally_anne.core.commands import read_options, spelled, told
+from sally_anne.core.commands import plain_errors, read_options, spelled
 from sally_anne.core.processes import ProcessError, here
 
 Config = TypeVar("Config")
@@ -33,13 +33,13 @@ def run_command(
     Raises:
         SystemExit: the message of an expected error, or 130 if the user stopped it.
     """
-    with told():
+    with plain_errors():
         config = read_options(config_type, prog)
         if here().count > 1 and not together:
             raise ProcessError(f"{prog} works in one process; start it without a launcher")
     _load_libraries()
     try:
-        with told():
+        with plain_errors():
             run(config)
     except KeyboardInterrupt:
         if resumes:

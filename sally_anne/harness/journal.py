@@ -14,10 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from sally_anne.core.atomic import write_atomic
 from sally_anne.core.errors import HarnessError, StoreError
+from sally_anne.core.files import reading, write_atomic
 from sally_anne.core.processes import ALONE, Processes
-from sally_anne.core.reading import reading
 
 # How a line ends that has a checksum; within a text of JSON these quotes would be escaped.
 # Values in messages: hashes of hundreds of stories are not for reading.

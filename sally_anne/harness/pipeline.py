@@ -10,13 +10,12 @@ import pandas as pd
 from rich.markup import escape
 
 from hooks.batch_size import AUTO
-from sally_anne.core.atomic import write_atomic
 from sally_anne.core.commands import check_options, no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import EVALUATION, claims
-from sally_anne.core.sealed import write_sealed
 from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
 from sally_anne.harness.endpoint_judge import public

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from sally_anne.core.atomic import write_atomic
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.files import write_atomic
 
 UNAVAILABLE = "NA"
 

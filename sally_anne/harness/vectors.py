@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.reading import read_object
+from sally_anne.core.files import read_object
 from sally_anne.models.identity import require_fitted
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from sally_anne.benchmarks.benchmark import Benchmark
 from sally_anne.benchmarks.clips import MOST_PIXELS, Clip, Sampling, cut, read_clip, shape_of
 from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, View, Window
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.reading import reading
+from sally_anne.core.files import reading
 from sally_anne.harness.frame_notes import frame_note
 from sally_anne.harness.items import FRAMES_MARK, Item
 

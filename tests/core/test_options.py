@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sally_anne.core.commands import check_options, read_options, spelled, told
+from sally_anne.core.commands import check_options, plain_errors, read_options, spelled
 from sally_anne.core.errors import EditError, OptionError
 
 
@@ -94,12 +94,12 @@ def test_numbers_in_range_pass() -> None:
     ],
 )
 def test_expected_errors_end_in_one_line(error, line) -> None:
-    with pytest.raises(SystemExit) as ended, told():
+    with pytest.raises(SystemExit) as ended, plain_errors():
         raise error
     assert ended.value.code == line
 
 
 @pytest.mark.parametrize("error", [ValueError("a mistake of ours"), BrokenPipeError(32, "pipe")])
 def test_mistakes_of_ours_are_shown_whole(error) -> None:
-    with pytest.raises(type(error)), told():
+    with pytest.raises(type(error)), plain_errors():
         raise error

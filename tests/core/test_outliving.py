@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PRINTS = """
 import sys
-from sally_anne.core.commands import told
+from sally_anne.core.commands import plain_errors
 from sally_anne.core.errors import SallyAnneError
-with told():
+with plain_errors():
     for number in range(2_000):
         print("one", number, flush=number % 7 == 0)
         print("two", number, file=sys.stderr)
@@ -65,10 +65,10 @@ def test_in_a_shell(tmp_path: Path, redirection: str) -> None:
 
 
 def test_streams_are_as_before_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
-    from sally_anne.core.commands import told
+    from sally_anne.core.commands import plain_errors
 
     before = sys.stdout, sys.stderr
-    with told():
+    with plain_errors():
         print("shown")
     assert (sys.stdout, sys.stderr) == before
     assert capsys.readouterr().out == "shown\n"

@@ -36,13 +36,13 @@ def test_alone_without_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_torchrun_and_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
     found = launched(monkeypatch, RANK="5", WORLD_SIZE="8", LOCAL_RANK="1", LOCAL_WORLD_SIZE="4")
-    assert found == Processes(rank=5, count=8, place=1, beside=4)
+    assert found == Processes(rank=5, count=8, local_rank=1, local_world_size=4)
     assert not found.first
 
 
 def test_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     found = launched(monkeypatch, OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2")
-    assert found == Processes(rank=1, count=2, place=1, beside=2)
+    assert found == Processes(rank=1, count=2, local_rank=1, local_world_size=2)
 
 
 def test_accelerate_on_cpus_without_mpi_says_that_it_is_alone(

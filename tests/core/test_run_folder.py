@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sally_anne.core import file_lock as store_lock
+from sally_anne.core import run_folder
 from sally_anne.core.errors import FolderError
 from sally_anne.core.processes import Processes
 from sally_anne.core.run_folder import (
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_lock, "_PATIENCE", 0.05)
+    monkeypatch.setattr(run_folder, "_PATIENCE", 0.05)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -133,7 +133,9 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
             claimed(folder, EVALUATION),
         ):
             pass
-        with claimed(folder, EVALUATION, Processes(rank=1, count=2, place=1, beside=2)):
+        with claimed(
+            folder, EVALUATION, Processes(rank=1, count=2, local_rank=1, local_world_size=2)
+        ):
             pass  # the first process holds it for all
     with claimed(folder, EVALUATION):
         pass

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from sally_anne.core import file_lock as store_lock
 from sally_anne.core import run_folder
 from sally_anne.core.errors import FolderError
 from sally_anne.core.run_folder import EVALUATION, claimed
@@ -131,7 +130,7 @@ def test_a_finished_evaluation(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_folder_at_work(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_lock, "_PATIENCE", 0.05)
+    monkeypatch.setattr(run_folder, "_PATIENCE", 0.05)
     out = tmp_path / "run"
     with (
         claimed(out, KINDS[name]),

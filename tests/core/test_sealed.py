@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sally_anne.core.atomic import write_atomic
 from sally_anne.core.errors import AlteredError
-from sally_anne.core.sealed import intact, require_sealed, write_sealed
+from sally_anne.core.files import intact, require_sealed, write_atomic, write_sealed
 
 CONTENT = {
     "config": {"c": 0.015, "out": Path("runs"), "k": (1, 2)},

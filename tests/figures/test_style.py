@@ -63,7 +63,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_leftover(tmp_path, monkeypatc
         def fail(*_: object) -> None:
             raise OSError("disk full")
 
-        monkeypatch.setattr("sally_anne.core.atomic.os.replace", fail)
+        monkeypatch.setattr("sally_anne.core.files.os.replace", fail)
         with pytest.raises(OSError, match="disk full"):
             style.save(drawn("other"), tmp_path, "one", data)
     assert png.read_bytes() == before

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from hooks.store_journal import Journal
 from sally_anne.core.errors import StoreDamagedError, StoreError
-from sally_anne.core.reading import read_object, reading
+from sally_anne.core.files import read_object, reading
 
 READERS: dict[str, Callable[[Path], object]] = {
     "parquet": pd.read_parquet,

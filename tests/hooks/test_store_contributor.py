@@ -11,7 +11,7 @@ import torch
 
 from hooks.store import ActivationStore, StoreMeta
 from hooks.store_contributor import Contributor
-from sally_anne.core import file_lock as store_lock
+from sally_anne.core import run_folder
 from sally_anne.core.errors import NonFiniteError, StoreDamagedError, StoreError, StoreMismatchError
 
 META = StoreMeta("head_out", "last_prompt", "synthetic", "0", "p", "q", "float32", 3, 2, 4)
@@ -128,7 +128,7 @@ def test_a_batch_must_fit(tmp_path: Path) -> None:
 def test_a_new_run_waits_for_those_of_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_lock, "_PATIENCE", 0.05)
+    monkeypatch.setattr(run_folder, "_PATIENCE", 0.05)
     path = tmp_path / "store"
     with begin(path):
         other, third = join(path), join(path)

@@ -29,9 +29,9 @@ from sally_anne.benchmarks.gridtom.records import GENERATOR_VERSION, generated, 
 from sally_anne.benchmarks.gridtom.records_types import COMBINATIONS, StorySet
 from sally_anne.benchmarks.gridtom.splits import SPLITS, assign
 from sally_anne.benchmarks.gridtom.stories import DEFAULT_SEED
-from sally_anne.core.commands import read_options, told
+from sally_anne.core.commands import plain_errors, read_options
 from sally_anne.core.errors import BenchmarkError
-from sally_anne.core.lifeline import end_with_parent
+from sally_anne.core.processes import exit_with_parent
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _write_all_frames(config: BuildConfig, out: Path, todo: Sequence[int], total
             return
         # Spawned processes behave the same on all systems and inherit no locks.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(config.workers, context, initializer=end_with_parent) as pool:
+        with ProcessPoolExecutor(config.workers, context, initializer=exit_with_parent) as pool:
             jobs = [pool.submit(_write_one, config.seed, index, out) for index in todo]
             try:
                 for job in as_completed(jobs):
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: status 1 with one line on stderr if the build is not possible.
     """
-    with told():
+    with plain_errors():
         print(
             build(
                 read_options(

@@ -17,12 +17,11 @@ from rich.table import Table
 from hooks.batch_size import within_memory
 from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.benchmarks.muma_tom.benchmark import MUMA_TOM
-from sally_anne.core.atomic import write_atomic
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.run_folder import LIMP, claims
-from sally_anne.core.sealed import write_sealed
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.limp.answering import answer_all, gather_all, persons
 from sally_anne.harness.limp.config import LimpConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
-from sally_anne.core.commands import told
+from sally_anne.core.commands import plain_errors
 from sally_anne.harness.adapters.lm_eval import TASKS
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     own = {"--include_path", "--config", "-C"} & {option.split("=")[0] for option in sys.argv}
     if len(sys.argv) > 2 and not own:
         sys.argv += ["--include_path", str(TASKS)]
-    with told():
+    with plain_errors():
         cli_evaluate()
 
 

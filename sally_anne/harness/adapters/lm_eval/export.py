@@ -144,7 +144,7 @@ def export(
     """
     import torch
 
-    from sally_anne.core.atomic import write_atomic
+    from sally_anne.core.files import write_atomic
 
     _check_name(out)
     held = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Locks on files that the operating system drops when their holder dies: one run a folder.
+"""Locks of a store, which the operating system drops when their holder dies: one run a store.
 
 The process that has the store locks `.lock`. Others of the same run that add to its journal lock
 the items table, together: a file that is never replaced, so that no further one is left behind.
@@ -7,16 +7,12 @@ the items table, together: a file that is never replaced, so that no further one
 from __future__ import annotations
 
 import fcntl
-import time
 from pathlib import Path
 from typing import IO
 
 from hooks.store_manifest import ITEMS_NAME
-from sally_anne.core.errors import SallyAnneError, StoreError
-
-LOCK_NAME = ".lock"
-# Seconds that a killed run's own processes are given to end.
-_PATIENCE = 1.0
+from sally_anne.core.errors import StoreError
+from sally_anne.core.run_folder import LOCK_NAME, lock
 
 
 def lock_store(folder: Path) -> IO[bytes]:
@@ -63,18 +59,3 @@ def require_no_contributor(folder: Path) -> None:
             "Wait for it to end, or choose another --out."
         ),
     ).close()
-
-
-def lock(file: IO[bytes], otherwise: SallyAnneError, kind: int = fcntl.LOCK_EX) -> IO[bytes]:
-    """Lock an open file until it is closed, or raise ``otherwise``: somebody else holds it."""
-    limit = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-            return file
-        except BlockingIOError as error:
-            if time.monotonic() < limit:
-                time.sleep(0.02)
-                continue
-            file.close()
-            raise otherwise from error
