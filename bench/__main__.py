@@ -15,7 +15,7 @@ from bench import extraction, machine, probes, sweep
 from bench.extraction import ExtractionPerfConfig
 from bench.probes import ProbesPerfConfig
 from bench.sweep import SweepPerfConfig
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import Setting
 
 Comparison = Literal["extraction", "probes", "sweep"]
 COMPARISONS: tuple[Comparison, ...] = ("extraction", "probes", "sweep")

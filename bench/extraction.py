@@ -24,7 +24,7 @@ from typing import Any
 from bench import machine
 from bench.errors import PerfError
 from bench.untrained import RANDOM_100M, save_untrained
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import check_options
 from sally_anne.models.catalogue import DEFAULT_MODEL
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.errors import PerfError
 from bench.untrained import Shape, save_untrained
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import Setting
 
 Point = dict[str, Any]
 # Heads that scikit-learn really fits; the others are reckoned from them.
@@ -147,7 +147,7 @@ def sweep(
     from bench.memory import touch
     from bench.random_sweeps import random_vector, run_once
     from hooks.geometry import find_geometry
-    from sally_anne.benchmarks.gridtom.records import generated
+    from sally_anne.benchmarks.gridtom.stories import generated
     from sally_anne.harness.gridtom import items
     from sally_anne.models.loading import load_model
     from steering.grid import cells as grid

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from bench import machine
 from bench.errors import PerfError
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import check_options
 from sally_anne.models.catalogue import DEFAULT_MODEL
 

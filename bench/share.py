@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import Setting
 
 
 def main(arguments: list[str]) -> None:

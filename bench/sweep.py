@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import check_options, plain_errors, read_options
 from sally_anne.models.catalogue import DEFAULT_MODEL
 
@@ -71,7 +71,7 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
     from bench.random_sweeps import random_vector, run_once
     from hooks.batch_size import in_batches
     from hooks.geometry import find_geometry
-    from sally_anne.benchmarks.gridtom.records import generated
+    from sally_anne.benchmarks.gridtom.stories import generated
     from sally_anne.harness.evaluate import prompt_of
     from sally_anne.harness.gridtom import items
     from sally_anne.harness.model import SteeredModel

@@ -13,8 +13,9 @@ from probing import contrasts
 from probing.batches import Prepared, plan_batches, prepare_shared, prepare_whole
 from probing.contrasts import Sample
 from sally_anne.benchmarks.gridtom import splits
-from sally_anne.benchmarks.gridtom.records import StorySet, generated
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.gridtom.records import StorySet
+from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.benchmarks.items import Setting
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt
 

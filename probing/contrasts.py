@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from probing.config import Contrast
-from sally_anne.benchmarks.gridtom.context import context_text
-from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord
+from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord, context_text
 from sally_anne.benchmarks.gridtom.render import Perspective
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import Setting
 
 
 @dataclass(frozen=True)

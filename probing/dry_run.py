@@ -21,7 +21,7 @@ from probing.config import DEFAULT_BATCH, ProbeConfig
 from probing.contrasts import Sample
 from probing.extraction import stored_size
 from probing.pipeline import choose_stories, require_same_probes
-from sally_anne.benchmarks.gridtom.records import open_stories
+from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.commands import check_options
 from sally_anne.core.console import Console
 from sally_anne.core.run_folder import PROBING, require_own

@@ -32,8 +32,9 @@ from probing.saving import (
     save_probes,
 )
 from sally_anne.benchmarks.gridtom import splits
-from sally_anne.benchmarks.gridtom.records import StorySet, open_stories
+from sally_anne.benchmarks.gridtom.records import StorySet
 from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
+from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.commands import check_options, no_command
 from sally_anne.core.console import Bars, Console, stage

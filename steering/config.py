@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import Setting
 from sally_anne.harness.tasks import reply_tokens
 from sally_anne.models.options import ModelOptions
 

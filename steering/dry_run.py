@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from hooks.batch_size import AUTO, MOST, in_batches
-from sally_anne.benchmarks.gridtom.records import open_stories
+from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.console import Console
 from sally_anne.core.run_folder import SWEEP, require_own
 from sally_anne.harness.dry_run import loads_of, tokens_of

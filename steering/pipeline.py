@@ -13,7 +13,8 @@ from rich.markup import escape
 
 from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry
-from sally_anne.benchmarks.gridtom.records import StorySet, open_stories
+from sally_anne.benchmarks.gridtom.records import StorySet
+from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.commands import no_command

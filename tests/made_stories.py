@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sally_anne.benchmarks.gridtom.narration import Cast
-from sally_anne.benchmarks.gridtom.questions import BeliefQuestion, InitialQuestion
+from sally_anne.benchmarks.gridtom.narration import BeliefQuestion, Cast, InitialQuestion
 from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord, StorySet
 
 NODES = (0, 4, 10, 18)

@@ -12,16 +12,18 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sally_anne.benchmarks.gridtom.narration import Cast, caption, environment
-from sally_anne.benchmarks.gridtom.palette import COLOURS
-from sally_anne.benchmarks.gridtom.plot import Condition
-from sally_anne.benchmarks.gridtom.questions import (
+from sally_anne.benchmarks.gridtom.narration import (
+    Cast,
     belief_statement,
+    caption,
+    environment,
     first_order,
     initial_questions,
     place_statement,
     second_order,
 )
+from sally_anne.benchmarks.gridtom.plot import Condition
+from sally_anne.benchmarks.gridtom.world import COLOURS
 
 
 class Piece(NamedTuple):

@@ -79,7 +79,7 @@ class Item:
 def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
     """The prompts of all measures for each story."""
     from probing.contrasts import statement_text
-    from sally_anne.benchmarks.gridtom.context import context_text
+    from sally_anne.benchmarks.gridtom.records import context_text
 
     for record in stories:
         rng = random.Random(f"evaluate/{record.index}")
@@ -198,7 +198,7 @@ def _carry_out(config: EvaluateConfig) -> None:
     from rich.table import Table
 
     from sally_anne.benchmarks.gridtom import splits
-    from sally_anne.benchmarks.gridtom.records import generated
+    from sally_anne.benchmarks.gridtom.stories import generated
     from sally_anne.models.loading import load_model
 
     loaded = load_model(config.model)

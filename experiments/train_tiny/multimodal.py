@@ -24,12 +24,11 @@ from experiments.train_tiny.narrators import narrated, story_text
 from experiments.train_tiny.speech import Speech, speech
 from experiments.train_tiny.trainer import Batch, Level
 from hooks.geometry import o_projs
-from sally_anne.benchmarks.gridtom.layout import Layout
-from sally_anne.benchmarks.gridtom.maps import random_layouts, start_pairs
+from sally_anne.benchmarks.gridtom.maps import Layout, random_layouts, start_pairs
 from sally_anne.benchmarks.gridtom.narration import caption, environment
 from sally_anne.benchmarks.gridtom.plot import Staging, Trace, play
 from sally_anne.benchmarks.gridtom.render import Perspective, key_frames, render
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.items import Setting
 
 Penalty = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from experiments.train_tiny.families import TOKEN_GRIDS, Family, TokenGrid
 from experiments.train_tiny.multimodal import Cinema
 from experiments.train_tiny.trainer import Batch, Level
-from sally_anne.benchmarks.gridtom.layout import COLUMNS, CORRIDOR, DOOR_MARKS, ROOM_MARKS, ROWS
-from sally_anne.benchmarks.gridtom.palette import COLOURS
+from sally_anne.benchmarks.gridtom.maps import COLUMNS, CORRIDOR, DOOR_MARKS, ROOM_MARKS, ROWS
 from sally_anne.benchmarks.gridtom.plot import Trace
 from sally_anne.benchmarks.gridtom.render import Perspective, key_frames
+from sally_anne.benchmarks.gridtom.world import COLOURS
 
 _N = len(COLOURS)
 # Floor, open door, closed door and agent of each colour; corridor; wall; hidden.

@@ -11,9 +11,15 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
-from sally_anne.benchmarks.gridtom.narration import Cast, caption, environment
-from sally_anne.benchmarks.gridtom.palette import COLOURS
-from sally_anne.benchmarks.gridtom.questions import first_order, initial_questions, second_order
+from sally_anne.benchmarks.gridtom.narration import (
+    Cast,
+    caption,
+    environment,
+    first_order,
+    initial_questions,
+    second_order,
+)
+from sally_anne.benchmarks.gridtom.world import COLOURS
 
 SIZE = 320
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<s>", "</s>"

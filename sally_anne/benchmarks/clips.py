@@ -10,53 +10,22 @@ from pathlib import Path
 
 import numpy as np
 
-from sally_anne.benchmarks.film import Timeline, opened_film, read_frames, timeline_of
-from sally_anne.benchmarks.items import Media, Window
-from sally_anne.benchmarks.picture_file import fitted
-from sally_anne.benchmarks.pictures import read_pictures, size_of_pictures, timeline_of_pictures
-from sally_anne.core.errors import BenchmarkError, ClipError
+from sally_anne.benchmarks.items import Media, Sampling, Window
+from sally_anne.benchmarks.pictures import (
+    Timeline,
+    fitted,
+    read_pictures,
+    size_of_pictures,
+    timeline_of_pictures,
+)
+from sally_anne.benchmarks.video import opened_video, read_frames, timeline_of
+from sally_anne.core.errors import ClipError
 
 # Times are sums of fractions such as 1/30 s; two closer than this are one.
 _SAME = 1e-6
 # Of a frame: what the makers of Qwen2-VL give one at most (qwen-vl-utils, VIDEO_MAX_PIXELS), 768
 # tokens; the other families' processors scale to less. 64 frames are 116 MB, of 1080p 398 MB.
 MOST_PIXELS = 768 * 28 * 28
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Which frames of a window are taken; exactly one of ``count``, ``every``, ``rate`` is set.
-
-    The frames of a window are those on screen at some time in it, its ends included. ``count``
-    looks at ``count`` equally spaced times, the first at the window's beginning and the last at
-    its end (one: at its middle), and takes the frame on screen at each; a window that has no more
-    frames than that gives all of them. No frame is taken twice, so that fewer come out where one
-    stays longer than the spacing.
-
-    Attributes:
-        count: so many, spread evenly.
-        every: every so manieth frame of the film, from the window's first.
-        rate: so many a second, from the window's beginning.
-        most: if ``every`` or ``rate`` gives more than so many, this many are spread evenly.
-
-    Raises:
-        BenchmarkError: none of the three is set, or several, or one is not positive.
-    """
-
-    count: int | None = None
-    every: int | None = None
-    rate: float | None = None
-    most: int | None = None
-
-    def __post_init__(self) -> None:
-        if sum(value is not None for value in (self.count, self.every, self.rate)) != 1:
-            raise BenchmarkError(f"exactly one of count, every and rate must be set: {self}")
-        for name in ("count", "every", "most"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BenchmarkError(f"{name} of frames must be at least 1, is {value}")
-        if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
-            raise BenchmarkError(f"rate of frames must be positive and finite, is {self.rate}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +122,7 @@ def shape_of(
 def _size(path: Path, kind: str, pattern: str, changed: int) -> tuple[int, int]:
     if kind == "frames":
         return size_of_pictures(path, pattern)
-    with opened_film(path) as (_, stream):
+    with opened_video(path) as (_, stream):
         return stream.codec_context.width, stream.codec_context.height
 
 

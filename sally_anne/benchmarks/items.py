@@ -1,4 +1,4 @@
-"""One schema for the questions of all benchmarks.
+"""One schema for the questions of all benchmarks, and what a benchmark is to the harness.
 
 A record says what there is; which part of it a model is shown (view, window, number of frames) is
 chosen when it is asked.
@@ -6,10 +6,13 @@ chosen when it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from sally_anne.core.errors import BenchmarkError
 
 Polarity = Literal["most", "least"]
 # multimodal: frames and words; video: frames and the question; text: words; none: the question.
@@ -17,6 +20,8 @@ View = Literal["multimodal", "video", "text", "none"]
 # full: from the beginning of the context; focused: only the part that the question is about.
 Window = Literal["full", "focused"]
 VIEWS: tuple[View, ...] = ("multimodal", "video", "text", "none")
+# What of a GridToM story a model is given (its paper, section 3.2).
+Setting = Literal["multimodal", "video", "text"]
 WINDOWS: tuple[Window, ...] = ("full", "focused")
 
 
@@ -124,3 +129,75 @@ class BenchmarkItem:
     def hidden(self) -> bool:
         """Whether there is no key to score an answer by."""
         return self.answer is None and self.reference is None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which frames of a window are taken; exactly one of ``count``, ``every``, ``rate`` is set.
+
+    The frames of a window are those on screen at some time in it, its ends included. ``count``
+    looks at ``count`` equally spaced times, the first at the window's beginning and the last at
+    its end (one: at its middle), and takes the frame on screen at each; a window that has no more
+    frames than that gives all of them. No frame is taken twice, so that fewer come out where one
+    stays longer than the spacing.
+
+    Attributes:
+        count: so many, spread evenly.
+        every: every so manieth frame of the film, from the window's first.
+        rate: so many a second, from the window's beginning.
+        most: if ``every`` or ``rate`` gives more than so many, this many are spread evenly.
+
+    Raises:
+        BenchmarkError: none of the three is set, or several, or one is not positive.
+    """
+
+    count: int | None = None
+    every: int | None = None
+    rate: float | None = None
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in (self.count, self.every, self.rate)) != 1:
+            raise BenchmarkError(f"exactly one of count, every and rate must be set: {self}")
+        for name in ("count", "every", "most"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BenchmarkError(f"{name} of frames must be at least 1, is {value}")
+        if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
+            raise BenchmarkError(f"rate of frames must be positive and finite, is {self.rate}")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark.
+
+    Attributes:
+        name: as on the command line.
+        load: reads all items of a folder in the official layout, of all splits found there.
+            Films that are not there leave ``Media.path`` None.
+        views: for each view that it has, the fields of :class:`benchmarks.items.Context` that are
+            shown, in order. Views ``multimodal`` and ``video`` show frames as well.
+        default_view: the benchmark's own.
+        windows: those that it has; the first is its own.
+        sampling: which frames its own protocol takes.
+        breakdowns: kinds of tags by which accuracy is reported.
+        notes: sentences that every question is asked with, by view or for all (key ``""``), e.g.
+            that it refers to the end of the film.
+        default_split: the split asked about if none is chosen.
+        frame_times: whether the prompt tells how long the film is and when its frames are.
+        open_ended: whether replies are sentences that a judge reads.
+        layout: what the folder holds, for the message when it does not.
+    """
+
+    name: str
+    load: Callable[[Path], list[BenchmarkItem]]
+    views: Mapping[View, tuple[str, ...]]
+    default_view: View
+    sampling: Sampling
+    breakdowns: tuple[str, ...]
+    layout: str
+    windows: tuple[Window, ...] = ("full",)
+    notes: Mapping[str, str] | None = None
+    default_split: str = "test"
+    frame_times: bool = False
+    open_ended: bool = False

@@ -18,7 +18,7 @@ SEEN = "seen"
 
 @dataclass(frozen=True)
 class Lineage:
-    """Hashes of what the stories say, as `benchmarks.gridtom.records_types.Identity` has them.
+    """Hashes of what the stories say, as `benchmarks.gridtom.records.Identity` has them.
 
     Attributes:
         train: gave probes, directions and sigma.

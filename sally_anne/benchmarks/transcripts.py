@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.benchmarks.fields import Field
-from sally_anne.benchmarks.json_file import parse_json, read_text
+from sally_anne.benchmarks.fields import Field, parse_json, read_text
 from sally_anne.core.errors import RecordError
 
 SUFFIXES = (".json", ".srt", ".vtt")

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sally_anne.benchmarks.gridtom.setting import Setting
-from sally_anne.benchmarks.items import View, Window
+from sally_anne.benchmarks.items import Setting, View, Window
 from sally_anne.harness.tasks import Task, reply_tokens
 from sally_anne.models.options import ModelOptions
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sally_anne.benchmarks.mimeqa.categories import CATEGORIES
+from sally_anne.benchmarks.mimeqa.cells import CATEGORIES
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.commands import no_command
 from sally_anne.core.errors import HarnessError

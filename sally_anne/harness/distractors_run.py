@@ -13,7 +13,7 @@ from rich.table import Table
 
 from hooks.batch_size import in_batches, within_memory
 from sally_anne.benchmarks.items import BenchmarkItem, Option
-from sally_anne.benchmarks.moments.benchmark import MOMENTS
+from sally_anne.benchmarks.moments import MOMENTS
 from sally_anne.core.commands import check_options, no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sally_anne.benchmarks.mimeqa.times import clock
+from sally_anne.benchmarks.mimeqa.cells import clock
 from sally_anne.core.errors import HarnessError
 
 

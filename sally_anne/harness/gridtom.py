@@ -6,11 +6,9 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from sally_anne.benchmarks.gridtom.context import context_text
-from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord
+from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord, context_text
 from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
-from sally_anne.benchmarks.gridtom.setting import Setting
-from sally_anne.benchmarks.items import Option
+from sally_anne.benchmarks.items import Option, Setting
 from sally_anne.harness.items import Item
 
 Ask = Literal["1", "2", "initial"]

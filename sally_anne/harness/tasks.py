@@ -6,12 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from sally_anne.benchmarks.benchmark import Benchmark
+    from sally_anne.benchmarks.items import Benchmark
 
 Task = Literal["gridtom", "moments", "mmtom_qa", "muma_tom", "mimeqa", "bigtom"]
 # Modules are imported when they are asked for, so that --help answers at once.
 _PLACES: dict[str, str] = {
-    name: f"sally_anne.benchmarks.{name}.benchmark:{name.upper()}"
+    name: f"sally_anne.benchmarks.{name}:{name.upper()}"
     for name in ("moments", "mmtom_qa", "muma_tom", "mimeqa", "bigtom")
 }
 

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from sally_anne.benchmarks.benchmark import Benchmark
-from sally_anne.benchmarks.clips import MOST_PIXELS, Clip, Sampling, cut, read_clip, shape_of
-from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, View, Window
+from sally_anne.benchmarks.clips import MOST_PIXELS, Clip, cut, read_clip, shape_of
+from sally_anne.benchmarks.items import (
+    Benchmark,
+    BenchmarkItem,
+    Context,
+    Media,
+    Sampling,
+    View,
+    Window,
+)
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
 from sally_anne.harness.frame_notes import frame_note

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sally_anne.benchmarks.benchmark import Benchmark
 from sally_anne.benchmarks.gridtom import splits
-from sally_anne.benchmarks.gridtom.records import StorySet, open_stories
-from sally_anne.benchmarks.items import BenchmarkItem
+from sally_anne.benchmarks.gridtom.records import StorySet
+from sally_anne.benchmarks.gridtom.stories import open_stories
+from sally_anne.benchmarks.items import Benchmark, BenchmarkItem
 from sally_anne.benchmarks.lineage import Lineage
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness import gridtom, views

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import EpsImagePlugin, Image, ImageFile
 
-from sally_anne.benchmarks import film as film_module
-from sally_anne.benchmarks import picture_file
-from sally_anne.benchmarks.clips import Sampling, choose, even_times, read_clip, window_of
-from sally_anne.benchmarks.film import Timeline, read_frames, timeline_of
-from sally_anne.benchmarks.gridtom.load_film import FolderFilm
-from sally_anne.benchmarks.items import Media
-from sally_anne.benchmarks.picture_file import fitted
+from sally_anne.benchmarks import pictures as pictures_module
+from sally_anne.benchmarks import video as video_module
+from sally_anne.benchmarks.clips import choose, even_times, read_clip, window_of
+from sally_anne.benchmarks.gridtom.load_video import FolderVideo
+from sally_anne.benchmarks.items import Media, Sampling
+from sally_anne.benchmarks.pictures import fitted
+from sally_anne.benchmarks.video import Timeline, read_frames, timeline_of
 from sally_anne.core.errors import BenchmarkError, ClipError, MediaError
 
 pytestmark = pytest.mark.integration
@@ -199,7 +199,7 @@ def test_seeking_gives_the_pixels_of_plain_decoding(
 
 
 def test_seeking_decodes_little(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sally_anne.benchmarks import film as module
+    from sally_anne.benchmarks import video as module
 
     taken: list[int] = []
     decode = module._decode_from_here
@@ -496,7 +496,7 @@ def test_a_picture_is_read_by_no_other_program(
     (tmp_path / "TrueBelief" / "full").mkdir(parents=True)
     (tmp_path / f"0{suffix}").rename(tmp_path / "TrueBelief" / "full" / "0.png")
     with pytest.raises(MediaError, match=r"0\.png: this frame cannot be decoded: it is no PNG"):
-        FolderFilm(tmp_path / "TrueBelief").frames("omniscient", [0])
+        FolderVideo(tmp_path / "TrueBelief").frames("omniscient", [0])
 
 
 @pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_PIXELS"])
@@ -504,7 +504,7 @@ def test_limits_hold_before_anything_is_decoded(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     Image.new("RGB", (20, 10)).save(tmp_path / "0.png")
-    for module in (picture_file, film_module):
+    for module in (pictures_module, video_module):
         monkeypatch.setattr(module, limit, 50, raising=False)
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("decoded"))
     with pytest.raises(ClipError, match=r"0\.png: this picture is too large: .*, at most 50 "):

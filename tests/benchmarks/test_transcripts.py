@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.json_file import parse_json
+from sally_anne.benchmarks.fields import parse_json
 from sally_anne.benchmarks.transcripts import (
     Utterance,
     Word,

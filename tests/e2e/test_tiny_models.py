@@ -8,7 +8,7 @@ import pytest
 
 from experiments.train_tiny.evaluate import measure
 from sally_anne.benchmarks.gridtom import splits
-from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.models.loading import load_model
 
 pytestmark = pytest.mark.e2e

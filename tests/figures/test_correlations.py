@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from figures import correlations, style
 from figures.command import run_command
-from sally_anne.benchmarks.mimeqa.categories import CATEGORIES
+from sally_anne.benchmarks.mimeqa.cells import CATEGORIES
 from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
 from sally_anne.harness.correlations import category_correlations
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import sally_anne.harness.pipeline
 from experiments.train_tiny.families import Family
-from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import score

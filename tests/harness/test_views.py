@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sally_anne.benchmarks.benchmark import Benchmark
-from sally_anne.benchmarks.clips import Sampling
-from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option
+from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.items import FRAMES_MARK
 from sally_anne.harness.views import items, missing_parts, prompt_text, shown

@@ -26,7 +26,7 @@ from probing.config import ProbeConfig
 from probing.extraction import activations_of, extract
 from probing.pipeline import run
 from probing.solver import Problems, Settings, solve
-from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.processes import ALONE
 from sally_anne.harness.model import Prompt, SteeredModel

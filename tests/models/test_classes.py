@@ -27,8 +27,8 @@ from probing.config import ProbeConfig
 from probing.contrasts import build
 from probing.extraction import extract
 from probing.pipeline import run as probe
-from sally_anne.benchmarks.gridtom.records import generated
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.benchmarks.items import Setting
 from sally_anne.core.errors import ModelError, UnsupportedModelError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.continuation import continuation_log_probs, token_inputs

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from probing.config import ProbeConfig
 from probing.pipeline import run as probe
-from sally_anne.benchmarks.clips import Sampling, read_clip, shape_of
-from sally_anne.benchmarks.items import Media
+from sally_anne.benchmarks.clips import read_clip, shape_of
+from sally_anne.benchmarks.items import Media, Sampling
 from sally_anne.core.errors import ContextError, ModelError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.items import Item

@@ -9,7 +9,7 @@ import pytest
 
 from probing import contrasts
 from probing.extraction import extract
-from sally_anne.benchmarks.gridtom.records import open_stories
+from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.errors import StoreMismatchError
 from sally_anne.models.loading import load_model
 

@@ -9,7 +9,7 @@ import pytest
 from probing.confounds import ROOM, confound_report
 from probing.contrasts import build
 from probing.extraction import items_table
-from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.stories import generated
 
 SPLITS = {i: ("train", "validation", "test")[i % 3] for i in range(12)}
 PERSPECTIVE = "perspective of frames and caption"

@@ -11,7 +11,8 @@ import pytest
 
 from probing.contrasts import Sample, build
 from sally_anne.benchmarks.gridtom import splits
-from sally_anne.benchmarks.gridtom.records import StorySet, generated
+from sally_anne.benchmarks.gridtom.records import StorySet
+from sally_anne.benchmarks.gridtom.stories import generated
 
 # (y_p, y_o): first order, the protagonist and the omniscient.
 FIGURE_6 = {

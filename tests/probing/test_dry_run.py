@@ -22,7 +22,7 @@ from probing.config import ProbeConfig
 from probing.dry_run import dry_run
 from probing.pipeline import choose_stories
 from probing.pipeline import run as work
-from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import FolderError, ModelError, OptionError, StoreMismatchError
 from sally_anne.models.estimate import Figure
 from sally_anne.models.loading import LoadedModel, load_model

@@ -19,8 +19,8 @@ from probing.contrasts import build
 from probing.extraction import extract
 from probing.pipeline import choose_stories
 from probing.saving import load_probes
-from sally_anne.benchmarks.gridtom.records import generated
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.benchmarks.items import Setting
 from sally_anne.models.identity import weights_hash
 from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from probing.config import ProbeConfig
 from probing.pipeline import choose_stories
-from sally_anne.benchmarks.gridtom.records import StorySet, generated, seeded_stories
-from sally_anne.benchmarks.gridtom.records_types import identity_of
+from sally_anne.benchmarks.gridtom.records import StorySet, identity_of
+from sally_anne.benchmarks.gridtom.stories import generated, seeded_stories
 from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.errors import BenchmarkError, HarnessError, ProbingError
 from sally_anne.harness.config import EvalConfig

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 import steering.pipeline
 from experiments.train_tiny.families import Family
 from probing.config import ProbeConfig
-from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.lineage import Lineage
 from sally_anne.core.errors import OtherModelError, SteeringError
 from sally_anne.harness.adapters.lm_eval import export

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sally_anne.benchmarks.gridtom.records import open_stories
+from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.run import main
 from sally_anne.harness.work import choose_items

@@ -12,8 +12,8 @@ import torch
 from experiments.train_tiny.families import FAMILIES, Family
 from hooks import batch_size
 from hooks.batch_size import BatchSize
-from sally_anne.benchmarks.gridtom.records import generated
-from sally_anne.benchmarks.gridtom.setting import Setting
+from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.benchmarks.items import Setting
 from sally_anne.core.errors import HarnessError, OutOfMemoryError, SteeringError
 from sally_anne.harness.gridtom import items
 from sally_anne.harness.items import Item

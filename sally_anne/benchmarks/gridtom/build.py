@@ -16,19 +16,24 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from sally_anne.benchmarks.gridtom.build_folder import (
+from sally_anne.benchmarks.gridtom.export import (
+    card,
     claimed,
     finish_story,
+    info_line,
     unfinished,
+    write_frames,
     write_whole,
 )
-from sally_anne.benchmarks.gridtom.export import info_line, write_frames
-from sally_anne.benchmarks.gridtom.export_card import card
 from sally_anne.benchmarks.gridtom.load import INFO
-from sally_anne.benchmarks.gridtom.records import GENERATOR_VERSION, generated, seeded_stories
-from sally_anne.benchmarks.gridtom.records_types import COMBINATIONS, StorySet
+from sally_anne.benchmarks.gridtom.records import COMBINATIONS, StorySet
 from sally_anne.benchmarks.gridtom.splits import SPLITS, assign
-from sally_anne.benchmarks.gridtom.stories import DEFAULT_SEED
+from sally_anne.benchmarks.gridtom.stories import (
+    DEFAULT_SEED,
+    GENERATOR_VERSION,
+    generated,
+    seeded_stories,
+)
 from sally_anne.core.commands import plain_errors, read_options
 from sally_anne.core.errors import BenchmarkError
 from sally_anne.core.processes import exit_with_parent

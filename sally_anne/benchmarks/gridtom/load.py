@@ -15,13 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from sally_anne.benchmarks.fields import Field
-from sally_anne.benchmarks.gridtom.load_captions import captions_of_release
-from sally_anne.benchmarks.gridtom.load_film import FolderFilm
-from sally_anne.benchmarks.gridtom.narration import Cast
-from sally_anne.benchmarks.gridtom.palette import COLOURS
+from sally_anne.benchmarks.gridtom.load_video import FolderVideo
+from sally_anne.benchmarks.gridtom.narration import BeliefQuestion, Cast, InitialQuestion
 from sally_anne.benchmarks.gridtom.plot import Condition
-from sally_anne.benchmarks.gridtom.questions import BeliefQuestion, InitialQuestion
-from sally_anne.benchmarks.gridtom.records_types import (
+from sally_anne.benchmarks.gridtom.records import (
     COMBINATIONS,
     CONDITIONS,
     BeliefCase,
@@ -30,6 +27,7 @@ from sally_anne.benchmarks.gridtom.records_types import (
     beliefs,
 )
 from sally_anne.benchmarks.gridtom.render import PERSPECTIVES, Perspective
+from sally_anne.benchmarks.gridtom.world import COLOURS
 from sally_anne.core.errors import MediaError, RecordError
 
 INFO = "info.json"
@@ -280,7 +278,7 @@ def _case(
         reality=reality,
         believed=believed,
         thought=thought,
-        film=FolderFilm(frames),
+        film=FolderVideo(frames),
     )
 
 
@@ -306,7 +304,7 @@ def _has_frames(folder: Path) -> bool:
 def _check_folders(records: dict[int, StoryRecord]) -> None:
     for record in records.values():
         for case in record.versions:
-            assert isinstance(case.film, FolderFilm)
+            assert isinstance(case.film, FolderVideo)
             full = case.film.folder / "full"
             # os.path.isdir takes any name, Path.is_dir raises for one that is too long.
             if not os.path.isdir(full):
@@ -322,3 +320,44 @@ def _fingerprint(folder: Path, info: bytes) -> str:
             path = os.path.join(parent, name)
             digest.update(f"{os.path.relpath(path, folder)} {os.path.getsize(path)}\n".encode())
     return digest.hexdigest()
+
+
+_PARTS = re.compile(r"(?s)(.*?)\b1\.\s+(.*?)\s+2\.\s+(.*?)\s+3\.\s+(.*)")
+_ENDING = re.compile(r"(That is where the video ends\.|The video ends here\.)\s*$")
+
+
+def captions_of_release(caption: Field, cast: Cast, first: Condition) -> dict[Perspective, str]:
+    """The caption from all perspectives.
+
+    Args:
+        caption: the official caption, with parts numbered 1., 2. and 3.
+        cast: the colours by their part.
+        first: the protagonist's belief condition.
+
+    Raises:
+        RecordError: the caption does not have the three parts.
+    """
+    text = caption.text()
+    found = _PARTS.fullmatch(text)
+    if not found:
+        caption.fail("must tell the story in three parts numbered 1., 2. and 3.")
+    opening, arrival, own_room, transfer = found.groups()
+    ending = _ENDING.search(text)
+    close = f" {ending[1]}" if ending else ""
+    a, b, r1, r2, _ = cast
+    protagonist = text
+    if first == "FB":
+        unknown = (
+            f"While the {b} agent is in the {r2} room with the {r2} door closed, the {b} agent "
+            f"does not know what happens outside the {r2} room.{close}"
+        )
+        protagonist = f"{opening}1. {arrival} 2. {own_room} 3. {unknown}"
+    waiting = (
+        f"While the {a} agent is in the {r1} room with the {r1} door closed, the {a} agent does "
+        f"not know what happens outside the {r1} room."
+    )
+    return {
+        "omniscient": text,
+        "protagonist": protagonist,
+        "participant": f"{opening}1. {arrival} 2. {waiting} 3. {transfer}",
+    }

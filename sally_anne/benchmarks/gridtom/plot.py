@@ -20,8 +20,7 @@ from typing import Literal
 
 from minigrid.core.actions import Actions
 
-from sally_anne.benchmarks.gridtom.layout import CORRIDOR, Layout
-from sally_anne.benchmarks.gridtom.paths import STEPS, Cell, breadth_first
+from sally_anne.benchmarks.gridtom.maps import CORRIDOR, STEPS, Cell, Layout, breadth_first
 from sally_anne.benchmarks.gridtom.world import Agent, World
 from sally_anne.core.errors import BenchmarkError
 

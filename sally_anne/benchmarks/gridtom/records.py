@@ -1,202 +1,366 @@
-"""The one way to stories: generated in memory, or read from a folder.
+"""What a story is to its users: records, cases and sets, whatever source they come from.
 
-``open_stories(None)`` and ``open_stories(folder)`` give the same :class:`StorySet`; nothing above
-this room asks which it was.
+The prompts, probes and steering read nothing else of GridToM, so generated stories, our export
+and the official release look the same to them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Protocol, overload
 
 import numpy as np
 
-from sally_anne.benchmarks.gridtom.load import load
-from sally_anne.benchmarks.gridtom.narration import caption, environment, initial_environment
-from sally_anne.benchmarks.gridtom.plot import Condition, Trace
-from sally_anne.benchmarks.gridtom.questions import first_order, initial_questions, second_order
-from sally_anne.benchmarks.gridtom.records_types import (
-    COMBINATIONS,
-    CONDITIONS,
-    BeliefCase,
-    Film,
-    Identity,
-    Order,
-    StoryRecord,
-    StorySet,
-    beliefs,
-    identity_of,
+from sally_anne.benchmarks.gridtom.narration import (
+    BeliefQuestion,
+    Cast,
+    InitialQuestion,
+    belief_statement,
+    place_statement,
 )
-from sally_anne.benchmarks.gridtom.render import PERSPECTIVES, Perspective, render
-from sally_anne.benchmarks.gridtom.stories import DEFAULT_SEED, Story, generate
+from sally_anne.benchmarks.gridtom.plot import Condition
+from sally_anne.benchmarks.gridtom.render import Perspective, key_frames
+from sally_anne.benchmarks.items import Setting
+from sally_anne.core.errors import BenchmarkError, MediaError
 
-__all__ = [
-    "COMBINATIONS",
-    "CONDITIONS",
-    "DEFAULT_SEED",
-    "GENERATOR_VERSION",
-    "BeliefCase",
-    "Film",
-    "Identity",
-    "Order",
-    "StoryRecord",
-    "StorySet",
-    "generated",
-    "open_stories",
-    "seeded_stories",
-    "story_record",
-]
+Order = Literal[1, 2]
+# In every release: two starts, two orientations, six orders of the rooms.
+STORIES_PER_MAP = 24
+# First order: TB, FB. Second order: (first, second), those without a second-order false belief
+# in front.
+CONDITIONS: tuple[Condition, Condition] = ("TB", "FB")
+COMBINATIONS: tuple[tuple[Condition, Condition], ...] = (
+    ("TB", "TB"),
+    ("FB", "TB"),
+    ("TB", "FB"),
+    ("FB", "FB"),
+)
 
-# Raise it with every change that alters a frame or a text of the same seed.
-GENERATOR_VERSION = 1
+
+class Film(Protocol):
+    """Where the frames of one version come from."""
+
+    def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
+        """Frames ``ticks`` as ``uint8 [N, 420, 294, 3]``; a new array that the caller may change.
+
+        Raises:
+            MediaError: a frame cannot be had; names the file or story.
+        """
+
+
+def beliefs(cast: Cast, first: Condition, second: Condition | None) -> tuple[str, str, str]:
+    """Rooms at the end: reality, the protagonist's belief, what the participant thinks that is.
+
+    ``second`` None is the first-order version, in which the participant is not mistaken.
+    """
+    believed = cast.last_room if first == "TB" else cast.first_room
+    other = cast.first_room if first == "TB" else cast.last_room
+    return cast.last_room, believed, other if second == "FB" else believed
 
 
 @dataclass(frozen=True)
-class GeneratedFilm:
-    """Frames of one version, drawn when asked for."""
+class BeliefCase:
+    """One version of one story, as asked in one order.
 
-    story: Story
+    Attributes:
+        story: index of the story.
+        order: 1 asks for the protagonist's belief, 2 for the participant's idea of it.
+        first: the protagonist's belief condition.
+        second: the participant's; None for order 1.
+        cast: the colours by their part.
+        question: options, answer and the two belief statements.
+        captions: the story told from each perspective.
+        nodes: the frames that bound the three stages.
+        reality: room in which the participant is.
+        believed: room in which the protagonist believes it is.
+        thought: room in which the participant thinks that the protagonist believes it is.
+        film: source of the frames; not compared.
+    """
+
+    story: int
+    order: Order
     first: Condition
-    second: Condition
+    second: Condition | None
+    cast: Cast
+    question: BeliefQuestion
+    captions: Mapping[Perspective, str] = field(hash=False)
+    nodes: tuple[int, int, int, int]
+    reality: str
+    believed: str
+    thought: str
+    film: Film = field(compare=False, repr=False)
 
-    def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
-        """Frames ``ticks`` as ``uint8 [N, 420, 294, 3]``."""
-        return _drawn(self, perspective, tuple(ticks)).copy()
+    @property
+    def length(self) -> int:
+        """Number of frames: the last node is the last frame."""
+        return self.nodes[3] + 1
 
+    def frames(
+        self, perspective: Perspective = "omniscient", ticks: Sequence[int] | None = None
+    ) -> np.ndarray:
+        """Frames of this version.
 
-@lru_cache(maxsize=16)
-def _played(story: Story, first: Condition, second: Condition) -> Trace:
-    return story.play(first, second)
+        Args:
+            perspective: whose view.
+            ticks: frame numbers; the seven key frames by default (paper, section 3.2).
 
+        Returns:
+            ``uint8 [N, 420, 294, 3]``.
 
-# Key frames take 2.6 MB; a whole story 15 MB.
-@lru_cache(maxsize=6)
-def _drawn(film: GeneratedFilm, perspective: Perspective, ticks: tuple[int, ...]) -> np.ndarray:
-    return render(_played(film.story, film.first, film.second), perspective, ticks)
-
-
-def story_record(story: Story) -> StoryRecord:
-    """The record of a generated story; simulates one of its versions for the frame numbers.
-
-    Raises:
-        BenchmarkError: the simulation does not give the beliefs that the plot wants.
-    """
-    cast, rooms = story.cast, story.rooms
-    nodes = _played(story, "TB", "TB").nodes
-    colors = {"participant": cast.participant, "protagonist": cast.protagonist}
-    colors |= {f"room_{i}": room for i, room in enumerate(rooms, start=1)}
-    versions: list[tuple[Order, Condition, Condition | None]] = [
-        *((1, first, None) for first in CONDITIONS),
-        *((2, first, second) for first, second in COMBINATIONS),
-    ]
-    cases = []
-    for order, first, second in versions:
-        reality, believed, thought = beliefs(cast, first, second)
-        cases.append(
-            BeliefCase(
-                story=story.index,
-                order=order,
-                first=first,
-                second=second,
-                cast=cast,
-                question=(
-                    first_order(cast, believed) if order == 1 else second_order(cast, thought)
-                ),
-                captions={p: caption(cast, first, second, p) for p in PERSPECTIVES},
-                nodes=nodes,
-                reality=reality,
-                believed=believed,
-                thought=thought,
-                film=GeneratedFilm(story, first, second or "TB"),
+        Raises:
+            MediaError: no frame is asked for, a number lies outside the story, or a file is
+                missing or damaged.
+        """
+        chosen = list(key_frames(self.nodes)) if ticks is None else [int(t) for t in ticks]
+        if not chosen:
+            raise MediaError(f"story {self.story}: no frame numbers given")
+        if wrong := [t for t in chosen if not 0 <= t < self.length]:
+            raise MediaError(
+                f"story {self.story} (order {self.order}, {self.first}): frame {wrong[0]} does not "
+                f"exist; the frames are 0 to {self.length - 1}"
             )
+        return self.film.frames(perspective, chosen)
+
+    def statement(self, room: str) -> str:
+        """The belief statement that names ``room``, in this order's form.
+
+        Raises:
+            BenchmarkError: the story has no such room.
+        """
+        if room == self.question.answer:
+            return self.question.statement_true
+        if room in self.question.options:
+            return self.question.statement_false
+        if room not in self.cast[2:]:
+            raise BenchmarkError(
+                f"story {self.story} has no {room!r} room; its rooms are {', '.join(self.cast[2:])}"
+            )
+        return (place_statement if self.order == 1 else belief_statement)(self.cast, room)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a story is, whatever its number.
+
+    Attributes:
+        map: name of its map.
+        content: hash of what it says; textual twins and renumbered copies share it.
+    """
+
+    map: str
+    content: str
+
+
+def identity_of(index: int, cast: Cast, rooms: Sequence[str], map_name: str | None) -> Identity:
+    """Who a story is: by its map and by the colours of which all its texts are made.
+
+    Args:
+        index: number of the story; tells the map where it has no name.
+        cast: the colours by their part.
+        rooms: the room colours in the order in which they are listed.
+        map_name: the map's name; None where the release does not say.
+    """
+    told = hashlib.sha256(f"gridtom {' '.join(cast)} / {' '.join(rooms)}".encode())
+    return Identity(map_name or f"map-{index // STORIES_PER_MAP:02d}", told.hexdigest()[:16])
+
+
+@dataclass(frozen=True)
+class StoryRecord:
+    """One story with all its versions and questions.
+
+    Attributes:
+        index: number of the story in its release.
+        cast: the colours by their part in the plot.
+        colors: the release's ``colors`` field, in its order.
+        nodes: the frames that bound the three stages, the same in all versions.
+        rooms: the room colours in the order of the release, which tells nothing about the plot.
+        environment: description of the world.
+        initial_environment: the same without the number and colours of the agents, for the
+            initial-belief questions.
+        initial: questions about the scene itself.
+        versions: all cases, first order before second.
+        map: name of the map; None where the release does not say.
+    """
+
+    index: int
+    cast: Cast
+    colors: Mapping[str, str] = field(hash=False)
+    nodes: tuple[int, int, int, int]
+    rooms: tuple[str, str, str]
+    environment: str
+    initial_environment: str
+    initial: tuple[InitialQuestion, ...]
+    versions: tuple[BeliefCase, ...] = field(repr=False)
+    map: str | None = None
+
+    @property
+    def group(self) -> str:
+        """Name that all variants of this story share; splits never cut a group."""
+        return f"story-{self.index:04d}"
+
+    @property
+    def identity(self) -> Identity:
+        """What it is, whatever its number."""
+        return identity_of(self.index, self.cast, self.rooms, self.map)
+
+    def case(self, order: Order, first: Condition, second: Condition | None = None) -> BeliefCase:
+        """One version.
+
+        Args:
+            order: order of the question.
+            first: the protagonist's condition.
+            second: the participant's condition; only and always for order 2.
+
+        Raises:
+            BenchmarkError: there is no such version in this data.
+        """
+        for case in self.versions:
+            if (case.order, case.first, case.second) == (order, first, second):
+                return case
+        self._require(order)
+        hint = "takes no second condition" if order == 1 else "needs first and second condition"
+        raise BenchmarkError(
+            f"story {self.index}: no case with order {order}, first {first!r}, second {second!r}; "
+            f"order {order} {hint}, each 'TB' or 'FB'"
         )
-    return StoryRecord(
-        index=story.index,
-        cast=cast,
-        colors=colors,
-        nodes=nodes,
-        rooms=rooms,
-        environment=environment(rooms),
-        initial_environment=initial_environment(),
-        initial=initial_questions(cast, rooms, nodes),
-        versions=tuple(cases),
-        map=story.staging.layout.name,
-    )
+
+    def cases(self, order: Order) -> list[BeliefCase]:
+        """All versions asked in ``order``: TB and FB, or the four combinations.
+
+        Raises:
+            BenchmarkError: this data has no questions of that order.
+        """
+        self._require(order)
+        return [case for case in self.versions if case.order == order]
+
+    def _require(self, order: Order) -> None:
+        if order not in (1, 2):
+            raise BenchmarkError(f"order must be 1 or 2, got {order!r}")
+        if not any(case.order == order for case in self.versions):
+            raise BenchmarkError(
+                f"story {self.index} has no questions of order {order}: its release has no "
+                "second_order_belief field; use generated stories or our own export"
+            )
 
 
-@lru_cache(maxsize=4)
-def seeded_stories(seed: int) -> tuple[Story, ...]:
-    """All stories of a seed, drawn once."""
-    return tuple(generate(seed))
-
-
-def _record_of_seed(seed: int, index: int) -> StoryRecord:
-    return story_record(seeded_stories(seed)[index])
-
-
-def _identity_of_seed(seed: int, index: int) -> Identity:
-    story = seeded_stories(seed)[index]
-    return identity_of(index, story.cast, story.rooms, story.staging.layout.name)
-
-
-def _fingerprint_of_seed(seed: int) -> str:
-    """Hash of version, seed, stagings and texts; simulates nothing."""
-    digest = hashlib.sha256(f"gridtom {GENERATOR_VERSION} {seed}".encode())
-    for story in seeded_stories(seed):
-        staging, cast = story.staging, story.cast
-        parts: list[object] = [
-            story.index,
-            staging.layout.rows,
-            staging.colours,
-            staging.order,
-            staging.starts,
-            staging.directions,
-            environment(story.rooms),
-            initial_environment(),
-            [q.question for q in initial_questions(cast, story.rooms, (0, 0, 0, 0))],
-        ]
-        for first in CONDITIONS:
-            for second in (None, *CONDITIONS):
-                _, believed, thought = beliefs(cast, first, second)
-                asked = second_order(cast, thought) if second else first_order(cast, believed)
-                parts.append(vars(asked))
-                parts.extend(caption(cast, first, second, p) for p in PERSPECTIVES)
-        digest.update(json.dumps(parts).encode())
-    return digest.hexdigest()
-
-
-def generated(seed: int = DEFAULT_SEED, stories: Iterable[int] | None = None) -> StorySet:
-    """The benchmark's stories, made in memory; each is simulated when it is asked for.
+class StorySet(Sequence[StoryRecord]):
+    """Stories of one source, each made when it is first asked for.
 
     Args:
-        seed: draws starts, directions and colours.
-        stories: numbers of the wanted stories; all 648 by default.
-
-    Raises:
-        BenchmarkError: a number is unknown.
+        indices: the stories' numbers, in order.
+        make: gives the record of one number.
+        source: where they come from, for people to read.
+        fingerprint: gives the hash of all that determines the data.
+        identity: gives what a number's story is, where that can be had without making its record.
     """
-    everything = StorySet(
-        range(len(seeded_stories(seed))),
-        partial(_record_of_seed, seed),
-        f"generated with seed {seed}",
-        partial(_fingerprint_of_seed, seed),
-        partial(_identity_of_seed, seed),
-    )
-    return everything if stories is None else everything.subset(stories)
+
+    def __init__(
+        self,
+        indices: Iterable[int],
+        make: Callable[[int], StoryRecord],
+        source: str,
+        fingerprint: Callable[[], str],
+        identity: Callable[[int], Identity] | None = None,
+    ) -> None:
+        self.indices: tuple[int, ...] = tuple(indices)
+        self.source = source
+        self._make = make
+        self._fingerprint = fingerprint
+        self._identity = identity
+        self._made: dict[int, StoryRecord] = {}
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, position: int) -> StoryRecord: ...
+    @overload
+    def __getitem__(self, position: slice) -> StorySet: ...
+    def __getitem__(self, position: int | slice) -> StoryRecord | StorySet:
+        if isinstance(position, slice):
+            return self.subset(self.indices[position])
+        return self.story(self.indices[position])
+
+    def __repr__(self) -> str:
+        return f"StorySet({len(self)} stories, {self.source})"
+
+    def story(self, index: int) -> StoryRecord:
+        """The story numbered ``index`` (not the one at that position).
+
+        Raises:
+            BenchmarkError: it is not in this set.
+        """
+        if index not in self._made:
+            if index not in self._known:
+                raise BenchmarkError(f"no story {index} among the {len(self)} of {self.source}")
+            self._made[index] = self._make(index)
+        return self._made[index]
+
+    def identity(self, index: int) -> Identity:
+        """What the story numbered ``index`` is.
+
+        Raises:
+            BenchmarkError: it is not in this set.
+        """
+        if self._identity is None or index not in self._known:
+            return self.story(index).identity
+        return self._identity(index)
+
+    @cached_property
+    def _known(self) -> frozenset[int]:
+        return frozenset(self.indices)
+
+    @property
+    def records(self) -> tuple[StoryRecord, ...]:
+        """All records; makes those that are not there yet."""
+        return tuple(self)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of what determines the data; a subset's also covers which stories it has."""
+        return self._fingerprint()
+
+    def subset(self, indices: Iterable[int]) -> StorySet:
+        """The stories with these numbers, in this order.
+
+        Raises:
+            BenchmarkError: a number is not in this set, or none is given.
+        """
+        chosen = tuple(indices)
+        if chosen == self.indices:
+            return self
+        if not chosen:
+            raise BenchmarkError(f"no stories chosen from {self.source}")
+        if missing := [i for i in chosen if i not in self._known]:
+            raise BenchmarkError(f"no story {missing[0]} among the {len(self)} of {self.source}")
+        if len(set(chosen)) < len(chosen):
+            raise BenchmarkError("the same story is chosen twice")
+
+        def fingerprint() -> str:
+            return hashlib.sha256(f"{self.fingerprint} {chosen}".encode()).hexdigest()
+
+        return StorySet(chosen, self.story, self.source, fingerprint, self.identity)
 
 
-def open_stories(data: Path | None, seed: int = DEFAULT_SEED) -> StorySet:
-    """Stories of a folder, or generated ones.
+def context_text(
+    record: StoryRecord,
+    case: BeliefCase,
+    perspective: Perspective = "omniscient",
+    setting: Setting = "multimodal",
+    initial: bool = False,
+) -> str:
+    """The world, and the story in words unless the setting is video alone.
 
     Args:
-        data: folder with ``info.json``; None for generated stories.
-        seed: seed of generated stories; a folder has its own.
-
-    Raises:
-        BenchmarkError: the folder is not usable; the message says what and where.
+        record: the story.
+        case: which version.
+        perspective: whose knowledge the words tell.
+        setting: what the model is given.
+        initial: for the initial-belief questions, which ask for what the world's description
+            would give away: then it names no colours.
     """
-    return generated(seed) if data is None else load(data)
+    world = record.initial_environment if initial else record.environment
+    return world if setting == "video" else f"{world} {case.captions[perspective]}"

@@ -24,8 +24,7 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-from sally_anne.benchmarks.gridtom.records_types import StorySet
-from sally_anne.benchmarks.gridtom.stories import STORIES_PER_MAP
+from sally_anne.benchmarks.gridtom.records import STORIES_PER_MAP, StorySet
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

@@ -1,9 +1,4 @@
-"""The grid with its doors and two agents: acting, and what each agent can see.
-
-minigrid's grid, walls, floors and doors; agents are world objects of their own, with a colour
-and a direction. Seeing follows the paper's rule (section 3, appendix I): an agent sees all that
-is connected to it, and nothing beyond a closed door.
-"""
+"""The six colours of GridToM, and white's entry in minigrid's colour tables."""
 
 from __future__ import annotations
 
@@ -12,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 
 import numpy as np
+from minigrid.core import constants
 from minigrid.core.actions import Actions
 from minigrid.core.constants import COLOR_TO_IDX, COLORS, OBJECT_TO_IDX
 from minigrid.core.grid import Grid
@@ -24,17 +20,30 @@ from minigrid.utils.rendering import (
     rotate_fn,
 )
 
-from sally_anne.benchmarks.gridtom import palette
-from sally_anne.benchmarks.gridtom.layout import (
+from sally_anne.benchmarks.gridtom.maps import (
     COLUMNS,
     DOOR_MARKS,
     ROOM_MARKS,
     ROWS,
+    STEPS,
     WALL,
+    Cell,
     Layout,
+    neighbours,
+    reachable,
 )
-from sally_anne.benchmarks.gridtom.paths import STEPS, Cell, neighbours, reachable
 from sally_anne.core.errors import BenchmarkError
+
+COLOURS: tuple[str, ...] = ("red", "green", "blue", "yellow", "purple", "white")
+
+# minigrid knows all of them but white; its renderer and object codes read these tables.
+if "white" not in constants.COLORS:
+    constants.COLORS["white"] = np.array([255, 255, 255])
+    constants.COLOR_TO_IDX["white"] = len(constants.COLOR_TO_IDX)
+    constants.IDX_TO_COLOR[constants.COLOR_TO_IDX["white"]] = "white"
+    constants.COLOR_NAMES.append("white")
+    constants.COLOR_NAMES.sort()
+
 
 # The floor of a room is its colour, dimmed so that doors and agents stand out; minigrid's own
 # factor of 1/2 would make a white room the grey of the walls.
@@ -130,8 +139,8 @@ class World:
         self, layout: Layout, room_colours: tuple[str, ...], agents: Mapping[str, Agent]
     ) -> None:
         used = [*room_colours, *(a.color for a in agents.values())]
-        if unknown := sorted(set(used) - set(palette.COLOURS)):
-            known = ", ".join(palette.COLOURS)
+        if unknown := sorted(set(used) - set(COLOURS)):
+            known = ", ".join(COLOURS)
             raise BenchmarkError(f"unknown colour {unknown[0]!r}; known: {known}")
         if len(set(used)) < len(used):
             raise BenchmarkError(f"rooms and agents must all differ in colour, got {used}")

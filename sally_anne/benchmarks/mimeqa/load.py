@@ -16,9 +16,18 @@ from pathlib import Path
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem, Context, Media
-from sally_anne.benchmarks.mimeqa.categories import CATEGORIES, LEVELS, category_of
-from sally_anne.benchmarks.mimeqa.table import Row, cell_text, read_table
-from sally_anne.benchmarks.mimeqa.times import clock, range_in, read_range, read_time
+from sally_anne.benchmarks.mimeqa.cells import (
+    CATEGORIES,
+    LEVELS,
+    Row,
+    category_of,
+    cell_text,
+    clock,
+    range_in,
+    read_range,
+    read_table,
+    read_time,
+)
 from sally_anne.core.errors import BenchmarkError, RecordError
 
 NAME = "mimeqa"
@@ -72,7 +81,7 @@ def items_of(
     """Items of a table's rows.
 
     Args:
-        rows: as :func:`sally_anne.benchmarks.mimeqa.table.read_table` gives them.
+        rows: as :func:`sally_anne.benchmarks.mimeqa.cells.read_table` gives them.
         where: the file, for errors.
         titles: of films, by name without suffix.
         films: on this machine, by name without suffix.

@@ -1,4 +1,4 @@
-"""The films: a folder of frames for each episode."""
+"""The videos: a folder of frames for each episode, and the frames at which its steps end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import Media
-from sally_anne.benchmarks.mmtom_qa.intervals import INTERVALS, read_intervals
+from sally_anne.benchmarks.mmtom_qa.pickles import PickleError, read_pickle
 from sally_anne.core.errors import RecordError
 
 URL = "http://virtual-home.org/release/MMToMQA/benchmark.zip"
@@ -79,3 +79,61 @@ def _places(folder: Path) -> Iterator[Path]:
         yield place
         if name:
             yield from sorted(path for path in place.iterdir() if path.is_dir())
+
+
+INTERVALS = "frame_intervals.pik"
+# Sizes far beyond an episode's; films have some 1,500 frames and 100 steps.
+MOST_BYTES = 2**20
+MOST_STEPS = 100_000
+MOST_FRAMES = 100_000
+
+
+def read_intervals(path: Path) -> tuple[tuple[int, int], ...]:
+    """First frame and frame of the end of each step, counted from 0.
+
+    Args:
+        path: a pickle of a list of pairs. Nothing in it is run, see
+            :func:`sally_anne.benchmarks.mmtom_qa.pickles.read_pickle`.
+
+    Raises:
+        RecordError: the file is missing, too big, no pickle, asks for a class, or holds something
+            other than pairs of frames; names the file and the class or step.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise RecordError(
+            f"{path}: cannot be read ({error.strerror}); it tells at which frame a step ends, so "
+            "unpack it together with the frames"
+        ) from error
+    if len(data) > MOST_BYTES:
+        raise RecordError(f"{path}: has more than {MOST_BYTES} bytes, too many for frame intervals")
+    try:
+        steps = read_pickle(data)
+    except PickleError as error:
+        raise RecordError(f"{path}: {error}") from error
+    if not isinstance(steps, list | tuple):
+        raise RecordError(f"{path}: must be a list of pairs, is {type(steps).__name__}")
+    if not 0 < len(steps) <= MOST_STEPS:
+        raise RecordError(f"{path}: must have from 1 to {MOST_STEPS} steps, has {len(steps)}")
+    return tuple(_pair(step, f"{path}, step {number}") for number, step in enumerate(steps))
+
+
+def _pair(step: object, where: str) -> tuple[int, int]:
+    # Only the kind of a value is shown: a small pickle can hold one that takes for ever to print.
+    if not isinstance(step, list | tuple) or len(step) != 2:
+        raise RecordError(f"{where}: must be a first and a last frame")
+    first, last = (_frame(value, where) for value in step)
+    if first > last:
+        raise RecordError(f"{where}: ends at frame {last}, before its first frame {first}")
+    return first, last
+
+
+def _frame(value: object, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RecordError(f"{where}: a frame must be a whole number, is {type(value).__name__}")
+    # Compared before it is converted, for infinity and nan.
+    if not 0 <= value <= MOST_FRAMES or value != int(value):
+        raise RecordError(f"{where}: a frame must be a whole number from 0 to {MOST_FRAMES}")
+    return int(value)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom.people import People, people
+from sally_anne.benchmarks.muma_tom.wording import People, people
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.limp.episode import Episode, from_json, steps, to_json

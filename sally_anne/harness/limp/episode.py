@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sally_anne.benchmarks.fields import Field
-from sally_anne.benchmarks.json_file import read_json
+from sally_anne.benchmarks.fields import Field, read_json
 from sally_anne.benchmarks.muma_tom.wording import cleaned
 from sally_anne.core.errors import HarnessError, RecordError
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom.people import People
-from sally_anne.benchmarks.muma_tom.wording import cleaned
+from sally_anne.benchmarks.muma_tom.wording import People, cleaned
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.limp import prompts
 from sally_anne.harness.limp.episode import Episode, Person, read_object

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from hooks.batch_size import in_batches
-from sally_anne.benchmarks.muma_tom.people import People
+from sally_anne.benchmarks.muma_tom.wording import People
 from sally_anne.harness.limp import prompts
 from sally_anne.harness.limp.episode import Episode, Hypothesis, steps
 from sally_anne.harness.limp.posterior import Judged

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom.people import People
+from sally_anne.benchmarks.muma_tom.wording import People
 from sally_anne.harness.limp import prompts
 from sally_anne.harness.limp.episode import Episode, Hypothesis
 from sally_anne.harness.limp.parse import read_hypotheses

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from hooks.batch_size import within_memory
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom.benchmark import MUMA_TOM
+from sally_anne.benchmarks.muma_tom import MUMA_TOM
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom.people import People
+from sally_anne.benchmarks.muma_tom.wording import People
 from sally_anne.harness.limp.episode import Episode, Hypothesis, Step
 
 LIKELY, UNLIKELY = ANSWERS = ("A", "B")

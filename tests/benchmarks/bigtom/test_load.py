@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.bigtom.benchmark import BIGTOM
-from sally_anne.benchmarks.bigtom.load import (
+from sally_anne.benchmarks.bigtom import (
+    BIGTOM,
     CONDITIONS,
     VARIABLES,
     Cell,

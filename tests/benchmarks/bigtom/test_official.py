@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from sally_anne.benchmarks.bigtom.benchmark import BIGTOM
+from sally_anne.benchmarks.bigtom import BIGTOM
 from sally_anne.benchmarks.items import BenchmarkItem
 from tests.shared_data import SOURCES, official_data
 

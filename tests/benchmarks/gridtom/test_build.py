@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sally_anne.benchmarks.gridtom.build import BuildConfig, build, main
-from sally_anne.benchmarks.gridtom.build_folder import claimed
+from sally_anne.benchmarks.gridtom.export import claimed
 from sally_anne.benchmarks.gridtom.load import load
 from sally_anne.core.errors import BenchmarkError, FolderError, RecordError
 

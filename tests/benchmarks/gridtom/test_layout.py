@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.gridtom.layout import COLUMNS, ROWS, Layout
-from sally_anne.benchmarks.gridtom.maps import benchmark_layouts, random_layouts, start_pairs
+from sally_anne.benchmarks.gridtom.maps import (
+    COLUMNS,
+    ROWS,
+    Layout,
+    benchmark_layouts,
+    random_layouts,
+    start_pairs,
+)
 from sally_anne.core.errors import MapError
 
 GOOD = benchmark_layouts()[0].rows

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sally_anne.benchmarks.gridtom.export import info_line
 from sally_anne.benchmarks.gridtom.load import load
-from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import BenchmarkError, RecordError
 
 LINE = info_line(generated(stories=[30])[0], "train")

@@ -6,11 +6,9 @@ import itertools
 
 import pytest
 
-from sally_anne.benchmarks.gridtom.maps import benchmark_layouts, random_layouts
-from sally_anne.benchmarks.gridtom.minds import final_beliefs
-from sally_anne.benchmarks.gridtom.paths import STEPS
+from sally_anne.benchmarks.gridtom.maps import STEPS, benchmark_layouts, random_layouts
 from sally_anne.benchmarks.gridtom.plot import PARTICIPANT, PROTAGONIST, Trace
-from sally_anne.benchmarks.gridtom.stories import Story, generate
+from sally_anne.benchmarks.gridtom.stories import Story, final_beliefs, generate
 
 PAIRS = tuple(itertools.product(("TB", "FB"), repeat=2))
 

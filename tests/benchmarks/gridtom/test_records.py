@@ -7,11 +7,10 @@ import pickle
 import numpy as np
 import pytest
 
-from sally_anne.benchmarks.gridtom.narration import Cast
-from sally_anne.benchmarks.gridtom.questions import BeliefQuestion, first_order, second_order
-from sally_anne.benchmarks.gridtom.records import COMBINATIONS, generated, open_stories
+from sally_anne.benchmarks.gridtom.narration import BeliefQuestion, Cast, first_order, second_order
+from sally_anne.benchmarks.gridtom.records import COMBINATIONS
 from sally_anne.benchmarks.gridtom.render import key_frames
-from sally_anne.benchmarks.gridtom.stories import Story, generate
+from sally_anne.benchmarks.gridtom.stories import Story, generate, generated, open_stories
 from sally_anne.core.errors import BenchmarkError, MediaError
 
 

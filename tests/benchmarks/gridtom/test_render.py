@@ -61,7 +61,7 @@ def test_nothing_is_masked_from_above(trace) -> None:
 
 
 def test_agents_rooms_and_doors_have_their_colours(trace) -> None:
-    from sally_anne.benchmarks.gridtom.palette import constants
+    from sally_anne.benchmarks.gridtom.world import constants
 
     frame = render(trace, "omniscient", [0])[0]
     state, staging = trace.states[0], STORY.staging

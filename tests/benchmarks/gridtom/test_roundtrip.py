@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from sally_anne.benchmarks.gridtom.load import load
-from sally_anne.benchmarks.gridtom.records import generated, open_stories
 from sally_anne.benchmarks.gridtom.render import PERSPECTIVES
+from sally_anne.benchmarks.gridtom.stories import generated, open_stories
 from sally_anne.core.errors import BenchmarkError, MediaError
 
 pytestmark = pytest.mark.integration

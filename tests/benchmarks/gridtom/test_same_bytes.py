@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sally_anne.benchmarks.gridtom.export import info_line
-from sally_anne.benchmarks.gridtom.records import generated
 from sally_anne.benchmarks.gridtom.splits import assign
+from sally_anne.benchmarks.gridtom.stories import generated
 
 pytestmark = pytest.mark.integration
 
@@ -26,7 +26,7 @@ GOLDEN_FRAMES = "e3bae95ba72fdd01c443e9e05a51d0a556895174cc8fffe14227b756568e45d
 SCRIPT = """
 import hashlib
 from sally_anne.benchmarks.gridtom.export import info_line
-from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.gridtom.render import PERSPECTIVES
 digest = hashlib.sha256()
 for record in generated(stories=[3, 400]):

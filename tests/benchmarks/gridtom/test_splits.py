@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.gridtom.records import StorySet, generated
+from sally_anne.benchmarks.gridtom.records import StorySet
 from sally_anne.benchmarks.gridtom.splits import SPLITS, assign, members, split_of, why_none
+from sally_anne.benchmarks.gridtom.stories import generated
 
 SEEDS = range(5)
 

@@ -12,9 +12,7 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door
 from minigrid.utils.rendering import fill_coords, point_in_triangle, rotate_fn
 
-from sally_anne.benchmarks.gridtom.layout import Layout
-from sally_anne.benchmarks.gridtom.maps import benchmark_layouts
-from sally_anne.benchmarks.gridtom.paths import Cell
+from sally_anne.benchmarks.gridtom.maps import Cell, Layout, benchmark_layouts
 from sally_anne.benchmarks.gridtom.world import Agent, RoomFloor, World, tile
 from sally_anne.core.errors import BenchmarkError
 

@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sally_anne.benchmarks.items import BenchmarkItem, Media
-from sally_anne.benchmarks.mimeqa.benchmark import MIMEQA
-from sally_anne.benchmarks.mimeqa.categories import CATEGORIES, LEVELS, category_of
+from sally_anne.benchmarks.mimeqa import MIMEQA
+from sally_anne.benchmarks.mimeqa.cells import CATEGORIES, LEVELS, category_of, rows_of
 from sally_anne.benchmarks.mimeqa.load import items_of, load
-from sally_anne.benchmarks.mimeqa.table import rows_of
 from sally_anne.core.errors import BenchmarkError, RecordError
 
 OFFICIAL = ("file", "question", "question type", "timestamp", "reference_answer")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.mimeqa.table import cell_text, read_table, rows_of
+from sally_anne.benchmarks.mimeqa.cells import cell_text, read_table, rows_of
 from sally_anne.core.errors import RecordError
 
 

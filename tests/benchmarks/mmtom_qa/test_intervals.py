@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.mmtom_qa.intervals import MOST_BYTES, MOST_FRAMES, read_intervals
+from sally_anne.benchmarks.mmtom_qa.episodes import MOST_BYTES, MOST_FRAMES, read_intervals
 from sally_anne.benchmarks.mmtom_qa.pickles import PickleError, read_pickle
 from sally_anne.core.errors import RecordError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sally_anne.benchmarks.moments.films import FILMS, Shelf, video_id
+from sally_anne.benchmarks.moments.videos import FILMS, Shelf, video_id
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.benchmarks.items import BenchmarkItem, Option
-from sally_anne.benchmarks.moments.benchmark import MOMENTS
-from sally_anne.benchmarks.moments.load import LABELS, load, read_keys, read_questions
-from sally_anne.benchmarks.moments.tags import ABILITIES, CUES
+from sally_anne.benchmarks.moments import MOMENTS
+from sally_anne.benchmarks.moments.load import (
+    ABILITIES,
+    CUES,
+    LABELS,
+    load,
+    read_keys,
+    read_questions,
+)
 from sally_anne.core.errors import BenchmarkError, RecordError
 from tests.shared_data import SOURCES, official_data, shared_data
 

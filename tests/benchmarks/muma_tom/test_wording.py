@@ -6,8 +6,7 @@ import pytest
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import Option
-from sally_anne.benchmarks.muma_tom.people import People, people
-from sally_anne.benchmarks.muma_tom.wording import answer_label, cleaned, take_apart
+from sally_anne.benchmarks.muma_tom.wording import People, answer_label, cleaned, people, take_apart
 from sally_anne.core.errors import RecordError
 
 OPTIONS = (Option("A", "a red hat."), Option("B", "a cup"), Option("C", "nothing"))

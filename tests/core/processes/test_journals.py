@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.processes import ALONE, ProcessError, Processes
 from sally_anne.harness.evaluate import ask

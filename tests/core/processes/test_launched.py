@@ -22,7 +22,7 @@ from figures.correlations import read_answers
 from figures.sweep import read_sweep
 from hooks.store import ActivationStore
 from probing.pipeline import run
-from sally_anne.benchmarks.gridtom.records import open_stories
+from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.errors import AlteredError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import prompt_of

@@ -12,7 +12,7 @@ from experiments.train_tiny import documents
 from experiments.train_tiny.documents import RIGHT, Piece, Scene
 from experiments.train_tiny.vocabulary import build_tokenizer
 from sally_anne.benchmarks.gridtom.narration import Cast
-from sally_anne.benchmarks.gridtom.palette import COLOURS
+from sally_anne.benchmarks.gridtom.world import COLOURS
 
 CAST = Cast("white", "yellow", "red", "green", "purple")
 TOKENIZER = build_tokenizer()

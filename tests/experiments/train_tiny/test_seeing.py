@@ -11,8 +11,8 @@ from experiments.train_tiny import documents, seeing
 from experiments.train_tiny.families import TokenGrid
 from experiments.train_tiny.multimodal import random_trace, training_maps
 from sally_anne.benchmarks.gridtom.maps import benchmark_layouts
-from sally_anne.benchmarks.gridtom.palette import COLOURS
 from sally_anne.benchmarks.gridtom.render import MASKED, TILE, key_frames, render
+from sally_anne.benchmarks.gridtom.world import COLOURS
 
 MAPS = training_maps()
 N = len(COLOURS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sally_anne.benchmarks.gridtom.records import generated
+from sally_anne.benchmarks.gridtom.stories import generated
 from steering.saving import save_vector
 from steering.vector import SteeringVector
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option, Polarity
-from sally_anne.benchmarks.muma_tom.people import People
+from sally_anne.benchmarks.muma_tom.wording import People
 from sally_anne.harness.limp.posterior import Judged
 
 WHO = People("Dee", "Cy")

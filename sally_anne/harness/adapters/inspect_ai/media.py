@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from sally_anne.benchmarks.clips import MOST_PIXELS
-from sally_anne.benchmarks.film import Frames, decode_counting, opened_film
-from sally_anne.benchmarks.picture_file import check_file, opened
+from sally_anne.benchmarks.pictures import check_file, opened
+from sally_anne.benchmarks.video import Frames, decode_counting, opened_video
 from sally_anne.core.errors import ClipError, HarnessError
 
 # More frames than this are hardly meant to go to a model as they are.
@@ -52,10 +52,10 @@ def film(reference: str, frames: int | None = None) -> np.ndarray:
     """
     data, name = _bytes(reference, "film"), Path(_short(reference))
     try:
-        with opened_film(name, data) as (container, stream):
+        with opened_video(name, data) as (container, stream):
             count = sum(1 for _ in container.decode(stream))
         kept = Frames(sorted(_chosen(reference, count, frames)), MOST_PIXELS)
-        with opened_film(name, data) as (container, stream):
+        with opened_video(name, data) as (container, stream):
             decode_counting(container, stream, kept)
         assert kept.pixels is not None
         return kept.pixels

@@ -49,7 +49,7 @@ def gridtom(
         PrerequisiteError: an option that there is not, or data that cannot be used.
     """
     # Torch is imported here: inspect-ai loads its plug-ins in every command.
-    from sally_anne.benchmarks.gridtom.records import open_stories
+    from sally_anne.benchmarks.gridtom.stories import open_stories
     from sally_anne.harness.config import EvalConfig
     from sally_anne.harness.vectors import facts_of
     from sally_anne.harness.work import choose_unseen, items_of

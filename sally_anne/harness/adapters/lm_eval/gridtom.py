@@ -38,10 +38,10 @@ from typing import Any
 import pandas as pd
 
 from sally_anne.benchmarks.gridtom import splits
-from sally_anne.benchmarks.gridtom.records import DEFAULT_SEED, StorySet, open_stories
+from sally_anne.benchmarks.gridtom.records import StorySet
 from sally_anne.benchmarks.gridtom.render import key_frames
-from sally_anne.benchmarks.gridtom.setting import Setting
-from sally_anne.benchmarks.items import Option
+from sally_anne.benchmarks.gridtom.stories import DEFAULT_SEED, open_stories
+from sally_anne.benchmarks.items import Option, Setting
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness import gridtom
 from sally_anne.harness.adapters.lm_eval.pictures import MARK

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sally_anne.benchmarks.picture_file import check_opened
+from sally_anne.benchmarks.pictures import check_opened
 from sally_anne.core.errors import ClipError, HarnessError
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import reply_prompt

@@ -25,8 +25,8 @@ import pandas as pd
 from datasets import Dataset
 from PIL import Image
 
-from sally_anne.benchmarks.gridtom.setting import Setting
 from sally_anne.benchmarks.gridtom.splits import SPLITS
+from sally_anne.benchmarks.items import Setting
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import score

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sally_anne.benchmarks.clips import Sampling, read_clip
-from sally_anne.benchmarks.items import Media
-from sally_anne.benchmarks.picture_file import check_opened
+from sally_anne.benchmarks.clips import read_clip
+from sally_anne.benchmarks.items import Media, Sampling
+from sally_anne.benchmarks.pictures import check_opened
 from sally_anne.core.errors import ClipError, HarnessError
 
 

@@ -160,7 +160,7 @@ def test_samples_and_numbers_are_those_made_by_hand(
 ) -> None:
     """Stories, questions and what is replied are all planted."""
     monkeypatch.setattr(
-        "sally_anne.benchmarks.gridtom.records.open_stories", lambda folder, seed: made_stories()
+        "sally_anne.benchmarks.gridtom.stories.open_stories", lambda folder, seed: made_stories()
     )
     task = gridtom(order=order, setting="text", limit=2 if order == "2" else 4)
     stories = dict.fromkeys(int(s.metadata["story"].removeprefix("story-")) for s in task.dataset)

@@ -17,7 +17,7 @@ from lm_eval.tasks import TaskManager
 
 from sally_anne.benchmarks.gridtom import splits
 from sally_anne.benchmarks.gridtom.build import BuildConfig, build
-from sally_anne.benchmarks.gridtom.records import open_stories
+from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lm_eval import TASKS
 from sally_anne.harness.adapters.lm_eval.gridtom import (

@@ -17,8 +17,11 @@ pytest.importorskip("lmms_eval")
 from lmms_eval.api.instance import Instance  # noqa: E402
 from lmms_eval.models import get_model  # noqa: E402
 
-from sally_anne.benchmarks.clips import Sampling, read_clip  # noqa: E402
-from sally_anne.benchmarks.items import Media  # noqa: E402
+from sally_anne.benchmarks.clips import read_clip  # noqa: E402
+from sally_anne.benchmarks.items import (
+    Media,  # noqa: E402
+    Sampling,  # noqa: E402
+)
 from sally_anne.core.errors import (
     ClipError,  # noqa: E402
     HarnessError,  # noqa: E402

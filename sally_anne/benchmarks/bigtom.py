@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sally_anne.benchmarks.fields import Field
-from sally_anne.benchmarks.items import BenchmarkItem, Context, Option
+from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Context, Option, Sampling
 from sally_anne.core.errors import RecordError
 
 STORIES = "stories.csv"
@@ -218,3 +218,15 @@ def _same(first: BenchmarkItem, second: BenchmarkItem) -> bool:
 
 def _texts(item: BenchmarkItem) -> set[str]:
     return {option.text for option in item.options}
+
+
+BIGTOM = Benchmark(
+    name="bigtom",
+    load=load,
+    views={"text": ("scene",), "none": ()},
+    default_view="text",
+    # There are no films, so no view shows any frame of them.
+    sampling=Sampling(count=8),
+    breakdowns=("variable", "condition", "initial_belief"),
+    layout=LAYOUT,
+)

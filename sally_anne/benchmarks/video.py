@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from av.stream import Disposition
 from PIL import Image
 
-from sally_anne.benchmarks.picture_file import MOST_PIXELS, check_file, check_pixels, fitted
+from sally_anne.benchmarks.pictures import MOST_PIXELS, Timeline, check_file, check_pixels, fitted
 from sally_anne.core.errors import ClipError
 
 # Containers whose header says how long the film is; others guess it from the rate of bytes.
@@ -27,30 +26,6 @@ SAFE = {
     "protocol_whitelist": "file",
     "format_whitelist": "mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg,m4v,h264,hevc,ivf",
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Timeline:
-    """The frames of a film or folder in the order in which they are shown.
-
-    Attributes:
-        path: the file or folder.
-        times: when each comes on screen ``[N]``, in seconds from the film's beginning; rising.
-        numbers: of the frames ``[N]``: 0, 1, 2 ... in a film, as named in a folder; rising.
-        end: when the last one goes, in seconds.
-        damage: how the file is damaged, to be put after a message; empty if it is whole.
-        stamps: presentation stamps in units of the stream ``[N]``; None where frames are found by
-            counting alone.
-        keys: stamps of the key frames, rising.
-    """
-
-    path: Path
-    times: np.ndarray
-    numbers: np.ndarray
-    end: float
-    damage: str = ""
-    stamps: np.ndarray | None = None
-    keys: np.ndarray | None = None
 
 
 def timeline_of(path: Path) -> Timeline:
@@ -73,7 +48,7 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
     lasting: list[int] = []
     keys: list[int] = []
     reach, broken = 0.0, ""
-    with opened_film(path) as (container, stream):
+    with opened_video(path) as (container, stream):
         origin = (container.start_time or 0) / 1_000_000
         declared = (container.duration or 0) / 1_000_000
         sure = any(name in container.format.name.split(",") for name in _SURE)
@@ -126,7 +101,7 @@ def _counted(path: Path) -> Timeline:
     """Decodes the whole film, for files whose packets are not stamped."""
     times: list[float | None] = []
     broken = ""
-    with opened_film(path) as (container, stream):
+    with opened_video(path) as (container, stream):
         rate = float(stream.average_rate or stream.guessed_rate or 0)
         try:
             times.extend(frame.time for frame in container.decode(stream))
@@ -162,7 +137,7 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
     path = timeline.path
     found = Frames(places, most)
     try:
-        with opened_film(path) as (container, stream):
+        with opened_video(path) as (container, stream):
             stream.thread_type = "AUTO"
             if timeline.stamps is None:
                 decode_counting(container, stream, found)
@@ -249,7 +224,7 @@ def _decode_stamped(
             if all(place in found for place in wanted.values()):
                 break
         else:
-            with opened_film(timeline.path) as (again, beginning):
+            with opened_video(timeline.path) as (again, beginning):
                 _decode_from_here(again, beginning, wanted, found)
             if any(place not in found for place in wanted.values()):
                 return
@@ -280,12 +255,12 @@ def _bound(path: Path, codec: Any) -> None:
 
 
 @contextmanager
-def opened_film(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, Any]]:
+def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, Any]]:
     """The container and its moving pictures, not a cover; ``data`` is what the file would hold.
 
     Raises:
         ClipError: it is no file of a film, cannot be opened, has sound alone, or frames of more
-            than :data:`sally_anne.benchmarks.picture_file.MOST_PIXELS` pixels.
+            than :data:`sally_anne.benchmarks.pictures.MOST_PIXELS` pixels.
     """
     try:
         if data is None:

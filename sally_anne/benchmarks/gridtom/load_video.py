@@ -10,9 +10,9 @@ from pathlib import Path
 import av
 import numpy as np
 
-from sally_anne.benchmarks.film import opened_film
 from sally_anne.benchmarks.gridtom.render import HEIGHT, WIDTH, Perspective
-from sally_anne.benchmarks.picture_file import opened
+from sally_anne.benchmarks.pictures import opened
+from sally_anne.benchmarks.video import opened_video
 from sally_anne.core.errors import ClipError, MediaError
 
 PERSPECTIVE_FOLDERS: dict[Perspective, str] = {
@@ -24,7 +24,7 @@ VIDEO = "fps3.mp4"
 
 
 @dataclass(frozen=True)
-class FolderFilm:
+class FolderVideo:
     """Frames of one version.
 
     Attributes:
@@ -71,7 +71,7 @@ def _read_video(path: Path, ticks: Sequence[int]) -> np.ndarray:
     found: dict[int, np.ndarray] = {}
     decoded = 0
     try:
-        with opened_film(path) as (container, stream):
+        with opened_video(path) as (container, stream):
             for number, frame in enumerate(container.decode(stream)):
                 decoded = number + 1
                 if number in wanted:

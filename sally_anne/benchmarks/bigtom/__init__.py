@@ -1,1 +1,0 @@
-"""BigToM: short stories with a true or a false belief (Gandhi et al., NeurIPS 2023)."""
