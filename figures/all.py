@@ -1,32 +1,41 @@
-"""All figures of one run, as `python -m probing.run` draws them at its end."""
+"""All figures of one run, as `python -m probing.run` draws them at its end.
+
+python -m figures.all RUN
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from figures import clusters, heatmap, kde
-from figures.runs import Run
-from sally_anne.core.commands import no_command
+from figures.command import FigureConfig, run_command
+from hooks.saved_run import Run
 
 
-def draw_all(run: Path | str) -> list[Path]:
-    """Draw every figure of a finished run into RUN/figures; return the paths written.
+def draw_all(run: Path | str, out: Path | None = None) -> list[Path]:
+    """Draw every figure of a finished run into RUN/figures, or ``out``; return the paths written.
 
     Heatmaps of validation and (if the run has test samples) test accuracy, the densities of
-    the best Y_p and the best Y_o head, and the clusters.
+    the best head of each label, and the clusters of the first two labels.
 
     Raises:
         FigureError: the run folder lacks what a figure needs.
     """
-    run = Path(run)
-    paths = heatmap.draw(heatmap.HeatmapConfig(run))
-    if (Run.open(run).items["split"] == "test").any():
-        paths += heatmap.draw(heatmap.HeatmapConfig(run, split="test"))
-    paths += kde.draw(kde.KdeConfig(run))
-    paths += kde.draw(kde.KdeConfig(run, label="y_o"))
-    paths += clusters.draw(clusters.ClustersConfig(run))
+    folder, opened = Path(run), Run.open(run)
+    paths = heatmap.draw(heatmap.HeatmapConfig(folder, out=out))
+    if (opened.samples["split"] == "test").any():
+        paths += heatmap.draw(heatmap.HeatmapConfig(folder, split="test", out=out))
+    for number, label in enumerate(opened.labels):
+        paths += kde.draw(kde.KdeConfig(folder, label=label if number else None, out=out))
+    if clusters.pair_of(opened):
+        paths += clusters.draw(clusters.ClustersConfig(folder, out=out))
     return paths
 
 
+def draw(config: FigureConfig) -> list[Path]:
+    """Draw all figures of a finished run."""
+    return draw_all(config.run, config.out)
+
+
 if __name__ == "__main__":
-    no_command("figures.heatmap, figures.kde or figures.clusters; probing.run draws all")
+    run_command(FigureConfig, draw)

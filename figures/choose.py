@@ -1,17 +1,25 @@
-"""Which head a figure shows: always chosen on validation samples, never on test samples."""
+"""What a figure shows: which head, always chosen on validation samples, and which samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
-from figures.runs import Label, require_columns
+import numpy as np
+import pandas as pd
+
+from hooks.saved_run import Run, require_columns
 from sally_anne.core.errors import ChoiceError
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-ACCURACIES = ("y_p_validation_accuracy", "y_o_validation_accuracy")
+Split = Literal["train", "validation", "test"]
+Shown = Literal["held-out", "validation", "test", "train", "all"]
+SPLITS: dict[str, tuple[str, ...]] = {
+    "held-out": ("validation", "test"),
+    "validation": ("validation",),
+    "test": ("test",),
+    "train": ("train",),
+    "all": ("train", "validation", "test"),
+}
 
 
 class Head(NamedTuple):
@@ -24,7 +32,7 @@ class Head(NamedTuple):
         return f"layer {self.layer}, head {self.head}"
 
 
-def best(heads: pd.DataFrame, label: Label) -> Head:
+def best(heads: pd.DataFrame, label: str) -> Head:
     """The head with rank 1 for ``label`` (best validation accuracy).
 
     Raises:
@@ -39,13 +47,13 @@ def best(heads: pd.DataFrame, label: Label) -> Head:
     return _head(ranked.iloc[0])
 
 
-def sensitive(heads: pd.DataFrame) -> Head:
+def sensitive(heads: pd.DataFrame, labels: Sequence[str] = ("y_p", "y_o")) -> Head:
     """The head whose worse label is best: highest min(Y_p, Y_o) validation accuracy.
 
     Ties go to the better sum of both accuracies, then to the lower layer and head.
     """
-    table = _with_accuracies(heads)
-    table["worse"] = table[list(ACCURACIES)].min(axis=1)
+    table, columns = _with_accuracies(heads, labels)
+    table["worse"] = table[columns].min(axis=1)
     ranked = table.sort_values(
         ["worse", "total", "layer", "head"], ascending=[False, False, True, True]
     )
@@ -53,7 +61,10 @@ def sensitive(heads: pd.DataFrame) -> Head:
 
 
 def insensitive(
-    heads: pd.DataFrame, has_weights: Callable[[int, int], bool], other_than: Head
+    heads: pd.DataFrame,
+    has_weights: Callable[[int, int], bool],
+    other_than: Head,
+    labels: Sequence[str] = ("y_p", "y_o"),
 ) -> Head:
     """The head whose better label is worst: lowest max(Y_p, Y_o) validation accuracy.
 
@@ -62,8 +73,8 @@ def insensitive(
     left, all take part. ``other_than`` is passed over unless it is the only head. Ties go to
     the worse sum of both accuracies, then to the higher layer and head.
     """
-    table = _with_accuracies(heads)
-    table["better"] = table[list(ACCURACIES)].max(axis=1)
+    table, columns = _with_accuracies(heads, labels)
+    table["better"] = table[columns].max(axis=1)
     ranked = table.sort_values(
         ["better", "total", "layer", "head"], ascending=[True, True, False, False]
     )
@@ -87,14 +98,41 @@ def named(heads: pd.DataFrame, layer: int, head: int) -> Head:
     return Head(layer, head)
 
 
-def _with_accuracies(heads: pd.DataFrame) -> pd.DataFrame:
-    """The heads that have both validation accuracies, with their sum in ``total``."""
-    columns = list(ACCURACIES)
+def label_of(run: Run, label: str | None) -> str:
+    """The label asked for, or the run's first.
+
+    Raises:
+        ChoiceError: the run has no such label, or none; the message says which it has.
+    """
+    if label is not None and label not in run.labels or not run.labels:
+        there = ", ".join(run.labels) or "none"
+        raise ChoiceError(f"{run.folder} ranks no heads by label {label} (labels: {there})")
+    return label or run.labels[0]
+
+
+def select(samples: pd.DataFrame, shown: str) -> np.ndarray:
+    """Rows of ``samples`` that belong to the splits shown: a bool mask ``[N]``.
+
+    Raises:
+        ChoiceError: no sample belongs to them.
+    """
+    if shown not in SPLITS:
+        raise ChoiceError(f"no split named {shown!r}; one of {', '.join(SPLITS)}")
+    mask = samples["split"].isin(SPLITS[shown]).to_numpy()
+    if not mask.any():
+        there = ", ".join(sorted(map(str, samples["split"].unique()))) or "none"
+        raise ChoiceError(f"this run has no sample in split {shown} (splits there: {there})")
+    return mask
+
+
+def _with_accuracies(heads: pd.DataFrame, labels: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """The heads that have all labels' validation accuracies, with their sum in ``total``."""
+    columns = [f"{label}_validation_accuracy" for label in labels]
     require_columns(heads, columns, "heads.parquet")
     table = heads.dropna(subset=columns)
     if table.empty:
         raise ChoiceError("heads.parquet has no validation accuracy for any head")
-    return table.assign(total=table[columns].sum(axis=1))
+    return table.assign(total=table[columns].sum(axis=1)), columns
 
 
 def _head(row: pd.Series) -> Head:

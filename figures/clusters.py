@@ -16,20 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from figures import lines
-from figures.choose import Head, insensitive, named, sensitive
+import numpy as np
+import pandas as pd
+
+from figures import plane as lines
+from figures import style
+from figures.choose import Head, Shown, insensitive, named, select, sensitive
 from figures.command import FigureConfig, run_command
 from figures.plane import two_probe_plane
-from figures.runs import LABELS, Label, Run, Shown, select
+from hooks.saved_run import Run
+from sally_anne.core.errors import ChoiceError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CLUSTERS = ((1, 1), (0, 0), (1, 0), (0, 1))  # (Y_p, Y_o)
-LINE_STYLES: dict[Label, Literal["-", "--"]] = {"y_p": "-", "y_o": "--"}
+CLUSTERS = ((1, 1), (0, 0), (1, 0), (0, 1))  # (Y_p, Y_o), or a run's own first two labels
+DASHES: tuple[Literal["-", "--"], ...] = ("-", "--")
 
 
 @dataclass(frozen=True)
@@ -60,15 +63,17 @@ class Panel:
     Attributes:
         role: "sensitive" or "insensitive".
         head: the head.
-        points: ``item_id, split, condition, y_p, y_o, x, y``, one row a sample shown.
+        labels: the two labels, Y_p and Y_o by default.
+        points: ``item_id, split, condition``, both labels, ``x, y``, one row a sample shown.
         boundaries: each probe's line in the plane; no entry where the probe has no weights.
         notes: what the reader must know beside.
     """
 
     role: str
     head: Head
+    labels: tuple[str, str]
     points: pd.DataFrame
-    boundaries: dict[Label, lines.Line]
+    boundaries: dict[str, lines.Line]
     notes: tuple[str, ...] = ()
 
     def frame(self) -> lines.Frame:
@@ -83,7 +88,7 @@ class Panel:
             float(middle["y"] + half),
         )
 
-    def accuracy(self, label: Label) -> float | None:
+    def accuracy(self, label: str) -> float | None:
         """Share of the points on the right side of the probe's line; None without a line."""
         if label not in self.boundaries:
             return None
@@ -98,21 +103,26 @@ def draw(config: ClustersConfig) -> list[Path]:
     Raises:
         FigureError: the run folder lacks what the figure needs, or the choice is not in it.
     """
-    from figures import style
-
     run = Run.open(config.run)
-    left = named(run.heads, *config.sensitive) if config.sensitive else sensitive(run.heads)
+    labels = pair_of(run)
+    if labels is None:
+        raise ChoiceError(f"{config.run} has no two labels that are true or false, to be crossed")
+
+    def has_weights(layer: int, head: int) -> bool:
+        return all(run.probe(label, layer, head)[0].any() for label in labels)
+
+    heads, items = run.heads, run.samples
+    left = named(heads, *config.sensitive) if config.sensitive else sensitive(heads, labels)
     right = (
-        named(run.heads, *config.insensitive)
+        named(heads, *config.insensitive)
         if config.insensitive
-        else insensitive(run.heads, run.has_weights, left)
+        else insensitive(heads, has_weights, left, labels)
     )
-    items = run.items
     train, shown = select(items, "train"), select(items, config.split)
     panels = []
     for role, head in (("sensitive", left), ("insensitive", right)):
-        activations = run.activations(*head)
-        probes = {label: run.probe(label, *head) for label in LABELS}
+        activations = run.head_activations(*head)
+        probes = {label: run.probe(label, *head) for label in labels}
         panels.append(
             head_panel(role, head, activations[train], activations[shown], items[shown], probes)
         )
@@ -121,28 +131,43 @@ def draw(config: ClustersConfig) -> list[Path]:
         return style.save(figure, config.folder, config.name, plotted_table(panels))
 
 
+def pair_of(run: Run) -> tuple[str, str] | None:
+    """The first two labels of a run if both are true or false, else None."""
+    pair = run.labels[:2]
+    if len(pair) < 2 or any(run.samples[label].dtype != bool for label in pair):
+        return None
+    return pair[0], pair[1]
+
+
 def head_panel(
     role: str,
     head: Head,
     train: np.ndarray,
     activations: np.ndarray,
     items: pd.DataFrame,
-    probes: dict[Label, tuple[np.ndarray, float]],
+    probes: dict[str, tuple[np.ndarray, float]],
 ) -> Panel:
     """Put one head's samples and boundaries in the plane of its two probes.
 
     ``train [M, D]`` sets the origin; ``activations [N, D]`` and ``items`` are the samples
     shown; ``probes`` holds weight ``[D]`` and intercept by label.
     """
-    plane = two_probe_plane(probes["y_p"][0], probes["y_o"][0], train)
-    points = items[["item_id", "split", "condition", "y_p", "y_o"]].reset_index(drop=True)
+    first, second = probes
+    plane = two_probe_plane(
+        probes[first][0],
+        probes[second][0],
+        train,
+        (style.symbol(first), style.symbol(second)),
+    )
+    kept = [name for name in ("item_id", "split", "condition", first, second) if name in items]
+    points = items[kept].reset_index(drop=True)
     points[["x", "y"]] = plane.project(activations)
     boundaries = {
         label: plane.line(coef, intercept)
         for label, (coef, intercept) in probes.items()
         if coef.any()
     }
-    return Panel(role, head, points, boundaries, plane.notes)
+    return Panel(role, head, (first, second), points, boundaries, plane.notes)
 
 
 def plotted_table(panels: Sequence[Panel]) -> pd.DataFrame:
@@ -151,11 +176,9 @@ def plotted_table(panels: Sequence[Panel]) -> pd.DataFrame:
     Columns: ``panel, layer, head, kind`` ("point", "boundary_y_p", "boundary_y_o"),
     ``item_id, split, condition, y_p, y_o`` (empty for boundaries), ``x, y``.
     """
-    import pandas as pd
-
     parts = []
     for panel in panels:
-        rows = [panel.points.assign(kind="point").astype({"y_p": "boolean", "y_o": "boolean"})]
+        rows = [panel.points.assign(kind="point").astype(dict.fromkeys(panel.labels, "boolean"))]
         for label, line in panel.boundaries.items():
             ends = lines.segment(line, panel.frame())
             if ends is not None:
@@ -163,20 +186,19 @@ def plotted_table(panels: Sequence[Panel]) -> pd.DataFrame:
                 rows.append(drawn.assign(y=ends[:, 1]))
         table = pd.concat(rows, ignore_index=True)
         parts.append(table.assign(panel=panel.role, layer=panel.head.layer, head=panel.head.head))
-    columns = ["panel", "layer", "head", "kind", "item_id", "split", "condition", "y_p", "y_o"]
+    columns = ["panel", "layer", "head", "kind"]
+    columns += [name for name in panels[0].points if name not in ("x", "y")]
     return pd.concat(parts, ignore_index=True)[[*columns, "x", "y"]]
 
 
 def clusters_figure(panels: Sequence[Panel], split: str, title: Sequence[str]) -> Figure:
     """Panels side by side, one legend below."""
-    from figures import style
-
     figure = style.new_figure(4.1 * len(panels) + 0.4, 5.5)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, panel in zip(axes, panels, strict=True):
         _draw_panel(axis, panel)
     figure.legend(
-        handles=_handles(panels[0].points),
+        handles=_handles(panels[0]),
         loc="outside lower center",
         ncols=3,
         frameon=False,
@@ -187,35 +209,39 @@ def clusters_figure(panels: Sequence[Panel], split: str, title: Sequence[str]) -
     return figure
 
 
-def cluster_text(points: pd.DataFrame, cluster: tuple[int, int]) -> str:
+def cluster_text(points: pd.DataFrame, labels: Sequence[str], cluster: tuple[int, int]) -> str:
     """Legend text of a cluster: its labels, its belief conditions and how many samples.
 
     With the ``matched`` contrast of first order, (1, 1) and (0, 0) are true-belief stories
     and (1, 0) and (0, 1) false-belief ones; the text counts what the samples say, two
     conditions a line (second order has four).
     """
-    y_p, y_o = cluster
-    of_cluster = points[(points["y_p"] == bool(y_p)) & (points["y_o"] == bool(y_o))]
-    counts = of_cluster["condition"].value_counts().sort_index(ascending=False)
-    words = [f"{name}: n = {count}" for name, count in counts.items()] or ["n = 0"]
+    of_cluster = _members(points, labels, cluster)
+    words = [f"n = {len(of_cluster)}"]
+    if "condition" in points and len(of_cluster):
+        counts = of_cluster["condition"].value_counts().sort_index(ascending=False)
+        words = [f"{name}: n = {count}" for name, count in counts.items()]
     said = ",\n".join(", ".join(words[i : i + 2]) for i in range(0, len(words), 2))
-    return f"$Y_p$ = {y_p}, $Y_o$ = {y_o} ({said})"
+    pairs = zip(labels, cluster, strict=True)
+    return ", ".join(f"{style.symbol(label)} = {value}" for label, value in pairs) + f" ({said})"
+
+
+def _members(points: pd.DataFrame, labels: Sequence[str], cluster: tuple[int, int]) -> pd.DataFrame:
+    first, second = (points[label] == bool(v) for label, v in zip(labels, cluster, strict=True))
+    return points[first & second]
 
 
 def _draw_panel(axis: Axes, panel: Panel) -> None:
-    from figures import style
-
     frame = panel.frame()
     _shade(axis, panel, frame)
-    points = panel.points
-    for y_p, y_o in CLUSTERS:
-        chosen = points[(points["y_p"] == bool(y_p)) & (points["y_o"] == bool(y_o))]
+    for cluster in CLUSTERS:
+        chosen = _members(panel.points, panel.labels, cluster)
         axis.scatter(
             chosen["x"],
             chosen["y"],
             s=20,
-            color=style.CLUSTER_COLOURS[y_p, y_o],
-            marker=style.CLUSTER_MARKERS[y_p, y_o],
+            color=style.CLUSTER_COLOURS[cluster],
+            marker=style.CLUSTER_MARKERS[cluster],
             edgecolor="white",
             linewidth=0.4,
             alpha=0.85,
@@ -225,26 +251,27 @@ def _draw_panel(axis: Axes, panel: Panel) -> None:
     for label, line in panel.boundaries.items():
         ends = lines.segment(line, frame)
         if ends is None:
-            notes.append(f"{style.LABEL_TEXT[label]} boundary lies outside")
+            notes.append(f"{style.symbol(label)} boundary lies outside")
         else:
             axis.plot(
                 ends[:, 0],
                 ends[:, 1],
                 color="0.15",
                 linewidth=1.6,
-                linestyle=LINE_STYLES[label],
+                linestyle=DASHES[panel.labels.index(label)],
                 zorder=3,
             )
     axis.set(xlim=frame[:2], ylim=frame[2:], aspect="equal")
-    axis.set_xlabel("along θ of the $Y_p$ probe")
-    axis.set_ylabel("along θ of the $Y_o$ probe, part ⊥ θ of $Y_p$")
-    read = [
-        f"{style.LABEL_TEXT[label]} {accuracy:.2f}"
-        for label in LABELS
+    first, second = map(style.symbol, panel.labels)
+    axis.set_xlabel(f"along θ of the {first} probe")
+    axis.set_ylabel(f"along θ of the {second} probe, part ⊥ θ of {first}")
+    scores = [
+        f"{style.symbol(label)} {accuracy:.2f}"
+        for label in panel.labels
         if (accuracy := panel.accuracy(label)) is not None
     ]
     axis.set_title(
-        f"{panel.role}: {panel.head}\naccuracy: {', '.join(read) or 'no probe has weights'}"
+        f"{panel.role}: {panel.head}\naccuracy: {', '.join(scores) or 'no probe has weights'}"
     )
     axis.tick_params(length=2.5)
     style.write_notes(axis, notes)
@@ -254,22 +281,19 @@ def _shade(axis: Axes, panel: Panel, frame: lines.Frame) -> None:
     """Tint each area with the colour of the cluster that both probes predict there."""
     from matplotlib.patches import Polygon
 
-    from figures import style
-
-    if len(panel.boundaries) < len(LABELS):
+    if len(panel.boundaries) < len(panel.labels):
         return
-    for y_p, y_o in CLUSTERS:
-        area = lines.clip(lines.corners(frame), panel.boundaries["y_p"], bool(y_p))
-        area = lines.clip(area, panel.boundaries["y_o"], bool(y_o))
+    for cluster in CLUSTERS:
+        area = lines.corners(frame)
+        for label, value in zip(panel.labels, cluster, strict=True):
+            area = lines.clip(area, panel.boundaries[label], bool(value))
         if len(area):
-            colour = style.CLUSTER_COLOURS[y_p, y_o]
+            colour = style.CLUSTER_COLOURS[cluster]
             axis.add_patch(Polygon(area, facecolor=colour, alpha=0.12, linewidth=0, zorder=0))
 
 
-def _handles(points: pd.DataFrame) -> list:
+def _handles(panel: Panel) -> list:
     from matplotlib.lines import Line2D
-
-    from figures import style
 
     handles = [
         Line2D(
@@ -279,11 +303,11 @@ def _handles(points: pd.DataFrame) -> list:
             marker=style.CLUSTER_MARKERS[cluster],
             linestyle="none",
             markersize=5.5,
-            label=cluster_text(points, cluster),
+            label=cluster_text(panel.points, panel.labels, cluster),
         )
         for cluster in CLUSTERS
     ]
-    for label, pattern in LINE_STYLES.items():
+    for label, pattern in zip(panel.labels, DASHES, strict=True):
         handles.append(
             Line2D(
                 [],
@@ -291,7 +315,7 @@ def _handles(points: pd.DataFrame) -> list:
                 color="0.15",
                 linewidth=1.6,
                 linestyle=pattern,
-                label=f"{style.LABEL_TEXT[label]} probe at 0.5",
+                label=f"{style.symbol(label)} probe at 0.5",
             )
         )
     return handles

@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+import pandas as pd
 import tyro
 
+from figures import style
 from figures.command import FigureConfig, run_command
-from figures.runs import read_table, saved_results
+from hooks.saved_run import read_table, saved_results
 from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -66,7 +68,6 @@ def draw(config: CorrelationsConfig) -> list[Path]:
     Raises:
         FigureError: the run folder lacks what the figure needs.
     """
-    from figures import style
     from sally_anne.core.errors import HarnessError
     from sally_anne.harness.correlations import category_correlations
 
@@ -156,8 +157,6 @@ def limit_of(table: pd.DataFrame) -> float:
 
 def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "category") -> Figure:
     """The lower triangle of the matrix. ``table`` is `harness.correlations`'s, one row a pair."""
-    from figures import style
-
     names = list(dict.fromkeys([*table["first"], *table["second"]]))
     columns, rows = names[:-1], names[1:]
     # Inches; one or two cells are large, so that the bar's words fit beside them.
@@ -193,10 +192,7 @@ def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "c
 def _draw_cells(
     axis: Axes, table: pd.DataFrame, columns: Sequence[str], rows: Sequence[str], limit: float
 ) -> Any:
-    import numpy as np
     from matplotlib.patches import Rectangle
-
-    from figures import style
 
     cells = np.full((len(rows), len(columns)), np.nan)
     for pair in table.itertuples(index=False):

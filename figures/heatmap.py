@@ -1,8 +1,8 @@
 """Layer x head heatmap of probe accuracy: figures 5 (A), 19 and 20 of the GridToM paper.
 
-    python -m figures.heatmap RUN [--split validation|test|train] [--label both|y_p|y_o]
+    python -m figures.heatmap RUN [--split validation|test|train] [--label all|NAME]
 
-Rows are layers, layer 0 at the top; columns are heads, in the model's own order. Both labels
+Rows are layers, layer 0 at the top; columns are heads, in the model's own order. All labels
 share one green scale that ends at 1 and starts at chance, 0.5, or at the tenth below the worst
 head. The ring marks the best head by validation accuracy, whichever split is shown: test
 samples choose nothing.
@@ -13,16 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from figures.choose import Head, best
+import numpy as np
+import pandas as pd
+
+from figures import style
+from figures.choose import Head, Split, best, label_of, select
 from figures.command import FigureConfig, run_command
-from figures.runs import LABELS, Label, Run, Split, require_columns, select
+from hooks.saved_run import Run, require_columns
 from sally_anne.core.errors import RunFolderError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
@@ -38,14 +40,14 @@ class HeatmapConfig(FigureConfig):
 
     split: Split = "validation"
     """Samples on which the accuracy was taken."""
-    label: Literal["both", "y_p", "y_o"] = "both"
-    """Label that the probes read."""
+    label: str = "all"
+    """Label that the probes read, or all, a panel each."""
 
     @property
     def name(self) -> str:
         """File name without suffix; a choice that is not the default is part of it."""
         parts = ["heatmap"]
-        parts += [self.label] if self.label != "both" else []
+        parts += [self.label] if self.label != "all" else []
         parts += [self.split] if self.split != "validation" else []
         return "_".join(parts)
 
@@ -56,25 +58,21 @@ def draw(config: HeatmapConfig) -> list[Path]:
     Raises:
         FigureError: the run folder lacks what the figure needs.
     """
-    from figures import style
-
     run = Run.open(config.run)
-    labels: tuple[Label, ...] = LABELS if config.label == "both" else (config.label,)
+    labels = run.labels if config.label == "all" else (label_of(run, config.label),)
     table = accuracy_table(run.heads, labels, config.split)
-    samples = int(select(run.items, config.split).sum())
+    samples = int(select(run.samples, config.split).sum())
     with style.look():
         figure = heatmap_figure(table, config.split, samples, run.title)
         return style.save(figure, config.folder, config.name, table)
 
 
-def accuracy_table(heads: pd.DataFrame, labels: Sequence[Label], split: Split) -> pd.DataFrame:
+def accuracy_table(heads: pd.DataFrame, labels: Sequence[str], split: str) -> pd.DataFrame:
     """The numbers shown: columns ``label, layer, head, accuracy, best``, one row a cell.
 
     Raises:
         RunFolderError: the head table has no accuracy for a label on this split, or no rank.
     """
-    import pandas as pd
-
     parts = []
     for label in labels:
         column = f"{label}_{split}_accuracy"
@@ -92,8 +90,6 @@ def accuracy_table(heads: pd.DataFrame, labels: Sequence[Label], split: Split) -
 
 def grid(table: pd.DataFrame, label: str) -> np.ndarray:
     """Accuracy ``[L, H]`` of one label; NaN where the run has no such head."""
-    import numpy as np
-
     rows = table[table["label"] == label]
     cells = np.full((int(table["layer"].max()) + 1, int(table["head"].max()) + 1), np.nan)
     cells[rows["layer"], rows["head"]] = rows["accuracy"]
@@ -102,10 +98,8 @@ def grid(table: pd.DataFrame, label: str) -> np.ndarray:
 
 def colour_limits(table: pd.DataFrame) -> tuple[float, float]:
     """Ends of the colour scale: 1 above; below, chance or the tenth under the worst head."""
-    import math
-
     worst = float(table["accuracy"].min())
-    return min(CHANCE, math.floor(round(worst * 10, 6)) / 10), 1.0
+    return min(CHANCE, np.floor(round(worst * 10, 6)) / 10), 1.0
 
 
 def ticks(count: int) -> list[int]:
@@ -118,8 +112,6 @@ def ticks(count: int) -> list[int]:
 
 def heatmap_figure(table: pd.DataFrame, split: str, samples: int, title: Sequence[str]) -> Figure:
     """One panel a label on a shared colour scale. ``table`` is from `accuracy_table`."""
-    from figures import style
-
     labels = list(dict.fromkeys(table["label"]))
     grids = [grid(table, label) for label in labels]
     layers, heads = grids[0].shape
@@ -134,8 +126,7 @@ def heatmap_figure(table: pd.DataFrame, split: str, samples: int, title: Sequenc
         _ring(panel, ringed, 72 * min(cell))
         best_text = "best: " if split == "validation" else "best on validation:\n"
         panel.set_title(
-            f"{style.LABEL_TEXT[label]} ({style.PERSPECTIVE[label]})\n"
-            f"{best_text}{ringed} ({rows['accuracy'].iloc[0]:.2f})"
+            f"{style.named(label)}\n{best_text}{ringed} ({rows['accuracy'].iloc[0]:.2f})"
         )
     panels[0].set_ylabel("layer (0 at the top)")
     bar = figure.colorbar(mesh, cax=bar_axis)
@@ -153,8 +144,6 @@ def _place(
     width: float, height: float, count: int, split: str, title: Sequence[str]
 ) -> tuple[Figure, list[Axes], Axes]:
     """Panels of ``width`` x ``height`` inches in a row, the colour bar's axes at their right."""
-    from figures import style
-
     left, gap, beside, below = 0.55, 0.4, 0.16, 0.46  # inches; beside: bar, and space before it
     whole = left + count * width + (count - 1) * gap + 2 * beside + 1.15
     title_lines = 2 if split == "validation" else 3
@@ -174,10 +163,6 @@ def _place(
 def _draw_panel(
     panel: Axes, cells: np.ndarray, limits: tuple[float, float], cell: tuple[float, float]
 ) -> QuadMesh:
-    import numpy as np
-
-    from figures import style
-
     layers, heads = cells.shape
     mesh = panel.pcolormesh(
         np.arange(heads + 1) - 0.5,
@@ -215,8 +200,6 @@ def _draw_panel(
 
 def _ring(panel: Axes, head: Head, cell_points: float) -> None:
     from matplotlib.patheffects import Normal, Stroke
-
-    from figures import style
 
     panel.plot(
         [head.head],

@@ -1,6 +1,6 @@
 """Density of one head's activations on two directions: figure 5 (B) of the GridToM paper.
 
-    python -m figures.kde RUN [--label y_p|y_o] [--layer L --head H]
+    python -m figures.kde RUN [--label NAME] [--layer L --head H]
                               [--directions probe|pca] [--split held-out|validation|test|...]
 
 The horizontal axis is theta, the unit weight of the head's probe; the vertical one is theta',
@@ -16,23 +16,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from figures.choose import best, named
+import numpy as np
+import pandas as pd
+
+from figures import style
+from figures.choose import Shown, best, label_of, named, select
 from figures.command import FigureConfig, run_command
-from figures.density import no_density
 from figures.plane import Plane, pca_plane, probe_plane
-from figures.runs import Label, Run, Shown, select
+from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Frame = tuple[float, float]
 Directions = Literal["probe", "pca"]
+FEWEST = 3  # points that a kernel density needs
+FLAT = 1e-7  # spread, as a part of the frame, below which points do not vary
 AXIS_TEXT = {
     "probe": ("projection on θ (probe direction)", "projection on θ′ (main direction ⊥ θ)"),
     "pca": ("projection on principal component 1", "projection on principal component 2"),
@@ -43,8 +46,8 @@ AXIS_TEXT = {
 class KdeConfig(FigureConfig):
     """Draw the density of one head's activations on two directions."""
 
-    label: Label = "y_p"
-    """Label that parts true from false samples."""
+    label: str | None = None
+    """Label that parts the samples; the run's first if not given."""
     layer: int | None = None
     """Layer of the head; the best head of the label if neither layer nor head is given."""
     head: int | None = None
@@ -58,7 +61,7 @@ class KdeConfig(FigureConfig):
     def name(self) -> str:
         """File name without suffix; a choice that is not the default is part of it."""
         parts = ["kde"]
-        parts += [self.label] if self.label != "y_p" else []
+        parts += [self.label] if self.label and self.label != "y_p" else []
         parts += [f"l{self.layer}h{self.head}"] if self.layer is not None else []
         parts += [self.directions] if self.directions != "probe" else []
         parts += [self.split] if self.split != "held-out" else []
@@ -71,55 +74,61 @@ def draw(config: KdeConfig) -> list[Path]:
     Raises:
         FigureError: the run folder lacks what the figure needs, or the choice is not in it.
     """
-    from figures import style
-
     run = Run.open(config.run)
     if (config.layer is None) != (config.head is None):
         raise ChoiceError("give --layer and --head together, or neither for the best head")
+    label = label_of(run, config.label)
     if config.layer is None or config.head is None:
-        chosen, why = best(run.heads, config.label), "best on validation"
+        chosen, why = best(run.heads, label), "best on validation"
     else:
         chosen, why = named(run.heads, config.layer, config.head), "as asked"
-    items = run.items
-    train, shown = select(items, "train"), select(items, config.split)
-    activations = run.activations(*chosen)
-    truth = items[config.label].to_numpy(dtype=bool)
-    coef, intercept = run.probe(config.label, *chosen)
-    if config.directions == "probe":
+    samples = run.samples
+    train, shown = select(samples, "train"), select(samples, config.split)
+    activations = run.head_activations(*chosen)
+    values = samples[label]
+    binary = values.nunique() <= 2
+    truth = values.to_numpy() == classes_of(values)[0]
+    if config.directions == "probe" and binary:
+        coef, intercept = run.probe(label, *chosen)
         plane = probe_plane(coef, activations[train], truth[train])
         boundary = _boundary(plane.line(coef, intercept))
     else:
         plane, boundary = pca_plane(activations[train], truth[train]), None
-    table = projection_table(plane, activations[shown], items[shown], config.label)
+    table = projection_table(plane, activations[shown], samples[shown], label)
     with style.look():
         figure = kde_figure(
             table,
-            config.label,
+            label,
             f"{chosen} ({why}), {config.split} samples",
             run.title,
-            AXIS_TEXT[config.directions],
+            AXIS_TEXT[config.directions if binary else "pca"],
             boundary,
             plane.notes,
         )
         return style.save(figure, config.folder, config.name, table)
 
 
+def classes_of(values: pd.Series) -> list[Any]:
+    """The values of a label in the order of their colours; True comes before False."""
+    return [True, False] if values.dtype == bool else sorted(values.unique(), key=str)
+
+
 def projection_table(
-    plane: Plane, activations: np.ndarray, items: pd.DataFrame, label: Label
+    plane: Plane, activations: np.ndarray, items: pd.DataFrame, label: str
 ) -> pd.DataFrame:
-    """The numbers shown: ``item_id, split, condition, {label}, x, y``, one row a sample.
+    """The numbers shown: ``item_id, split, {label}, x, y``, and ``condition`` where there is one.
 
     ``activations [N, D]`` and ``items`` are those of the samples shown, in one order.
     """
-    table = items[["item_id", "split", "condition", label]].reset_index(drop=True)
-    table[label] = table[label].astype(bool)
+    kept = [name for name in ("item_id", "split", "condition", label) if name in items]
+    table = items[kept].reset_index(drop=True)
     table[["x", "y"]] = plane.project(activations)
     return table
 
 
 def kde_figure(
     table: pd.DataFrame,
-    label: Label,
+    label: str,
     subject: str,
     title: Sequence[str],
     axis_text: tuple[str, str] = AXIS_TEXT["probe"],
@@ -130,8 +139,6 @@ def kde_figure(
 
     ``boundary`` is the x at which the probe says 0.5; it is drawn if it lies in the frame.
     """
-    from figures import style
-
     figure = style.new_figure(5.2, 5.4)
     panels = figure.subplot_mosaic(
         [["top", "legend"], ["joint", "right"]],
@@ -141,13 +148,14 @@ def kde_figure(
     joint, top, right = panels["joint"], panels["top"], panels["right"]
     x_frame, y_frame = _frame(table["x"]), _frame(table["y"])
     notes = list(notes)
-    for value in (True, False):
+    found = classes_of(table[label])
+    for value, colour, marker in zip(found, style.CLASS_COLOURS, style.CLASS_MARKERS, strict=False):
         points = table.loc[table[label] == value, ["x", "y"]].to_numpy(dtype="float64")
-        reason = _draw_joint(joint, points, value, x_frame, y_frame)
+        reason = _draw_joint(joint, points, colour, marker, x_frame, y_frame)
         if reason:
-            notes.append(f"{style.LABEL_TEXT[label]} {_word(value)}: no density ({reason})")
-        _draw_margin(top, points[:, 0], value, x_frame, across=True)
-        _draw_margin(right, points[:, 1], value, y_frame, across=False)
+            notes.append(f"{style.symbol(label)} {_word(value)}: no density ({reason})")
+        _draw_margin(top, points[:, 0], colour, x_frame, across=True)
+        _draw_margin(right, points[:, 1], colour, y_frame, across=False)
     joint.set(xlim=x_frame, ylim=y_frame, xlabel=axis_text[0], ylabel=axis_text[1])
     top.set(xlim=x_frame)
     right.set(ylim=y_frame)
@@ -171,13 +179,27 @@ def kde_figure(
     return figure
 
 
+def no_density(points: np.ndarray, scale: float) -> str | None:
+    """Why points ``[N]`` or ``[N, 2]`` have no kernel density; None if they have one.
+
+    ``scale`` is the size of the picture that they stand in.
+    """
+    if len(points) < FEWEST:
+        return f"{len(points)} sample{'' if len(points) == 1 else 's'}"
+    columns = points.reshape(len(points), -1)
+    spread = np.linalg.svd(columns - columns.mean(axis=0), compute_uv=False)
+    if spread[-1] / np.sqrt(len(points)) <= FLAT * scale:
+        return "no variance" if spread[0] / np.sqrt(len(points)) <= FLAT * scale else "on one line"
+    return None
+
+
 def _boundary(line: tuple[float, float, float]) -> float | None:
     slope, _, offset = line
     return -offset / slope if slope else None
 
 
-def _word(value: bool) -> str:
-    return "true" if value else "false"
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
 
 
 def _frame(values: pd.Series) -> Frame:
@@ -189,14 +211,10 @@ def _frame(values: pd.Series) -> Frame:
 
 
 def _draw_joint(
-    panel: Axes, points: np.ndarray, value: bool, x_frame: Frame, y_frame: Frame
+    panel: Axes, points: np.ndarray, colour: str, marker: str, x_frame: Frame, y_frame: Frame
 ) -> str | None:
-    import numpy as np
     import seaborn
 
-    from figures import style
-
-    colour = style.TRUTH_COLOURS[value]
     scales = np.array([x_frame[1] - x_frame[0], y_frame[1] - y_frame[0]])
     reason = no_density(points / scales, 1.0)
     panel.scatter(
@@ -204,13 +222,13 @@ def _draw_joint(
         points[:, 1],
         s=9 if reason is None else 24,
         color=colour,
-        marker=style.TRUTH_MARKERS[value],
+        marker=marker,
         alpha=0.4 if reason is None else 0.9,
         linewidth=0,
         zorder=2,
     )
     if reason is None:
-        shared = {
+        common = {
             "x": points[:, 0],
             "y": points[:, 1],
             "ax": panel,
@@ -218,17 +236,14 @@ def _draw_joint(
             "thresh": 0.08,
             "clip": (x_frame, y_frame),
         }
-        seaborn.kdeplot(**shared, cmap=style.shades(colour), fill=True, alpha=0.45, zorder=1.5)
-        seaborn.kdeplot(**shared, color=colour, linewidths=1.0, zorder=3)
+        seaborn.kdeplot(**common, cmap=style.shades(colour), fill=True, alpha=0.45, zorder=1.5)
+        seaborn.kdeplot(**common, color=colour, linewidths=1.0, zorder=3)
     return reason
 
 
-def _draw_margin(panel: Axes, values: np.ndarray, value: bool, frame: Frame, across: bool) -> None:
+def _draw_margin(panel: Axes, values: np.ndarray, colour: str, frame: Frame, across: bool) -> None:
     import seaborn
 
-    from figures import style
-
-    colour = style.TRUTH_COLOURS[value]
     if no_density(values, frame[1] - frame[0]) is None:
         seaborn.kdeplot(
             **{"x" if across else "y": values},
@@ -245,23 +260,22 @@ def _draw_margin(panel: Axes, values: np.ndarray, value: bool, frame: Frame, acr
         )
 
 
-def _legend(figure: Figure, table: pd.DataFrame, label: Label, crossed: bool) -> None:
+def _legend(figure: Figure, table: pd.DataFrame, label: str, crossed: bool) -> None:
     from matplotlib.lines import Line2D
 
-    from figures import style
-
     handles = []
-    for value in (True, False):
+    found = classes_of(table[label])
+    for value, colour, marker in zip(found, style.CLASS_COLOURS, style.CLASS_MARKERS, strict=False):
         count = int((table[label] == value).sum())
         handles.append(
             Line2D(
                 [],
                 [],
-                color=style.TRUTH_COLOURS[value],
-                marker=style.TRUTH_MARKERS[value],
+                color=colour,
+                marker=marker,
                 markersize=5,
                 linewidth=1.2,
-                label=f"{style.LABEL_TEXT[label]} {_word(value)} (n = {count})",
+                label=f"{style.symbol(label)} {_word(value)} (n = {count})",
             )
         )
     if crossed:

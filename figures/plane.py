@@ -1,4 +1,4 @@
-"""A plane in the activation space of one head, and the ways to choose it.
+"""A plane in the activation space of one head, the ways to choose it, and straight lines in it.
 
 All planes have their origin at the mean of the training activations and two orthonormal
 directions, so distances and angles in the plane are those of the activation space.
@@ -7,11 +7,13 @@ directions, so distances and angles in the plane are those of the activation spa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
+Line = tuple[float, float, float]
+"""``(a, b, c)``: all points with ``a * x + b * y + c = 0``."""
+Frame = tuple[float, float, float, float]
+"""``(left, right, bottom, top)``."""
 PARALLEL = 1e-6  # sine of the angle below which two weights count as one direction
 
 
@@ -30,11 +32,9 @@ class Plane:
 
     def project(self, activations: np.ndarray) -> np.ndarray:
         """Coordinates ``[N, 2]`` of activations ``[N, D]``."""
-        import numpy as np
-
         return (activations - self.origin) @ np.stack([self.u, self.v], axis=1)
 
-    def line(self, coef: np.ndarray, intercept: float) -> tuple[float, float, float]:
+    def line(self, coef: np.ndarray, intercept: float) -> Line:
         """Where a probe says 0.5: ``(a, b, c)`` of the line ``a * x + b * y + c = 0``.
 
         With an activation x = origin + x1 u + x2 v + r, the probe's logit is
@@ -79,28 +79,25 @@ def pca_plane(train: np.ndarray, truth: np.ndarray) -> Plane:
     return Plane(origin, first, second, notes)
 
 
-def two_probe_plane(coef_p: np.ndarray, coef_o: np.ndarray, train: np.ndarray) -> Plane:
-    """The plane that both probes' weights ``[D]`` span, for figure 5 (C) and (D).
+def two_probe_plane(
+    first: np.ndarray, second: np.ndarray, train: np.ndarray, names: tuple[str, str]
+) -> Plane:
+    """The plane that two probes' weights ``[D]`` span, for figure 5 (C) and (D).
 
-    u is the unit weight of the Y_p probe; v is what the weight of the Y_o probe has beside
+    u is the unit weight of the first probe; v is what the weight of the second has beside
     it (Gram-Schmidt). Both weights lie in the plane, so both boundaries are exact lines. If
     the weights are parallel or one is zero, v is the main direction of the training
     activations ``[N, D]`` off u, which keeps the lines exact.
     """
-    import numpy as np
-
     origin = train.mean(axis=0)
-    theta_p, theta_o = unit(coef_p), unit(coef_o)
+    theta_p, theta_o = unit(first), unit(second)
     u = theta_p if theta_p.any() else theta_o
     rest = theta_o - (theta_o @ u) * u
     if np.linalg.norm(rest) > PARALLEL:
         v = unit(rest)
         return Plane(origin, u, unit(v - (v @ u) * u))
-    notes = []
-    if not theta_p.any():
-        notes.append("the $Y_p$ probe has no weights")
-    if not theta_o.any():
-        notes.append("the $Y_o$ probe has no weights")
+    thetas = zip(names, (theta_p, theta_o), strict=True)
+    notes = [f"the {name} probe has no weights" for name, theta in thetas if not theta.any()]
     if not notes:
         notes.append("both probes have one direction")
     centred = train - origin
@@ -110,16 +107,12 @@ def two_probe_plane(coef_p: np.ndarray, coef_o: np.ndarray, train: np.ndarray) -
 
 def unit(vector: np.ndarray) -> np.ndarray:
     """``vector`` divided by its length; a zero vector stays zero."""
-    import numpy as np
-
     length = np.linalg.norm(vector)
     return vector / length if length > 0 else np.zeros_like(vector)
 
 
 def _main_direction(centred: np.ndarray, truth: np.ndarray | None) -> np.ndarray:
     """First right singular vector of ``centred [N, D]``; zero if the rows do not vary."""
-    import numpy as np
-
     _, strengths, directions = np.linalg.svd(centred, full_matrices=False)
     if strengths[0] <= 1e-9 * max(1.0, float(np.abs(centred).max())):
         return np.zeros(centred.shape[1])
@@ -131,3 +124,44 @@ def _main_direction(centred: np.ndarray, truth: np.ndarray | None) -> np.ndarray
     if lean == 0.0:
         lean = float(direction[np.abs(direction).argmax()])
     return direction if lean > 0 else -direction
+
+
+def values(line: Line, points: np.ndarray) -> np.ndarray:
+    """``a * x + b * y + c`` at points ``[N, 2]``: above zero on the line's positive side."""
+    a, b, c = line
+    return a * points[:, 0] + b * points[:, 1] + c
+
+
+def corners(frame: Frame) -> np.ndarray:
+    """The corners of a frame as a polygon ``[4, 2]``."""
+    left, right, bottom, top = frame
+    return np.array([[left, bottom], [right, bottom], [right, top], [left, top]])
+
+
+def segment(line: Line, frame: Frame) -> np.ndarray | None:
+    """The two ends ``[2, 2]`` of the line inside the frame; None if it does not cross it."""
+    polygon = corners(frame)
+    heights = values(line, polygon)
+    ends = []
+    for here, there, low, high in zip(
+        polygon, np.roll(polygon, -1, axis=0), heights, np.roll(heights, -1), strict=True
+    ):
+        if (low < 0) != (high < 0):
+            ends.append(here + (there - here) * (low / (low - high)))
+    return np.array(ends) if len(ends) == 2 else None
+
+
+def clip(polygon: np.ndarray, line: Line, positive: bool) -> np.ndarray:
+    """The part of a convex polygon ``[M, 2]`` on one side of the line; ``[0, 2]`` if none."""
+    if len(polygon) == 0:
+        return polygon
+    heights = values(line, polygon) * (1.0 if positive else -1.0)
+    kept = []
+    for i, (point, height) in enumerate(zip(polygon, heights, strict=True)):
+        before, height_before = polygon[i - 1], heights[i - 1]
+        if (height >= 0) != (height_before >= 0):
+            part = height_before / (height_before - height)
+            kept.append(before + (point - before) * part)
+        if height >= 0:
+            kept.append(point)
+    return np.array(kept).reshape(-1, 2)

@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sally_anne.core.files import write_atomic
 
@@ -38,8 +38,20 @@ CLUSTER_COLOURS = {  # (Y_p, Y_o)
 CLUSTER_MARKERS = {(1, 1): "o", (0, 0): "^", (1, 0): "s", (0, 1): "D"}
 LABEL_TEXT = {"y_p": "$Y_p$", "y_o": "$Y_o$"}
 PERSPECTIVE = {"y_p": "protagonist", "y_o": "omniscient"}
+CLASS_COLOURS = (TRUE, FALSE, "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+CLASS_MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 SEQUENTIAL = "Greens"
 MISSING = "#BDBDBD"
+
+
+def symbol(label: str) -> str:
+    """A label's name in a figure: Y_p and Y_o as in the paper, others as they are."""
+    return LABEL_TEXT.get(label, label.replace("$", r"\$"))
+
+
+def named(label: str) -> str:
+    """A label with the perspective that it is taken from, where it has one."""
+    return symbol(label) + (f" ({PERSPECTIVE[label]})" if label in PERSPECTIVE else "")
 
 
 def shades(colour: str) -> LinearSegmentedColormap:
@@ -77,13 +89,23 @@ def look() -> Iterator[None]:
 def new_figure(width: float, height: float, arrange: bool = True) -> Figure:
     """An empty figure of ``width`` x ``height`` inches on an Agg canvas of its own.
 
+    It has the shared look wherever it is saved or shown, in a notebook as well.
+
     ``arrange``: matplotlib finds room for labels and legends; else the caller places all.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    class Picture(Figure):
+        def savefig(self, *args: Any, **options: Any) -> None:
+            with look():
+                super().savefig(*args, **options)
+
+        def _repr_png_(self) -> bytes:
+            return _picture(self, "png", {})
+
     layout: Literal["constrained"] | None = "constrained" if arrange else None
-    figure = Figure(figsize=(width, height), dpi=DPI, layout=layout)
+    figure = Picture(figsize=(width, height), dpi=DPI, layout=layout)
     FigureCanvasAgg(figure)
     return figure
 

@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 import tyro
 
+from figures import style
 from figures.command import FigureConfig, run_command
-from figures.runs import read_table, require_columns, saved_results
+from hooks.saved_run import read_table, require_columns, saved_results
 from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -74,8 +76,6 @@ def draw(config: SweepConfig) -> list[Path]:
     Raises:
         FigureError: the sweep folder lacks what the figure needs.
     """
-    from figures import style
-
     table = curves(read_sweep(config.run))
     with style.look():
         figure = sweep_figure(table, read_title(config.run))
@@ -152,8 +152,6 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
         Columns ``panel`` (the direction steered), ``k, direction`` (that, or a control),
         ``measure, alpha, value, low, high, n``; shares, not percent.
     """
-    import pandas as pd
-
     plain, steered = table[table["k"] == 0], table[(table["k"] > 0) & (table["alpha"] != 0)]
     found = list(dict.fromkeys(steered["direction"]))
     controls = [d for d in CONTROLS if d in found]
@@ -180,10 +178,7 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
 
     ``table`` is from `curves`.
     """
-    import numpy as np
     from matplotlib.ticker import PercentFormatter
-
-    from figures import style
 
     panels = _arranged(table)
     rows, columns = len(panels), len(panels[0])

@@ -172,15 +172,16 @@ def test_mixed_conditions_and_empty_clusters_are_counted_as_they_are() -> None:
     points = pd.DataFrame(
         {"y_p": [True] * 3, "y_o": [True] * 3, "condition": ["FB", "TB", "TB"], "x": 0.0, "y": 0.0}
     )
-    assert clusters.cluster_text(points, (1, 1)) == "$Y_p$ = 1, $Y_o$ = 1 (TB: n = 2, FB: n = 1)"
-    assert clusters.cluster_text(points, (0, 1)) == "$Y_p$ = 0, $Y_o$ = 1 (n = 0)"
+    text = clusters.cluster_text
+    assert text(points, ("y_p", "y_o"), (1, 1)) == "$Y_p$ = 1, $Y_o$ = 1 (TB: n = 2, FB: n = 1)"
+    assert text(points, ("y_p", "y_o"), (0, 1)) == "$Y_p$ = 0, $Y_o$ = 1 (n = 0)"
 
 
 def test_four_conditions_of_second_order_fit_in_the_legend(run) -> None:
     panel = panel_of(run, 4, 3)
     names = ["TB/TB", "TB/FB", "FB/TB", "FB/FB"]
     panel.points["condition"] = [names[(i // 4) % 4] for i in range(len(panel.points))]
-    assert clusters.cluster_text(panel.points, (1, 1)) == (
+    assert clusters.cluster_text(panel.points, panel.labels, (1, 1)) == (
         "$Y_p$ = 1, $Y_o$ = 1 (TB/TB: n = 7, TB/FB: n = 6,\nFB/TB: n = 6, FB/FB: n = 6)"
     )
     figure = drawn([panel, panel])

@@ -19,7 +19,7 @@ from matplotlib.markers import MarkerStyle
 from safetensors.numpy import save_file
 
 from figures import clusters, heatmap, kde, sweep
-from tests.figures.conftest import CONFIG, ROWS, make_items, write_store
+from tests.made_run import CONFIG, ROWS, make_items, write_store
 
 pytestmark = pytest.mark.integration
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from figures import kde, style
-from figures.density import no_density
+from figures.kde import no_density
 from sally_anne.core.errors import ChoiceError
 
 pytestmark = pytest.mark.integration

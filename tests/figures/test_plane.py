@@ -7,6 +7,8 @@ import pytest
 
 from figures.plane import pca_plane, probe_plane, two_probe_plane
 
+NAMES = ("$Y_p$", "$Y_o$")
+
 
 @pytest.fixture
 def train() -> np.ndarray:
@@ -29,7 +31,7 @@ def test_every_point_of_a_drawn_line_has_probability_one_half(train) -> None:
     rng = np.random.default_rng(1)
     w_p, w_o = rng.normal(size=5), rng.normal(size=5)
     b_p, b_o = 0.7, -3.0
-    plane = two_probe_plane(w_p, w_o, train)
+    plane = two_probe_plane(w_p, w_o, train, NAMES)
     assert_orthonormal(plane)
     off_plane = rng.normal(size=5)
     off_plane -= (off_plane @ plane.u) * plane.u + (off_plane @ plane.v) * plane.v
@@ -46,7 +48,7 @@ def test_every_point_of_a_drawn_line_has_probability_one_half(train) -> None:
 def test_the_line_in_the_plane_gives_each_sample_its_logit(train) -> None:
     rng = np.random.default_rng(2)
     w_p, w_o = rng.normal(size=5), rng.normal(size=5)
-    plane = two_probe_plane(w_p, w_o, train)
+    plane = two_probe_plane(w_p, w_o, train, NAMES)
     points = plane.project(train)
     for weight, bias in ((w_p, 0.3), (w_o, -1.0)):
         a, b, c = plane.line(weight, bias)
@@ -56,7 +58,7 @@ def test_the_line_in_the_plane_gives_each_sample_its_logit(train) -> None:
 
 def test_parallel_weights_still_give_an_exact_plane_and_say_so(train) -> None:
     w = np.array([1.0, 2.0, 0.0, 0.0, 1.0])
-    plane = two_probe_plane(w, -2.0 * w, train)
+    plane = two_probe_plane(w, -2.0 * w, train, NAMES)
     assert_orthonormal(plane)
     assert plane.notes == ("both probes have one direction",)
     a, b, c = plane.line(-2.0 * w, 0.5)
@@ -66,11 +68,11 @@ def test_parallel_weights_still_give_an_exact_plane_and_say_so(train) -> None:
 
 def test_a_probe_without_weights_is_said(train) -> None:
     zero, one = np.zeros(5), np.array([0.0, 0, 1, 0, 0])
-    plane = two_probe_plane(zero, one, train)
+    plane = two_probe_plane(zero, one, train, NAMES)
     assert_orthonormal(plane)
     assert plane.u == pytest.approx(one)
     assert plane.notes == ("the $Y_p$ probe has no weights",)
-    assert len(two_probe_plane(zero, zero, train).notes) == 2
+    assert len(two_probe_plane(zero, zero, train, NAMES).notes) == 2
 
 
 def test_theta_prime_is_the_main_direction_off_theta(train, truth) -> None:

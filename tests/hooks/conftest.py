@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from tests.hooks.builders import BUILDERS
+from tests.made_run import make_run, run  # noqa: F401
 
 # Their decoders are those of llava_onevision and gemma3; once is enough for the long tests.
 _INSIDE_OTHERS = ("qwen2", "gemma3_text")

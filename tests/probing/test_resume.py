@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from figures.runs import Run
+from hooks.saved_run import Run
 from hooks.store import ActivationStore
 from hooks.store_manifest import read_manifest
 from probing import extraction, pipeline

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from figures.runs import Run, select
+from figures.choose import select
+from hooks.saved_run import Run
 from sally_anne.core.errors import (
     ChoiceError,
     MissingRunFileError,
@@ -24,8 +25,8 @@ pytestmark = pytest.mark.integration
 def test_a_run_gives_back_what_was_written(run) -> None:
     read = Run.open(run.folder)
     pd.testing.assert_frame_equal(read.heads, run.heads)
-    assert list(read.items["item_id"]) == list(run.items["item_id"])
-    np.testing.assert_array_equal(read.activations(4, 3), run.z[:, 4, 3].astype("float64"))
+    assert list(read.samples["item_id"]) == list(run.items["item_id"])
+    np.testing.assert_array_equal(read.head_activations(4, 3), run.z[:, 4, 3].astype("float64"))
     coef, intercept = read.probe("y_o", 4, 3)
     np.testing.assert_array_equal(coef, run.probes["y_o.coef"][4, 3])
     assert intercept == run.probes["y_o.intercept"][4, 3]
@@ -61,7 +62,7 @@ def test_a_word_missing_from_the_config_comes_from_the_store_or_is_said(make_run
         ("config.json", lambda folder: Run.open(folder)),
         ("heads.parquet", lambda folder: Run.open(folder).heads),
         ("probes.safetensors", lambda folder: Run.open(folder).probe("y_p", 0, 0)),
-        ("activations", lambda folder: Run.open(folder).items),
+        ("activations", lambda folder: Run.open(folder).samples),
     ],
 )
 def test_a_missing_file_is_named_with_the_command_that_makes_it(run, name, use) -> None:
@@ -100,14 +101,6 @@ def test_other_entries_of_the_config_file_do_not_matter(run) -> None:
     assert Run.open(run.folder).title[0] == "tiny-qwen2-vl"
 
 
-def test_a_head_has_weights_if_both_its_probes_have(run) -> None:
-    assert Run.open(run.folder).has_weights(4, 3)
-    run.probes["y_o.coef"][4, 3] = 0.0
-    save_file(run.probes, run.folder / "probes.safetensors")
-    assert not Run.open(run.folder).has_weights(4, 3)
-    assert Run.open(run.folder).has_weights(4, 2)
-
-
 def test_one_head_twice_is_refused(run) -> None:
     pd.concat([run.heads, run.heads.iloc[[10]]]).to_parquet(run.folder / "heads.parquet")
     with pytest.raises(RunFolderError, match="layer 1, head 2 more than once"):
@@ -135,14 +128,14 @@ def test_probes_that_do_not_fit_are_refused(run) -> None:
 
 def test_a_head_beyond_the_store_is_refused(run) -> None:
     with pytest.raises(RunFolderError, match="heads 0 to 7, not 8"):
-        Run.open(run.folder).activations(0, 8)
+        Run.open(run.folder).head_activations(0, 8)
 
 
 def test_a_damaged_shard_is_named(run) -> None:
     shard = run.folder / "activations" / "shard-00000.safetensors"
     shard.write_bytes(shard.read_bytes()[:-4])
     with pytest.raises(StoreDamagedError, match="shard-00000"):
-        Run.open(run.folder).activations(0, 0)
+        Run.open(run.folder).head_activations(0, 0)
 
 
 def test_select_keeps_the_splits_shown(run) -> None:
