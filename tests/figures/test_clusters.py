@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from figures import clusters, lines, style
+from figures import clusters, style
+from figures import plane as lines
 from figures.choose import Head
 from sally_anne.core.errors import ChoiceError
 
