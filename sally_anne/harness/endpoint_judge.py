@@ -11,22 +11,12 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.verdicts import (
-    WORDS,
-    Asked,
-    Verdict,
-    Words,
-    ask_where_needed,
-    check_words,
-    judge_prompt,
-    prompt_hash,
-    read_verdict,
-)
+from sally_anne.harness.judge import WORDS, Asked, Judge, Verdict, Words, read_verdict
 
 PATH = "/chat/completions"
 # Greedy, as far as the endpoint can.
@@ -48,7 +38,7 @@ class _Unanswered(Exception):
     ``pause`` is what the endpoint asks for, ``said`` what it said instead of an answer.
     """
 
-    def __init__(self, problem: str, pause: float | None = None, said: str = "") -> None:
+    def __init__(self, problem: str, pause: float = 0.0, said: str = "") -> None:
         super().__init__(problem)
         self.pause = pause
         self.said = said
@@ -111,7 +101,7 @@ class _Https(urllib.request.HTTPSHandler):
         return self.do_open(_TimedSafeConnection, request)
 
 
-class EndpointJudge:
+class EndpointJudge(Judge):
     """Asks an endpoint about one reply after the other.
 
     Args:
@@ -143,7 +133,7 @@ class EndpointJudge:
         settings: Mapping[str, Any] = SETTINGS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        check_words(words)
+        super().__init__(words)
         self._url = _checked(url)
         self.url = public(self._url)
         if not model.strip():
@@ -153,19 +143,14 @@ class EndpointJudge:
                 f"a judge needs at least one try and positive times, got {tries} tries, a timeout "
                 f"of {timeout} s and a pause of {pause} s"
             )
-        key = key.strip()
-        if not (key.isascii() and key.isprintable()) or " " in key:
+        self._key = key.strip()
+        if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
             raise HarnessError("the judge's key holds characters that no key has")
-        self.model = model
-        self.words = words
-        self.timeout = timeout
-        self.tries = tries
-        self.pause = pause
+        self.model, self.timeout, self.tries, self.pause = model, timeout, tries, pause
         self.settings = {name: value for name, value in settings.items() if value is not None}
-        self._key = key
         self._sleep = sleep
         self._opener = urllib.request.build_opener(_NoRedirect, _Http, _Https)
-        self._secrets = _secrets(self._url, key)
+        self._secrets = _secrets(self._url, self._key)
 
     @classmethod
     def with_key_from(cls, variable: str, url: str, model: str, **named: Any) -> EndpointJudge:
@@ -186,21 +171,14 @@ class EndpointJudge:
             "judge": self.url,
             "judge_model": self.model,
             "judge_settings": self.settings,
-            "judge_prompt": prompt_hash(self.words),
+            "judge_prompt": self.prompt_hash,
         }
 
-    def judge(self, questions: Sequence[Asked]) -> list[Verdict]:
-        """A verdict on each; one that cannot be read is invalid, and has no probability.
-
-        Raises:
-            HarnessError: a question without a reference, or an endpoint that does not answer.
-        """
-        return ask_where_needed(questions, lambda asked: [self._one(a) for a in asked])
-
-    def _one(self, asked: Asked) -> Verdict:
-        text = self._said(judge_prompt(asked, self.words))
-        right = read_verdict(text, self.words)
-        return Verdict(right=right is True, text=self._hidden(text), invalid=right is None)
+    def ask(self, questions: list[Asked]) -> list[Verdict]:
+        """A verdict on each; one that cannot be read is invalid, and none has a probability."""
+        texts = [self._said(self.prompt(asked)) for asked in questions]
+        found = [(read_verdict(text, self.words), self._without_secrets(text)) for text in texts]
+        return [Verdict(right is True, text=text, invalid=right is None) for right, text in found]
 
     def _said(self, prompt: str) -> str:
         """The reply to one prompt, after as many tries as it takes."""
@@ -208,22 +186,21 @@ class EndpointJudge:
         body = json.dumps({**self.settings, "model": self.model, "messages": [message]}).encode()
         for number in range(1, self.tries + 1):
             try:
-                return _content(self._answer(body))
+                return _content(self._try(body))
             except _Unanswered as problem:
                 if number == self.tries:
-                    said = self._hidden(str(problem))
+                    said = self._without_secrets(str(problem))
                     if problem.said:
-                        said += f" but {self._hidden(problem.said)[:200]!r}"
+                        said += f" but {self._without_secrets(problem.said)[:200]!r}"
                     raise HarnessError(
                         f"the judge at {self.url} does not answer ({said}; {number} tries). "
                         "Verdicts given so far are kept: the same command goes on from there"
                     ) from None
                 backoff = self.pause * 2 ** (number - 1)
-                self._sleep(min(max(problem.pause or 0.0, backoff), _LONGEST_PAUSE))
+                self._sleep(min(max(problem.pause, backoff), _LONGEST_PAUSE))
         raise AssertionError
 
-    def _answer(self, body: bytes) -> bytes:
-        """One try."""
+    def _try(self, body: bytes) -> bytes:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -232,14 +209,8 @@ class EndpointJudge:
             with self._opener.open(request, timeout=self.timeout) as response:
                 data: bytes = response.read(_LARGEST_ANSWER + 1)
         except urllib.error.HTTPError as error:
-            problem = self._hidden(f"HTTP {error.code} {error.reason}")
             with error:
-                if error.code in _AGAIN:
-                    raise _Unanswered(problem, _wanted_pause(error)) from error
-                raise HarnessError(
-                    f"the judge at {self.url} refuses: {problem}{self._detail(error)}. Check the "
-                    "address, the model's name and the key"
-                ) from None
+                raise self._refused(error) from None
         except urllib.error.URLError as error:
             raise _Unanswered(str(error.reason)) from error
         # An answer that stops midway: timeouts, closed connections, broken chunks.
@@ -248,23 +219,32 @@ class EndpointJudge:
         # A host name that cannot be one.
         except ValueError as error:
             raise HarnessError(
-                f"{self.url!r} is no address of a judge ({self._hidden(str(error))})"
+                f"{self.url!r} is no address of a judge ({self._without_secrets(str(error))})"
             ) from None
         if len(data) > _LARGEST_ANSWER:
             raise _Unanswered(f"an answer of more than {_LARGEST_ANSWER >> 20} MiB")
         return data
 
-    def _detail(self, error: urllib.error.HTTPError) -> str:
-        """What the endpoint says of an error, without the key, which some repeat."""
+    def _refused(self, error: urllib.error.HTTPError) -> Exception:
+        """What to raise for a status that is an error; some endpoints repeat the key in it."""
+        problem = self._without_secrets(f"HTTP {error.code} {error.reason}")
+        if error.code in _AGAIN:
+            # In seconds; its other form, a date, is not read.
+            wanted = str(error.headers.get("Retry-After", "")).strip()
+            seconds = wanted.isascii() and wanted.isdigit() and len(wanted) < 7
+            return _Unanswered(problem, float(wanted) if seconds else 0.0)
         try:
             text = error.read(_LARGEST_ERROR).decode(errors="replace")
         except (OSError, http.client.HTTPException):
-            return ""
-        said = " ".join(self._hidden(text).split())[:300]
-        return f": {said}" if said else ""
+            text = ""
+        if said := " ".join(self._without_secrets(text).split())[:300]:
+            problem += f": {said}"
+        return HarnessError(
+            f"the judge at {self.url} refuses: {problem}. Check the address, the model's name and "
+            "the key"
+        )
 
-    def _hidden(self, text: str) -> str:
-        """A text of the endpoint's without what it must not repeat."""
+    def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, _HIDDEN)
         return text
@@ -308,28 +288,17 @@ def _checked(url: str) -> str:
         )
     if parts.username or parts.password:
         raise HarnessError("the judge's address must not hold a name or password; use the key")
-    path = parts.path.rstrip("/")
-    if not path.endswith(PATH):
-        path += PATH
+    path = parts.path.rstrip("/").removesuffix(PATH) + PATH
     return urllib.parse.urlunsplit(parts._replace(path=path, fragment=""))
-
-
-def _wanted_pause(error: urllib.error.HTTPError) -> float | None:
-    """``Retry-After`` in seconds; its other form, a date, is not read."""
-    wanted = str(error.headers.get("Retry-After", "")).strip()
-    return float(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 7 else None
 
 
 def _content(data: bytes) -> str:
     """The reply's text; empty where the endpoint gives none."""
     try:
-        answer = json.loads(data)
-        content = answer["choices"][0]["message"]["content"]
+        content = json.loads(data)["choices"][0]["message"]["content"]
     # ValueError covers bad JSON and bad UTF-8.
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise _Unanswered("no chat completion", said=data.decode(errors="replace")) from error
-    if content is None:
-        return ""
-    if not isinstance(content, str):
+    if not isinstance(content, str | None):
         raise _Unanswered("a reply that is no text", said=str(content))
-    return content
+    return content or ""

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.judge import WORDS, Asked, Judge, Verdict, Words
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.verdicts import (
-    WORDS,
-    Asked,
-    Verdict,
-    Words,
-    ask_where_needed,
-    check_words,
-    judge_prompt,
-    prompt_hash,
-)
 from sally_anne.models.loading import LoadedModel, load_model
 
 
-class LocalJudge:
+class LocalJudge(Judge):
     """Compares how probable the two words' first tokens are as the beginning of its reply.
 
     Args:
@@ -35,8 +25,7 @@ class LocalJudge:
     """
 
     def __init__(self, loaded: LoadedModel, words: Words = WORDS) -> None:
-        check_words(words)
-        self.words = words
+        super().__init__(words)
         self._model = SteeredModel(loaded)
         self._options = self._first_tokens()
 
@@ -60,29 +49,19 @@ class LocalJudge:
             "judge": loaded.source,
             "judge_revision": loaded.revision,
             "judge_dtype": loaded.dtype,
-            "judge_prompt": prompt_hash(self.words),
+            "judge_prompt": self.prompt_hash,
         }
 
-    def judge(self, questions: Sequence[Asked]) -> list[Verdict]:
-        """A verdict on each, in one batch; the probability is between the two words.
-
-        Raises:
-            HarnessError: a question without a reference.
-        """
-        return ask_where_needed(questions, self._ask)
-
-    def _ask(self, questions: list[Asked]) -> list[Verdict]:
-        prompts = [Prompt(judge_prompt(asked, self.words)) for asked in questions]
-        scores = self._model.option_log_probs(prompts, [self._options] * len(prompts))
+    def ask(self, questions: list[Asked]) -> list[Verdict]:
+        """A verdict on each, in one batch; the probability is of the two words alone."""
+        prompts = [Prompt(self.prompt(asked)) for asked in questions]
         verdicts = []
-        for right, wrong in scores:
+        for right, wrong in self._model.option_log_probs(prompts, [self._options] * len(prompts)):
             if math.isnan(wrong - right):
                 verdicts.append(Verdict(right=False, invalid=True))
                 continue
-            # Of the two words, not of all tokens.
             probability = 1 / (1 + math.exp(min(wrong - right, 700.0)))
-            chosen = right > wrong
-            verdicts.append(Verdict(chosen, probability, self.words[0 if chosen else 1]))
+            verdicts.append(Verdict(right > wrong, probability, self.words[right <= wrong]))
         return verdicts
 
     def _first_tokens(self) -> list[str]:
@@ -91,20 +70,20 @@ class LocalJudge:
         Only the first token tells the words apart, and words of more tokens would be less probable
         by their spelling alone.
         """
-        tokenizer = self._model.loaded.processor.tokenizer
-        prompt = Prompt(judge_prompt(Asked("?", "?", "?"), self.words))
+        loaded = self._model.loaded
+        tokenizer = loaded.processor.tokenizer
+        prompt = Prompt(self.prompt(Asked("?", "?", "?")))
         tokens = self._model.continuations(prompt, self.words)
-        name = self._model.loaded.name
         for word, ids in zip(self.words, tokens, strict=True):
             if not ids or ids[0] == tokenizer.unk_token_id:
                 raise HarnessError(
-                    f"the tokenizer of {name!r} does not know the judge's word {word!r}; take "
-                    "another model as judge, or other words"
+                    f"the tokenizer of {loaded.name!r} does not know the judge's word {word!r}; "
+                    "take another model as judge, or other words"
                 )
         if tokens[0][0] == tokens[1][0]:
             raise HarnessError(
                 f"the judge's words {self.words[0]!r} and {self.words[1]!r} begin with the same "
-                f"token of {name!r}; take another model as judge, or other words"
+                f"token of {loaded.name!r}; take another model as judge, or other words"
             )
         pieces = [tokenizer.decode(ids[:1]).strip() for ids in tokens]
         if all(pieces) and self._model.continuations(prompt, pieces) == [t[:1] for t in tokens]:

@@ -18,10 +18,11 @@ from sally_anne.core.processes import here
 from sally_anne.core.run_folder import EVALUATION, claims
 from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
-from sally_anne.harness.endpoint_judge import public
+from sally_anne.harness.endpoint_judge import EndpointJudge, public
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.journal import Journal
-from sally_anne.harness.judge import EndpointJudge, LocalJudge, judge_answers
+from sally_anne.harness.judge import judge_answers
+from sally_anne.harness.local_judge import LocalJudge
 from sally_anne.harness.model import SteeredModel, Steering
 from sally_anne.harness.reporting import asked_readers, print_breakdown, print_results
 from sally_anne.harness.results import break_down, counts, summarise

@@ -16,7 +16,7 @@ import pytest
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.endpoint_judge import EndpointJudge, public
-from sally_anne.harness.verdicts import Asked
+from sally_anne.harness.judge import Asked
 
 ASKED = Asked("What does he hold?", "An umbrella.", "He holds an umbrella.")
 KEY = "sk-secret-0123"

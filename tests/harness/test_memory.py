@@ -14,10 +14,9 @@ from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
-from sally_anne.harness.judge import judge_answers
+from sally_anne.harness.judge import Asked, Verdict, judge_answers
 from sally_anne.harness.limp.config import LimpConfig
 from sally_anne.harness.limp.pipeline import run
-from sally_anne.harness.verdicts import Asked, Verdict
 
 FULL = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
 

@@ -16,10 +16,10 @@ from rich.console import Console
 
 from experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.judge import Asked as Judged
+from sally_anne.harness.judge import Verdict
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.pipeline import run as work
-from sally_anne.harness.verdicts import Asked as Judged
-from sally_anne.harness.verdicts import Verdict
 from tests.harness.made_benchmarks import film
 from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
 from tests.shared_data import official_data

@@ -9,15 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.verdicts import (
-    Asked,
-    Verdict,
-    ask_where_needed,
-    check_words,
-    judge_prompt,
-    prompt_hash,
-    read_verdict,
-)
+from sally_anne.harness.judge import Asked, Judge, Verdict, judge_prompt, read_verdict
+
+
+class Scripted(Judge):
+    """Finds every reply right."""
+
+    about = {}
+
+    def __init__(self, *words) -> None:
+        super().__init__(*words)
+        self.seen: list[list[str]] = []
+
+    def ask(self, questions: list[Asked]) -> list[Verdict]:
+        self.seen.append([one.reply for one in questions])
+        return [Verdict(True, 0.9, "TRUE")] * len(questions)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_the_prompt_shows_all_parts() -> None:
     assert "Question: Who {falls}?" in prompt
     assert "Answer to judge: The man\n" in prompt and "Known answer: A man.\n" in prompt
     assert "JA if" in prompt and "NEIN if" in prompt and "TRUE" not in prompt
-    assert prompt_hash(("JA", "NEIN")) != prompt_hash()
+    assert Scripted(("JA", "NEIN")).prompt_hash != Scripted().prompt_hash
 
 
 def test_no_verdict_without_a_reference() -> None:
@@ -107,20 +113,15 @@ def test_no_verdict_without_a_reference() -> None:
 @pytest.mark.parametrize("words", [("", "no"), ("yes", " YES ")])
 def test_words_that_say_nothing(words: tuple[str, str]) -> None:
     with pytest.raises(HarnessError, match="two different words"):
-        check_words(words)
+        Scripted(words)
 
 
 def test_empty_replies_are_wrong_without_asking() -> None:
-    seen: list[list[str]] = []
-
-    def ask(asked: list[Asked]) -> list[Verdict]:
-        seen.append([one.reply for one in asked])
-        return [Verdict(True, 0.9, "TRUE")] * len(asked)
-
+    judge = Scripted()
     asked = [Asked("q", reply, "r") for reply in ("", "a", " \n", "b")]
-    verdicts = ask_where_needed(asked, ask)
+    verdicts = judge.judge(asked)
     assert [v.right for v in verdicts] == [False, True, False, True]
     assert [v.text for v in verdicts] == ["", "TRUE", "", "TRUE"]
     assert not any(v.invalid for v in verdicts)
-    assert seen == [["a", "b"]]
-    assert ask_where_needed(asked[:1], ask)[0].probability is None and len(seen) == 1
+    assert judge.seen == [["a", "b"]]
+    assert judge.judge(asked[:1])[0].probability is None and len(judge.seen) == 1
