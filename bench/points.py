@@ -147,12 +147,12 @@ def sweep(
     from bench.memory import touch
     from bench.random_sweeps import random_vector, run_once
     from hooks.geometry import find_geometry
+    from hooks.vector import SteeringVector
     from sally_anne.benchmarks.gridtom.stories import generated
     from sally_anne.harness.gridtom import items
     from sally_anne.models.loading import load_model
     from steering.grid import cells as grid
     from steering.grid import vectors_of
-    from steering.vector import SteeringVector
 
     torch.set_num_threads(threads)
     loaded = load_model(model)

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 
 from hooks.geometry import Geometry
+from hooks.vector import SteeringVector
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.models.loading import LoadedModel
 from steering.grid import Cell
 from steering.sweeping import run_cells
-from steering.vector import SteeringVector
 
 
 def random_vector(geometry: Geometry, k: int, seed: int = 0) -> SteeringVector:

@@ -71,6 +71,7 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
     from bench.random_sweeps import random_vector, run_once
     from hooks.batch_size import in_batches
     from hooks.geometry import find_geometry
+    from hooks.vector import SteeringVector
     from sally_anne.benchmarks.gridtom.stories import generated
     from sally_anne.harness.evaluate import prompt_of
     from sally_anne.harness.gridtom import items
@@ -78,7 +79,6 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
     from sally_anne.models.loading import load_model
     from sally_anne.models.prompts import encode, reply_prompt
     from steering.grid import cells, vectors_of
-    from steering.vector import SteeringVector
 
     loaded = load_model(config.model)
     geometry = find_geometry(loaded.model)

@@ -1,8 +1,8 @@
 """The one room that touches a model's inside.
 
 Holds: where the heads are (`geometry`), which tokens count (`positions`), reading activations
-(`capture`), changing them (`edit`), keeping them on disk (`store`), and other libraries that do the
-same (`backends`).
+(`capture`), changing them (`edit`), the steering vector and its file (`vector`, `vector_file`),
+keeping activations on disk (`store`), and other libraries that do the same (`backends`).
 
 Must not know: what an activation is used for. No labels, probes, prompts, benchmarks or scores.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hooks.geometry import find_geometry as find_geometry
     from hooks.store import ActivationStore as ActivationStore
     from hooks.store import StoreMeta as StoreMeta
+    from hooks.vector import SteeringVector as SteeringVector
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -29,5 +30,6 @@ __getattr__, __dir__, __all__ = lazy(
         "hooks.edit": ["Edit", "Gate"],
         "hooks.geometry": ["Geometry", "find_geometry"],
         "hooks.store": ["ActivationStore", "StoreMeta"],
+        "hooks.vector": ["SteeringVector"],
     },
 )

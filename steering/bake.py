@@ -18,10 +18,8 @@ from sally_anne.harness.command import run_command
 from sally_anne.models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from hooks.vector import SteeringVector
     from sally_anne.models.loading import LoadedModel
-    from steering.vector import SteeringVector
-
-RECORD, CARD = "steering.json", "README.md"
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,8 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
         ModelError: the weights cannot be had, or do not fit their config.
     """
     from hooks.geometry import find_geometry
-    from sally_anne.models.identity import require_fitted
+    from hooks.identity import require_fitted
     from steering.baking import bake_model, carrier
-    from steering.saving import describe
 
     _check_free(out)
     strength = float(vector.alpha if alpha is None else alpha)
@@ -91,7 +88,7 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
         "carried_by": where,
         "n_kv_heads": counts[1],
         "n_kv_heads_before": counts[0],
-        "vector": describe(vector) | {"alpha": strength, "fitted": dict(vector.fitted)},
+        "vector": vector.describe() | {"alpha": strength, "fitted": dict(vector.fitted)},
     }
     if forced:
         record["forced"] = forced
@@ -107,10 +104,10 @@ def run(config: BakeConfig) -> None:
     """
     _check_free(config.out)
     # Heavy libraries are imported here, so that --help answers at once.
+    from hooks.vector_file import RECORD
     from sally_anne.models.loading import load_model
-    from steering.saving import load_vector
 
-    vector = load_vector(config.vector, force=config.force)
+    vector = SteeringVector.load(config.vector, force=config.force)
     loaded = load_model(config.model, config.dtype, revision=config.revision)
     folder = bake(loaded, vector, config.alpha, config.out)
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
@@ -157,7 +154,8 @@ in {record["dtype"]}. The vector is in {means[record["carried_by"]]}.{grown}
 | heads, best first | {heads} |
 | the vector's own positions, not used here | {vector["positions"]} |
 
-`{RECORD}` holds all of this and what the vector was fitted on. The license is the base model's.
+`steering.json` holds all of this and what the vector was fitted on. The license is the base
+model's.
 
 ## Use
 
@@ -197,6 +195,7 @@ def _check_free(out: Path) -> None:
 def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> None:
     from safetensors import SafetensorError
 
+    from hooks.vector_file import CARD, RECORD
     from sally_anne.models.plain_text import forget, teach
 
     out = out.resolve()

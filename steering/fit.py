@@ -15,13 +15,13 @@ import pandas as pd
 import torch
 
 from hooks.store import ActivationStore
+from hooks.vector import SteeringVector
 from probing.ranking import LABELS
 from probing.saving import AGAIN, CONFIG, HEADS, MANIFEST, PROBES, load_probes, read_heads
 from sally_anne.benchmarks.lineage import SEEN
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import intact, read_object, require_sealed
 from steering.config import Direction, Label
-from steering.vector import SteeringVector
 
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
 _CELL = re.compile(r"multinomial:o([01])p([01])")

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hooks.vector import SteeringVector
 from sally_anne.core.errors import SteeringError
-from steering.vector import SteeringVector
 
 CONTROLS = ("random", "random_heads")
 # Models of fewer heads are moved by a fraction of what larger ones take, and break sooner.

@@ -13,6 +13,8 @@ from rich.markup import escape
 
 from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry
+from hooks.identity import FORCED
+from hooks.vector import SteeringVector
 from sally_anne.benchmarks.gridtom.records import StorySet
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.lineage import SEEN, Lineage
@@ -32,7 +34,6 @@ from sally_anne.harness.reporting import BELIEF
 from sally_anne.harness.results import scores
 from sally_anne.harness.room import check_items
 from sally_anne.harness.work import Unseen, choose_items, items_of
-from sally_anne.models.identity import FORCED
 from sally_anne.models.loading import LoadedModel, load_model
 from steering.choose import best_first, cell_metrics, choose, initial_gain
 from steering.config import SweepConfig
@@ -48,9 +49,7 @@ from steering.grid import (
 )
 from steering.probed import lineage_of, probing_run, unseen_stories
 from steering.reporting import print_sweep
-from steering.saving import describe, save_vector
 from steering.sweeping import run_cells
-from steering.vector import SteeringVector
 
 ANSWERS, METRICS, RESULTS = "answers.parquet", "sweep.parquet", "results.json"
 
@@ -168,7 +167,7 @@ def run(
         if lineage is not None:
             # K and alpha were chosen on these stories, whichever the run's own are.
             best = replace(best, fitted={**best.fitted, SEEN: lineage.facts()})
-        save_vector(best, vector)
+        best.save(vector)
     test = None
     if config.test:
         final = {cell: vectors[cell] for cell in (BASELINE, chosen, *controls)}
@@ -250,7 +249,7 @@ def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
     Folders of evaluations are named after it.
     """
     kind = f"order{config.order}-{config.setting}-{vector.direction.replace(':', '-')}"
-    return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{describe(vector)['numbers'][-6:]}"
+    return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{vector.describe()['numbers'][-6:]}"
 
 
 def evaluation_of(config: SweepConfig, split: Any) -> EvalConfig:
@@ -278,7 +277,7 @@ def _about(
         "data": stories.fingerprint,
         "fitted": dict(vector.fitted),
         # Of the widest vector, which holds those of all K.
-        "vector": describe(vector)["numbers"],
+        "vector": vector.describe()["numbers"],
     }
 
 

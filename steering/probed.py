@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from hooks.identity import ModelIdentity, require_same
 from probing.config import ProbeConfig
 from probing.pipeline import CONFIG as FINISHED_RUN
 from probing.pipeline import run as probe
@@ -19,7 +20,6 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.vectors import fitted_on
 from sally_anne.harness.work import Unseen, choose_stories
-from sally_anne.models.identity import ModelIdentity, require_same
 from sally_anne.models.loading import LoadedModel
 from steering.config import SweepConfig
 from steering.fit import read_config

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hooks.identity import FORCED
 from sally_anne.benchmarks.lineage import SEEN
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object, require_sealed
 from sally_anne.harness.command import command_line, run_command
-from sally_anne.models.identity import FORCED
 from sally_anne.models.options import ModelOptions
 from steering.config import SweepConfig, VectorConfig
 
@@ -28,7 +28,6 @@ def run(config: VectorConfig) -> None:
     # Heavy libraries are imported here, so that --help answers at once.
     from sally_anne.core.run_folder import VECTOR, require_own
     from steering.fit import fit_vector
-    from steering.saving import save_vector
 
     require_own(config.folder, VECTOR)
     vector = fit_vector(
@@ -45,7 +44,7 @@ def run(config: VectorConfig) -> None:
         # The sweep chose K and alpha on its own validation stories.
         if found.get(SEEN):
             vector = replace(vector, fitted={**vector.fitted, SEEN: found[SEEN]})
-    print(f"the vector is in {save_vector(vector, config.folder)}")
+    print(f"the vector is in {vector.save(config.folder)}")
 
 
 def read_sweep(folder: Path) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
         SteeringError, HarnessError, BenchmarkError, ModelError: bad input, named before the model
             is loaded wherever it can be known.
     """
+    from hooks.vector import SteeringVector
     from sally_anne.core.console import Console
     from sally_anne.core.files import write_atomic
     from sally_anne.harness.model import Prompt, SteeredModel
@@ -86,13 +87,12 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
     from sally_anne.harness.vectors import require_fits
     from sally_anne.models.loading import load_model
     from steering.divergence import divergences, mean_with_interval
-    from steering.saving import load_vector
 
     asked = {task: evaluation(config, task) for task in config.tasks}
     for each in asked.values():
         check(each)
     prompts = [Prompt(text) for text in read_prompts(config.prompts)]
-    vector = load_vector(config.vector, force=config.force)
+    vector = SteeringVector.load(config.vector, force=config.force)
     console = Console()
     loaded = load_model(**config.opening())
     forced = require_fits(vector, loaded, config.alpha)
@@ -158,7 +158,6 @@ def _compare(
     from sally_anne.harness.metrics import accuracy, paired_accuracy
     from sally_anne.harness.pipeline import run as evaluate
     from sally_anne.harness.results import scores
-    from steering.saving import describe
 
     name = f"{asked.task}-{asked.order}" if asked.task == "gridtom" else asked.task
     plain = replace(asked, out=config.folder / f"{name}-plain")
@@ -171,9 +170,7 @@ def _compare(
             alpha=config.alpha,
             force=config.force,
         ),
-        steering=vector,
         loaded=loaded,
-        about_steering=describe(vector),
     )
     keyed = ~before["hidden"]
     if "robust_correct" not in before or not keyed.any():

@@ -16,6 +16,7 @@ import torch
 from hooks.batch_size import AUTO, BatchSize, in_batches, rows_that_fit, within_memory
 from hooks.edit import Edit
 from hooks.positions import ALL
+from hooks.vector import SteeringVector
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.processes import Processes
 from sally_anne.harness.evaluate import prompt_of, score
@@ -26,7 +27,6 @@ from sally_anne.models.cache import ROOM, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prefix import go_on
 from steering.grid import Cell
-from steering.vector import SteeringVector
 
 
 @within_memory("use fewer --rows, then a smaller --batch-size, then smaller --max-pixels")

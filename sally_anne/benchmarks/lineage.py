@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hooks.identity import SEEN
 from sally_anne.core.errors import BenchmarkError
-
-# The entry of a run's config and of a vector's facts.
-SEEN = "seen"
 
 
 @dataclass(frozen=True)

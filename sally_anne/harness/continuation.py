@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -135,11 +135,6 @@ def _steered_along(model: SteeredModel) -> AbstractContextManager[Any]:
     if steering is None or steering.positions == LAST_PROMPT:
         return nullcontext()
     if steering.positions != ALL:
-        if not is_dataclass(steering) or isinstance(steering, type):
-            raise HarnessError(
-                f"positions {steering.positions!r} of a {type(steering).__name__} cannot be "
-                "changed; give a SteeringVector"
-            )
         steering = replace(steering, positions=ALL)
     return steering.apply(model.loaded.model, model.alpha)
 

@@ -5,31 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hooks.positions import ALL
+from hooks.vector import SteeringVector
 from sally_anne.harness.replies import Listener, Reply
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.plain_text import plain
 from sally_anne.models.prefix import State, go_on, read, share, step
 from sally_anne.models.prompts import encode, reply_prompt
-
-
-class Steering(Protocol):
-    """What a steering vector has to be for a model under evaluation."""
-
-    @property
-    def positions(self) -> str:
-        """At which tokens it is applied."""
-
-    def apply(
-        self, model: nn.Module, alpha: float | Tensor | None = None
-    ) -> AbstractContextManager[Any]:
-        """Steer while a block is open."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +50,7 @@ class SteeredModel:
     def __init__(
         self,
         loaded: LoadedModel,
-        steering: Steering | None = None,
+        steering: SteeringVector | None = None,
         alpha: float | None = None,
     ) -> None:
         self.loaded = loaded

@@ -10,6 +10,7 @@ import pandas as pd
 from rich.markup import escape
 
 from hooks.batch_size import AUTO
+from hooks.vector import SteeringVector
 from sally_anne.core.commands import check_options, no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
@@ -23,12 +24,12 @@ from sally_anne.harness.evaluate import ask
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.judge import judge_answers
 from sally_anne.harness.local_judge import LocalJudge
-from sally_anne.harness.model import SteeredModel, Steering
+from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.reporting import asked_readers, print_breakdown, print_results
 from sally_anne.harness.results import break_down, counts, summarise
 from sally_anne.harness.room import check_items
 from sally_anne.harness.submission import write_submission
-from sally_anne.harness.vectors import fitted_on, require_fits
+from sally_anne.harness.vectors import fitted_on, open_vector, require_fits
 from sally_anne.harness.work import Work, prepare
 from sally_anne.models.families import check_films
 from sally_anne.models.loading import LoadedModel, load_model
@@ -41,11 +42,10 @@ VERDICTS, SUBMISSION = "verdicts.jsonl", "submission.json"
 @claims(EVALUATION)
 def run(
     config: EvalConfig,
-    steering: Steering | None = None,
+    vector: SteeringVector | None = None,
     console: Console | None = None,
     loaded: LoadedModel | None = None,
-    about_steering: Mapping[str, Any] | None = None,
-    beside: Steering | None = None,
+    beside: SteeringVector | None = None,
 ) -> pd.DataFrame:
     """Do the whole evaluation in ``config.folder``; what is there is not asked again.
 
@@ -53,11 +53,10 @@ def run(
     replies, saves and prints, and the others wait for it.
 
     Args:
-        config: what to do; ``config.steer`` has been read into ``steering``.
-        steering: the vector.
+        config: what to do.
+        vector: steers in place of the one in ``config.steer``.
         console: for progress and tables.
         loaded: the model if it is loaded already.
-        about_steering: what identifies the vector.
         beside: a vector that does not steer here: the test stories that it was fitted on are left
             out, so that the run can be compared with one that it steers.
 
@@ -65,17 +64,18 @@ def run(
         The scored items, see :func:`sally_anne.harness.evaluate.score`.
 
     Raises:
-        HarnessError, ModelError, BenchmarkError, SallyAnneError: bad input, named before long work
-            wherever it can be known.
+        HarnessError, SteeringError, ModelError, BenchmarkError, SallyAnneError: bad input, named
+            before long work wherever it can be known.
     """
     processes = here()
     device_map = processes.device_map(config.place)
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
-    vector = steering if beside is None else beside
-    facts = None if vector is None else getattr(vector, "fitted", {})
-    work = prepare(config, fitted_on(config.model, facts))
+    if vector is None and config.steer is not None:
+        vector = open_vector(config.steer, config.force)
+    fitted = vector or beside
+    work = prepare(config, fitted_on(config.model, None if fitted is None else fitted.fitted))
     if work.unseen:
         console.print(str(work.unseen), soft_wrap=True)
     judge = _judge(config, work)
@@ -95,15 +95,15 @@ def run(
         "task": config.task,
         "max_new_tokens": config.reply_tokens,
         "options": config.options,
-        "steering": dict(about_steering) if about_steering else None,
+        "steering": vector and vector.describe(),
         "alpha": config.alpha,
         **work.about,
     }
-    forced = "" if steering is None else require_fits(steering, loaded, config.alpha)
+    forced = require_fits(vector, loaded, config.alpha) if vector else ""
     unknown = unknown_words(loaded, (item.text for item in work.items))
     if warning := unknown.told(loaded.name):
         console.print(escape(warning), soft_wrap=True)
-    model = SteeredModel(loaded, steering, config.alpha)
+    model = SteeredModel(loaded, vector, config.alpha)
     kept = Journal(config.folder / ANSWERS, about, processes)
     with kept as journal, Bars(console) as bar:
         what = config.order if config.task == "gridtom" else work.about["view"]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sally_anne.harness.command import run_command
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.vectors import described, open_vector
 
 
 def run(config: EvalConfig) -> None:
@@ -25,12 +22,7 @@ def run(config: EvalConfig) -> None:
 
         dry_run(config)
         return
-    vector: Any = None
-    about = None
-    if config.steer is not None:
-        vector = open_vector(config.steer, config.force)
-        about = described(vector)
-    work(config, vector, about_steering=about)
+    work(config)
 
 
 def main() -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from hooks.batch_size import within_memory
+from hooks.identity import ModelIdentity, folder_hash, weights_hash
 from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
 from sally_anne.core.processes import SPREAD
 from sally_anne.models.catalogue import CATALOGUE, DEFAULT_MODEL, describe
 from sally_anne.models.families import Family, check_films, family_of, takes_no_films
-from sally_anne.models.identity import ModelIdentity, folder_hash, weights_hash
 from sally_anne.models.options import Attention, Dtype, Quantization
 from sally_anne.models.plain_text import marks_of, original, teach
 from sally_anne.models.text_only import TextProcessor
@@ -29,7 +29,7 @@ class LoadedModel:
     Attributes:
         name: what the user asked for.
         source: hub id, folder, or the catalogue name of a shipped model.
-        revision: commit of the hub, or :func:`sally_anne.models.identity.folder_hash`.
+        revision: commit of the hub, or :func:`hooks.identity.folder_hash`.
         family: its class and peculiarities.
         dtype: of the weights, e.g. ``float32``.
         changes: what was asked for beside, and may change its numbers: ``attn_implementation``,

@@ -1,4 +1,4 @@
-"""The tiny random models, each with weights that make a difference."""
+"""The tiny random models, each with weights that make a difference, and a small vector."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from hooks.vector import SteeringVector
 from tests.hooks.builders import BUILDERS
 from tests.made_run import make_run, run  # noqa: F401
 
+LAYERS, HEADS, WIDTH = 3, 4, 8
 # Their decoders are those of llava_onevision and gemma3; once is enough for the long tests.
 _INSIDE_OTHERS = ("qwen2", "gemma3_text")
 
@@ -36,3 +38,43 @@ def build() -> Callable[..., PreTrainedModel]:
 @pytest.fixture(params=[name for name in BUILDERS if name not in _INSIDE_OTHERS])
 def model(request, build) -> PreTrainedModel:
     return build(request.param)
+
+
+@pytest.fixture(scope="session")
+def make() -> Callable[..., SteeringVector]:
+    """`make(**changes)`: a vector of three heads with some of its parts changed."""
+
+    def made(**changes) -> SteeringVector:
+        theta = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0)).double()
+        parts = {
+            "heads": ((2, 1), (0, 3), (2, 0)),
+            "theta": theta / theta.norm(dim=1, keepdim=True),
+            "sigma": torch.tensor([0.5, 2.0, 0.25], dtype=torch.float64),
+            "n_layers": LAYERS,
+            "n_heads": HEADS,
+            "alpha": 2.0,
+            "fitted": {"model": "tiny-qwen2-vl", "order": 1, "stories": None, "c": 0.015},
+        }
+        return SteeringVector(**{**parts, **changes})
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def skeleton() -> Callable[..., LlamaForCausalLM]:
+    """`skeleton(layers, heads, width)`: a decoder on the meta device; hidden size is 32."""
+
+    def build(layers: int = LAYERS, heads: int = HEADS, width: int = WIDTH) -> LlamaForCausalLM:
+        config = LlamaConfig(
+            vocab_size=16,
+            hidden_size=32,
+            intermediate_size=16,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=2,
+            head_dim=width,
+        )
+        with torch.device("meta"):
+            return LlamaForCausalLM(config)
+
+    return build

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.sites import SITES, slice_width
-from steering.vector import SteeringVector
+from hooks.vector import SteeringVector
 from tests.hooks.builders import BUILDERS
 from tests.hooks.watching import WATCHING, watched
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from hooks.batch_size import fitting
 from hooks.geometry import find_geometry
 from hooks.store import ActivationStore
+from hooks.vector import SteeringVector
 from probing import contrasts
 from probing.batches import prepare_shared
 from probing.config import ProbeConfig
@@ -33,7 +34,6 @@ from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prefix import go_on
 from sally_anne.models.prompts import open_prompt
-from steering.vector import SteeringVector
 
 TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
 # Of the largest number, against float32 on the CPU; the models have eight layers.

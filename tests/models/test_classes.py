@@ -23,6 +23,7 @@ from transformers import AutoProcessor, LlavaNextVideoVideoProcessor
 
 from hooks.capture import Capture
 from hooks.geometry import find_geometry
+from hooks.vector import SteeringVector
 from probing.config import ProbeConfig
 from probing.contrasts import build
 from probing.extraction import extract
@@ -41,7 +42,6 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.plain_text import BREAK, forget, original, teach
 from sally_anne.models.prefix import go_on, read, share, step
 from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
-from steering.vector import SteeringVector
 from tests.models.checkpoints import (
     FILMS,
     HEAD_DIMS,

@@ -13,6 +13,7 @@ import torch
 
 from hooks.capture import Capture
 from hooks.geometry import find_geometry
+from hooks.identity import weights_hash
 from hooks.store import ActivationStore
 from probing.config import Contrast, ProbeConfig
 from probing.contrasts import build
@@ -21,7 +22,6 @@ from probing.pipeline import choose_stories
 from probing.saving import load_probes
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.items import Setting
-from sally_anne.models.identity import weights_hash
 from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt
 

@@ -1,4 +1,4 @@
-"""A small steering vector, and models of few heads without weights."""
+"""Finished probing runs, of made-up activations and of the tiny model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import torch
 from rich.console import Console
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from hooks.store import ActivationStore, StoreMeta
 from probing.config import ProbeConfig
@@ -23,51 +22,6 @@ from probing.pipeline import run as probe
 from probing.ranking import fit_probes, rank_heads
 from probing.saving import save_heads, save_probes
 from steering.fit import fit_vector
-from steering.saving import save_vector
-from steering.vector import SteeringVector
-
-LAYERS, HEADS, WIDTH = 3, 4, 8
-
-
-@pytest.fixture(scope="session")
-def make() -> Callable[..., SteeringVector]:
-    """`make(**changes)`: a vector of three heads with some of its parts changed."""
-
-    def made(**changes) -> SteeringVector:
-        theta = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0)).double()
-        parts = {
-            "heads": ((2, 1), (0, 3), (2, 0)),
-            "theta": theta / theta.norm(dim=1, keepdim=True),
-            "sigma": torch.tensor([0.5, 2.0, 0.25], dtype=torch.float64),
-            "n_layers": LAYERS,
-            "n_heads": HEADS,
-            "alpha": 2.0,
-            "fitted": {"model": "tiny-qwen2-vl", "order": 1, "stories": None, "c": 0.015},
-        }
-        return SteeringVector(**{**parts, **changes})
-
-    return made
-
-
-@pytest.fixture(scope="session")
-def skeleton() -> Callable[..., LlamaForCausalLM]:
-    """`skeleton(layers, heads, width)`: a decoder on the meta device; hidden size is 32."""
-
-    def build(layers: int = LAYERS, heads: int = HEADS, width: int = WIDTH) -> LlamaForCausalLM:
-        config = LlamaConfig(
-            vocab_size=16,
-            hidden_size=32,
-            intermediate_size=16,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            num_key_value_heads=2,
-            head_dim=width,
-        )
-        with torch.device("meta"):
-            return LlamaForCausalLM(config)
-
-    return build
-
 
 ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
 STORIES = {"train": 12, "validation": 10, "test": 8}
@@ -179,4 +133,4 @@ def probed(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def steering_folder(probed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A vector of that run, which is strong enough that the model says something else."""
     folder = tmp_path_factory.mktemp("vectors") / "strong"
-    return save_vector(fit_vector(probed, 8, 50.0), folder)
+    return fit_vector(probed, 8, 50.0).save(folder)

@@ -19,14 +19,13 @@ from experiments.train_tiny.families import FAMILIES, Family, build_model, build
 from experiments.train_tiny.vocabulary import build_tokenizer
 from hooks.edit import Edit
 from hooks.geometry import find_geometry
+from hooks.vector import SteeringVector
 from sally_anne.core.errors import SteeringError
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 from steering import bake as command
 from steering.bake import bake
 from steering.baking import bake_model
-from steering.saving import load_vector, save_vector
-from steering.vector import SteeringVector
 
 pytestmark = pytest.mark.integration
 
@@ -348,7 +347,7 @@ def test_the_command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save_vector(make_vector(), tmp_path / "vector")
+    make_vector().save(tmp_path / "vector")
     out = tmp_path / "out"
     words = ["--model", qwen.source, "--vector", str(tmp_path / "vector"), "--out", str(out)]
     monkeypatch.setattr(sys, "argv", ["steering.bake", *words, "--alpha", "3"])
@@ -358,7 +357,7 @@ def test_the_command(
     assert "not at last_prompt+generated alone" in printed
     assert "8 instead of 4 a layer" in printed and str(out) in printed
     found = load_model(str(out))
-    expected = bake_model(qwen.model, load_vector(tmp_path / "vector").delta(3.0))
+    expected = bake_model(qwen.model, SteeringVector.load(tmp_path / "vector").delta(3.0))
     theirs = expected.state_dict()
     assert all(torch.equal(w, theirs[name]) for name, w in found.model.state_dict().items())
     with pytest.raises(SystemExit, match="error: .* is not an empty folder"):

@@ -14,11 +14,11 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from hooks.store import ActivationStore
+from hooks.vector import SteeringVector
 from probing.saving import load_probes
 from sally_anne.core.errors import ProbingError, SteeringError, StoreError
 from steering.config import VectorConfig
 from steering.fit import DIRECTIONS, fit_vector
-from steering.saving import load_vector, save_vector
 
 pytestmark = pytest.mark.integration
 
@@ -280,7 +280,7 @@ def test_the_vector_says_where_it_comes_from(made, again, tmp_path) -> None:
         "split_seed": 0,
         "data_seed": 2025,
     }
-    loaded = load_vector(save_vector(vector, tmp_path))
+    loaded = SteeringVector.load(vector.save(tmp_path))
     assert same(loaded, vector) and loaded.fitted == vector.fitted
     run = again(lambda x, items: None, site="resid")
     assert fit_vector(run.folder, K).site == "resid"

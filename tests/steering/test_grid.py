@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hooks.vector import SteeringVector
 from sally_anne.core.errors import SteeringError
 from steering.grid import (
     BASELINE,
@@ -107,12 +109,13 @@ def test_names() -> None:
     assert Cell("multinomial:o0p1", 4, 5.0).name == "multinomial:o0p1/K4/alpha5"
 
 
-def test_vectors_are_fitted_once_and_given_each_strength(make) -> None:
+def test_vectors_are_fitted_once_and_given_each_strength() -> None:
     asked: list[tuple[str, int, int]] = []
 
-    def fit(direction: str, k: int, seed: int):
+    def fit(direction: str, k: int, seed: int) -> SteeringVector:
         asked.append((direction, k, seed))
-        return make(direction=direction).top(k)
+        heads = tuple((0, head) for head in range(k))
+        return SteeringVector(heads, torch.eye(4)[:k], torch.ones(k), 3, 4, direction=direction)
 
     wanted = cells((1, 3), (-5, 0, 5), ("logistic", "random"), seed=2)
     found = vectors_of(wanted, fit)

@@ -17,6 +17,7 @@ from rich.console import Console
 
 import steering.pipeline
 from figures import sweep as picture
+from hooks.vector import SteeringVector
 from sally_anne.core.errors import SteeringError
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
@@ -26,7 +27,6 @@ from steering.fit import fit_vector
 from steering.grid import Cell
 from steering.pipeline import Sweep
 from steering.pipeline import run as work
-from steering.saving import load_vector
 from steering.sweeping import run_cells
 
 pytestmark = pytest.mark.integration
@@ -254,7 +254,7 @@ def test_what_is_saved_and_drawn(
     lines = [line for line in figure.axes[1].lines if line.get_color() == picture.COLOURS["Both"]]
     assert [list(line.get_ydata()) for line in lines] == [[0.3, 0.7, 0.6]]
 
-    vector = load_vector(folder / saved["vector"])
+    vector = SteeringVector.load(folder / saved["vector"])
     again = fit_vector(probed, 3, 1.0)
     assert (vector.heads, vector.alpha, vector.direction) == (again.heads, 1.0, "logistic")
     assert vector.delta().equal(again.delta()) and bool(vector.delta().any())

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from hooks.vector import SteeringVector
 from sally_anne.core.errors import SteeringError
 from steering.config import VectorConfig
 from steering.fit import fit_vector
 from steering.run import main, run
-from steering.saving import load_vector
 
 pytestmark = pytest.mark.integration
 
@@ -63,7 +63,7 @@ def test_the_sweep_gives_what_is_left_out(
     monkeypatch.setattr("sys.argv", arguments)
     main()
     assert capsys.readouterr().out == f"the vector is in {tmp_path / 'v'}\n"
-    vector, unit = load_vector(tmp_path / "v"), fit_vector(made.folder, k)
+    vector, unit = SteeringVector.load(tmp_path / "v"), fit_vector(made.folder, k)
     assert (vector.k, vector.alpha, unit.alpha) == (k, alpha, 1.0)
     assert vector.heads == unit.heads
     assert torch.equal(vector.delta(), unit.delta(alpha))
@@ -72,7 +72,7 @@ def test_the_sweep_gives_what_is_left_out(
 def test_the_folder_is_named_after_what_was_settled(swept, copy) -> None:
     run(VectorConfig(sweep=swept(run=str(copy.folder))))
     folder = copy.folder / "vectors" / "logistic-y_p-K3-alpha2.5"
-    assert load_vector(folder).alpha == 2.5
+    assert SteeringVector.load(folder).alpha == 2.5
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from safetensors.torch import load_file, save_file
 
 import steering.pipeline
 from experiments.train_tiny.families import Family
+from hooks.identity import ModelIdentity
+from hooks.vector import SteeringVector
 from probing.config import ProbeConfig
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.lineage import Lineage
@@ -25,14 +27,12 @@ from sally_anne.harness.adapters.lm_eval import export
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.harness.run import run as evaluation
-from sally_anne.models.identity import ModelIdentity
 from sally_anne.models.loading import load_model
 from steering import bake, side_effects
 from steering.config import SweepConfig, VectorConfig
 from steering.fit import fit_vector
 from steering.pipeline import run as sweep
 from steering.run import run as make_vector
-from steering.saving import load_vector, save_vector
 from steering.sweeping import run_cells
 
 pytestmark = pytest.mark.integration
@@ -51,7 +51,7 @@ def other_folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def vector_folder(probed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_vector(fit_vector(probed, 2), tmp_path_factory.mktemp("vectors") / "own")
+    return fit_vector(probed, 2).save(tmp_path_factory.mktemp("vectors") / "own")
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
     made = tmp_path / "again"
     make_vector(VectorConfig(sweep=config.folder, out=made))
     for folder in (found.vector, made):
-        fitted = load_vector(folder).fitted
+        fitted = SteeringVector.load(folder).fitted
         assert Lineage.read(fitted, "") == found.lineage
     assert f"{len(found.lineage.train)} train and" in (made / "README.md").read_text()
 
@@ -117,11 +117,11 @@ def test_a_sweep_of_another_split_leaves_out_what_the_run_has_seen(
 def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     model_folder: Path, vector_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    vector = load_vector(vector_folder)
+    vector = SteeringVector.load(vector_folder)
     # The first two test stories were seen, one of them under another number.
     first = [generated().identity(i).content for i in (0, 1)]
     seen = replace(vector, fitted={**vector.fitted, "seen": {"train": first, "validation": []}})
-    folder = save_vector(seen, tmp_path / "seen")
+    folder = seen.save(tmp_path / "seen")
     asked = EvalConfig(model=str(model_folder), setting="text", limit=2, max_new_tokens=2)
     steered = replace(asked, steer=folder, out=tmp_path / "eval")
     evaluation(steered)
@@ -131,7 +131,7 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     assert saved["unseen"] == {"left_out": 2, "of": 500, "known": True} and saved["forced"] == ""
     assert "2 of 500 test stories left out: seen in fitting" in capsys.readouterr().out
 
-    unknown = save_vector(replace(vector, fitted={}), tmp_path / "unknown")
+    unknown = replace(vector, fitted={}).save(tmp_path / "unknown")
     evaluation(replace(steered, steer=unknown, out=tmp_path / "blind"))
     saved = json.loads((tmp_path / "blind" / "results.json").read_text())
     assert saved["unseen"] == {"left_out": 0, "of": 500, "known": False}
@@ -142,7 +142,7 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
     third = [generated().identity(2).content]
     other = replace(vector, fitted={"seen": {"train": [], "validation": third}})
-    other_folder = save_vector(other, tmp_path / "other")
+    other_folder = other.save(tmp_path / "other")
     for steer, kept in ((None, {2, 3}), (other_folder, {3, 4})):
         out = tmp_path / f"baked-{steer is None}"
         evaluation(replace(asked, model=str(baked), steer=steer, out=out))
@@ -166,9 +166,9 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
 def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(
     config: SweepConfig, vector_folder: Path, model_folder: Path, answered: None, tmp_path: Path
 ) -> None:
-    vector, baked = load_vector(vector_folder), tmp_path / "baked"
+    vector, baked = SteeringVector.load(vector_folder), tmp_path / "baked"
     first = {"train": [generated().identity(0).content], "validation": []}
-    folder = save_vector(replace(vector, fitted={**vector.fitted, "seen": first}), tmp_path / "v")
+    folder = replace(vector, fitted={**vector.fitted, "seen": first}).save(tmp_path / "v")
     bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
     found = sweep(replace(config, model=str(baked), force=True, limit=2))
     assert found.test is not None and set(found.test["story"]) == {"story-0001", "story-0002"}
@@ -200,7 +200,7 @@ def test_a_sweep_takes_a_run_of_its_own_model_alone(
     moved = shutil.copytree(model_folder, tmp_path / "moved")
     assert sweep(replace(config, model=str(moved), limit=2, out=tmp_path / "m")).test is not None
     found = sweep(replace(foreign, force=True, out=tmp_path / "forced"))
-    assert load_vector(found.vector).fitted["forced"] is True
+    assert SteeringVector.load(found.vector).fitted["forced"] is True
 
 
 def test_a_run_that_does_not_say_what_it_has_seen_is_refused(
@@ -216,12 +216,12 @@ def test_a_run_that_does_not_say_what_it_has_seen_is_refused(
         sweep(replace(config, run=old))
     found = sweep(replace(config, run=old, force=True, limit=2))
     assert found.lineage is None and not found.unseen.known
-    assert "seen" not in load_vector(found.vector).fitted
+    assert "seen" not in SteeringVector.load(found.vector).fitted
 
 
 Use = Callable[[Path, str, str, Path, bool], Any]
 USES: dict[str, Use] = {
-    "load_vector": lambda vector, model, dtype, out, force: load_vector(
+    "load_vector": lambda vector, model, dtype, out, force: SteeringVector.load(
         vector, load_model(model, dtype).model, force
     ),
     "sally_anne.harness.run": lambda vector, model, dtype, out, force: evaluation(
@@ -288,7 +288,7 @@ def test_a_vector_of_one_family_does_not_steer_another(
 ) -> None:
     """Of one shape they are, and all replies were invalid without a word."""
     llava = load_model(str(folders["llava-next-video"]))
-    vector = load_vector(vector_folder)
+    vector = SteeringVector.load(vector_folder)
     assert ModelIdentity.of_vector(vector.fitted).model_type == "qwen2_vl"
     with pytest.raises(SteeringError, match="fitted on a qwen2_vl, .* is a llava_next_video"):
         vector.apply(llava.model)

@@ -15,6 +15,7 @@ import sally_anne.harness.pipeline
 import steering.divergence
 from experiments.train_tiny.families import Family
 from hooks.geometry import find_geometry
+from hooks.vector import SteeringVector
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
@@ -22,9 +23,7 @@ from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 from steering.divergence import divergences, replies_of
-from steering.saving import save_vector
 from steering.side_effects import SideEffectsConfig, run
-from steering.vector import SteeringVector
 
 pytestmark = pytest.mark.integration
 
@@ -83,7 +82,7 @@ def test_one_table_of_all(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save_vector(vector, tmp_path / "vector")
+    vector.save(tmp_path / "vector")
     data = tmp_path / "bigtom" / "0_forward_belief_false_belief"
     data.mkdir(parents=True)
     (data / "stories.csv").write_text("Ann is in the red room.;Where is Ann?;In red.;In blue.\n")

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 import torch
 
+from hooks.vector import SteeringVector
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.run import main
 from sally_anne.harness.work import choose_items
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from steering.saving import describe, load_vector
 
 pytestmark = pytest.mark.integration
 
@@ -33,7 +33,7 @@ def said(loaded: LoadedModel, vector: Path, alpha: float | None) -> dict[str, st
     found = {}
     for item in choose_items(asked, open_stories(None, asked.data_seed)):
         inputs = encode(loaded, [reply_prompt(loaded, item.text, False)], None)
-        with torch.inference_mode(), load_vector(vector).apply(loaded.model, alpha):
+        with torch.inference_mode(), SteeringVector.load(vector).apply(loaded.model, alpha):
             tokens = loaded.model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
         reply = tokens[0, inputs["input_ids"].shape[1] :]
         found[item.item_id] = loaded.processor.decode(reply, skip_special_tokens=True)
@@ -56,7 +56,7 @@ def test_the_vector_is_used_at_the_strength_that_is_recorded(
         assert told[alpha] == said(loaded, steering_folder, alpha)
         about = json.loads((out / "results.json").read_text())["about"]
         assert about["alpha"] == alpha
-        vector = json.loads(json.dumps(describe(load_vector(steering_folder))))
+        vector = json.loads(json.dumps(SteeringVector.load(steering_folder).describe()))
         assert about["steering"] == vector and vector["alpha"] == 50.0
     # Its own strength, another one and none are three different things to say.
     assert told[0.0] != told[None] != told[-20.0] != told[0.0]

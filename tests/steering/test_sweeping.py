@@ -12,6 +12,7 @@ import torch
 from experiments.train_tiny.families import FAMILIES, Family
 from hooks import batch_size
 from hooks.batch_size import BatchSize
+from hooks.vector import SteeringVector
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.errors import HarnessError, OutOfMemoryError, SteeringError
@@ -26,7 +27,6 @@ from steering import sweeping
 from steering.choose import best_first, choose
 from steering.grid import BASELINE, Cell, cells, vectors_of
 from steering.sweeping import run_cells
-from steering.vector import SteeringVector
 
 pytestmark = pytest.mark.integration
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from figures import heatmap, kde
+from hooks.vector import SteeringVector
 from probing.saving import load_probes, read_heads
 from sally_anne.core.errors import SallyAnneError
 from steering.fit import fit_vector
-from steering.saving import load_vector, save_vector
 
 pytestmark = pytest.mark.integration
 
@@ -202,7 +202,7 @@ def test_refused_files_are_not_called_damaged(name, number, run, numbers_only, m
 
 @pytest.mark.parametrize("by", ["empty", "text", "folder", "cut"])
 def test_replaced_vectors_are_named(by, made, tmp_path) -> None:
-    path = save_vector(fit_vector(made.folder, 3), tmp_path / "vector") / "vector.safetensors"
+    path = fit_vector(made.folder, 3).save(tmp_path / "vector") / "vector.safetensors"
     whole = path.read_bytes()
     path.unlink()
     if by == "folder":
@@ -211,5 +211,5 @@ def test_replaced_vectors_are_named(by, made, tmp_path) -> None:
         path.write_bytes({"empty": b"", "text": b"hello", "cut": whole[:-9]}[by])
     for given in (path, path.parent):
         with pytest.raises(SallyAnneError, match="vector.safetensors is ") as caught:
-            load_vector(given)
+            SteeringVector.load(given)
         assert ("delete" in str(caught.value)) == (by != "folder")

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hooks.batch_size import within_memory
+from hooks.vector import SteeringVector
 from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.benchmarks.muma_tom import MUMA_TOM
 from sally_anne.core.commands import no_command
@@ -30,9 +31,9 @@ from sally_anne.harness.limp.gather import Account, Sources, account, read_accou
 from sally_anne.harness.limp.likelihood import ModelLikelihood, ModelWriter
 from sally_anne.harness.limp.posterior import MODES
 from sally_anne.harness.metrics import accuracy
-from sally_anne.harness.model import SteeredModel, Steering
+from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.reporting import shown
-from sally_anne.harness.vectors import require_fits
+from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.models.loading import LoadedModel, load_model
 
 READ, ANSWERS = "episodes.jsonl", "answers.jsonl"
@@ -54,31 +55,31 @@ def film_frames(item: BenchmarkItem) -> np.ndarray:
 @within_memory("use a smaller --batch-size, or tell what films show with --actions")
 def run(
     config: LimpConfig,
-    steering: Steering | None = None,
+    vector: SteeringVector | None = None,
     console: Console | None = None,
     loaded: LoadedModel | None = None,
-    about_steering: Mapping[str, Any] | None = None,
     frames: Callable[[BenchmarkItem], np.ndarray] = film_frames,
 ) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is there is not asked again.
 
     Args:
-        config: what to do; ``config.steer`` has been read into ``steering``.
-        steering: the vector, for the likelihoods alone.
+        config: what to do.
+        vector: steers the likelihoods in place of the one in ``config.steer``.
         console: for progress and tables.
         loaded: the model if it is loaded already.
-        about_steering: what identifies the vector.
         frames: gives a record's frames.
 
     Returns:
         The scored questions, see :func:`sally_anne.harness.limp.answering.score`.
 
     Raises:
-        HarnessError, BenchmarkError, ModelError, SallyAnneError: bad input, named before long work
-            wherever it can be known.
+        HarnessError, SteeringError, BenchmarkError, ModelError, SallyAnneError: bad input, named
+            before long work wherever it can be known.
     """
     console = console or Console()
     config.check()
+    if vector is None and config.steer is not None:
+        vector = open_vector(config.steer, config.force)
     items = _chosen(MUMA_TOM.load(config.data), config.limit)
     persons(items)
     parsed = read_episodes(config.parsed) if config.parsed is not None else {}
@@ -95,13 +96,12 @@ def run(
         "actions": _hash(sorted(accounts.items())) if accounts is not None else None,
         "parsed": _hash(sorted((n, to_json(e)) for n, e in parsed.items())) if parsed else None,
     }
-    steered = {"steering": dict(about_steering) if about_steering else None, "alpha": config.alpha}
-    about = read | steered
-    if steering is not None:
-        require_fits(steering, loaded, config.alpha)
+    about = read | {"steering": vector and vector.describe(), "alpha": config.alpha}
+    if vector is not None:
+        require_fits(vector, loaded, config.alpha)
     writer = ModelWriter(SteeredModel(loaded), config.max_new_tokens)
     sources = Sources(writer, frames, accounts, parsed)
-    judge = ModelLikelihood(SteeredModel(loaded, steering, config.alpha), config.batch_size)
+    judge = ModelLikelihood(SteeredModel(loaded, vector, config.alpha), config.batch_size)
     with Bars(console) as bar:
         with Journal(config.folder / READ, read) as journal:
             reading = bar.add_task("episodes", total=len({item.group for item in items}))

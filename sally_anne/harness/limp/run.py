@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sally_anne.harness.command import run_command
 from sally_anne.harness.limp.config import LimpConfig
-from sally_anne.harness.vectors import described, open_vector
 
 
 def run(config: LimpConfig) -> None:
@@ -18,13 +15,7 @@ def run(config: LimpConfig) -> None:
     # Heavy libraries are imported here, so that --help answers at once.
     from sally_anne.harness.limp.pipeline import run as work
 
-    config.check()
-    vector: Any = None
-    about = None
-    if config.steer is not None:
-        vector = open_vector(config.steer, config.force)
-        about = described(vector)
-    work(config, vector, about_steering=about)
+    work(config)
 
 
 def main() -> None:

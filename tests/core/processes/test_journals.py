@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
+from hooks.vector import SteeringVector
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.processes import ALONE, ProcessError, Processes
@@ -20,7 +21,6 @@ from sally_anne.harness.model import SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
 from steering.grid import cells, vectors_of
 from steering.sweeping import run_cells
-from steering.vector import SteeringVector
 from tests.core.processes.in_threads import Killed, together
 
 pytestmark = pytest.mark.integration

@@ -21,6 +21,7 @@ from rich.console import Console
 from figures.correlations import read_answers
 from figures.sweep import read_sweep
 from hooks.store import ActivationStore
+from hooks.vector import SteeringVector
 from probing.pipeline import run
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.errors import AlteredError
@@ -31,7 +32,6 @@ from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.work import choose_items
 from sally_anne.models.loading import load_model
 from steering.pipeline import run as sweep
-from steering.saving import load_vector
 from tests.core.processes.commands import config_of
 
 ROOT = Path(__file__).parents[3]
@@ -136,7 +136,7 @@ def test_the_sweep_says_what_its_vector_says(alone: Path, options: dict[str, Any
     """The chosen setting and the baseline, asked again item by item without a sweep."""
     loaded = load_model(options["sweep"]["model"])
     saved = json.loads((alone / "sweep" / "results.json").read_text())
-    vector = load_vector(alone / "sweep" / saved["vector"])
+    vector = SteeringVector.load(alone / "sweep" / saved["vector"])
     table = pd.read_parquet(alone / "sweep" / "answers.parquet")
     evaluation = EvalConfig(model=loaded.name, setting="text", split="test", limit=4)
     items = choose_items(evaluation, open_stories(None, evaluation.data_seed))

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from hooks.vector import SteeringVector
 from sally_anne.benchmarks.gridtom.stories import generated
-from steering.saving import save_vector
-from steering.vector import SteeringVector
 
 
 @pytest.fixture
@@ -24,4 +23,4 @@ def seen_vector(tmp_path: Path) -> str:
         n_heads=1,
         fitted={"seen": {"train": seen, "validation": []}},
     )
-    return str(save_vector(vector, tmp_path / "vector"))
+    return str(vector.save(tmp_path / "vector"))

@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 
 from hooks.geometry import find_geometry
+from hooks.vector import SteeringVector
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.limp import run as command
 from sally_anne.harness.limp.config import LimpConfig
@@ -25,8 +26,6 @@ from sally_anne.harness.limp.pipeline import run as work
 from sally_anne.harness.limp.posterior import posterior
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.saving import save_vector
-from steering.vector import SteeringVector
 from tests.benchmarks.muma_tom.records import silent, talking, write
 
 pytestmark = pytest.mark.integration
@@ -163,7 +162,7 @@ def test_a_vector_steers_the_judging_alone(config, loaded, parsed, tmp_path, mon
         n_heads=shape.n_heads,
         alpha=12.0,
     )
-    save_vector(vector, tmp_path / "vector")
+    vector.save(tmp_path / "vector")
     config = replace(config, limit=1)
     plain, _ = run(config, loaded)
     steered, _ = run(replace(config, out=tmp_path / "steered"), loaded, vector)

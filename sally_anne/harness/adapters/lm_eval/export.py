@@ -36,7 +36,7 @@ from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from steering.vector import SteeringVector
+    from hooks.vector import SteeringVector
 
 SUFFIXES = (".pt", ".pth")
 

@@ -15,11 +15,12 @@ from lm_eval.api.model import LM, CacheHook
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
+from hooks.vector import SteeringVector
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lm_eval import pictures
 from sally_anne.harness.adapters.lm_eval.requests import Context, Decoding, batches, decoding, split
 from sally_anne.harness.continuation import complete, continuation_log_probs, token_inputs
-from sally_anne.harness.model import SteeredModel, Steering
+from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.models.catalogue import DEFAULT_MODEL
 from sally_anne.models.films import context_of
@@ -71,7 +72,7 @@ class SallyAnneLM(LM):
     def __init__(
         self,
         pretrained: str | LoadedModel = DEFAULT_MODEL,
-        steer: str | Path | Steering | None = None,
+        steer: str | Path | SteeringVector | None = None,
         alpha: float | None = None,
         dtype: str = "auto",
         device: str | None = None,
@@ -90,7 +91,7 @@ class SallyAnneLM(LM):
         self.batch_size = _whole("batch_size", batch_size)
         self.max_gen_toks = _whole("max_gen_toks", max_gen_toks)
         strength = _strength(alpha, steer)
-        vector = _vector(steer, force)
+        vector = open_vector(steer, force) if isinstance(steer, str | Path) else steer
         if isinstance(pretrained, LoadedModel):
             loaded = pretrained
         else:
@@ -312,7 +313,7 @@ class SallyAnneLM(LM):
             "revision": self.loaded.revision,
             "dtype": self.loaded.dtype,
             "max_length": self.max_length,
-            "steering": None if steering is None else _described(steering),
+            "steering": steering and steering.describe(),
             "alpha": self.model.alpha,
         }
 
@@ -375,19 +376,6 @@ class SallyAnneLM(LM):
             )
             found = continuation_log_probs(self.model, inputs, rows, endings, self.batch_size)
             yield from zip(numbers, found, strict=True)
-
-
-def _vector(steer: str | Path | Steering | None, force: bool) -> Steering | None:
-    if steer is None or not isinstance(steer, str | Path):
-        return steer
-    return open_vector(steer, force)  # type: ignore[no-any-return]
-
-
-def _described(steering: Steering) -> Any:
-    from steering.saving import describe
-    from steering.vector import SteeringVector
-
-    return describe(steering) if isinstance(steering, SteeringVector) else repr(steering)
 
 
 def _strength(alpha: Any, steer: Any) -> float | None:

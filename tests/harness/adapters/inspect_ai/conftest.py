@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from hooks.geometry import find_geometry, o_projs
+from hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.saving import save_vector
-from steering.vector import SteeringVector
 
 MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")
 
@@ -47,6 +46,6 @@ def vector_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
             n_heads=found.n_heads,
             alpha=1.0,
         )
-        return save_vector(vector, tmp_path_factory.mktemp("vector"))
+        return vector.save(tmp_path_factory.mktemp("vector"))
 
     return make

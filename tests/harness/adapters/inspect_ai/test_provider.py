@@ -26,10 +26,10 @@ from inspect_ai.model import (  # noqa: E402
 from inspect_ai.tool import ToolInfo  # noqa: E402
 
 import sally_anne.harness.adapters.inspect_ai.registry  # noqa: E402, F401
+from hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.media import film_uri  # noqa: E402
 from sally_anne.harness.model import Prompt, SteeredModel, end_tokens  # noqa: E402
 from sally_anne.models.loading import LoadedModel, load_model  # noqa: E402
-from steering.saving import load_vector, save_vector  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
@@ -162,7 +162,7 @@ def test_strength_zero_is_no_steering(loaded: LoadedModel, vector_folder) -> Non
 def test_a_steered_provider_is_the_steered_model(vector_folder) -> None:
     folder = vector_folder(QWEN)
     loaded = load_model(QWEN)
-    own = SteeredModel(loaded, load_vector(folder, loaded.model), 2.0)
+    own = SteeredModel(loaded, SteeringVector.load(folder, loaded.model), 2.0)
     outputs = answers(provider(steer=str(folder), alpha=2, batch_size=1), TEXTS, LOGPROBS)
     for text, output in zip(TEXTS, outputs, strict=True):
         reply = own.replies([Prompt(text)], 6, top=3)[0]
@@ -239,9 +239,9 @@ def test_a_vector_for_another_model_is_refused(
     vector_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = vector_folder(QWEN)
-    other = load_vector(folder)
+    other = SteeringVector.load(folder)
     bad = tmp_path / "bad"
-    save_vector(replace(other, n_layers=other.n_layers + 1), bad)
+    replace(other, n_layers=other.n_layers + 1).save(bad)
     with pytest.raises(PrerequisiteError) as refused:
         provider(steer=str(bad))
     assert "fit it on this model" in str(refused.value)

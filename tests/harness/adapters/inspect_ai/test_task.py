@@ -18,6 +18,7 @@ from inspect_ai.log import EvalLog  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.scorer import SampleScore, Score  # noqa: E402
 
+from hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai import media  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.registry import gridtom  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.samples import item_of  # noqa: E402
@@ -29,7 +30,6 @@ from sally_anne.harness.model import SteeredModel  # noqa: E402
 from sally_anne.harness.results import summarise  # noqa: E402
 from sally_anne.harness.work import prepare  # noqa: E402
 from sally_anne.models.loading import load_model  # noqa: E402
-from steering.saving import load_vector  # noqa: E402
 from tests.made_stories import NUMBERS, asked_of, made_stories, replies  # noqa: E402
 
 pytestmark = pytest.mark.plugins
@@ -84,7 +84,7 @@ def test_replies_and_numbers_are_our_harness_own(
     items = own_items(setting=setting)
     assert len(items) == 2 * STORIES
     folder = vector_folder(MODEL) if steered else None
-    vector = load_vector(folder, loaded.model) if folder else None
+    vector = SteeringVector.load(folder, loaded.model) if folder else None
     own = SteeredModel(loaded, vector, 2.0 if steered else None)
     replies = own.generate([prompt_of(item) for item in items], 16)
 

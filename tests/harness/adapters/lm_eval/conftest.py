@@ -13,8 +13,8 @@ from experiments.train_tiny.decoder import decoder_config
 from experiments.train_tiny.families import FAMILIES, Family, build_model, build_processor
 from experiments.train_tiny.vocabulary import build_tokenizer
 from hooks.geometry import find_geometry
+from hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.vector import SteeringVector
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,6 @@ from sally_anne.core.errors import HarnessError, SteeringError
 from sally_anne.harness.adapters.lm_eval.export import export, main, steer_config
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from steering.baking import bake_model
-from steering.saving import save_vector
 
 pytestmark = pytest.mark.plugins
 
@@ -167,7 +166,7 @@ def test_weights_that_cannot_be_read_are_refused(everywhere) -> None:
 
 
 def test_the_command_writes_the_file(loaded, vector, tmp_path, monkeypatch, capsys) -> None:
-    saved = save_vector(vector, tmp_path / "saved")
+    saved = vector.save(tmp_path / "saved")
     file = tmp_path / "vector.pt"
     options = ["export", "--vector", str(saved), "--out", str(file), "--model", loaded.source]
     monkeypatch.setattr(sys, "argv", options)

@@ -25,7 +25,6 @@ from sally_anne.harness.adapters.lm_eval.__main__ import main
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.adapters.lm_eval.pictures import MARK
 from sally_anne.harness.adapters.lm_eval.requests import split
-from steering.saving import save_vector
 
 pytestmark = pytest.mark.plugins
 
@@ -38,7 +37,7 @@ def tasks(stories: int = 1) -> TaskManager:
 
 @pytest.fixture(scope="module")
 def saved(loaded, vector, tmp_path_factory) -> str:
-    return str(save_vector(vector, tmp_path_factory.mktemp("vector")))
+    return str(vector.save(tmp_path_factory.mktemp("vector")))
 
 
 def test_it_is_registered_beside_lm_evals_own(loaded) -> None:

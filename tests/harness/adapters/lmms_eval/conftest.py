@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from hooks.geometry import find_geometry
+from hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.saving import save_vector
-from steering.vector import SteeringVector
 
 MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")
 
@@ -54,5 +53,5 @@ def vectors(loaded, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
             n_heads=found.n_heads,
             alpha=40.0,
         )
-        folders[name] = save_vector(vector, tmp_path_factory.mktemp("vectors") / name)
+        folders[name] = vector.save(tmp_path_factory.mktemp("vectors") / name)
     return folders

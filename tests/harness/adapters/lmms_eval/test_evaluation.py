@@ -14,6 +14,7 @@ pytest.importorskip("lmms_eval")
 from lmms_eval import evaluator  # noqa: E402
 from lmms_eval.tasks import TaskManager  # noqa: E402
 
+from hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.harness.adapters.lmms_eval import TASKS  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import ask, prompt_of  # noqa: E402
@@ -21,7 +22,6 @@ from sally_anne.harness.journal import Journal  # noqa: E402
 from sally_anne.harness.model import SteeredModel  # noqa: E402
 from sally_anne.harness.results import summarise  # noqa: E402
 from sally_anne.harness.work import prepare  # noqa: E402
-from steering.saving import load_vector  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
@@ -81,7 +81,7 @@ def test_a_steered_model_scores_as_in_the_harness(
         "gridtom_order1_multimodal", 12, pretrained=name, steer=vectors[name], alpha=30
     )
     config = EvalConfig(setting="multimodal", limit=6)
-    steered = SteeredModel(loaded(name), load_vector(vectors[name]), 30.0)
+    steered = SteeredModel(loaded(name), SteeringVector.load(vectors[name]), 30.0)
     expected, metrics = our_own(config, steered, tmp_path)
     assert replies(samples) == expected and len(expected) == 12
     assert_same(found, metrics, "1")

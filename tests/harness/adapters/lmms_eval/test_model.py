@@ -17,6 +17,7 @@ pytest.importorskip("lmms_eval")
 from lmms_eval.api.instance import Instance  # noqa: E402
 from lmms_eval.models import get_model  # noqa: E402
 
+from hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.benchmarks.clips import read_clip  # noqa: E402
 from sally_anne.benchmarks.items import (
     Media,  # noqa: E402
@@ -31,7 +32,6 @@ from sally_anne.core.errors import (
 from sally_anne.harness.adapters.lmms_eval.manifest import manifest  # noqa: E402
 from sally_anne.harness.adapters.lmms_eval.model import SallyAnne  # noqa: E402
 from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
-from steering.saving import load_vector, save_vector  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
@@ -91,7 +91,7 @@ def test_replies_are_the_models_own(loaded, vectors, name: str, steered: bool) -
     lm = made_by_name(name, **options)
     shown = [pictures(CLIPS[0]), pictures(CLIPS[1]), [], [CLIPS[2]], pictures(CLIPS[0])[:1]]
     texts = [*TEXTS, *TEXTS[:2]]
-    model = SteeredModel(loaded(name), load_vector(vectors[name]) if steered else None)
+    model = SteeredModel(loaded(name), SteeringVector.load(vectors[name]) if steered else None)
     expected = [
         *model.generate([Prompt(TEXTS[0], CLIPS[0]), Prompt(TEXTS[1], CLIPS[1])], TOKENS),
         *model.generate([Prompt(TEXTS[2])], TOKENS),
@@ -168,7 +168,7 @@ def scored(
 def test_continuations_are_scored_as_options(loaded, vectors, name: str) -> None:
     shown = [pictures(CLIPS[0]), pictures(CLIPS[1]), []]
     plain = ["red", "the green room", "blue"]
-    model = SteeredModel(loaded(name), load_vector(vectors[name]))
+    model = SteeredModel(loaded(name), SteeringVector.load(vectors[name]))
     prompts = [Prompt(TEXTS[0], CLIPS[0]), Prompt(TEXTS[1], CLIPS[1]), Prompt(TEXTS[2])]
     said = [model.generate([prompt], TOKENS)[0] for prompt in prompts]
     choices = [[*plain, reply] for reply in said]
@@ -241,6 +241,6 @@ def test_bad_options(options: dict[str, Any], error: type[Exception], message: s
 
 
 def test_a_vector_for_another_model_is_refused(vectors, tmp_path: Path) -> None:
-    other = replace(load_vector(vectors[QWEN]), n_layers=99)
+    other = replace(SteeringVector.load(vectors[QWEN]), n_layers=99)
     with pytest.raises(SteeringError, match="for 99 layers.*fit it on this model"):
-        SallyAnne(pretrained=QWEN, steer=str(save_vector(other, tmp_path)))
+        SallyAnne(pretrained=QWEN, steer=str(other.save(tmp_path)))

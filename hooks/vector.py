@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from hooks.edit import Edit, Gate
 from hooks.geometry import Geometry, find_geometry
+from hooks.identity import FORCED, ModelIdentity, require_fitted
 from hooks.positions import LAST_PROMPT_GENERATED, check_spec
 from hooks.sites import HEAD_OUT, SITES, slice_width
-from sally_anne.core.errors import SteeringError
-from sally_anne.models.identity import FORCED, ModelIdentity
+from hooks.vector_file import FACTS, FILE, read_vector, write_vector
+from sally_anne.core.errors import PositionError, SteeringError
+
+
+class HoldsModel(Protocol):
+    """Whatever has a Hugging Face model, as a loaded model with its processor does."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The model whose forward is called."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,12 +166,16 @@ class SteeringVector:
         return geometry
 
     def apply(
-        self, model: nn.Module, alpha: float | Tensor | None = None, gate: Gate | None = None
+        self,
+        model: nn.Module | HoldsModel,
+        alpha: float | Tensor | None = None,
+        gate: Gate | None = None,
     ) -> Edit:
         """Steer ``model`` while a ``with`` block is open.
 
         Args:
-            model: the Hugging Face model whose forward will be called.
+            model: the Hugging Face model whose forward will be called, or what holds it as
+                ``.model``.
             alpha: a strength, or one for each row of the batch ``[B]``; the vector's own by
                 default. Rows with 0 keep their bits.
             gate: steer only where this probe says so, on the same pass.
@@ -169,8 +184,63 @@ class SteeringVector:
             SteeringError: the vector does not fit the model, or alpha is not finite.
             EditError: the gate does not fit.
         """
-        self.check(model)
-        return Edit(model, self.delta(alpha), self.site, self.positions, gate)
+        module = model if isinstance(model, nn.Module) else model.model
+        self.check(module)
+        return Edit(module, self.delta(alpha), self.site, self.positions, gate)
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies it: its facts but for ``fitted``, and a hash of its numbers."""
+        digest = hashlib.sha256()
+        for tensor in (self.theta, self.sigma):
+            digest.update(tensor.double().contiguous().cpu().numpy().tobytes())
+        facts = {name: getattr(self, name) for name in FACTS if name != "fitted"}
+        return {**facts, "numbers": digest.hexdigest()[:16]}
+
+    def save(self, folder: Path | str) -> Path:
+        """Write ``vector.safetensors`` and a card, see :func:`hooks.vector_file.write_vector`.
+
+        Returns:
+            The folder.
+
+        Raises:
+            StoreError, FolderError, SteeringError: it cannot be written there.
+        """
+        facts = {name: getattr(self, name) for name in FACTS}
+        return write_vector(folder, facts, self.theta, self.sigma)
+
+    @classmethod
+    def load(
+        cls, path: Path | str, model: nn.Module | HoldsModel | None = None, force: bool = False
+    ) -> SteeringVector:
+        """Read a vector.
+
+        Args:
+            path: the folder, or the safetensors file itself.
+            model: refuse a vector that does not fit this model, or was fitted on another one as
+                far as the modules can tell.
+            force: take a vector that was fitted on another model; its facts say ``forced``.
+
+        Raises:
+            OtherModelError: it was fitted on other weights or in another dtype; both are named.
+            SteeringError: no such file, a file cut short, altered or of another kind, a part that
+                is missing, or a vector for another model (both shapes are named).
+        """
+        file = Path(path) / FILE if Path(path).is_dir() else Path(path)
+        parts = read_vector(file)
+        try:
+            heads = tuple((int(layer), int(head)) for layer, head in parts["heads"])
+            vector = cls(**parts | {"heads": heads})
+        except (TypeError, RuntimeError) as error:
+            raise SteeringError(f"{file} lacks a part of a steering vector: {error}") from error
+        except (ValueError, PositionError) as error:
+            raise SteeringError(f"{file}: {error}") from error
+        if force:
+            vector = replace(vector, fitted={**vector.fitted, FORCED: True})
+        if model is not None:
+            module = model if isinstance(model, nn.Module) else model.model
+            vector.check(module)
+            require_fitted(vector, ModelIdentity.of_module(module))
+        return vector
 
 
 def _finite(strength: Tensor) -> None:

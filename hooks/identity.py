@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # The entry of a vector's facts that says why another model was insisted on.
 FORCED = "forced"
+# The entry of a run's config and of a vector's facts that says what was seen in fitting.
+SEEN = "seen"
 _READ_WHOLE, _STRIDE, _PIECE = 64 << 20, 4 << 20, 4 << 10
 
 

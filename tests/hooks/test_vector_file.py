@@ -12,10 +12,9 @@ import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from hooks.vector import SteeringVector
+from hooks.vector_file import FACTS, FILE, FORMAT
 from sally_anne.core.errors import FolderError, SteeringError
-from steering.saving import FILE, FORMAT, card, describe, load_vector, save_vector
-
-FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "positions", "fitted")
 
 
 def facts_of(vector) -> dict:
@@ -44,15 +43,15 @@ def same(one, other) -> bool:
 
 def test_a_vector_of_an_earlier_version_opens(make, tmp_path: Path) -> None:
     vector = make()
-    save_vector(vector, tmp_path)
+    vector.save(tmp_path)
     rewrite(tmp_path)
-    assert same(load_vector(tmp_path), vector)
+    assert same(SteeringVector.load(tmp_path), vector)
 
 
 def test_every_flipped_bit_is_noticed(make, tmp_path: Path) -> None:
     """Header, facts and numbers: the file is refused by name, or is still the same vector."""
     vector = make(fitted={"model": "m", "c": 1e-05})
-    file = save_vector(vector, tmp_path) / FILE
+    file = vector.save(tmp_path) / FILE
     whole = file.read_bytes()
     taken = 0
     handle = os.open(file, os.O_WRONLY)
@@ -60,7 +59,7 @@ def test_every_flipped_bit_is_noticed(make, tmp_path: Path) -> None:
         byte, bit = divmod(place, 8)
         os.pwrite(handle, bytes([whole[byte] ^ 1 << bit]), byte)
         try:
-            loaded = load_vector(file)
+            loaded = SteeringVector.load(file)
         except SteeringError as error:
             assert str(file) in str(error)
         else:
@@ -74,59 +73,59 @@ def test_every_flipped_bit_is_noticed(make, tmp_path: Path) -> None:
 
 def test_the_same_vector_is_the_same_bytes(make, tmp_path: Path) -> None:
     """safetensors itself writes several entries of metadata in an order left to chance."""
-    files = {(save_vector(make(), tmp_path / str(n)) / FILE).read_bytes() for n in range(30)}
+    files = {(make().save(tmp_path / str(n)) / FILE).read_bytes() for n in range(30)}
     assert len(files) == 1
-    assert save_vector(load_vector(tmp_path / "0"), tmp_path / "again")
+    assert SteeringVector.load(tmp_path / "0").save(tmp_path / "again")
     assert (tmp_path / "again" / FILE).read_bytes() in files
 
 
 @pytest.mark.parametrize("path", ["", FILE])
 def test_comes_back_as_it_was(make, tmp_path: Path, path: str) -> None:
     vector = make(site="resid", positions="all", direction="multinomial:o0p1", alpha=-0.1)
-    assert save_vector(vector, tmp_path / "new" / "folder") == tmp_path / "new" / "folder"
-    loaded = load_vector(tmp_path / "new" / "folder" / path)
+    assert vector.save(tmp_path / "new" / "folder") == tmp_path / "new" / "folder"
+    loaded = SteeringVector.load(tmp_path / "new" / "folder" / path)
     assert facts_of(loaded) == facts_of(vector)
     for name in ("theta", "sigma"):
         assert torch.equal(getattr(loaded, name), getattr(vector, name))
     assert torch.equal(loaded.delta(), vector.delta())
-    assert describe(loaded) == describe(vector)
+    assert loaded.describe() == vector.describe()
     assert sorted(p.name for p in (tmp_path / "new" / "folder").iterdir()) == ["README.md", FILE]
 
 
 def test_numbers_of_lower_precision_are_kept_exactly(make, tmp_path: Path) -> None:
     vector = make(theta=make().theta.float(), sigma=make().sigma.half())
-    loaded = load_vector(save_vector(vector, tmp_path))
+    loaded = SteeringVector.load(vector.save(tmp_path))
     assert torch.equal(loaded.theta, vector.theta.double())
     assert torch.equal(loaded.sigma, vector.sigma.double())
 
 
 def test_saved_twice_is_the_later_one(make, tmp_path: Path) -> None:
-    save_vector(make(), tmp_path)
-    save_vector(make(alpha=7.0), tmp_path)
-    assert load_vector(tmp_path).alpha == 7.0
+    make().save(tmp_path)
+    make(alpha=7.0).save(tmp_path)
+    assert SteeringVector.load(tmp_path).alpha == 7.0
     assert "| alpha | 7 |" in (tmp_path / "README.md").read_text()
 
 
 def test_a_vector_for_another_model_is_refused(make, skeleton, tmp_path: Path) -> None:
-    save_vector(make(), tmp_path)
-    assert load_vector(tmp_path, skeleton()).k == 3
+    make().save(tmp_path)
+    assert SteeringVector.load(tmp_path, skeleton()).k == 3
     with pytest.raises(SteeringError, match="3 layers x 4 heads x 8, .* has 2 x 4 x 8"):
-        load_vector(tmp_path, skeleton(layers=2))
+        SteeringVector.load(tmp_path, skeleton(layers=2))
 
 
 @pytest.mark.parametrize("path", ["", FILE, "none"])
 def test_a_missing_file_is_named(tmp_path: Path, path: str) -> None:
     with pytest.raises(SteeringError, match="is missing; `python -m steering.run`") as caught:
-        load_vector(tmp_path / path)
+        SteeringVector.load(tmp_path / path)
     assert str(tmp_path) in str(caught.value)
 
 
 @pytest.mark.parametrize("kept", [0, 4, 40, -1])
 def test_a_truncated_file_is_named(make, tmp_path: Path, kept: int) -> None:
-    file = save_vector(make(), tmp_path) / FILE
+    file = make().save(tmp_path) / FILE
     file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(SteeringError, match="is damaged or another kind of file") as caught:
-        load_vector(tmp_path)
+        SteeringVector.load(tmp_path)
     assert str(file) in str(caught.value)
 
 
@@ -134,7 +133,7 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
     file = tmp_path / "vector.pt"
     torch.save({"theta": torch.ones(2)}, file)
     with pytest.raises(SteeringError, match="vector.pt is damaged or another kind of file"):
-        load_vector(file)
+        SteeringVector.load(file)
 
 
 @pytest.mark.parametrize(
@@ -145,34 +144,34 @@ def test_somebody_elses_safetensors_are_named(tmp_path: Path, metadata) -> None:
     file = tmp_path / FILE
     save_file({"theta": torch.ones(2, 2), "sigma": torch.ones(2)}, file, metadata)
     with pytest.raises(SteeringError, match="not a steering vector of this toolkit") as caught:
-        load_vector(tmp_path)
+        SteeringVector.load(tmp_path)
     assert str(file) in str(caught.value) and FORMAT in str(caught.value)
 
 
 @pytest.mark.parametrize("part", ["theta", "sigma"])
 def test_a_missing_tensor_is_named(make, tmp_path: Path, part: str) -> None:
-    save_vector(make(), tmp_path)
+    make().save(tmp_path)
     tensors = load_file(tmp_path / FILE)
     del tensors[part]
     rewrite(tmp_path, tensors)
     with pytest.raises(SteeringError, match=f"{FILE} lacks a part .*{part}"):
-        load_vector(tmp_path)
+        SteeringVector.load(tmp_path)
 
 
 @pytest.mark.parametrize("part", FACTS)
 def test_a_missing_fact_is_named(make, tmp_path: Path, part: str) -> None:
-    save_vector(make(), tmp_path)
+    make().save(tmp_path)
     rewrite(tmp_path, **{part: None})
     with pytest.raises(SteeringError, match=f"{FILE} lacks a part .*{part}"):
-        load_vector(tmp_path)
+        SteeringVector.load(tmp_path)
 
 
 def test_facts_that_are_not_json_are_named(make, tmp_path: Path) -> None:
-    save_vector(make(), tmp_path)
+    make().save(tmp_path)
     metadata = {"format": "sally-anne steering vector 1", "vector": "{heads"}
     save_file(load_file(tmp_path / FILE), tmp_path / FILE, metadata)
     with pytest.raises(SteeringError, match=f"{FILE} lacks a part"):
-        load_vector(tmp_path)
+        SteeringVector.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -190,24 +189,23 @@ def test_facts_that_are_not_json_are_named(make, tmp_path: Path) -> None:
 def test_facts_that_cannot_be_are_named_with_the_file(
     make, tmp_path: Path, changes, match: str
 ) -> None:
-    save_vector(make(), tmp_path)
+    make().save(tmp_path)
     rewrite(tmp_path, **changes)
     with pytest.raises(SteeringError, match=match) as caught:
-        load_vector(tmp_path)
+        SteeringVector.load(tmp_path)
     assert str(tmp_path / FILE) in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_made(make, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FolderError, match="file/vector cannot be made"):
-        save_vector(make(), tmp_path / "file" / "vector")
+        make().save(tmp_path / "file" / "vector")
 
 
 @pytest.mark.parametrize("model", ["tiny-qwen2-vl", "models/a: b", "#1", "C:\\q", "it's", "- x"])
 def test_card_has_front_matter(make, tmp_path: Path, model: str) -> None:
     vector = make(fitted={"model": model, "stories": None})
-    text = (save_vector(vector, tmp_path) / "README.md").read_text()
-    assert text == card(vector)
+    text = (vector.save(tmp_path) / "README.md").read_text()
     start, matter, body = text.split("---\n", 2)
     assert start == ""
     assert yaml.safe_load(matter) == {
@@ -218,8 +216,8 @@ def test_card_has_front_matter(make, tmp_path: Path, model: str) -> None:
     assert body.startswith(f"# Steering vector for {model}\n")
 
 
-def test_card_says_what_the_vector_is(make) -> None:
-    text = card(make())
+def test_card_says_what_the_vector_is(make, tmp_path: Path) -> None:
+    text = (make().save(tmp_path) / "README.md").read_text()
     for said in (
         "`head_out` of 3 attention heads",
         "(3 layers x 4 heads x 8), at `last_prompt+generated`",
@@ -231,13 +229,14 @@ def test_card_says_what_the_vector_is(make) -> None:
         "| c | `0.015` |",
     ):
         assert said in text
-    assert 'base_model: "unknown"' in card(make(fitted={}))
+    made_by_hand = make(fitted={}).save(tmp_path) / "README.md"
+    assert 'base_model: "unknown"' in made_by_hand.read_text()
 
 
 def test_describe_tells_vectors_apart(make) -> None:
     vector = make()
-    about = describe(vector)
-    assert about == describe(make(fitted={}))
+    about = vector.describe()
+    assert about == make(fitted={}).describe()
     assert json.loads(json.dumps(about))["heads"] == [[2, 1], [0, 3], [2, 0]]
     others = [
         make(theta=-vector.theta),
@@ -246,4 +245,4 @@ def test_describe_tells_vectors_apart(make) -> None:
         make(positions="all"),
         vector.top(2),
     ]
-    assert all(describe(other) != about for other in others)
+    assert all(other.describe() != about for other in others)

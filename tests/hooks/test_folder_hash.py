@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sally_anne.models import identity
-from sally_anne.models.identity import folder_hash
+from hooks import identity
+from hooks.identity import folder_hash
 
 
 @pytest.fixture
