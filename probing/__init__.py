@@ -1,6 +1,23 @@
 """Which heads tell what an agent believes from what is so.
 
-Holds: contrasts (what is labelled Y_p, Y_o), extraction of activations, probes for all heads,
-ranking, the run.
-Must not know: steering, answer scoring, other benchmarks' layouts.
+Holds: extraction of activations, probes for all heads, ranking, the run.
+Must not know: steering, answer scoring, what any one benchmark asks.
 """
+
+from typing import TYPE_CHECKING
+
+from sally_anne.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from probing.activations import Activations as Activations
+    from probing.config import ProbeConfig as ProbeConfig
+    from probing.probes import HeadProbes as HeadProbes
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "probing.activations": ["Activations"],
+        "probing.config": ["ProbeConfig"],
+        "probing.probes": ["HeadProbes"],
+    },
+)

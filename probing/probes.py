@@ -3,74 +3,107 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.utils.validation import check_is_fitted
 
+from hooks.positions import LAST_PROMPT_GENERATED
+from hooks.vector import SteeringVector
+from probing.activations import Activations
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
 from probing.goal import SKLEARN_TOLERANCE
 from probing.solver import Problems, Settings, solve
 from sally_anne.core.errors import ProbingError
 
+MEASURED = ("validation", "test")
 
-@dataclass
-class HeadProbes:
+
+class HeadProbes(BaseEstimator):
     """A logistic regression for each head, with scikit-learn's interface.
 
     Binary labels give one direction a head; more than two classes give multinomial probes with
     one direction a class.
 
-    Attributes:
-        C: inverse strength of the L2 penalty; the intercept is not penalised.
+        probes = HeadProbes().fit(x.train, label="y_p")
+        heads = probes.rank(x.validation)
+        vector = probes.to_vector(k=4, alpha=1.0)
+
+    Args:
+        c: inverse strength of the L2 penalty; the intercept is not penalised.
         max_iter: limit of the solver's iterations.
         solver: sklearn fits head after head with scikit-learn, to its default tolerance. batched
             fits all heads at once, to the optimum, which scikit-learn reaches with a tolerance of
             1e-10; some predictions next to the boundary differ. A head whose gradient at zero
             weights is within scikit-learn's default tolerance keeps them with either.
+
+    Attributes:
         classes_: ``[n_classes]`` sorted labels.
         coef_: ``[L, H, D]``, or ``[L, H, n_classes, D]`` if multinomial.
         intercept_: ``[L, H]``, or ``[L, H, n_classes]``.
         unconverged_: number of heads whose solver stopped at ``max_iter``.
+        label_: what was fitted, if it was fitted on :class:`probing.activations.Activations`.
+        ranked_: the heads as (layer, head), best first, once :meth:`rank` was asked.
     """
 
-    C: float = DEFAULT_C
-    max_iter: int = DEFAULT_MAX_ITER
-    solver: Solver = "sklearn"
-    classes_: np.ndarray = field(init=False, repr=False)
-    coef_: np.ndarray = field(init=False, repr=False)
-    intercept_: np.ndarray = field(init=False, repr=False)
-    unconverged_: int = field(init=False, repr=False, default=0)
+    classes_: np.ndarray
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    unconverged_: int
+    label_: str
+    ranked_: list[tuple[int, int]]
 
-    def fit(self, x: np.ndarray, y: np.ndarray) -> HeadProbes:
+    def __init__(
+        self, c: float = DEFAULT_C, max_iter: int = DEFAULT_MAX_ITER, solver: Solver = "sklearn"
+    ) -> None:
+        self.c = c
+        self.max_iter = max_iter
+        self.solver = solver
+
+    def fit(
+        self, x: Activations | np.ndarray, y: np.ndarray | None = None, label: str | None = None
+    ) -> HeadProbes:
         """Fit every head's probe.
 
         Args:
-            x: activations ``[N, L, H, D]``.
-            y: labels ``[N]``.
+            x: training activations, or an array ``[N, L, H, D]``.
+            y: labels ``[N]``, for an array.
+            label: name of the label, for activations.
 
         Returns:
             self.
 
         Raises:
-            ProbingError: fewer than two classes, sizes that do not agree, C not positive, a solver
-                that is not known, or NaN or infinity in a head's activations (batched).
+            ProbingError: no such label, fewer than two classes, sizes that do not agree, c not
+                positive, a solver that is not known, or NaN or infinity in a head's activations
+                (batched).
         """
-        x, y = np.asarray(x), np.asarray(y)
-        if x.ndim != 4 or len(x) != len(y):
+        for name in ("label_", "ranked_", "_train"):
+            self.__dict__.pop(name, None)
+        if isinstance(x, Activations):
+            if label is None:
+                raise ProbingError(f"say which label to fit: one of {', '.join(x.labels)}")
+            self._train, self.label_ = x, label
+            y = x.values(label)
+        x, y = np.asarray(x.x if isinstance(x, Activations) else x), np.asarray(y)
+        if x.ndim != 4 or y.shape != (len(x),):
             raise ProbingError(f"need x [N, L, H, D] and y [N], got {x.shape} and {y.shape}")
-        if not self.C > 0:  # NaN, too
-            raise ProbingError(f"C must be positive, got {self.C}")
+        if not self.c > 0:  # NaN, too
+            raise ProbingError(f"c must be positive, got {self.c}")
         if self.solver not in ("sklearn", "batched"):
             raise ProbingError(f"solver must be sklearn or batched, got {self.solver!r}")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ProbingError(
                 f"all {len(y)} training samples have label {self.classes_.tolist()}; "
-                "a probe needs both: use more stories"
+                "a probe needs both: use more samples"
             )
         if self.solver == "batched":
             self._fit_at_once(x, codes)
@@ -78,9 +111,122 @@ class HeadProbes:
             self._fit_in_turn(x, y)
         return self
 
+    def rank(self, x: Activations) -> pd.DataFrame:
+        """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.
+
+        Heads are ranked by validation accuracy, ties by validation log-loss. Other samples enter
+        their own columns only. AUC and sigma are of binary labels.
+
+        Args:
+            x: activations of validation samples; test samples may be among them.
+
+        Returns:
+            One row a head, in the order of layers and heads: ``layer``, ``head`` and columns that
+            begin with the label's name.
+
+        Raises:
+            ProbingError: the probes were not fitted on activations, or there is no validation
+                sample.
+        """
+        train = self._fitted_on()
+        layers, heads = self.intercept_.shape[:2]
+        blank = np.full((layers, heads), np.nan)
+        own = {"train_accuracy": self.score(train.x, train.values(self.label_))}
+        for split in MEASURED:
+            part = x.part(split)
+            y = part.values(self.label_)
+            if split == "validation" and not len(part):
+                raise ProbingError("no validation samples: use more samples (--stories)")
+            own[f"{split}_accuracy"] = self.score(part.x, y) if len(part) else blank
+            own[f"{split}_log_loss"] = self.log_loss(part.x, y) if len(part) else blank
+            own[f"{split}_auc"] = self.auc(part.x, y) if len(part) and self.binary else blank
+        own["sigma"] = self.sigma(train.x) if self.binary else blank
+        order = np.lexsort(
+            (own["validation_log_loss"].ravel(), -own["validation_accuracy"].ravel())
+        )
+        rank = np.empty(layers * heads, dtype=int)
+        rank[order] = np.arange(1, layers * heads + 1)
+        self.ranked_ = [(int(at // heads), int(at % heads)) for at in order]
+        return pd.DataFrame(
+            {
+                "layer": np.repeat(np.arange(layers), heads),
+                "head": np.tile(np.arange(heads), layers),
+                **{f"{self.label_}_{name}": value.ravel() for name, value in own.items()},
+                f"{self.label_}_rank": rank,
+            }
+        )
+
+    def to_vector(
+        self,
+        k: int,
+        alpha: float = 1.0,
+        towards: Any = None,
+        positions: str = LAST_PROMPT_GENERATED,
+    ) -> SteeringVector:
+        """The directions of the best ``k`` heads, to steer with.
+
+        Args:
+            k: number of heads; those whose probe has no weights have no direction and are passed
+                over.
+            alpha: strength, in standard deviations of the training activations along theta.
+            towards: class to steer towards; of a binary label the second one (True) by default.
+            positions: where it will be applied, see :mod:`hooks.positions`.
+
+        Raises:
+            ProbingError: the heads are not ranked, fewer than ``k`` have a direction, or
+                ``towards`` is not a class, or is needed.
+        """
+        train = self._fitted_on()
+        if not hasattr(self, "ranked_"):
+            raise ProbingError("rank the heads first: probes.rank(x.validation)")
+        coef = self._weights_towards(towards)
+        chosen = best_heads(self.ranked_, coef, k)
+        x = np.stack([train.x[:, layer, head].astype(np.float64) for layer, head in chosen], axis=1)
+        theta = np.stack([unit(coef[head]) for head in chosen])
+        return SteeringVector(
+            heads=tuple(chosen),
+            theta=torch.from_numpy(theta),
+            sigma=torch.from_numpy(spread(x, theta)),
+            n_layers=coef.shape[0],
+            n_heads=coef.shape[1],
+            alpha=alpha,
+            site=train.site,
+            positions=positions,
+            fitted={
+                **train.model,
+                "label": self.label_,
+                "split": "heads by validation samples, directions and sigma from training samples",
+                "c": self.c,
+                "max_iter": self.max_iter,
+            },
+        )
+
+    @property
+    def binary(self) -> bool:
+        """Whether there are two classes, and so one direction a head."""
+        check_is_fitted(self)
+        return len(self.classes_) == 2
+
+    def _fitted_on(self) -> Activations:
+        if not hasattr(self, "_train"):
+            raise ProbingError('fit the probes on activations first: fit(x.train, label="...")')
+        return self._train
+
+    def _weights_towards(self, towards: Any) -> np.ndarray:
+        """Weights ``[L, H, D]`` that point to one class."""
+        classes = self.classes_.tolist()
+        if towards is None and self.binary:
+            towards = classes[1]
+        if towards not in classes:
+            raise ProbingError(f"towards must be one of the classes {classes}, got {towards!r}")
+        place = classes.index(towards)
+        if self.binary:
+            return self.coef_ if place else -self.coef_
+        return self.coef_[:, :, place]
+
     def _fit_in_turn(self, x: np.ndarray, y: np.ndarray) -> None:
         _, layers, heads, width = x.shape
-        binary = len(self.classes_) == 2
+        binary = self.binary
         outputs = () if binary else (len(self.classes_),)
         self.coef_ = np.empty((layers, heads, *outputs, width))
         self.intercept_ = np.empty((layers, heads, *outputs))
@@ -88,7 +234,7 @@ class HeadProbes:
         for layer in range(layers):
             block = x[:, layer].astype(np.float64)
             for head in range(heads):
-                model = LogisticRegression(C=self.C, max_iter=self.max_iter)
+                model = LogisticRegression(C=self.c, max_iter=self.max_iter)
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always", ConvergenceWarning)
                     model.fit(block[:, head], y)
@@ -98,14 +244,14 @@ class HeadProbes:
 
     def _fit_at_once(self, x: np.ndarray, codes: np.ndarray) -> None:
         n, layers, heads, width = x.shape
-        outputs = () if len(self.classes_) == 2 else (len(self.classes_),)
+        outputs = () if self.binary else (len(self.classes_),)
         problems = Problems(
             torch.from_numpy(np.require(x, requirements=["C", "W"])).reshape(
                 n, layers * heads, width
             ),
             torch.from_numpy(codes.reshape(1, n)),
             len(self.classes_),
-            self.C,
+            self.c,
             name=lambda index: f"layer {index // heads} head {index % heads}",
         )
         fits = solve(problems, Settings(max_iter=self.max_iter, quiet=SKLEARN_TOLERANCE))
@@ -120,7 +266,7 @@ class HeadProbes:
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """Class probabilities ``[N, L, H, n_classes]`` (equation 3 for two classes)."""
         logits = self.decision_function(x)
-        if len(self.classes_) == 2:
+        if self.binary:
             logits = np.stack([np.zeros_like(logits), logits], axis=-1)
         logits = logits - logits.max(axis=-1, keepdims=True)
         odds = np.exp(logits)
@@ -151,7 +297,7 @@ class HeadProbes:
         Raises:
             ProbingError: multinomial probes have no single curve.
         """
-        if len(self.classes_) != 2:
+        if not self.binary:
             raise ProbingError("AUC is defined for binary probes only")
         logits = self.decision_function(x)
         _, layers, heads = logits.shape
@@ -192,3 +338,45 @@ def _project(x: np.ndarray, directions: np.ndarray) -> np.ndarray:
     for layer in range(x.shape[1]):
         out[:, layer] = np.einsum(spec, x[:, layer].astype(np.float64), directions[layer])
     return out
+
+
+def best_heads(
+    ranked: Sequence[tuple[int, int]], coef: np.ndarray, k: int
+) -> list[tuple[int, int]]:
+    """The first ``k`` of the ranked heads whose probe has weights, and thus a direction.
+
+    Args:
+        ranked: (layer, head), best first.
+        coef: weights ``[L, H, D]``.
+        k: number of heads.
+
+    Raises:
+        ProbingError: there are fewer.
+    """
+    if not 1 <= k <= len(ranked):
+        layers, heads = coef.shape[:2]
+        raise ProbingError(f"K = {k}: the model has {layers} x {heads} = {len(ranked)} heads")
+    usable = [head for head in ranked if coef[head].any()]
+    if k > len(usable):
+        raise ProbingError(
+            f"K = {k}: only {len(usable)} of {len(ranked)} heads have a probe with weights, and "
+            "thus a direction"
+        )
+    return usable[:k]
+
+
+def unit(weights: np.ndarray) -> np.ndarray:
+    """Weights ``[D]`` of one head as a direction of length 1.
+
+    Raises:
+        ProbingError: they are zero.
+    """
+    norm = np.linalg.norm(weights)
+    if not norm > 0:
+        raise ProbingError("weights of zero have no direction")
+    return np.asarray(weights / norm, dtype=np.float64)
+
+
+def spread(x: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Standard deviation of activations ``x [N, K, D]`` along unit directions: ``[K]``."""
+    return np.einsum("nkd,kd->nk", x, theta).std(axis=0)

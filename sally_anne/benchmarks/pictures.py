@@ -166,7 +166,7 @@ def read_pictures(
     found: list[np.ndarray] = []
     for place in places:
         path = files[int(timeline.numbers[place])]
-        picture = _read(path, most)
+        picture = read_picture(path, most)
         if found and picture.shape != found[0].shape:
             shapes = [f"{shape[1]} x {shape[0]}" for shape in (picture.shape, found[0].shape)]
             raise ClipError(f"{path}: is {shapes[0]}, the pictures before it are {shapes[1]}")
@@ -211,7 +211,12 @@ def _numbered(folder: Path, pattern: str) -> dict[int, Path]:
     raise ClipError(f"{folder}: several pictures share a number, one of them is {files[0].name}")
 
 
-def _read(path: Path, most: int | None) -> np.ndarray:
+def read_picture(path: Path, most: int | None = None) -> np.ndarray:
+    """One picture, ``uint8 [height, width, 3]``; scaled down as it is read to ``most`` pixels.
+
+    Raises:
+        ClipError: it cannot be read; names the file.
+    """
     try:
         with opened(path) as image:
             size = fitted(*image.size, most)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
+from probing.activations import Activations
 from probing.probes import HeadProbes, Solver
 from sally_anne.core.errors import ProbingError
 
@@ -25,7 +29,7 @@ def labelled(n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_each_head_is_its_own_logistic_regression(n_classes: int) -> None:
     x, y = labelled(n_classes, seed=0)
     held_x, held_y = labelled(n_classes, seed=1)
-    probes = HeadProbes(C=C, max_iter=200).fit(x, y)
+    probes = HeadProbes(c=C, max_iter=200).fit(x, y)
     probabilities, accuracy = probes.predict_proba(held_x), probes.score(held_x, held_y)
     predicted, losses = probes.predict(held_x), probes.log_loss(held_x, held_y)
     logits = probes.decision_function(held_x)
@@ -56,7 +60,7 @@ def test_each_head_is_its_own_logistic_regression(n_classes: int) -> None:
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_sigma_is_the_deviation_of_projections_on_the_unit_theta(n_classes: int) -> None:
     x, y = labelled(n_classes, seed=0)
-    probes = HeadProbes(C=C).fit(x, y)
+    probes = HeadProbes(c=C).fit(x, y)
     np.testing.assert_allclose(np.linalg.norm(probes.theta_, axis=-1), 1.0)
     sigma = probes.sigma(x)
     for layer in range(L):
@@ -84,22 +88,22 @@ def test_a_zero_weight_has_a_zero_theta_and_no_sigma() -> None:
 
 def test_defaults_are_those_of_the_released_code() -> None:
     probes = HeadProbes()
-    assert (probes.C, probes.max_iter, probes.solver) == (0.015, 400, "sklearn")
+    assert (probes.c, probes.max_iter, probes.solver) == (0.015, 400, "sklearn")
 
 
 @pytest.mark.parametrize("solver", ["sklearn", "batched"])
 def test_heads_that_do_not_converge_are_counted(solver: Solver) -> None:
     x, y = labelled(2, seed=0)
-    assert HeadProbes(C=100, max_iter=1, solver=solver).fit(x, y).unconverged_ == L * H
-    assert HeadProbes(C=C, solver=solver).fit(x, y).unconverged_ == 0
+    assert HeadProbes(c=100, max_iter=1, solver=solver).fit(x, y).unconverged_ == L * H
+    assert HeadProbes(c=C, solver=solver).fit(x, y).unconverged_ == 0
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_batched_probes_are_scikit_learns_run_to_the_end(n_classes: int) -> None:
     x, y = labelled(n_classes, seed=0)
     held_x, held_y = labelled(n_classes, seed=1)
-    probes = HeadProbes(C=C, solver="batched").fit(x, y)
-    loop = HeadProbes(C=C, solver="sklearn").fit(x, y)
+    probes = HeadProbes(c=C, solver="batched").fit(x, y)
+    loop = HeadProbes(c=C, solver="sklearn").fit(x, y)
     for name in ("coef_", "intercept_", "theta_"):
         batched, own = getattr(probes, name), getattr(loop, name)
         assert batched.shape == own.shape and batched.dtype == own.dtype
@@ -121,7 +125,7 @@ def test_batched_probes_are_scikit_learns_run_to_the_end(n_classes: int) -> None
 
 def test_batched_probes_name_classes_and_heads() -> None:
     x, y = labelled(2, seed=0)
-    probes = HeadProbes(C=C, solver="batched").fit(x, np.array(["no", "yes"])[y])
+    probes = HeadProbes(c=C, solver="batched").fit(x, np.array(["no", "yes"])[y])
     assert probes.classes_.tolist() == ["no", "yes"]
     assert set(probes.predict(x).ravel()) == {"no", "yes"}
     x[3, 1, 2, 0] = np.nan
@@ -133,7 +137,7 @@ def test_batched_probes_name_classes_and_heads() -> None:
 def test_a_head_that_knows_nothing_keeps_zero_weights(solver: Solver) -> None:
     x, y = labelled(2, seed=0)
     x[:, 0, 1] = 7 + 1e-6 * x[:, 0, 1]
-    probes = HeadProbes(C=C, solver=solver).fit(x, y)
+    probes = HeadProbes(c=C, solver=solver).fit(x, y)
     assert not probes.coef_[0, 1].any() and probes.unconverged_ == 0
     assert probes.score(x, y)[0, 1] == 0.5
     assert probes.coef_.any(axis=-1).sum() == L * H - 1
@@ -145,7 +149,7 @@ def test_a_head_at_zero_weights_says_the_commoner_label() -> None:
     x = np.zeros((8, 1, 2, 3))
     x[:, 0, 0, 1] = 1e-6 * y  # within the tolerance; the optimum has weights
     x[:, 0, 1, 1] = y
-    probes = HeadProbes(C=1e6, solver="batched").fit(x, y)
+    probes = HeadProbes(c=1e6, solver="batched").fit(x, y)
     assert not probes.coef_[0, 0].any() and probes.coef_[0, 1].any()
     assert probes.intercept_[0, 0] == pytest.approx(np.log(3), abs=1e-9)
     assert probes.predict(-x)[:, 0, 0].all()
@@ -180,8 +184,8 @@ def test_activations_of_another_model_are_refused_when_scoring() -> None:
 @pytest.mark.parametrize("c", [0.0, -1.0, float("nan")])
 def test_c_must_be_positive(c: float) -> None:
     x, y = labelled(2, seed=0)
-    with pytest.raises(ProbingError, match="C must be positive"):
-        HeadProbes(C=c).fit(x, y)
+    with pytest.raises(ProbingError, match="c must be positive"):
+        HeadProbes(c=c).fit(x, y)
 
 
 def test_auc_needs_two_classes() -> None:
@@ -198,3 +202,92 @@ def test_extreme_logits_do_not_overflow() -> None:
     probabilities = probes.predict_proba(x * 1e6)
     assert np.isfinite(probabilities).all()
     np.testing.assert_allclose(probabilities.sum(axis=-1), 1.0)
+
+
+def _activations() -> Activations:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 2, 3, 4)).astype(np.float32)
+    mood = np.array(["sad", "glad", "calm"])[np.arange(60) % 3]
+    true = np.arange(60) % 2 == 0
+    x[true, 1, 2] += 2
+    x[mood == "sad", 0, 1] += 3
+    split = np.repeat(["train", "validation", "test"], 20)
+    items = pd.DataFrame({"item_id": range(60), "split": split, "true": true, "mood": mood})
+    return Activations(x, items, ("true", "mood"), model={"model": "made"})
+
+
+def test_an_estimator_of_scikit_learn() -> None:
+    probes = HeadProbes(c=2.0).fit(_activations().train, label="true")
+    copy = clone(probes)
+    assert copy.get_params() == {"c": 2.0, "max_iter": 400, "solver": "sklearn"}
+    assert not hasattr(copy, "coef_")
+    assert copy.set_params(c=3.0).c == 3.0
+    with pytest.raises(NotFittedError):
+        copy.binary  # noqa: B018
+
+
+def test_activations_are_fitted_and_ranked_by_the_name_of_a_label() -> None:
+    x = _activations()
+    probes = HeadProbes(c=1.0).fit(x.train, label="true")
+    table = probes.rank(x.validation)
+    assert table.loc[table["true_rank"] == 1, ["layer", "head"]].values.tolist() == [[1, 2]]
+    assert table["true_test_accuracy"].isna().all()
+    whole = probes.rank(x)
+    assert whole["true_test_accuracy"].notna().all()
+    columns = [name for name in table if not name.startswith("true_test")]
+    pd.testing.assert_frame_equal(whole[columns], table[columns])
+    np.testing.assert_array_equal(
+        whole["true_validation_auc"],
+        probes.auc(x.validation.x, x.validation.values("true")).ravel(),
+    )
+
+
+def test_several_classes_are_ranked_too() -> None:
+    x = _activations()
+    probes = HeadProbes(c=1.0).fit(x.train, label="mood")
+    assert probes.classes_.tolist() == ["calm", "glad", "sad"]
+    table = probes.rank(x)
+    assert table.loc[table["mood_rank"] == 1, ["layer", "head"]].values.tolist() == [[0, 1]]
+    assert table[["mood_sigma", "mood_test_auc"]].isna().all(axis=None)
+
+
+def test_a_label_that_is_not_there_is_named() -> None:
+    x = _activations()
+    with pytest.raises(ProbingError, match="theirs are true, mood"):
+        HeadProbes().fit(x.train, label="y_p")
+    with pytest.raises(ProbingError, match="one of true, mood"):
+        HeadProbes().fit(x.train)
+    probes = HeadProbes().fit(x.train, label="true")
+    with pytest.raises(ProbingError, match="no validation samples"):
+        probes.rank(x.test)
+    with pytest.raises(ProbingError, match="on activations first"):
+        HeadProbes().fit(x.x, x.values("true")).rank(x)
+
+
+def test_a_vector_has_the_best_heads_with_sigma_of_the_training_activations() -> None:
+    x = _activations()
+    probes = HeadProbes(c=1.0).fit(x.train, label="true")
+    with pytest.raises(ProbingError, match="rank the heads first"):
+        probes.to_vector(k=1)
+    table = probes.rank(x.validation).sort_values("true_rank")
+    vector = probes.to_vector(k=3, alpha=2.0)
+    assert list(vector.heads) == list(zip(table["layer"], table["head"], strict=True))[:3]
+    at = tuple(np.array(vector.heads).T)
+    np.testing.assert_allclose(vector.theta.numpy(), probes.theta_[at], rtol=1e-12)
+    np.testing.assert_allclose(vector.sigma.numpy(), probes.sigma(x.train.x)[at], rtol=1e-12)
+    assert (vector.alpha, vector.fitted["model"], vector.fitted["label"]) == (2.0, "made", "true")
+    away = probes.to_vector(k=3, towards=False)
+    assert (away.theta == -vector.theta).all()
+    with pytest.raises(ProbingError, match="2 x 3 = 6 heads"):
+        probes.to_vector(k=7)
+
+
+def test_of_several_classes_a_vector_goes_towards_one() -> None:
+    x = _activations()
+    probes = HeadProbes(c=1.0).fit(x.train, label="mood")
+    probes.rank(x.validation)
+    vector = probes.to_vector(k=1, towards="sad")
+    assert vector.heads == ((0, 1),)
+    np.testing.assert_allclose(vector.theta[0].numpy(), probes.theta_[0, 1, 2], rtol=1e-12)
+    with pytest.raises(ProbingError, match="towards must be one of"):
+        probes.to_vector(k=1)

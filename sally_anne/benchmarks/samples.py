@@ -1,0 +1,278 @@
+"""One schema for labelled inputs: texts or chats, with pictures or a film, for probes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from sally_anne.benchmarks.clips import MOST_PIXELS, read_clip, shape_of
+from sally_anne.benchmarks.fields import Field, parse_json, read_text
+from sally_anne.benchmarks.items import Media, Sampling
+from sally_anne.benchmarks.pictures import read_picture
+from sally_anne.core.errors import ClipError, RecordError
+from sally_anne.core.files import file_sha256
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+ROLES = ("system", "user", "assistant")
+FIELDS = (
+    "item_id", "text", "messages", "images", "video", "labels", "group", "split", "tags"
+)  # fmt: skip
+# Columns of a table of samples; a label or tag of such a name would hide one.
+RESERVED = ("item_id", "group", "split", "layer", "head", "op")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+# Frames taken of a film.
+FRAMES = 8
+# Of the groups that are split here, this many in ten train and validate; the others test.
+TRAIN, VALIDATION = 6, 2
+
+Label = bool | int | str
+Frames = np.ndarray
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One labelled input. Activations are read at the end of its text, or of its last message.
+
+    Attributes:
+        item_id: unique name.
+        text: what the user says; or give ``messages``.
+        messages: a chat, each message with ``role`` (system, user, assistant) and ``content``.
+        images: pictures of one size, shown as the frames of a film: files, or arrays
+            ``uint8 [height, width, 3]``.
+        video: a film: a file, frames ``uint8 [F, height, width, 3]``, or a function that draws
+            them.
+        labels: value by name; binary or several classes.
+        group: samples of one group are never split; each is its own by default.
+        split: train, validation or test; None to have it drawn.
+        tags: further columns of tables.
+        context: samples of one group and context have the same pictures and words but for their
+            ends, so that these are read once; empty where nothing is shared.
+    """
+
+    item_id: str
+    text: str = ""
+    messages: tuple[Mapping[str, str], ...] = ()
+    images: tuple[Path | Frames, ...] = ()
+    video: Path | Frames | Callable[[], Frames] | None = None
+    labels: Mapping[str, Label] = field(default_factory=dict)
+    group: str = ""
+    split: Split | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    context: str = ""
+
+    def __post_init__(self) -> None:
+        """Check what an input needs.
+
+        Raises:
+            RecordError: neither or both of text and messages, or of images and video; or a label's
+                name is no name.
+        """
+        if bool(self.text) == bool(self.messages):
+            raise RecordError(f"sample {self.item_id}: give text or messages, and not both")
+        if self.images and self.video is not None:
+            raise RecordError(f"sample {self.item_id}: give images or a video, not both")
+        for name in (*self.labels, *self.tags):
+            if not NAME.fullmatch(name) or name in RESERVED:
+                raise RecordError(
+                    f"sample {self.item_id}: {name!r} cannot name a label or tag; take letters, "
+                    f"digits, _ and -, and none of {', '.join(RESERVED)}"
+                )
+        if not self.group:
+            object.__setattr__(self, "group", self.item_id)
+
+    @property
+    def turns(self) -> tuple[Mapping[str, str], ...]:
+        """The chat; a text is what the user says."""
+        return self.messages or ({"role": "user", "content": self.text},)
+
+    @property
+    def content(self) -> str:
+        """The words at whose end activations are read."""
+        return self.turns[-1]["content"]
+
+    @property
+    def shows(self) -> bool:
+        """Whether there is something to see."""
+        return bool(self.images) or self.video is not None
+
+    def frames(self) -> Frames:
+        """What is seen, ``uint8 [F, height, width, 3]``; of a film in a file 8 frames.
+
+        Raises:
+            ClipError: a file cannot be read, or pictures differ in size.
+        """
+        if callable(self.video):
+            return self.video()
+        if isinstance(self.video, Path):
+            return read_clip(_media(self.video), "full", Sampling(count=FRAMES)).frames
+        if self.video is not None:
+            return self.video
+        pictures = [read_picture(i, MOST_PIXELS) if isinstance(i, Path) else i for i in self.images]
+        if any(picture.shape != pictures[0].shape for picture in pictures):
+            raise ClipError(f"sample {self.item_id}: its images differ in size; scale them alike")
+        return np.stack(pictures)
+
+    def shape(self) -> tuple[int, int, int] | None:
+        """Frames, height and width; None where nothing is seen. A film in a file is not decoded.
+
+        Raises:
+            ClipError: as :meth:`frames`.
+        """
+        if isinstance(self.video, Path):
+            return shape_of(_media(self.video), "full", Sampling(count=FRAMES))
+        if not self.shows:
+            return None
+        count, height, width, _ = self.frames().shape
+        return count, height, width
+
+
+def read_samples(path: Path | str) -> list[Sample]:
+    """Samples of a JSON-lines file.
+
+    One object a line: ``text`` or ``messages``; ``images`` (a list) or ``video``, as paths from
+    the file's own folder; ``labels``, an object of name to true or false, whole number or text;
+    and if wanted ``group``, ``split``, ``tags`` and ``item_id``. All lines have the same labels.
+
+    Raises:
+        RecordError: names file, line and field.
+    """
+    path = Path(path)
+    found: dict[str, tuple[Sample, Field]] = {}
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            record = Field(parse_json(line, where), where)
+        except RecordError as error:
+            raise RecordError(str(error).replace(f"{where}, line 1", where)) from error
+        sample = _sample(record, path.parent, f"line-{number:05d}")
+        if sample.item_id in found:
+            record.get("item_id").fail("is that of an earlier line")
+        found[sample.item_id] = sample, record
+    if not found:
+        raise RecordError(f"{path}: has no samples")
+    first, _ = next(iter(found.values()))
+    splits: dict[str, Split | None] = {}
+    for sample, record in found.values():
+        labels = record.get("labels")
+        if sample.labels.keys() != first.labels.keys():
+            labels.fail(f"must have {', '.join(first.labels)}, has {', '.join(sample.labels)}")
+        for name, value in sample.labels.items():
+            if type(value) is not type(first.labels[name]):
+                labels.get(name).fail(f"is {value!r}, on the first line {first.labels[name]!r}")
+        if (sample.split is None) != (first.split is None):
+            record.fail("has a split, or none, unlike the first line: give all or none")
+        if splits.setdefault(sample.group, sample.split) != sample.split:
+            record.get("split").fail(
+                f"is {sample.split}, but its group {sample.group!r} is in "
+                f"{splits[sample.group]}, and a group is never split"
+            )
+    return [sample for sample, _ in found.values()]
+
+
+def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
+    """The samples, each in a split; those without one are drawn by group.
+
+    A group's split follows from its name, the seed and the other groups alone. Of the groups six in
+    ten train and two in ten validate, at least one each.
+
+    Raises:
+        RecordError: fewer than three groups to be drawn.
+    """
+    loose = sorted({sample.group for sample in samples if sample.split is None})
+    if not loose:
+        return list(samples)
+    if len(loose) < len(SPLITS):
+        raise RecordError(
+            f"the samples are of {len(loose)} groups, which are never split: train, validation "
+            "and test need at least one each. Give more groups, or each sample a split"
+        )
+    loose.sort(key=lambda group: hashlib.sha256(f"{seed}/{group}".encode()).digest())
+    validation = max(1, len(loose) * VALIDATION // 10)
+    train = min(max(1, len(loose) * TRAIN // 10), len(loose) - validation - 1)
+    drawn: dict[str, Split] = {
+        group: SPLITS[(i >= train) + (i >= train + validation)] for i, group in enumerate(loose)
+    }
+    return [s if s.split else replace(s, split=drawn[s.group]) for s in samples]
+
+
+def fingerprint(path: Path, samples: Sequence[Sample]) -> str:
+    """SHA-256 of a file of samples and of the pictures and films that it names."""
+    files = {p for s in samples for p in (*s.images, s.video) if isinstance(p, Path)}
+    each = [file_sha256(file) for file in (path, *sorted(files))]
+    return hashlib.sha256(" ".join(each).encode()).hexdigest()
+
+
+def _sample(record: Field, folder: Path, name: str) -> Sample:
+    if not isinstance(record.value, dict):
+        record.fail("must be an object with the fields of one sample")
+    for unknown in (name for name in record.value if name not in FIELDS):
+        record.get(unknown).fail(f"is not known; the fields are {', '.join(FIELDS)}")
+    for one, other in (("text", "messages"), ("images", "video")):
+        if record.has(one) and record.has(other):
+            record.get(other).fail(f"and field {one} are given; take one of them")
+    if not record.has("messages"):
+        record.get("text").text()
+    labels = record.get("labels")
+    values = {label: _label(value, label) for label, value in labels.entries().items()}
+    if not values:
+        labels.fail("names no label")
+    tags = record.get("tags").entries() if record.has("tags") else {}
+    for field_ in (*labels.entries().values(), *tags.values()):
+        key = field_.path.rpartition(".")[2]
+        if not NAME.fullmatch(key) or key in RESERVED:
+            field_.fail("has a name that a column cannot have: take letters, digits, _ and -")
+
+    def path_of(value: Field) -> Path:
+        found = folder / value.text()
+        if not found.is_file():
+            value.fail(f"names a file that is not there: {found}")
+        return found
+
+    return Sample(
+        item_id=record.get("item_id").text() if record.has("item_id") else name,
+        text=record.get("text").text() if record.has("text") else "",
+        messages=tuple(_messages(record)),
+        images=(
+            tuple(path_of(image) for image in record.get("images").items())
+            if record.has("images")
+            else ()
+        ),
+        video=path_of(record.get("video")) if record.has("video") else None,
+        labels=values,
+        group=record.get("group").text() if record.has("group") else "",
+        split=record.get("split").one_of(SPLITS) if record.has("split") else None,  # type: ignore[arg-type]
+        tags={key: value.text() for key, value in tags.items()},
+    )
+
+
+def _messages(record: Field) -> Iterator[dict[str, str]]:
+    if not record.has("messages"):
+        return
+    messages = record.get("messages")
+    turns = messages.items()
+    if not turns:
+        messages.fail("is empty")
+    for turn in turns:
+        role = turn.get("role").one_of(ROLES)
+        yield {"role": role, "content": turn.get("content").text()}
+    if role == "system":
+        messages.fail("ends with the system's message; the last must be the user's or assistant's")
+
+
+def _label(value: Field, name: str) -> Any:
+    if not isinstance(value.value, bool | int | str):
+        value.fail("must be true or false, a whole number, or a text")
+    return value.value
+
+
+def _media(path: Path) -> Media:
+    return Media(path=path)
