@@ -10,8 +10,8 @@ import numpy as np
 
 from hooks.batch_size import in_batches
 from probing.contrasts import Sample
+from sally_anne.models.decoding import split_common_prefix
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prefix import share
 from sally_anne.models.prompts import process
 
 
@@ -77,7 +77,7 @@ def cut_shared(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]]) -> Cut
     cut = Cut([], [], [], [])
     for _, members in groupby(chosen, lambda m: (m[0].group, m[0].condition, m[0].perspective)):
         group = list(members)
-        shared = share(loaded, [prompt for _, prompt in group])
+        shared = split_common_prefix(loaded, [prompt for _, prompt in group])
         cut.rows.extend([len(cut.beginnings)] * len(group))
         cut.endings.extend(shared.endings)
         cut.beginnings.append(shared.beginning)

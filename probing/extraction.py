@@ -28,8 +28,8 @@ from probing.config import DEFAULT_BATCH
 from probing.contrasts import Sample
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.processes import ALONE, Processes
+from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prefix import go_on, read
 from sally_anne.models.prompts import open_prompt, to_model
 
 POSITION = LAST_PROMPT
@@ -204,9 +204,9 @@ def activations_of(
         if reader is not None:
             found = reader.read(loaded.model, inputs, site, POSITION, items=items)
             return found[:, 0].float().numpy()
-        prefix = read(loaded, inputs)
+        prefix = prefill(loaded, inputs)
         with Capture(loaded.model, site=site, positions=POSITION) as capture:
-            go_on(loaded, prefix, batch.rows, batch.endings)
+            extend(loaded, prefix, batch.rows, batch.endings)
             return capture.take(items=items)[:, 0].float().cpu().numpy()
 
 

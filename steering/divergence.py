@@ -9,8 +9,8 @@ import torch
 
 from hooks.batch_size import in_batches, within_memory
 from sally_anne.core.bootstrap import Estimate
-from sally_anne.harness.model import Prompt, SteeredModel, end_tokens, greedy
-from sally_anne.models.prefix import go_on
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models.decoding import end_tokens, extend, greedy
 
 
 def replies_of(
@@ -18,7 +18,7 @@ def replies_of(
 ) -> list[list[int]]:
     """Token ids of each greedy reply, its end token with it."""
     with model.reading(prompts) as (begun, ends):
-        state = go_on(model.loaded, begun, range(len(ends)), ends)
+        state = extend(model.loaded, begun, range(len(ends)), ends)
         tokens = greedy(model.loaded, state, max_new_tokens)
     stops = set(end_tokens(model.loaded))
     replies = []

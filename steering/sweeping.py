@@ -22,10 +22,9 @@ from sally_anne.core.processes import Processes
 from sally_anne.harness.evaluate import prompt_of, score
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
-from sally_anne.harness.model import cut_prompts, decode, greedy, read_prompts
-from sally_anne.models.cache import ROOM, row_bytes_by_device
+from sally_anne.harness.model import cut_prompts, read_prompts
+from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prefix import go_on
 from steering.grid import Cell
 
 
@@ -94,7 +93,7 @@ def run_cells(
                 numbers = [number for _, number in part]
                 ends = [endings[number] for number in numbers]
                 with _edited(loaded, delta, site, positions):
-                    after = go_on(loaded, state, numbers, ends)
+                    after = extend(loaded, state, numbers, ends)
                     tokens = greedy(loaded, after, max_new_tokens)
                 replies = zip(part, wanted, decode(loaded, tokens), strict=True)
                 journal.add(

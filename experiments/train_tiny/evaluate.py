@@ -141,8 +141,7 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
     import torch
     from rich.progress import track
 
-    from sally_anne.harness.model import decode, greedy
-    from sally_anne.models.prefix import go_on, read, share
+    from sally_anne.models.decoding import decode, extend, greedy, prefill, split_common_prefix
     from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 
     video = setting != "text"
@@ -156,7 +155,7 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
     chunks = [contexts[i : i + batch_size] for i in range(0, len(contexts), batch_size)]
     for chunk in track(chunks, f"{loaded.name} {setting}"):
         shared = [
-            share(
+            split_common_prefix(
                 loaded,
                 [
                     (reply_prompt if i.reply else open_prompt)(loaded, i.content, video)
@@ -172,13 +171,13 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
             for item, ending in zip(asked, cut.endings, strict=True)
         ]
         with torch.inference_mode():
-            state = read(loaded, encode(loaded, [s.beginning for s in shared], clips))
+            state = prefill(loaded, encode(loaded, [s.beginning for s in shared], clips))
             for reply in (False, True):
                 asked_now = [row for row in rows if row[2].reply is reply]
                 if not asked_now:
                     continue
                 numbers, endings, _ = zip(*asked_now, strict=True)
-                after = go_on(loaded, state, numbers, endings)
+                after = extend(loaded, state, numbers, endings)
                 texts = decode(loaded, greedy(loaded, after, 6 if reply else 1))
                 for (_, _, item), text in zip(asked_now, texts, strict=True):
                     words = set(re.findall(r"\w+", text.lower()))

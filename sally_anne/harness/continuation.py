@@ -18,11 +18,10 @@ from torch import Tensor
 
 from hooks.positions import ALL, LAST_PROMPT
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.model import SteeredModel, end_tokens, greedy
+from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.replies import Listener
-from sally_anne.models.cache import select
+from sally_anne.models.decoding import State, end_tokens, greedy, prefill, select
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prefix import State, read
 
 # Tokens of given continuations that go through the model at once: the logits of all of them are
 # kept until they are read, for a vocabulary of 150,000 words 0.6 MB a token.
@@ -74,7 +73,7 @@ def complete(
     lengths = inputs["attention_mask"].sum(1).tolist()
     listener = Listener(tokenizer, ends, lengths, stops)
     with torch.inference_mode(), _steered(model):
-        greedy(loaded, read(loaded, inputs), max_new_tokens, listener)
+        greedy(loaded, prefill(loaded, inputs), max_new_tokens, listener)
     return [reply.text for reply in listener.replies()]
 
 
@@ -110,7 +109,7 @@ def continuation_log_probs(
     found: list[tuple[float, bool]] = []
     with torch.inference_mode():
         with _steered(model):
-            state = read(model.loaded, inputs)
+            state = prefill(model.loaded, inputs)
         with _steered_along(model):
             for start in range(0, len(rows), size):
                 chosen = slice(start, start + size)

@@ -17,9 +17,9 @@ from sally_anne.harness.items import Item
 from sally_anne.harness.model import laid_out
 from sally_anne.harness.pipeline import check
 from sally_anne.harness.work import prepare
+from sally_anne.models.decoding import split_common_prefix
 from sally_anne.models.estimate import Counter, Figure, Load, needs, show, tokens_each
 from sally_anne.models.families import check_films
-from sally_anne.models.prefix import share
 from sally_anne.models.published import open_described
 
 
@@ -68,7 +68,7 @@ def loads_of(counter: Counter, batch: Sequence[Item], reply: int) -> list[Load]:
     for _, prompts in alike(batch):
         contexts, endings, patches = [], [], 0
         for prompt in prompts:
-            cut = share(counter.loaded, [laid_out(counter.loaded, prompt)])
+            cut = split_common_prefix(counter.loaded, [laid_out(counter.loaded, prompt)])
             shape = None if prompt.clip is None else prompt.clip.shape
             tokens, seen = counter.context(cut.beginning, shape)
             contexts.append(tokens)

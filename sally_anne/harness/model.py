@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,18 @@ from torch import Tensor
 from hooks.positions import ALL
 from hooks.vector import SteeringVector
 from sally_anne.harness.replies import Listener, Reply
+from sally_anne.models.decoding import (
+    State,
+    decode,
+    end_tokens,
+    extend,
+    greedy,
+    prefill,
+    split_common_prefix,
+    step,
+)
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.plain_text import plain
-from sally_anne.models.prefix import State, go_on, read, share, step
 from sally_anne.models.prompts import encode, reply_prompt
 
 
@@ -64,7 +73,7 @@ class SteeredModel:
             ModelError: the processor dropped frames.
         """
         with self.reading(prompts) as (begun, ends):
-            state = go_on(self.loaded, begun, range(len(ends)), ends)
+            state = extend(self.loaded, begun, range(len(ends)), ends)
             tokens = greedy(self.loaded, state, max_new_tokens)
         return decode(self.loaded, tokens)
 
@@ -88,7 +97,7 @@ class SteeredModel:
         """
         tokenizer, ends = self.loaded.processor.tokenizer, end_tokens(self.loaded)
         with self.reading(prompts) as (begun, endings):
-            state = go_on(self.loaded, begun, range(len(endings)), endings)
+            state = extend(self.loaded, begun, range(len(endings)), endings)
             listener = Listener(tokenizer, ends, state.mask.sum(1).tolist(), stops, top)
             greedy(self.loaded, state, max_new_tokens, listener)
         return listener.replies()
@@ -109,7 +118,7 @@ class SteeredModel:
         found: list[list[Tensor]] = [[] for _ in prompts]
         longest = max(len(reply) for reply in replies)
         with self.reading(prompts) as (begun, ends):
-            state = go_on(self.loaded, begun, range(len(ends)), ends)
+            state = extend(self.loaded, begun, range(len(ends)), ends)
             for column in range(longest):
                 log_probs = state.logits.float().log_softmax(-1).cpu()
                 for rows, row, reply in zip(found, log_probs, replies, strict=True):
@@ -139,7 +148,7 @@ class SteeredModel:
         rows = [i for i, choices in enumerate(said) for _ in choices]
         flat = [choice for choices in said for choice in choices]
         with self.reading(prompts) as (begun, ends):
-            state = go_on(self.loaded, begun, rows, [ends[i] for i in rows])
+            state = extend(self.loaded, begun, rows, [ends[i] for i in rows])
             total = _walk(self.loaded, state, flat)
         scores = iter(total.tolist())
         return [[next(scores) for _ in choices] for choices in said]
@@ -200,7 +209,7 @@ def read_prompts(
         ValueError, ModelError: as of :func:`cut_prompts`.
     """
     inputs, endings = cut_prompts(loaded, prompts)
-    return read(loaded, inputs), endings
+    return prefill(loaded, inputs), endings
 
 
 def cut_prompts(
@@ -215,62 +224,9 @@ def cut_prompts(
     clips = [p.clip for p in prompts if p.clip is not None]
     if clips and len(clips) != len(prompts):
         raise ValueError("a batch holds prompts with frames or without, not both")
-    shared = [share(loaded, [laid_out(loaded, p)]) for p in prompts]
+    shared = [split_common_prefix(loaded, [laid_out(loaded, p)]) for p in prompts]
     inputs = encode(loaded, [s.beginning for s in shared], clips or None)
     return inputs, [s.endings[0] for s in shared]
-
-
-def greedy(
-    loaded: LoadedModel,
-    state: State,
-    max_new_tokens: int,
-    heard: Callable[[Tensor, Tensor], Tensor] | None = None,
-) -> Tensor:
-    """Most probable tokens one by one, ``[R, n]``; rows are filled up with padding after their end.
-
-    Args:
-        loaded: the model.
-        state: after the prompts; it is used up.
-        max_new_tokens: at most so many; fewer once all rows have ended.
-        heard: told the logits ``[R, V]`` and tokens ``[R]`` of each step; says which rows end
-            there ``[R]``, besides those that come to an end token.
-
-    Raises:
-        ValueError: less than one token is asked for.
-    """
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-    ends = torch.tensor(end_tokens(loaded), device=state.logits.device)
-    pad = loaded.processor.tokenizer.pad_token_id
-    done = torch.zeros(len(state.logits), dtype=torch.bool, device=state.logits.device)
-    said: list[Tensor] = []
-    while True:
-        tokens = torch.where(done, pad, state.logits.argmax(-1))
-        said.append(tokens)
-        done = done | torch.isin(tokens, ends)
-        if heard is not None:
-            done = done | heard(state.logits, tokens)
-        if len(said) == max_new_tokens or bool(done.all()):
-            return torch.stack(said, dim=1)
-        state = step(loaded, state, tokens)
-
-
-def end_tokens(loaded: LoadedModel) -> list[int]:
-    """Ids that end a reply."""
-    ends = loaded.model.generation_config.eos_token_id
-    if ends is None:
-        ends = loaded.processor.tokenizer.eos_token_id
-    return list(ends) if isinstance(ends, (list, tuple)) else [ends]
-
-
-def decode(loaded: LoadedModel, tokens: Tensor) -> list[str]:
-    """Texts of token rows, without what follows the first end token, and without special tokens."""
-    ends = set(end_tokens(loaded))
-    texts = []
-    for row in tokens.tolist():
-        cut = next((i for i, token in enumerate(row) if token in ends), len(row))
-        texts.append(loaded.processor.tokenizer.decode(row[:cut], skip_special_tokens=True))
-    return texts
 
 
 def _walk(loaded: LoadedModel, state: State, endings: Sequence[Sequence[int]]) -> Tensor:

@@ -34,7 +34,7 @@ class Reply:
 
 
 class Listener:
-    """Keeps what :func:`sally_anne.harness.model.greedy` says, and stops rows at stop strings.
+    """Keeps what :func:`sally_anne.models.decoding.greedy` says, and stops rows at stop strings.
 
     Args:
         tokenizer: the model's.

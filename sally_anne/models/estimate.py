@@ -19,7 +19,7 @@ from hooks.geometry import find_geometry
 from hooks.store_checks import SHARD_ITEMS
 from sally_anne.core.console import Console
 from sally_anne.core.processes import here
-from sally_anne.models.cache import ROOM, row_bytes
+from sally_anne.models.decoding import ROOM, row_bytes
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import process
 from sally_anne.models.published import TEXT_FACTOR, TEXT_MORE, PublishedModel

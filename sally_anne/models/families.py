@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from sally_anne.core.errors import ModelError, UnsupportedModelError
 
@@ -39,6 +40,25 @@ class Family:
     frame_rate: float | None = None
     film_mark: str | None = None
     frame_limit: Callable[[int, int], int] | None = None
+
+
+class OpenModel(Protocol):
+    """What prompts, films and decoding need of :class:`sally_anne.models.loading.LoadedModel`."""
+
+    name: str
+    family: Family
+    config: Any
+    processor: Any
+    changes: dict[str, str]
+    film_lengths: dict[tuple[int, int, int], int]
+
+    @property
+    def model(self) -> Any:
+        """With its weights."""
+
+    @property
+    def marks(self) -> re.Pattern[str]:
+        """Where a mark of the chat layout begins."""
 
 
 def _qwen_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:

@@ -3,20 +3,68 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from PIL import Image
+from transformers.video_utils import load_video
 
-from sally_anne.core.errors import ContextError
-
-if TYPE_CHECKING:
-    from sally_anne.models.loading import LoadedModel
+from sally_anne.core.errors import ClipError, ContextError
+from sally_anne.models.families import OpenModel
 
 # Of the context that a film may fill by default; words and reply have the rest.
 FILM_SHARE = 0.75
+# Of a film of which nobody has chosen frames.
+FRAMES = 8
 REMEDY = (
     "show fewer frames (--frames), smaller ones (--max-pixels), or less text (--window, --view)"
 )
+
+
+def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndarray | None:
+    """What a user shows, as one clip ``uint8 [T, H, W, 3]``; None for nothing.
+
+    Args:
+        images: pictures of one size: paths, of PIL, or ``uint8 [H, W, 3]``.
+        video: in their place: frames ``uint8 [T, H, W, 3]``, a list of such pictures, or the path
+            of a film, of which :data:`FRAMES` frames are taken, spread evenly.
+
+    Raises:
+        ClipError: both are given, or what is given cannot be read or is no clip.
+    """
+    if images is not None and video is not None:
+        raise ClipError("images and a video: give one of them")
+    shown = images if video is None else video
+    if shown is None:
+        return None
+    try:
+        if isinstance(shown, (str, Path)):
+            if not Path(shown).is_file():
+                raise ClipError(f"{shown}: there is no such film")
+            path: Any = str(shown)
+            clip = np.asarray(load_video(path, sample_indices_fn=_spread)[0])
+        else:
+            clip = np.stack([_pixels(one) for one in shown])
+    # Each decoder reports damage by types of its own.
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise ClipError(f"what is shown cannot be read as a clip: {error}") from error
+    if clip.dtype != np.uint8 or clip.ndim != 4 or clip.shape[-1] != 3:
+        raise ClipError(f"a clip is uint8 [T, H, W, 3], this is {clip.dtype} {list(clip.shape)}")
+    return clip
+
+
+def _spread(metadata: Any, **_: Any) -> np.ndarray:
+    frames = metadata.total_num_frames
+    return np.linspace(0, frames - 1, min(frames, FRAMES)).round().astype(int)
+
+
+def _pixels(one: Any) -> np.ndarray:
+    if isinstance(one, (str, Path)):
+        with Image.open(one) as picture:
+            return np.asarray(picture.convert("RGB"))
+    return np.asarray(one.convert("RGB") if isinstance(one, Image.Image) else one)
 
 
 def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
@@ -94,7 +142,7 @@ def times_of(frames: int, rate: float) -> dict[str, Any]:
     }
 
 
-def size_limits(loaded: LoadedModel, frames: int) -> dict[str, int] | None:
+def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
     """What the video processor is told of the size of a film's frames; None leaves its settings.
 
     Args:
@@ -118,7 +166,7 @@ def size_limits(loaded: LoadedModel, frames: int) -> dict[str, int] | None:
     return {"shortest_edge": min(eye.size.shortest_edge, limit), "longest_edge": limit}
 
 
-def film_tokens(loaded: LoadedModel, shape: tuple[int, int, int]) -> int:
+def film_tokens(loaded: OpenModel, shape: tuple[int, int, int]) -> int:
     """Tokens of a film in a prompt, with what its processor writes between frames.
 
     The processor runs on a film without pixels, so the numbers are its own.
@@ -156,13 +204,13 @@ def film_tokens(loaded: LoadedModel, shape: tuple[int, int, int]) -> int:
     return found
 
 
-def context_of(loaded: LoadedModel) -> int | None:
+def context_of(loaded: OpenModel) -> int | None:
     """Tokens that the model can read and write together; None if its config does not say."""
     return getattr(loaded.config.get_text_config(), "max_position_embeddings", None)
 
 
 def check_room(
-    loaded: LoadedModel,
+    loaded: OpenModel,
     what: str,
     prompt: str,
     shape: tuple[int, int, int] | None,
@@ -195,7 +243,7 @@ def check_room(
         )
 
 
-def _words(loaded: LoadedModel, prompt: str) -> int:
+def _words(loaded: OpenModel, prompt: str) -> int:
     """Tokens of a prompt with one for its film, as :func:`models.prompts.process` reads it."""
     tokenizer = loaded.processor.tokenizer
     if mark := loaded.family.film_mark:
@@ -205,7 +253,7 @@ def _words(loaded: LoadedModel, prompt: str) -> int:
     return len(tokenizer(prompt, add_special_tokens=not written)["input_ids"])
 
 
-def crop_notes(loaded: LoadedModel, sizes: dict[tuple[int, int], int]) -> list[str]:
+def crop_notes(loaded: OpenModel, sizes: dict[tuple[int, int], int]) -> list[str]:
     """A line if frames would be cropped: of how many films, how much, and what is done.
 
     Args:

@@ -6,19 +6,29 @@ import hashlib
 import importlib.util
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING
 
 from hooks.batch_size import within_memory
 from hooks.identity import ModelIdentity, folder_hash, weights_hash
 from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
 from sally_anne.core.processes import SPREAD
 from sally_anne.models.catalogue import CATALOGUE, DEFAULT_MODEL, describe
+from sally_anne.models.decoding import decode, greedy, prefill
 from sally_anne.models.families import Family, check_films, family_of, takes_no_films
+from sally_anne.models.films import frames_of
 from sally_anne.models.options import Attention, Dtype, Quantization
 from sally_anne.models.plain_text import marks_of, original, teach
+from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.models.text_only import TextProcessor
 
 
@@ -61,8 +71,6 @@ class LoadedModel:
         Raises:
             ModelError: its config describes no model; counts of heads do not fit, say.
         """
-        import torch
-        import transformers
 
         try:
             with torch.device("meta"):
@@ -89,10 +97,6 @@ class LoadedModel:
             UnknownModelError: the weights cannot be had from here, or are damaged.
             ModelError: the weights do not fill the model that its config describes.
         """
-        import torch
-        import transformers
-        from safetensors import SafetensorError
-
         _ = self.skeleton  # says what is wrong with a config before the weights are read
         device_map = self._device_map
         if device_map is None and torch.cuda.is_available():
@@ -128,6 +132,38 @@ class LoadedModel:
             raise _unavailable(self.name, self._location, e) from e
         _check_filled(self.name, self._location, report)
         return model.eval()
+
+    def generate(
+        self,
+        text: str,
+        images: Sequence[Any] | None = None,
+        video: Any = None,
+        max_new_tokens: int = 32,
+    ) -> str:
+        """The model's reply to one user's turn; the likeliest token each time.
+
+        With a vector: ``with vector.apply(loaded.model): loaded.generate(text)``.
+
+        Args:
+            text: what the user says; marks of the chat layout in it are plain text.
+            images: pictures that the user shows, as the frames of one clip.
+            video: a clip in their place; see :func:`sally_anne.models.films.frames_of`.
+            max_new_tokens: of the reply, at most.
+
+        Returns:
+            The reply up to the model's end token, without special tokens.
+
+        Raises:
+            ModelError: the model takes no films, or has no chat template.
+            ContextError: the prompt is longer than the model can read.
+            ClipError: what is shown cannot be read, or is no clip.
+            ValueError: less than one token is asked for.
+        """
+        clip = frames_of(images, video)
+        prompt = reply_prompt(self, text, clip is not None)
+        with torch.inference_mode():
+            state = prefill(self, encode(self, [prompt], None if clip is None else [clip]))
+            return decode(self, greedy(self, state, max_new_tokens))[0]
 
     @property
     def identity(self) -> ModelIdentity:
@@ -231,8 +267,6 @@ def load_model(
             "install the package again"
         )
 
-    import transformers
-
     # Left open, it may ask on the terminal whether to run code that comes with the model.
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
     try:
@@ -286,7 +320,6 @@ def check_place(device_map: str | None) -> None:
     """
     if device_map is None or device_map in SPREAD:
         return
-    import torch
 
     try:
         device = torch.device(device_map)
@@ -350,9 +383,6 @@ def _processor(family: Family, location: str, config: Any, options: dict[str, An
     settings for films: ``LlavaNextImageProcessor`` gives ``LlavaNextVideoProcessor``, which is the
     name of the whole processor and calls itself without end.
     """
-    import transformers
-    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
-    from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING
 
     if family.reads_only:
         return TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))

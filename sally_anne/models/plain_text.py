@@ -14,10 +14,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sally_anne.models.loading import LoadedModel
+from sally_anne.models.families import OpenModel
 
 # A noncharacter: Unicode keeps it for use inside programs, and no text that is exchanged holds it.
 BREAK = "\ufdd0"
@@ -38,7 +37,7 @@ def marks_of(processor: Any) -> re.Pattern[str]:
     return re.compile("(?=(?:" + "|".join(map(re.escape, longer)) + ")).", re.DOTALL)
 
 
-def plain(loaded: LoadedModel, text: str) -> str:
+def plain(loaded: OpenModel, text: str) -> str:
     """The user's ``text`` as it stands in a prompt: none of its marks is the model's."""
     return loaded.marks.sub(lambda match: match[0] + BREAK, text.replace(BREAK, ""))
 
@@ -101,7 +100,7 @@ class Unknown:
         )
 
 
-def unknown_words(loaded: LoadedModel, texts: Iterable[str], most: int = 5) -> Unknown:
+def unknown_words(loaded: OpenModel, texts: Iterable[str], most: int = 5) -> Unknown:
     """Count what the tokenizer does not know in users' ``texts``.
 
     Args:

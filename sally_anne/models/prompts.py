@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sally_anne.core.errors import ContextError, ModelError
-from sally_anne.models.families import check_films, check_frames
+from sally_anne.models.families import OpenModel, check_films, check_frames
 from sally_anne.models.films import REMEDY, context_of, pad_for_crop, size_limits, times_of
 from sally_anne.models.plain_text import plain
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sally_anne.models.loading import LoadedModel
 
-
-def reply_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
+def reply_prompt(loaded: OpenModel, content: str, video: bool) -> str:
     """The user's turn with ``content``, closed, and the assistant's turn opened.
 
     Marks of the model in ``content`` are plain text, see :mod:`sally_anne.models.plain_text`.
@@ -29,7 +27,7 @@ def reply_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
     return _render(loaded, plain(loaded, content), video, reply=True)
 
 
-def open_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
+def open_prompt(loaded: OpenModel, content: str, video: bool) -> str:
     """The user's turn up to the last character of ``content``, left open.
 
     Its last token is the last token of ``content``: the place where the paper reads activations
@@ -50,7 +48,7 @@ def open_prompt(loaded: LoadedModel, content: str, video: bool) -> str:
     return rendered[: end + len(content)]
 
 
-def _render(loaded: LoadedModel, content: str, video: bool, reply: bool) -> str:
+def _render(loaded: OpenModel, content: str, video: bool, reply: bool) -> str:
     if video:
         check_films(loaded.family, loaded.name)
     if not (loaded.processor.chat_template or loaded.processor.tokenizer.chat_template):
@@ -73,14 +71,14 @@ def _render(loaded: LoadedModel, content: str, video: bool, reply: bool) -> str:
 
 
 def encode(
-    loaded: LoadedModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
+    loaded: OpenModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
 ) -> dict[str, Any]:
     """Padded inputs of a batch, on the model's device; see :func:`process`."""
     return to_model(loaded, process(loaded, prompts, clips))
 
 
 def process(
-    loaded: LoadedModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
+    loaded: OpenModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
 ) -> dict[str, np.ndarray]:
     """What the processor makes of a batch; needs no weights.
 
@@ -130,7 +128,7 @@ def process(
     return {key: np.asarray(value) for key, value in inputs.items()}
 
 
-def _check_places(loaded: LoadedModel, prompts: Sequence[str], clips: int) -> None:
+def _check_places(loaded: OpenModel, prompts: Sequence[str], clips: int) -> None:
     """Each prompt has as many places of frames as it has clips, and none of pictures."""
     for name, wanted in (("video_token", clips), ("image_token", 0)):
         mark: Any = getattr(loaded.processor, name, None)
@@ -143,7 +141,7 @@ def _check_places(loaded: LoadedModel, prompts: Sequence[str], clips: int) -> No
                 )
 
 
-def _check_lengths(loaded: LoadedModel, prompts: Sequence[str], inputs: Any) -> None:
+def _check_lengths(loaded: OpenModel, prompts: Sequence[str], inputs: Any) -> None:
     """No prompt is longer than the model can read."""
     context = context_of(loaded)
     for prompt, mask in zip(prompts, inputs["attention_mask"], strict=True):
@@ -154,7 +152,7 @@ def _check_lengths(loaded: LoadedModel, prompts: Sequence[str], inputs: Any) -> 
             )
 
 
-def to_model(loaded: LoadedModel, inputs: dict[str, np.ndarray]) -> dict[str, Tensor]:
+def to_model(loaded: OpenModel, inputs: dict[str, np.ndarray]) -> dict[str, Tensor]:
     """Processed inputs as tensors on the model's device, frames in its dtype; times stay exact."""
     import torch
 

@@ -15,7 +15,8 @@ from experiments.train_tiny.families import FAMILIES
 from hooks.geometry import find_geometry, o_projs
 from hooks.positions import POSITIONS
 from hooks.vector import SteeringVector
-from sally_anne.harness.model import Prompt, SteeredModel, end_tokens
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models.decoding import end_tokens
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from experiments.train_tiny.families import FAMILIES
-from sally_anne.harness.model import Prompt, SteeredModel, end_tokens
+from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.replies import Listener
+from sally_anne.models.decoding import end_tokens
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import reply_prompt
 

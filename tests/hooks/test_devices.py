@@ -31,8 +31,8 @@ from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.processes import ALONE
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.prefix import go_on
 from sally_anne.models.prompts import open_prompt
 
 TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
@@ -89,7 +89,7 @@ def logits(loaded: LoadedModel, samples: list[contrasts.Sample], vector: Any = N
         begun,
         ends,
     ):
-        return go_on(loaded, begun, range(len(ends)), ends).logits.float().cpu()
+        return extend(loaded, begun, range(len(ends)), ends).logits.float().cpu()
 
 
 def a_vector(loaded: LoadedModel) -> SteeringVector:

@@ -36,11 +36,11 @@ from sally_anne.harness.continuation import continuation_log_probs, token_inputs
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.models.catalogue import CATALOGUE
+from sally_anne.models.decoding import extend, prefill, split_common_prefix, step
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.films import cropped_share, pad_for_crop
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.plain_text import BREAK, forget, original, teach
-from sally_anne.models.prefix import go_on, read, share, step
 from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
 from tests.models.checkpoints import (
     FILMS,
@@ -274,17 +274,17 @@ def test_times_keep_their_precision(opened, small_clips) -> None:
 def test_a_shared_beginning_equals_whole_prompts(opened, small_clips, name, video) -> None:
     loaded = opened(name)
     groups = prompts(loaded, video)
-    shared = [share(loaded, group) for group in groups]
+    shared = [split_common_prefix(loaded, group) for group in groups]
     lengths = [len(e) for s in shared for e in s.endings]
     assert len(set(lengths)) > 2
     with torch.inference_mode():
         beginnings = [s.beginning for s in shared]
-        prefix = read(loaded, encode(loaded, beginnings, small_clips if video else None))
+        prefix = prefill(loaded, encode(loaded, beginnings, small_clips if video else None))
         assert prefix.mask.sum(1).min() > (WINDOW if video or name in WORDS else 0)
         before = prefix.cache.layers[0].keys.clone()
         rows = [g for g, s in enumerate(shared) for _ in s.endings]
         with Capture(loaded.model) as capture:
-            out = go_on(loaded, prefix, rows, [e for s in shared for e in s.endings])
+            out = extend(loaded, prefix, rows, [e for s in shared for e in s.endings])
             found = capture.take()[:, 0]
     assert torch.equal(prefix.cache.layers[0].keys, before)
     for i, prompt in enumerate(p for group in groups for p in group):
@@ -310,11 +310,11 @@ def test_a_reply_goes_on_as_a_plain_forward_would(opened, small_clips, name, vid
     """Each token after the prompt, with endings of unequal length, against all read again."""
     loaded = opened(name)
     group = prompts(loaded, video)[0]
-    shared = share(loaded, group)
+    shared = split_common_prefix(loaded, group)
     clips = small_clips[:1] if video else None
     with torch.inference_mode():
-        prefix = read(loaded, encode(loaded, [shared.beginning], clips))
-        state = go_on(loaded, prefix, [0] * len(group), shared.endings)
+        prefix = prefill(loaded, encode(loaded, [shared.beginning], clips))
+        state = extend(loaded, prefix, [0] * len(group), shared.endings)
         said = []
         for _ in range(3):
             tokens = state.logits.argmax(-1)
@@ -496,11 +496,11 @@ def test_a_film_of_more_steps_than_a_frame_is_wide(opened, folders, name: str) -
     patch = loaded.model.config.vision_config.spatial_merge_size
     steps, high, wide = inputs["video_grid_thw"][0].tolist()
     assert steps > max(high, wide) // patch + 20
-    shared = share(loaded, group)
+    shared = split_common_prefix(loaded, group)
     with torch.inference_mode():
-        prefix = read(loaded, encode(loaded, [shared.beginning], [clip]))
+        prefix = prefill(loaded, encode(loaded, [shared.beginning], [clip]))
         with Capture(loaded.model) as capture:
-            go_on(loaded, prefix, [0] * len(group), shared.endings)
+            extend(loaded, prefix, [0] * len(group), shared.endings)
             found = capture.take()[:, 0]
     for row, prompt in enumerate(group):
         close(found[row], alone(loaded, prompt, clip)[0])
@@ -609,15 +609,15 @@ def test_frames_are_not_read_again(tmp_path, small_clips) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     loaded = load_model(str(folder))
     group = prompts(loaded, True)[0]
-    shared = share(loaded, group)
+    shared = split_common_prefix(loaded, group)
     bare = reply_prompt(loaded, "Where?", True).partition("Where?")[0]
     with torch.inference_mode():
-        prefix = read(loaded, encode(loaded, [shared.beginning], small_clips[:1]))
+        prefix = prefill(loaded, encode(loaded, [shared.beginning], small_clips[:1]))
         with Capture(loaded.model) as capture:
-            go_on(loaded, prefix, [0] * len(group), shared.endings)
+            extend(loaded, prefix, [0] * len(group), shared.endings)
             found = capture.take()[:, 0]
         for row, prompt in enumerate(group):
             close(found[row], alone(loaded, prompt, small_clips[0])[0])
-        prefix = read(loaded, encode(loaded, [bare], small_clips[:1]))
+        prefix = prefill(loaded, encode(loaded, [bare], small_clips[:1]))
         with pytest.raises(ModelError, match="--batch-size 1"):
-            go_on(loaded, prefix, [0, 0], [(5, 6), (5, 6, 7, 8, 9)])
+            extend(loaded, prefix, [0, 0], [(5, 6), (5, 6, 7, 8, 9)])

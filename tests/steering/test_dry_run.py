@@ -30,19 +30,19 @@ QUIET = Console(file=io.StringIO())
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Tokens that the model is given, padding aside, pass by pass."""
     seen: list[int] = []
-    own_read, own_go_on = asking.read, asking.go_on
+    own_prefill, own_extend = asking.prefill, asking.extend
 
     def reading(loaded: Any, inputs: Any) -> Any:
         seen.append(int(inputs["attention_mask"].sum()))
-        return own_read(loaded, inputs)
+        return own_prefill(loaded, inputs)
 
     def going_on(loaded: Any, state: Any, rows: Any, endings: Any) -> Any:
         seen.append(sum(len(ending) for ending in endings))
-        return own_go_on(loaded, state, rows, endings)
+        return own_extend(loaded, state, rows, endings)
 
-    monkeypatch.setattr(asking, "read", reading)
+    monkeypatch.setattr(asking, "prefill", reading)
     for module in (asking, sweeping):
-        monkeypatch.setattr(module, "go_on", going_on)
+        monkeypatch.setattr(module, "extend", going_on)
     return seen
 
 

@@ -20,9 +20,13 @@ from sally_anne.harness.gridtom import items
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel, read_prompts
-from sally_anne.models.cache import ROOM, row_bytes_by_device
+from sally_anne.models.decoding import (
+    ROOM,
+    State,
+    extend,
+    row_bytes_by_device,
+)
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.prefix import State, go_on
 from steering import sweeping
 from steering.choose import best_first, choose
 from steering.grid import BASELINE, Cell, cells, vectors_of
@@ -92,9 +96,9 @@ def test_cells_equal_one_by_one(
 
     def counted(loaded: LoadedModel, state: State, numbers: list[int], endings: list) -> State:
         sizes.append(len(numbers))
-        return go_on(loaded, state, numbers, endings)
+        return extend(loaded, state, numbers, endings)
 
-    monkeypatch.setattr(sweeping, "go_on", counted)
+    monkeypatch.setattr(sweeping, "extend", counted)
     with Journal(tmp_path / "sweep.jsonl", {}) as journal:
         table = run_cells(lively, asked, vectors, journal, 3, rows, 4)
     assert sizes == together
@@ -124,10 +128,10 @@ def test_rows_follow_from_memory_and_its_end_is_told(
         if len(sizes) == 3:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
         sizes.append(len(numbers))
-        return go_on(loaded, state, numbers, endings)
+        return extend(loaded, state, numbers, endings)
 
     monkeypatch.setattr(batch_size, "free_memory", lambda device: (8 + 3) * size / 0.75)
-    monkeypatch.setattr(sweeping, "go_on", crowded)
+    monkeypatch.setattr(sweeping, "extend", crowded)
     with (
         Journal(tmp_path / "sweep.jsonl", {}) as journal,
         pytest.raises(
@@ -138,7 +142,7 @@ def test_rows_follow_from_memory_and_its_end_is_told(
     assert sizes == [6, 6, 6]
     with Journal(tmp_path / "sweep.jsonl", {}) as journal:
         assert len(journal.answers) == 18
-        monkeypatch.setattr(sweeping, "go_on", go_on)
+        monkeypatch.setattr(sweeping, "extend", extend)
         resumed = run_cells(lively, asked, vectors, journal, 3, 5, 4)
     with Journal(tmp_path / "whole.jsonl", {}) as journal:
         whole = run_cells(lively, asked, vectors, journal, 3, "auto", 4)
@@ -147,7 +151,7 @@ def test_rows_follow_from_memory_and_its_end_is_told(
 
 def test_logits_of_cells_equal_one_by_one(lively: LoadedModel) -> None:
     from hooks.edit import Edit
-    from sally_anne.models.prefix import read, share
+    from sally_anne.models.decoding import prefill, split_common_prefix
     from sally_anne.models.prompts import encode, reply_prompt
 
     item = questions("multimodal")[0]
@@ -155,11 +159,11 @@ def test_logits_of_cells_equal_one_by_one(lively: LoadedModel) -> None:
     prompt = reply_prompt(lively, item.text, True)
     vectors = [vector("logistic", 4, 0).with_alpha(a) for a in (-5.0, 5.0, 20.0)]
     delta = torch.stack([v.delta() for v in vectors])
-    cut = share(lively, [prompt])
+    cut = split_common_prefix(lively, [prompt])
     with torch.inference_mode():
-        state = read(lively, encode(lively, [cut.beginning], [item.clip()]))
+        state = prefill(lively, encode(lively, [cut.beginning], [item.clip()]))
         with Edit(lively.model, delta):
-            together = go_on(lively, state, [0, 0, 0], list(cut.endings) * 3).logits
+            together = extend(lively, state, [0, 0, 0], list(cut.endings) * 3).logits
         for row, each in zip(together, vectors, strict=True):
             inputs = encode(lively, [prompt], [item.clip()])
             with each.apply(lively.model):

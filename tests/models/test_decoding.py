@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from hooks.capture import Capture
-from sally_anne.models.cache import select
+from sally_anne.models.decoding import extend, prefill, select, split_common_prefix, step
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prefix import go_on, read, share, step
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 
 pytestmark = pytest.mark.integration
@@ -28,7 +27,7 @@ def prompts(loaded: LoadedModel, video: bool) -> list[list[str]]:
 @pytest.mark.parametrize("video", [True, False])
 def test_equal_to_whole_prompts(loaded: LoadedModel, clips: list[np.ndarray], video: bool) -> None:
     groups = prompts(loaded, video)
-    shared = [share(loaded, group) for group in groups]
+    shared = [split_common_prefix(loaded, group) for group in groups]
     whole = [p for group in groups for p in group]
     shown = [clip for clip in clips for _ in ROOMS] if video else None
     rows = [g for g, group in enumerate(groups) for _ in group]
@@ -36,12 +35,12 @@ def test_equal_to_whole_prompts(loaded: LoadedModel, clips: list[np.ndarray], vi
         with Capture(loaded.model) as capture:
             logits = loaded.model(**encode(loaded, whole, shown), logits_to_keep=1).logits
             expected = capture.take()
-        prefix = read(
+        prefix = prefill(
             loaded, encode(loaded, [s.beginning for s in shared], clips if video else None)
         )
         before = prefix.cache.layers[0].keys.clone()
         with Capture(loaded.model) as capture:
-            out = go_on(loaded, prefix, rows, [e for s in shared for e in s.endings])
+            out = extend(loaded, prefix, rows, [e for s in shared for e in s.endings])
             found = capture.take()
     assert torch.equal(prefix.cache.layers[0].keys, before)
     scale = expected.abs().max()
@@ -50,25 +49,25 @@ def test_equal_to_whole_prompts(loaded: LoadedModel, clips: list[np.ndarray], vi
 
 
 def test_rows_do_not_depend_on_each_other(loaded: LoadedModel, clips: list[np.ndarray]) -> None:
-    shared = [share(loaded, group) for group in prompts(loaded, True)]
+    shared = [split_common_prefix(loaded, group) for group in prompts(loaded, True)]
     with torch.inference_mode():
-        prefix = read(loaded, encode(loaded, [s.beginning for s in shared], clips))
+        prefix = prefill(loaded, encode(loaded, [s.beginning for s in shared], clips))
         longer = [(5, *shared[0].endings[0]), shared[0].endings[0], shared[1].endings[2]]
-        together = go_on(loaded, prefix, [0, 0, 1], longer).logits
-        alone = go_on(loaded, prefix, [0], longer[1:2]).logits
+        together = extend(loaded, prefix, [0, 0, 1], longer).logits
+        alone = extend(loaded, prefix, [0], longer[1:2]).logits
     assert (together[1] - alone[0]).abs().max() <= 1e-5 * alone.abs().max()
     assert (together[0] - alone[0]).abs().max() > 1e-4 * alone.abs().max()
 
 
 def test_generation_goes_on(loaded: LoadedModel, clips: list[np.ndarray]) -> None:
     group = prompts(loaded, True)[1]
-    shared = share(loaded, group)
+    shared = split_common_prefix(loaded, group)
     with torch.inference_mode():
         inputs = encode(loaded, group, [clips[1]] * len(group))
         # Without an end: the rows of generate would stop at different lengths.
         said = loaded.model.generate(**inputs, max_new_tokens=3, do_sample=False, eos_token_id=None)
-        prefix = read(loaded, encode(loaded, [shared.beginning], clips[1:]))
-        state = go_on(loaded, prefix, [0] * len(group), shared.endings)
+        prefix = prefill(loaded, encode(loaded, [shared.beginning], clips[1:]))
+        state = extend(loaded, prefix, [0] * len(group), shared.endings)
         for column in (-3, -2, -1):
             tokens = state.logits.argmax(-1)
             assert torch.equal(tokens, said[:, column])
@@ -76,7 +75,7 @@ def test_generation_goes_on(loaded: LoadedModel, clips: list[np.ndarray]) -> Non
 
 
 def test_cut(loaded: LoadedModel) -> None:
-    shared = share(loaded, prompts(loaded, True)[0])
+    shared = split_common_prefix(loaded, prompts(loaded, True)[0])
     assert shared.beginning.endswith("is now in the")
     tokenizer = loaded.processor.tokenizer
     assert [tokenizer.decode(e) for e in shared.endings] == [f"{r} room ." for r in ROOMS]
@@ -84,20 +83,20 @@ def test_cut(loaded: LoadedModel) -> None:
 
 def test_one_prompt_alone_keeps_two_tokens(loaded: LoadedModel) -> None:
     prompt = prompts(loaded, True)[0][:1]
-    shared = share(loaded, prompt)
+    shared = split_common_prefix(loaded, prompt)
     assert len(shared.endings[0]) == 2
     assert prompt[0].startswith(shared.beginning)
 
 
 def test_nothing_in_common(loaded: LoadedModel) -> None:
     with pytest.raises(ValueError, match="common beginning"):
-        share(loaded, ["one two three", "four five six"])
+        split_common_prefix(loaded, ["one two three", "four five six"])
 
 
 def test_select_copies(loaded: LoadedModel) -> None:
-    shared = share(loaded, prompts(loaded, False)[0])
+    shared = split_common_prefix(loaded, prompts(loaded, False)[0])
     with torch.inference_mode():
-        prefix = read(loaded, encode(loaded, [shared.beginning], None))
+        prefix = prefill(loaded, encode(loaded, [shared.beginning], None))
     chosen = select(prefix.cache, torch.tensor([0, 0]))
     chosen.layers[0].keys.zero_()
     assert prefix.cache.layers[0].keys.abs().sum() > 0
@@ -108,7 +107,7 @@ def test_texts_without_a_space_are_cut_behind_the_frames(loaded: LoadedModel, te
     (prompt,) = [reply_prompt(loaded, text, video=True)]
     system = f"a b {prompt}"
     for whole in (prompt, system):
-        shared = share(loaded, [whole])
+        shared = split_common_prefix(loaded, [whole])
         assert loaded.processor.video_token in shared.beginning
         tokens = loaded.processor.tokenizer(shared.beginning, add_special_tokens=False)["input_ids"]
         rest = loaded.processor.tokenizer(whole, add_special_tokens=False)["input_ids"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from hooks.geometry import Geometry
-from sally_anne.models.cache import ROOM, row_bytes, row_bytes_by_device, select
+from sally_anne.models.decoding import ROOM, row_bytes, row_bytes_by_device, select
 
 
 def filled(rng: torch.Generator, rows: int, tokens: int, layers: int = 2) -> DynamicCache:

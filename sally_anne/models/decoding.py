@@ -1,0 +1,388 @@
+"""Reading prompts and writing replies, with a cache of keys and values.
+
+Prompts with a common beginning, such as statements about one story, share nearly all of their
+tokens: the beginning goes through the model once, and each prompt goes on from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from hooks.geometry import Geometry, find_geometry, o_projs
+from sally_anne.core.errors import ModelError
+from sally_anne.models.families import OpenModel
+
+# Tokens for which a preallocated cache has room before it grows.
+ROOM = 32
+
+
+@dataclass(frozen=True)
+class CommonPrefix:
+    """A group of prompts, cut where they part.
+
+    Attributes:
+        beginning: the text that all begin with.
+        endings: token ids of what follows, one list a prompt; at least two tokens each.
+    """
+
+    beginning: str
+    endings: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """What has gone through a model so far, row by row.
+
+    Attributes:
+        logits: ``[R, V]`` after the last token of each row.
+        cache: keys and values of ``R`` rows.
+        ids: ``[R, T]``, what each column holds.
+        mask: ``[R, T]``, 0 where a column is padding.
+        following: ``[R]`` rotary position of the token that comes next.
+    """
+
+    logits: Tensor
+    cache: Any
+    ids: Tensor
+    mask: Tensor
+    following: Tensor
+
+
+def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPrefix:
+    """Cut rendered prompts after their longest common beginning that ends before a space.
+
+    A new line will do where there is no space. A tokenizer may join letters across the cut; then an
+    earlier one is taken. Endings keep two tokens at least, so that they are told from a generated
+    token.
+
+    Raises:
+        ValueError: there is no place to cut.
+    """
+    tokenizer = loaded.processor.tokenizer
+    whole = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
+    common = os.path.commonprefix(list(prompts))
+    if len(set(prompts)) == 1:
+        common = common[:-1]
+    # Never before the frames: they belong to the beginning.
+    video = loaded.processor.video_token if loaded.family.frames_seen else None
+    first = 1 + common.rfind(video) if video else 0
+    for gap in (" ", "\n"):
+        end = len(common)
+        while (end := common.rfind(gap, first, end)) > 0:
+            start = tokenizer(common[:end], add_special_tokens=False)["input_ids"]
+            if all(ids[: len(start)] == start and len(ids) - len(start) > 1 for ids in whole):
+                return CommonPrefix(common[:end], tuple(tuple(ids[len(start) :]) for ids in whole))
+    raise ValueError(f"prompts without a common beginning: {prompts[0][:60]!r} ...")
+
+
+def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
+    """Run ``G`` padded beginnings with their frames, from :func:`models.prompts.encode`.
+
+    Positions are given, not left to the model: Qwen's models count a clip's tokens in three
+    dimensions and keep the difference to the number of tokens as state from one call to the next.
+
+    The cache keeps all tokens of every layer, also of those that look back a certain distance
+    only: which tokens they still need differs from ending to ending.
+    """
+    positions, following = _positions(loaded.model, inputs)
+    output = loaded.model(
+        **inputs,
+        position_ids=positions,
+        past_key_values=DynamicCache(),
+        # One row of logits: all others would cost as much as the model.
+        logits_to_keep=1,
+        use_cache=True,
+    )
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    return State(output.logits[:, -1], output.past_key_values, ids, mask, following)
+
+
+def extend(
+    loaded: OpenModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
+) -> State:
+    """Run endings on top of beginnings, which stay as they are.
+
+    Args:
+        loaded: the model.
+        state: ``G`` beginnings.
+        rows: for each of ``R`` endings, which beginning it follows.
+        endings: their token ids; shorter ones are padded on the left, and the padding masked.
+
+    Raises:
+        ModelError: the model looks back a certain distance only, and an ending is so much shorter
+            than another that frames would have to go through it again.
+    """
+    device = state.mask.device
+    index = torch.tensor(list(rows), device=device)
+    width = max(len(e) for e in endings)
+    pad = loaded.processor.tokenizer.pad_token_id
+    ids = torch.full((len(rows), width), pad, device=device)
+    mask = torch.zeros_like(ids)
+    for i, ending in enumerate(endings):
+        ids[i, width - len(ending) :] = torch.tensor(list(ending), device=device)
+        mask[i, width - len(ending) :] = 1
+    gaps = width - mask.sum(1)
+    if _looks_back_so_far(loaded.model.config) and bool(gaps.any()):
+        return _run(loaded.model, *_without_gaps(loaded, state, index, ids, mask, gaps))
+    chosen = State(
+        state.logits,
+        select(state.cache, index),
+        state.ids[index],
+        state.mask[index],
+        state.following[index],
+    )
+    return _run(loaded.model, chosen, ids, mask)
+
+
+def step(loaded: OpenModel, state: State, tokens: Tensor) -> State:
+    """Feed one more token ``[R]`` to each row; ``state`` is used up."""
+    return _run(loaded.model, state, tokens[:, None], torch.ones_like(tokens[:, None]))
+
+
+def greedy(
+    loaded: OpenModel,
+    state: State,
+    max_new_tokens: int,
+    heard: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Most probable tokens one by one, ``[R, n]``; rows are filled up with padding after their end.
+
+    Args:
+        loaded: the model.
+        state: after the prompts; it is used up.
+        max_new_tokens: at most so many; fewer once all rows have ended.
+        heard: told the logits ``[R, V]`` and tokens ``[R]`` of each step; says which rows end
+            there ``[R]``, besides those that come to an end token.
+
+    Raises:
+        ValueError: less than one token is asked for.
+    """
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    ends = torch.tensor(end_tokens(loaded), device=state.logits.device)
+    pad = loaded.processor.tokenizer.pad_token_id
+    done = torch.zeros(len(state.logits), dtype=torch.bool, device=state.logits.device)
+    said: list[Tensor] = []
+    while True:
+        tokens = torch.where(done, pad, state.logits.argmax(-1))
+        said.append(tokens)
+        done = done | torch.isin(tokens, ends)
+        if heard is not None:
+            done = done | heard(state.logits, tokens)
+        if len(said) == max_new_tokens or bool(done.all()):
+            return torch.stack(said, dim=1)
+        state = step(loaded, state, tokens)
+
+
+def end_tokens(loaded: OpenModel) -> list[int]:
+    """Ids that end a reply."""
+    ends = loaded.model.generation_config.eos_token_id
+    if ends is None:
+        ends = loaded.processor.tokenizer.eos_token_id
+    return list(ends) if isinstance(ends, (list, tuple)) else [ends]
+
+
+def decode(loaded: OpenModel, tokens: Tensor) -> list[str]:
+    """Texts of token rows, without what follows the first end token, and without special tokens."""
+    ends = set(end_tokens(loaded))
+    texts = []
+    for row in tokens.tolist():
+        cut = next((i for i, token in enumerate(row) if token in ends), len(row))
+        texts.append(loaded.processor.tokenizer.decode(row[:cut], skip_special_tokens=True))
+    return texts
+
+
+class PreallocatedLayer(DynamicLayer):
+    """Keys and values of one layer, ``[R, kv heads, T, D]``, as views into longer tensors.
+
+    A new token is written beside the old ones. The usual cache is copied whole for every token,
+    which is most of the work where many answers go on from one long beginning; a static cache
+    shows the model its empty columns too.
+
+    Args:
+        keys, values: of the beginnings, ``[G, kv heads, T, D]``.
+        index: for each of R rows, its beginning.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, keys: Tensor, values: Tensor, index: Tensor) -> None:
+        super().__init__()
+        self.lazy_initialization(keys, values)
+        self._room = ROOM
+        self._long = [self._with_room(t.index_select(0, index)) for t in (keys, values)]
+        self._keep(keys.shape[-2])
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write new tokens behind the old ones; returns all."""
+        start = self.keys.shape[-2]
+        end = start + key_states.shape[-2]
+        if end > self._long[0].shape[-2]:
+            self._room = max(self._room, end - start)
+            self._long = [self._with_room(t) for t in (self.keys, self.values)]
+        for long, new in zip(self._long, (key_states, value_states), strict=True):
+            long[..., start:end, :] = new
+        self._keep(end)
+        return self.keys, self.values
+
+    def move(self, columns: Tensor) -> None:
+        """Put in each column ``[R, T]`` what is in another one now."""
+        for long in self._long:
+            here = long[..., : columns.shape[1], :]
+            index = columns[:, None, :, None].expand(-1, long.shape[1], -1, long.shape[3])
+            here.copy_(here.gather(2, index))
+
+    def _with_room(self, tensor: Tensor) -> Tensor:
+        *outer, tokens, width = tensor.shape
+        longer = tensor.new_empty(*outer, tokens + self._room, width)
+        longer[..., :tokens, :] = tensor
+        return longer
+
+    def _keep(self, tokens: int) -> None:
+        self.keys, self.values = (long[..., :tokens, :] for long in self._long)
+
+
+def select(cache: Any, index: Tensor, columns: Tensor | None = None) -> DynamicCache:
+    """A new cache that holds the rows ``index`` of ``cache``, with room to go on.
+
+    Args:
+        cache: of ``G`` rows and ``T`` tokens; left as it is.
+        index: ``[R]``.
+        columns: ``[R, T]``, for each place in the new rows the one it comes from; all stay where
+            they are by default.
+    """
+    rows = [
+        PreallocatedLayer(layer.keys, layer.values, index.to(layer.keys.device))
+        for layer in cache.layers
+    ]
+    if columns is not None:
+        for layer in rows:
+            layer.move(columns.to(layer.keys.device))
+    chosen = DynamicCache()
+    chosen.layer_class_to_replicate = None
+    chosen.layers = list(rows)
+    return chosen
+
+
+def row_bytes(geometry: Geometry, tokens: int, itemsize: int) -> int:
+    """Bytes of a row's keys and values in all layers, ``itemsize`` bytes a number."""
+    return 2 * geometry.n_layers * geometry.n_kv_heads * geometry.head_dim * tokens * itemsize
+
+
+def row_bytes_by_device(model: Any, tokens: int) -> dict[torch.device, int]:
+    """What a row's cache takes on each device that holds layers of ``model``."""
+    places: Counter[torch.device] = Counter()
+    for o_proj in o_projs(model):
+        # Offloaded weights are nowhere, and computed with where accelerate brings them.
+        brought = getattr(getattr(o_proj, "_hf_hook", None), "execution_device", None)
+        place: Any = o_proj.weight.device if brought is None else brought
+        places[torch.device(place)] += 1
+    geometry = find_geometry(model)
+    whole = row_bytes(geometry, tokens, model.dtype.itemsize)
+    return {device: whole * n // geometry.n_layers for device, n in places.items()}
+
+
+def _looks_back_so_far(config: Any) -> bool:
+    """Whether a layer sees only so many columns before its own, padding counted."""
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None)
+    if kinds:
+        return any(kind != "full_attention" for kind in kinds)
+    return getattr(text, "sliding_window", None) is not None
+
+
+def _without_gaps(
+    loaded: OpenModel, state: State, index: Tensor, ids: Tensor, mask: Tensor, gaps: Tensor
+) -> tuple[State, Tensor, Tensor]:
+    """Beginnings and endings without padding between them, which would count as distance.
+
+    The last tokens of a beginning move into the gap before its shorter ending, to go through the
+    model again; what is left of the beginning moves to the right.
+
+    Args:
+        loaded: the model.
+        state: ``G`` beginnings of ``T`` columns.
+        index: ``[R]``, the beginning of each row.
+        ids, mask: ``[R, W]``, endings padded on the left.
+        gaps: ``[R]``, the padding of each.
+
+    Returns:
+        The chosen beginnings, and new ids and mask.
+    """
+    columns = torch.arange(state.mask.shape[1], device=ids.device) - gaps[:, None]
+    there, columns = columns >= 0, columns.clamp(min=0)
+    beginnings, real = state.ids[index], state.mask[index]
+    # [R, W]: the column of the beginning that fills this one of the gap, or one out of reach.
+    into = torch.arange(ids.shape[1], device=ids.device) - gaps[:, None]
+    fills = (into < 0) & (into >= -beginnings.shape[1])
+    source = (into + beginnings.shape[1]).clamp(0, beginnings.shape[1] - 1)
+    lent = torch.where(fills, real.gather(1, source), 0)
+    ids = torch.where(fills, beginnings.gather(1, source), ids)
+    config = loaded.model.config
+    for name in ("video_token_id", "image_token_id"):
+        if bool(((ids == getattr(config, name, None)) & (lent > 0)).any()):
+            raise ModelError(
+                f"model {loaded.name!r} looks back a certain distance only, so prompts of one "
+                "batch may not differ so much in what follows their frames; use --batch-size 1"
+            )
+    chosen = State(
+        state.logits,
+        select(state.cache, index, columns),
+        beginnings.gather(1, columns),
+        torch.where(there, real.gather(1, columns), 0),
+        state.following[index] - lent.sum(1),
+    )
+    return chosen, ids, mask + lent
+
+
+def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:
+    positions = state.following[:, None] + (mask.cumsum(1) - 1).clamp(min=0)
+    whole = torch.cat([state.mask, mask], dim=1)
+    output = model(
+        input_ids=ids,
+        attention_mask=whole,
+        position_ids=positions.expand(3, -1, -1) if _is_mrope(model) else positions,
+        past_key_values=state.cache,
+        logits_to_keep=1,
+        use_cache=True,
+    )
+    following = state.following + mask.sum(1)
+    columns = torch.cat([state.ids, ids], dim=1)
+    return State(output.logits[:, -1], output.past_key_values, columns, whole, following)
+
+
+def _is_mrope(model: Any) -> bool:
+    return hasattr(model.model, "get_rope_index")
+
+
+def _positions(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Rotary positions ``[G, P]`` or ``[3, G, P]`` and the one that follows, ``[G]``."""
+    mask = inputs["attention_mask"]
+    if _is_mrope(model) and "video_grid_thw" in inputs:
+        # One word more says where the text goes on. The model's own difference between positions
+        # and tokens would not do: it counts from the highest position, which in a video of more
+        # steps than a frame is wide and high is not that of the last word.
+        more = torch.ones_like(mask[:, :1])
+        positions, _ = model.model.get_rope_index(
+            torch.cat([inputs["input_ids"], more], dim=1),
+            mm_token_type_ids=torch.cat([inputs["mm_token_type_ids"], 0 * more], dim=1),
+            video_grid_thw=inputs["video_grid_thw"],
+            attention_mask=torch.cat([mask, more], dim=1),
+            **{k: inputs[k] for k in ("second_per_grid_ts",) if k in inputs},
+        )
+        return positions[..., :-1], positions[0, :, -1]
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    following = mask.sum(1)
+    return (positions.expand(3, -1, -1) if _is_mrope(model) else positions), following

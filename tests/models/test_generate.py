@@ -1,0 +1,113 @@
+"""A reply in one call is what the harness answers to the same prompt, also steered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from experiments.train_tiny.families import FAMILIES
+from hooks.geometry import find_geometry
+from sally_anne.core.errors import ClipError
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models import LoadedModel, load_model
+from sally_anne.models.films import FRAMES, frames_of
+from hooks.vector import SteeringVector
+
+TEXT = "At first the red agent is in the corridor. Where is the red agent now?"
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def lively(request: pytest.FixtureRequest, folders: dict[str, Path]) -> LoadedModel:
+    """Each family's model with weights that make replies differ from prompt to prompt."""
+    loaded = load_model(str(folders[request.param]))
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in loaded.model.named_parameters():
+            if "norm" not in name:
+                parameter.normal_(std=0.1)
+    loaded.model.lm_head.weight = nn.Parameter(torch.randn_like(loaded.model.lm_head.weight))
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def clip() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (4, 84, 84, 3), dtype=np.uint8)
+
+
+def vector(loaded: LoadedModel, positions: str) -> SteeringVector:
+    geometry = find_geometry(loaded.model)
+    theta = torch.randn(2, geometry.head_dim, generator=torch.Generator().manual_seed(2))
+    return SteeringVector(
+        heads=((1, 2), (4, 0)),
+        theta=theta / theta.norm(dim=1, keepdim=True),
+        sigma=torch.tensor([1.0, 2.0]),
+        n_layers=geometry.n_layers,
+        n_heads=geometry.n_heads,
+        alpha=8.0,
+        positions=positions,
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("shown", [True, False])
+def test_says_what_the_harness_answers(lively: LoadedModel, clip: np.ndarray, shown: bool) -> None:
+    prompt = Prompt(TEXT, clip if shown else None)
+    (plain,) = SteeredModel(lively).generate([prompt], 8)
+    assert lively.generate(TEXT, video=prompt.clip, max_new_tokens=8) == plain
+    for positions in ("last_prompt", "last_prompt+generated", "all"):
+        steering = vector(lively, positions)
+        (steered,) = SteeredModel(lively, steering).generate([prompt], 8)
+        with steering.apply(lively.model):
+            assert lively.generate(TEXT, video=prompt.clip, max_new_tokens=8) == steered
+        assert steered != plain
+
+
+@pytest.mark.integration
+def test_a_clip_is_shown_in_any_form(lively: LoadedModel, clip: np.ndarray, tmp_path: Path) -> None:
+    said = lively.generate(TEXT, video=clip, max_new_tokens=4)
+    assert lively.generate(TEXT, images=list(clip), max_new_tokens=4) == said
+    pictures = [Image.fromarray(frame) for frame in clip]
+    assert lively.generate(TEXT, video=pictures, max_new_tokens=4) == said
+
+
+def test_frames_of_files(clip: np.ndarray, tmp_path: Path) -> None:
+    pictures = []
+    for number, frame in enumerate(clip):
+        pictures.append(tmp_path / f"{number}.png")
+        Image.fromarray(frame).save(pictures[-1])
+    assert np.array_equal(frames_of(pictures), clip)
+    film = tmp_path / "film.mp4"
+    with av.open(str(film), "w") as container:
+        stream = container.add_stream("libx264", rate=5)
+        stream.width = stream.height = 64
+        for level in range(0, 240, 8):
+            grey = np.full((64, 64, 3), level, dtype=np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(grey, format="rgb24")))
+        container.mux(stream.encode())
+    found = frames_of(video=film)
+    assert found is not None and found.shape == (FRAMES, 64, 64, 3)
+    brightness = found.mean(axis=(1, 2, 3))
+    assert brightness[0] < 5 and brightness[-1] > 225 and (np.diff(brightness) > 20).all()
+
+
+def test_what_is_no_clip_is_refused(clip: np.ndarray, tmp_path: Path) -> None:
+    text = tmp_path / "text.mp4"
+    text.write_text("no film")
+    assert frames_of() is None
+    for images, video, message in (
+        (list(clip), clip, "give one of them"),
+        (None, tmp_path / "none.mp4", "no such film"),
+        (None, text, "cannot be read as a clip"),
+        ([], None, "cannot be read as a clip"),
+        ([clip[0], clip[1, :40]], None, "cannot be read as a clip"),
+        (None, clip[0], "a clip is uint8"),
+        (None, clip / 255, "a clip is uint8"),
+    ):
+        with pytest.raises(ClipError, match=message):
+            frames_of(images, video)
