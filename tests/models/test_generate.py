@@ -13,11 +13,11 @@ from torch import nn
 
 from experiments.train_tiny.families import FAMILIES
 from hooks.geometry import find_geometry
+from hooks.vector import SteeringVector
 from sally_anne.core.errors import ClipError
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models import LoadedModel, load_model
 from sally_anne.models.films import FRAMES, frames_of
-from hooks.vector import SteeringVector
 
 TEXT = "At first the red agent is in the corridor. Where is the red agent now?"
 
