@@ -1,4 +1,4 @@
-"""Frames of a film: which ones, at what times, cut out with PyAV."""
+"""Frames of a video: which ones, at what times, cut out with PyAV."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -30,10 +29,10 @@ MOST_PIXELS = 768 * 28 * 28
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Which frames of a film are taken.
+    """Which frames of a video are taken.
 
     Attributes:
-        timeline: of the film.
+        timeline: of the video.
         places: of the frames in it, rising.
         duration: of the window, in seconds.
     """
@@ -44,18 +43,18 @@ class Cut:
 
     @property
     def times(self) -> tuple[float, ...]:
-        """When each comes on screen, in seconds from the film's beginning."""
+        """When each comes on screen, in seconds from the video's beginning."""
         return tuple(float(self.timeline.times[place]) for place in self.places)
 
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """Frames cut out of a film.
+    """Frames cut out of a video.
 
     Attributes:
         frames: ``uint8 [F, height, width, 3]``, RGB, as stored (not rotated, not stretched), but
             for those larger than was asked for.
-        times: when each comes on screen, in seconds from the film's beginning. The first may lie
+        times: when each comes on screen, in seconds from the video's beginning. The first may lie
             before the window, if its frame is on screen when the window begins.
         duration: of the window, in seconds.
     """
@@ -68,10 +67,10 @@ class Clip:
 def read_clip(
     media: Media, window: Window, sampling: Sampling, most_pixels: int | None = MOST_PIXELS
 ) -> Clip:
-    """Cut a window out of a film and take frames of it.
+    """Cut a window out of a video and take frames of it.
 
     Args:
-        media: the film.
+        media: the video.
         window: from the beginning of the context, or from its focus.
         sampling: which frames.
         most_pixels: larger frames are scaled down to so many as they are read; None keeps them.
@@ -81,7 +80,7 @@ def read_clip(
     """
     found = cut(media, window, sampling)
     if media.kind == "frames":
-        frames = read_pictures(found.timeline, found.places, media.pictures, most_pixels)
+        frames = read_pictures(found.timeline, found.places, media, most_pixels)
     else:
         frames = read_frames(found.timeline, found.places, most_pixels)
     return Clip(frames, found.times, found.duration)
@@ -97,12 +96,12 @@ def shape_of(
     """Frames, height and width that :func:`read_clip` gives; no frame is decoded.
 
     Args:
-        media: the film.
-        window: as of :func:`read_clip`.
-        sampling: as of :func:`read_clip`.
-        most_pixels: as of :func:`read_clip`.
+        media: as the rest of :func:`read_clip`.
+        window: likewise.
+        sampling: likewise.
+        most_pixels: likewise.
         exact: otherwise the number of frames is the most that ``sampling`` takes, where it says
-            one, and no more than the film's header is read.
+            one, and no more than the video's header is read.
 
     Raises:
         ClipError: as :func:`cut`.
@@ -110,50 +109,47 @@ def shape_of(
     most = sampling.count or sampling.most
     if media.path is None or exact or most is None:
         most = len(cut(media, window, sampling).places)
-    path = media.path
-    assert path is not None  # or there was no cut
-    changed = path.stat().st_mtime_ns if path.exists() else 0
-    width, height = fitted(*_size(path, media.kind, media.pictures, changed), most_pixels)
+    assert media.path is not None  # or there was no cut
+    changed = media.path.stat().st_mtime_ns if media.path.exists() else 0
+    width, height = fitted(*_size(media, changed), most_pixels)
     return most, height, width
 
 
-# Many questions are about one film.
+# Many questions are about one video.
 @lru_cache(maxsize=1024)
-def _size(path: Path, kind: str, pattern: str, changed: int) -> tuple[int, int]:
-    if kind == "frames":
-        return size_of_pictures(path, pattern)
-    with opened_video(path) as (_, stream):
+def _size(media: Media, changed: int) -> tuple[int, int]:
+    if media.kind == "frames":
+        return size_of_pictures(media)
+    assert media.path is not None
+    with opened_video(media.path) as (_, stream):
         return stream.codec_context.width, stream.codec_context.height
 
 
 def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
-    """Choose frames of a window of a film.
+    """Choose frames of a window of a video.
 
     Frames are chosen by their time of presentation, also where their rate varies; only the
     stretches from the key frame before each of them are decoded. A window that ends beyond the
-    film ends with it. ``media.frames`` restricts the choice to frames of these numbers. In a
+    video ends with it. ``media.frames`` restricts the choice to frames of these numbers. In a
     folder of pictures frame n is the picture numbered n, and pictures follow each other evenly
     over ``media.length``, or one a second where that is not known.
 
     Args:
-        media: the film.
+        media: the video.
         window: from the beginning of the context, or from its focus.
         sampling: which frames.
 
     Raises:
-        ClipError: there is no film, it is damaged or has no pictures, the window begins beyond
+        ClipError: there is no video, it is damaged or has no pictures, the window begins beyond
             its end, or none of the item's frames lies in it; names file and time.
     """
     if media.path is None:
         raise ClipError(
-            f"the film {media.url or 'of this item'} is not here; download it into the data "
-            "folder, or use --view text or --view none, which work without films"
+            f"the video {media.url or 'of this item'} is not here; download it into the data "
+            "folder, or use --view text or --view none, which work without videos"
         )
     path, (start, end) = media.path, window_of(media, window)
-    if media.kind == "frames":
-        timeline = timeline_of_pictures(path, media.length, media.pictures)
-    else:
-        timeline = timeline_of(path)
+    timeline = timeline_of_pictures(media) if media.kind == "frames" else timeline_of(path)
     end = _end(timeline, start, end)
     if media.frames is not None:
         _check_numbers(timeline, media.frames)
@@ -166,7 +162,7 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
 
 
 def window_of(media: Media, window: Window) -> tuple[float, float | None]:
-    """Beginning and end of a window in seconds; the end is None for the end of the film.
+    """Beginning and end of a window in seconds; the end is None for the end of the video.
 
     Raises:
         ClipError: there is no such window, or it ends before it begins.
@@ -175,7 +171,7 @@ def window_of(media: Media, window: Window) -> tuple[float, float | None]:
     end = media.end
     if window == "focused":
         start, end = media.focus, media.end if media.focus_end is None else media.focus_end
-    name = media.path or media.url or "this film"
+    name = media.path or media.url or "this video"
     if start is None:
         raise ClipError(f"{name}: has no focused window; use --window full")
     if not (math.isfinite(start) and (end is None or math.isfinite(end))):
@@ -195,7 +191,7 @@ def choose(
     """Places in ``timeline`` of the frames that are taken, in order.
 
     Args:
-        timeline: of the film.
+        timeline: of the video.
         start: of the window, in seconds.
         end: of the window, in seconds, not before ``start``.
         sampling: which frames.
@@ -257,11 +253,11 @@ def _steady(times: np.ndarray, start: float, end: float, rate: float) -> list[in
 
 
 def _end(timeline: Timeline, start: float, end: float | None) -> float:
-    """The window's end, within the film."""
+    """The window's end, within the video."""
     path = timeline.path
     if start >= timeline.end:
         raise ClipError(
-            f"{path}: the window begins at {start:g} s, but the film ends at {timeline.end:.2f} s"
+            f"{path}: the window begins at {start:g} s, but the video ends at {timeline.end:.2f} s"
             f"{timeline.damage}"
         )
     if end is not None and end <= timeline.end:

@@ -1,4 +1,4 @@
-"""Typed reading of text and JSON files, with errors that name file, line and field."""
+"""Typed reading of text, JSON and JSON-lines files, with errors that name file, line and field."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import codecs
 import json
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sally_anne.core.errors import BenchmarkError, RecordError
+from sally_anne.core.errors import RecordError
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,19 @@ class Field:
         value: the parsed value.
         where: file and record.
         path: field names from the record down to this value; empty for the record itself.
-        error: what is raised.
     """
 
     value: Any
     where: str
     path: str = ""
-    error: type[BenchmarkError] = RecordError
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise an error that names the place."""
-        raise self.error(f"{self.where}: {f'field {self.path} ' if self.path else ''}{problem}")
+        """Raise a RecordError that names the place."""
+        raise RecordError(f"{self.where}: {f'field {self.path} ' if self.path else ''}{problem}")
 
     def get(self, name: str) -> Field:
         """A field that must be there."""
-        if not isinstance(self.value, dict):
-            self.fail(f"must be an object, is {_shown(self.value)}")
+        self._be(isinstance(self.value, dict), "an object")
         path = f"{self.path}.{name}" if self.path else name
         if name not in self.value:
             replace(self, value=None, path=path).fail("is missing")
@@ -49,16 +46,14 @@ class Field:
 
     def items(self, count: int | None = None) -> list[Field]:
         """The elements of a list, of which there must be ``count`` if given."""
-        if not isinstance(self.value, list):
-            self.fail(f"must be a list, is {_shown(self.value)}")
+        self._be(isinstance(self.value, list), "a list")
         if count is not None and len(self.value) != count:
             self.fail(f"must have {count} elements, has {len(self.value)}")
         return [replace(self, value=v, path=f"{self.path}[{i}]") for i, v in enumerate(self.value)]
 
     def entries(self) -> dict[str, Field]:
         """The named values of an object."""
-        if not isinstance(self.value, dict):
-            self.fail(f"must be an object, is {_shown(self.value)}")
+        self._be(isinstance(self.value, dict), "an object")
         return {name: self.get(name) for name in self.value}
 
     def text(self) -> str:
@@ -66,40 +61,58 @@ class Field:
 
         A trailing blank would change the last token, at which activations are read.
         """
-        if not isinstance(self.value, str) or not self.value.strip():
-            self.fail(f"must be a text, is {_shown(self.value)}")
+        self._be(isinstance(self.value, str) and self.value.strip(), "a text")
         return self.value.rstrip()
+
+    def encodable(self) -> str:
+        """A text that a tokenizer takes: JSON can spell half of a character."""
+        text = self.text()
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            self.fail(f"holds half of a character at {error.start} (a lone surrogate)")
+        return text
 
     def number(self) -> int:
         """A whole number from 0 on."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int) or self.value < 0:
-            self.fail(f"must be a whole number from 0 on, is {_shown(self.value)}")
-        return self.value
+        value = self.value
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        self._be(whole and value >= 0, "a whole number from 0 on")
+        return value
 
     def seconds(self) -> float:
         """A finite number from 0 on."""
         value = self.value
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self.fail(f"must be a number, is {_shown(value)}")
+        self._be(isinstance(value, int | float) and not isinstance(value, bool), "a number")
         try:
             found = float(value)
         except OverflowError:
             found = math.inf
-        if not math.isfinite(found) or found < 0:
-            self.fail(f"must be a finite number from 0 on, is {_shown(value)}")
+        self._be(math.isfinite(found) and found >= 0, "a finite number from 0 on")
         return found
 
     def one_of(self, allowed: Collection[str]) -> str:
         """One of the given words."""
-        # Membership by comparison: the value may be unhashable.
-        if not any(isinstance(self.value, str) and self.value == word for word in allowed):
-            self.fail(f"must be one of {', '.join(allowed)}, is {_shown(self.value)}")
+        known = isinstance(self.value, str) and self.value in tuple(allowed)
+        self._be(known, f"one of {', '.join(allowed)}")
         return str(self.value)
 
+    def _be(self, so: object, what: str) -> None:
+        if not so:
+            text = repr(self.value)
+            self.fail(f"must be {what}, is {text if len(text) <= 60 else text[:57] + '...'}")
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+
+def read_bytes(path: Path, hint: str = "") -> bytes:
+    """A file's bytes.
+
+    Raises:
+        RecordError: it cannot be read; names it, and ends with the hint.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror}){hint}") from error
 
 
 def read_text(path: Path) -> str:
@@ -108,10 +121,7 @@ def read_text(path: Path) -> str:
     Raises:
         RecordError: it cannot be read, or is in another encoding; names the line.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror})") from error
+    data = read_bytes(path)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     encoding = "utf-16" if wide else "utf-8-sig"
     try:
@@ -144,6 +154,33 @@ def parse_json(text: str, path: Path | str) -> Any:
         raise RecordError(f"{path}: is not usable as JSON ({error})") from error
     except RecursionError as error:
         raise RecordError(f"{path}: is nested too deeply") from error
+
+
+def json_lines(content: bytes, path: Path, what: str) -> Iterator[Field]:
+    """The objects of a JSON-lines file, one a line; blank lines are passed over.
+
+    Args:
+        content: of the file.
+        path: for errors.
+        what: one line holds, e.g. ``question``.
+
+    Raises:
+        RecordError: a line is no JSON object; names it.
+    """
+    for number, line in enumerate(content.removeprefix(codecs.BOM_UTF8).splitlines(), start=1):
+        where = f"{path}, line {number}"
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line.decode(), object_pairs_hook=_unrepeated)
+        # ValueError covers bad JSON, bad UTF-8 and numbers with thousands of digits.
+        except (ValueError, RecursionError) as error:
+            raise RecordError(
+                f"{where}: is not valid JSON ({error}); each line must be one {what}"
+            ) from error
+        if not isinstance(value, dict):
+            raise RecordError(f"{where}: must be an object with the fields of one {what}")
+        yield Field(value, where)
 
 
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -40,21 +40,22 @@ class Option:
 
 @dataclass(frozen=True)
 class Media:
-    """A part of a film, or a list of pictures.
+    """A part of a video, or a list of pictures.
 
     Attributes:
         kind: ``video`` is one file; ``frames`` is a folder of numbered pictures.
         path: where it is; None where it is not on this machine.
         url: where it was published; empty if nowhere.
-        alternatives: other addresses of the same film.
+        alternatives: other addresses of the same video.
         start: where the full window begins, in seconds.
-        end: where the full window ends, in seconds; None for the end of the film.
+        end: where the full window ends, in seconds; None for the end of the video.
         focus: where the focused window begins, in seconds; None where there is none.
         focus_end: where it ends; None where it ends with the full one.
         frames: numbers of the frames that belong to the item, from 0; None for all in the window.
         pictures: which files of a folder of pictures belong to it, as in ``*_normal.png``.
+        files: the pictures one by one in their order, where they are no folder of numbered ones.
         perspective: whose view it is; empty for a spectator's.
-        length: of the whole film in seconds as the benchmark gives it; None where it does not.
+        length: of the whole video in seconds as the benchmark gives it; None where it does not.
     """
 
     kind: Literal["video", "frames"] = "video"
@@ -67,6 +68,7 @@ class Media:
     focus_end: float | None = None
     frames: tuple[int, ...] | None = None
     pictures: str = "*"
+    files: tuple[Path, ...] = ()
     perspective: str = ""
     length: float | None = None
 
@@ -98,12 +100,12 @@ class BenchmarkItem:
         item_id: unique in its benchmark.
         benchmark: its name.
         split: as published, e.g. ``validation`` or ``test``.
-        group: intervals are over groups: a film, an episode, a story.
+        group: intervals are over groups: a video, an episode, a story.
         question: without its options.
         options: what may be chosen, in the published order; empty for open questions.
         answer: label of the right option; None where the key is hidden, or for open questions.
         reference: right answer of an open question; None where it is hidden or options are given.
-        media: films or pictures; empty for text alone.
+        media: videos or pictures; empty for text alone.
         context: what is told in words.
         tags: values by kind (``ability``, ``cue``, ``type``, ``order``, ``condition`` ...), each
             one or more, for breakdowns.
@@ -143,7 +145,7 @@ class Sampling:
 
     Attributes:
         count: so many, spread evenly.
-        every: every so manieth frame of the film, from the window's first.
+        every: every so manieth frame of the video, from the window's first.
         rate: so many a second, from the window's beginning.
         most: if ``every`` or ``rate`` gives more than so many, this many are spread evenly.
 
@@ -174,7 +176,7 @@ class Benchmark:
     Attributes:
         name: as on the command line.
         load: reads all items of a folder in the official layout, of all splits found there.
-            Films that are not there leave ``Media.path`` None.
+            Videos that are not there leave ``Media.path`` None.
         views: for each view that it has, the fields of :class:`benchmarks.items.Context` that are
             shown, in order. Views ``multimodal`` and ``video`` show frames as well.
         default_view: the benchmark's own.
@@ -182,9 +184,9 @@ class Benchmark:
         sampling: which frames its own protocol takes.
         breakdowns: kinds of tags by which accuracy is reported.
         notes: sentences that every question is asked with, by view or for all (key ``""``), e.g.
-            that it refers to the end of the film.
+            that it refers to the end of the video.
         default_split: the split asked about if none is chosen.
-        frame_times: whether the prompt tells how long the film is and when its frames are.
+        frame_times: whether the prompt tells how long the video is and when its frames are.
         open_ended: whether replies are sentences that a judge reads.
         layout: what the folder holds, for the message when it does not.
     """

@@ -1,4 +1,4 @@
-"""Pictures: one, whole or not at all; and a folder of numbered ones, read like a video."""
+"""Pictures: one, whole or not at all; and many in order, read like a video."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFile
 
+from sally_anne.benchmarks.items import Media
 from sally_anne.core.errors import ClipError
 
 # Pillow reads dozens of formats, and some, such as EPS, by starting other programs.
 FORMATS = ("PNG", "JPEG", "WEBP")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 MOST_BYTES = 64 << 20
-# Of one picture or frame: a film in 8K has 33 million.
+# Of one picture or frame: a video in 8K has 33 million.
 MOST_PIXELS = 64_000_000
 
 
@@ -39,9 +41,12 @@ def opened(source: Path | bytes) -> Iterator[Image.Image]:
     before = ImageFile.LOAD_TRUNCATED_IMAGES
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     try:
-        data = source if isinstance(source, bytes) else _contents(source)
-        check_bytes(len(data))
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        if isinstance(source, Path):
+            check_file(source)
+            _check_bytes(source.stat().st_size)
+            source = source.read_bytes()
+        _check_bytes(len(source))
+        with Image.open(io.BytesIO(source), formats=FORMATS) as image:
             check_pixels(image.width, image.height)
             yield image
     except (FileNotFoundError, ClipError):
@@ -57,11 +62,7 @@ def opened(source: Path | bytes) -> Iterator[Image.Image]:
 
 
 def check_opened(image: Image.Image) -> None:
-    """The same of a picture that somebody else has opened and whose pixels may not be read yet.
-
-    Raises:
-        ClipError: as :func:`opened`.
-    """
+    """As :func:`opened`, of a picture that somebody else opened and whose pixels may be unread."""
     # "MPO" is a JPEG of several pictures; made ones have no format.
     if image.format not in (*FORMATS, "MPO", None):
         raise ClipError(f"cannot be decoded: it is {image.format}, no {' or '.join(FORMATS)}")
@@ -79,16 +80,15 @@ def check_file(path: Path) -> None:
         raise ClipError("cannot be read: it is no regular file")
 
 
-def check_bytes(size: int) -> None:
-    """Refuse a file that is too large, to be put after the name."""
-    if size > MOST_BYTES:
-        raise ClipError(f"is too large: {size} bytes, at most {MOST_BYTES} are read")
-
-
 def check_pixels(width: int, height: int) -> None:
     """Refuse a picture or frame that is too large, to be put after the name."""
     if width * height > MOST_PIXELS:
         raise ClipError(f"is too large: {width} x {height}, at most {MOST_PIXELS} pixels are read")
+
+
+def _check_bytes(size: int) -> None:
+    if size > MOST_BYTES:
+        raise ClipError(f"is too large: {size} bytes, at most {MOST_BYTES} are read")
 
 
 def fitted(width: int, height: int, most: int | None) -> tuple[int, int]:
@@ -99,20 +99,14 @@ def fitted(width: int, height: int, most: int | None) -> tuple[int, int]:
     return max(1, int(width * scale)), max(1, int(height * scale))
 
 
-def _contents(path: Path) -> bytes:
-    check_file(path)
-    check_bytes(path.stat().st_size)
-    return path.read_bytes()
-
-
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """The frames of a film or folder in the order in which they are shown.
+    """The frames of a video, or pictures, in the order in which they are shown.
 
     Attributes:
         path: the file or folder.
-        times: when each comes on screen ``[N]``, in seconds from the film's beginning; rising.
-        numbers: of the frames ``[N]``: 0, 1, 2 ... in a film, as named in a folder; rising.
+        times: when each comes on screen ``[N]``, in seconds from the beginning; rising.
+        numbers: of the frames ``[N]``: 0, 1, 2 ... in a video, as named in a folder; rising.
         end: when the last one goes, in seconds.
         damage: how the file is damaged, to be put after a message; empty if it is whole.
         stamps: presentation stamps in units of the stream ``[N]``; None where frames are found by
@@ -129,40 +123,33 @@ class Timeline:
     keys: np.ndarray | None = None
 
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-
-
-def timeline_of_pictures(folder: Path, length: float | None, pattern: str = "*") -> Timeline:
-    """The pictures of a folder, evenly over ``length`` seconds, or one a second.
-
-    Args:
-        folder: holds them, perhaps among others.
-        length: of the film in seconds, if it is known.
-        pattern: of the names of those that count.
+def timeline_of_pictures(media: Media) -> Timeline:
+    """Pictures, evenly over ``media.length`` seconds, or one a second.
 
     Raises:
         ClipError: no folder, no pictures, or names without numbers or with one number twice.
     """
-    numbers = np.array(sorted(_numbered(folder, pattern)), dtype=np.int64)
-    gap = length / len(numbers) if length else 1.0
-    return Timeline(folder, np.arange(len(numbers)) * gap, numbers, len(numbers) * gap)
+    numbers = np.array(sorted(_numbered(media)), dtype=np.int64)
+    gap = media.length / len(numbers) if media.length else 1.0
+    assert media.path is not None
+    return Timeline(media.path, np.arange(len(numbers)) * gap, numbers, len(numbers) * gap)
 
 
 def read_pictures(
-    timeline: Timeline, places: Sequence[int], pattern: str = "*", most: int | None = None
+    timeline: Timeline, places: Sequence[int], media: Media, most: int | None = None
 ) -> np.ndarray:
     """Pictures at ``places`` of the timeline, ``uint8 [F, height, width, 3]``.
 
     Args:
-        timeline: of the folder.
+        timeline: of the pictures.
         places: which.
-        pattern: of the names of those that count.
+        media: the same pictures.
         most: pixels a picture; larger ones are scaled down as they are read.
 
     Raises:
         ClipError: a picture is damaged or of another size than the first; names the file.
     """
-    files = _numbered(timeline.path, pattern)
+    files = _numbered(media)
     found: list[np.ndarray] = []
     for place in places:
         path = files[int(timeline.numbers[place])]
@@ -174,26 +161,35 @@ def read_pictures(
     return np.stack(found)
 
 
-def size_of_pictures(folder: Path, pattern: str = "*") -> tuple[int, int]:
-    """Width and height of a folder's first picture; its pixels are not read.
+def size_of_pictures(media: Media) -> tuple[int, int]:
+    """Width and height of the first picture; its pixels are not read.
 
     Raises:
         ClipError: there are no pictures, or the first is damaged; names the file.
     """
-    files = _numbered(folder, pattern)
-    path = files[min(files)]
+    files = _numbered(media)
+    with _named(files[min(files)]) as image:
+        return image.size
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[Image.Image]:
     try:
         with opened(path) as image:
-            return image.size
+            yield image
     except (ClipError, OSError) as error:
         raise ClipError(f"{path}: this picture {error}") from error
 
 
-def _numbered(folder: Path, pattern: str) -> dict[int, Path]:
+def _numbered(media: Media) -> dict[int, Path]:
     """Pictures by number: the last number in the names that differs in all of them."""
+    if media.files:
+        return dict(enumerate(media.files))
+    folder = media.path
+    assert folder is not None
     try:
         files = sorted(
-            p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.match(pattern)
+            p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.match(media.pictures)
         )
     except OSError as error:
         raise ClipError(

@@ -17,7 +17,7 @@ from PIL import Image
 from sally_anne.benchmarks.pictures import MOST_PIXELS, Timeline, check_file, check_pixels, fitted
 from sally_anne.core.errors import ClipError
 
-# Containers whose header says how long the film is; others guess it from the rate of bytes.
+# Containers whose header says how long the video is; others guess it from the rate of bytes.
 _SURE = ("mov", "mp4", "matroska", "webm", "avi")
 # PyAV reports damage by FFmpegError, frames without a picture format by ValueError.
 _UNREADABLE = (av.FFmpegError, OSError, ValueError)
@@ -29,19 +29,19 @@ SAFE = {
 
 
 def timeline_of(path: Path) -> Timeline:
-    """The frames of a film; reads the packets without decoding them where they are stamped.
+    """The frames of a video; reads the packets without decoding them where they are stamped.
 
     Raises:
-        ClipError: not a film, one without pictures, or one that cannot be read at all.
+        ClipError: not a video, one without pictures, or one that cannot be read at all.
     """
     try:
         state = path.stat()
     except OSError as error:
-        raise ClipError(f"{path}: this film cannot be read ({error.strerror})") from error
+        raise ClipError(f"{path}: this video cannot be read ({error.strerror})") from error
     return _timeline(path, state.st_mtime_ns, state.st_size)
 
 
-# Questions of one film follow each other.
+# Questions of one video follow each other.
 @lru_cache(maxsize=32)
 def _timeline(path: Path, changed: int, size: int) -> Timeline:
     stamps: list[int | None] = []
@@ -80,7 +80,7 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
     # Without a key frame before them the first ones cannot be decoded.
     known = whole >= min(keys, default=0)
     if not known.any():
-        raise ClipError(f"{path}: this film has no frames{broken}")
+        raise ClipError(f"{path}: this video has no frames{broken}")
     whole, durations = whole[known], np.array(lasting, dtype=np.int64)[known]
     order = np.argsort(whole)
     whole = whole[order]
@@ -98,7 +98,7 @@ def _timeline(path: Path, changed: int, size: int) -> Timeline:
 
 
 def _counted(path: Path) -> Timeline:
-    """Decodes the whole film, for files whose packets are not stamped."""
+    """Decodes the whole video, for files whose packets are not stamped."""
     times: list[float | None] = []
     broken = ""
     with opened_video(path) as (container, stream):
@@ -108,7 +108,7 @@ def _counted(path: Path) -> Timeline:
         except _UNREADABLE as error:
             broken = f"; it is damaged there ({error})"
     if not times:
-        raise ClipError(f"{path}: this film has no frames{broken}")
+        raise ClipError(f"{path}: this video has no frames{broken}")
     known = [time for time in times if time is not None]
     if len(known) == len(times) and all(np.diff(known) > 0):
         found = np.array(known) - known[0]
@@ -126,10 +126,10 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
     Frames of another size than the first are scaled to it.
 
     Args:
-        timeline: of the film.
+        timeline: of the video.
         places: which.
         most: pixels a frame; larger ones are scaled down one by one as they are decoded, so that
-            a film never lies in memory in its full size.
+            a video never lies in memory in its full size.
 
     Raises:
         ClipError: a frame cannot be decoded; names file and time.
@@ -188,7 +188,7 @@ def _undecodable(timeline: Timeline, places: Sequence[int], found: Frames, why: 
     first = next(place for place in places if place not in found)
     raise ClipError(
         f"{timeline.path}: the frame at {timeline.times[first]:.2f} s cannot be decoded ({why}); "
-        "download the film again"
+        "download the video again"
     )
 
 
@@ -250,7 +250,7 @@ def _bound(path: Path, codec: Any) -> None:
     try:
         check_pixels(codec.width, codec.height)
     except ClipError as error:
-        raise ClipError(f"{path}: a frame of this film {error}") from error
+        raise ClipError(f"{path}: a frame of this video {error}") from error
     codec.options = {"max_pixels": str(MOST_PIXELS)}
 
 
@@ -259,7 +259,7 @@ def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, A
     """The container and its moving pictures, not a cover; ``data`` is what the file would hold.
 
     Raises:
-        ClipError: it is no file of a film, cannot be opened, has sound alone, or frames of more
+        ClipError: it is no file of a video, cannot be opened, has sound alone, or frames of more
             than :data:`sally_anne.benchmarks.pictures.MOST_PIXELS` pixels.
     """
     try:
@@ -268,9 +268,9 @@ def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, A
         file = str(path) if data is None else io.BytesIO(data)
         container = av.open(file, metadata_errors="replace", container_options=SAFE)
     except ClipError as error:
-        raise ClipError(f"{path}: this film {error}") from error
+        raise ClipError(f"{path}: this video {error}") from error
     except _UNREADABLE as error:
-        raise ClipError(f"{path}: this file cannot be opened as a film ({error})") from error
+        raise ClipError(f"{path}: this file cannot be opened as a video ({error})") from error
     with container:
         for stream in container.streams.video:
             if not stream.disposition & Disposition.attached_pic:

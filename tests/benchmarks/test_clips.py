@@ -520,7 +520,7 @@ def test_pipes_are_not_opened(tmp_path: Path) -> None:
         os.mkfifo(tmp_path / name)
     with pytest.raises(ClipError, match=r"0\.png: this picture cannot be read: it is no regular"):
         read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
-    with pytest.raises(ClipError, match=r"film\.mp4: this film cannot be read: it is no regular"):
+    with pytest.raises(ClipError, match=r"film\.mp4: this video cannot be read: it is no regular"):
         cut(tmp_path / "film.mp4", Sampling(count=1))
 
 
@@ -528,5 +528,5 @@ def test_a_playlist_is_no_film(plain: Path, tmp_path: Path) -> None:
     """It would be played from wherever it says."""
     path = tmp_path / "list.mp4"
     path.write_text(f"#EXTM3U\n#EXTINF:6,\n{plain}\n#EXT-X-ENDLIST\n")
-    with pytest.raises(ClipError, match=r"list\.mp4: this file cannot be opened as a film"):
+    with pytest.raises(ClipError, match=r"list\.mp4: this file cannot be opened as a video"):
         cut(path, Sampling(count=1))

@@ -119,7 +119,7 @@ def _lines(path: Path, content: bytes) -> Iterator[Field]:
             raise RecordError(f"{where}: must be an object with the fields of one story")
         story = value.get("index")
         place = f"{where} (story {story})" if isinstance(story, int) else where
-        yield Field(value, place, error=RecordError)
+        yield Field(value, place)
 
 
 def _cast(record: Field) -> tuple[dict[str, str], Cast]:
