@@ -16,6 +16,7 @@ from bench.extraction import ExtractionPerfConfig
 from bench.probes import ProbesPerfConfig
 from bench.sweep import SweepPerfConfig
 from sally_anne.benchmarks.items import Setting
+from sally_anne.core.commands import command
 
 Comparison = Literal["extraction", "probes", "sweep"]
 COMPARISONS: tuple[Comparison, ...] = ("extraction", "probes", "sweep")
@@ -149,11 +150,7 @@ def run(config: PerfConfig) -> dict[str, Any]:
     return results.values
 
 
-def main() -> None:
-    """The command line."""
-    from sally_anne.harness.command import run_command
-
-    run_command(PerfConfig, "python -m bench", run, resumes=False)
+main = command("python -m bench", PerfConfig, run)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from bench import machine
 from bench.errors import PerfError
 from bench.untrained import RANDOM_100M, save_untrained
 from sally_anne.benchmarks.items import Setting
-from sally_anne.core.commands import check_options
+from sally_anne.core.commands import check_options, command
 from sally_anne.models.catalogue import DEFAULT_MODEL
 
 # Parameters from which a model is given --large-stories: about a hundred million.
@@ -411,16 +411,7 @@ def run(config: ExtractionPerfConfig) -> dict[str, Any]:
     return results.values
 
 
-def main() -> None:
-    """The command line."""
-    from sally_anne.harness.command import run_command
-
-    run_command(
-        ExtractionPerfConfig,
-        "python -m bench.extraction",
-        run,
-        resumes=False,
-    )
+main = command("python -m bench.extraction", ExtractionPerfConfig, run)
 
 
 if __name__ == "__main__":

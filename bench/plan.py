@@ -16,7 +16,7 @@ from typing import Any, Literal
 from bench.errors import PerfError
 from bench.results import read_results
 from bench.scaling import SHAPES_7B, efficiencies, exponent
-from sally_anne.core.commands import check_options
+from sally_anne.core.commands import check_options, command
 from sally_anne.models.estimate import DTYPE_BYTES, Figure, Source, disk, in_bytes, table
 
 # Probes are fitted on float32, whatever the store holds.
@@ -311,11 +311,7 @@ def run(config: PlanConfig) -> None:
     print(table(plan(config).values()))
 
 
-def main() -> None:
-    """The command line."""
-    from sally_anne.harness.command import run_command
-
-    run_command(PlanConfig, "python -m bench.plan", run, resumes=False)
+main = command("python -m bench.plan", PlanConfig, run)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from bench import machine
 from bench.errors import PerfError
 from bench.untrained import Shape, save_published
+from sally_anne.core.commands import command
 
 # For tests; frames and tokens are as many as at full size.
 TINY = Shape(layers=2, heads=4, kv_heads=2, width=16, mlp=64, vision_layers=1, vision_width=64)
@@ -214,11 +215,7 @@ def _measured(
     return {"said": said, "seconds": clock.seconds(), "peak": peak.bytes}
 
 
-def main() -> None:
-    """The command line."""
-    from sally_anne.harness.command import run_command
-
-    run_command(RehearsalConfig, "python -m bench.rehearsal", run, resumes=False)
+main = command("python -m bench.rehearsal", RehearsalConfig, run)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from bench import machine
 from bench.errors import PerfError
 from sally_anne.benchmarks.items import Setting
-from sally_anne.core.commands import check_options
+from sally_anne.core.commands import check_options, command
 from sally_anne.models.catalogue import DEFAULT_MODEL
 
 Study = Literal["extraction", "probes", "shapes", "sweep", "processes"]
@@ -419,16 +419,7 @@ def run(config: ScalingConfig, grid: Grid | None = None) -> dict[str, Any]:
     return results.values
 
 
-def main() -> None:
-    """The command line."""
-    from sally_anne.harness.command import run_command
-
-    run_command(
-        ScalingConfig,
-        "python -m bench.scaling",
-        run,
-        resumes=False,
-    )
+main = command("python -m bench.scaling", ScalingConfig, run)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from sally_anne.core.commands import command
 from sally_anne.core.run_folder import TABLE1, claims
-from sally_anne.harness.command import run_command
 from sally_anne.models.options import ModelOptions
 from steering.config import SweepConfig
 
@@ -129,9 +129,7 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
     console.print(table)
 
 
-def main() -> None:
-    """The command line."""
-    run_command(Table1Config, "python -m experiments.table1", run)
+main = command("sally-anne table1", Table1Config, run, resumes=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from figures import clusters, heatmap, kde
-from figures.command import FigureConfig, run_command
+from figures.command import FigureConfig, figure_command
 from hooks.saved_run import Run
 
 
@@ -37,5 +37,7 @@ def draw(config: FigureConfig) -> list[Path]:
     return draw_all(config.run, config.out)
 
 
+main = figure_command("figures", FigureConfig, draw)
+
 if __name__ == "__main__":
-    run_command(FigureConfig, draw)
+    main()

@@ -22,7 +22,7 @@ import pandas as pd
 from figures import plane as lines
 from figures import style
 from figures.choose import Head, Shown, insensitive, named, select, sensitive
-from figures.command import FigureConfig, run_command
+from figures.command import FigureConfig, figure_command
 from figures.plane import two_probe_plane
 from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
@@ -321,5 +321,7 @@ def _handles(panel: Panel) -> list:
     return handles
 
 
+main = figure_command("clusters", ClustersConfig, draw)
+
 if __name__ == "__main__":
-    run_command(ClustersConfig, draw)
+    main()

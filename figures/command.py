@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import tyro
 
-from sally_anne.core.commands import plain_errors, read_options
+from sally_anne.core.commands import command
 
 
 @dataclass(frozen=True)
@@ -31,21 +30,12 @@ class FigureConfig:
 Config = TypeVar("Config", bound=FigureConfig)
 
 
-def run_command(
-    config_type: type[Config],
-    draw: Callable[[Config], list[Path]],
-    arguments: Sequence[str] | None = None,
-) -> None:
-    """Read ``config_type`` from the command line, draw, print one path a line.
+def figure_command(
+    name: str, config_type: type[Config], draw: Callable[[Config], list[Path]]
+) -> Callable[..., None]:
+    """The ``main`` of ``sally-anne NAME``, which draws and prints the paths, one a line."""
 
-    Raises:
-        SystemExit: status 1 with one line on stderr if the figure cannot be drawn, status 2
-            if the arguments are wrong.
-    """
-    module = sys.modules[draw.__module__]
-    spec = getattr(module, "__spec__", None)
-    name = spec.name if spec else draw.__module__
-    with plain_errors():
-        paths = draw(read_options(config_type, f"python -m {name}", arguments))
-    for path in paths:
-        print(path)
+    def run(config: Config) -> None:
+        print(*draw(config), sep="\n")
+
+    return command(f"sally-anne {name}", config_type, run, libraries=False)

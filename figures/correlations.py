@@ -22,7 +22,7 @@ import pandas as pd
 import tyro
 
 from figures import style
-from figures.command import FigureConfig, run_command
+from figures.command import FigureConfig, figure_command
 from hooks.saved_run import read_table, saved_results
 from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
 
@@ -256,5 +256,7 @@ def _number(value: float) -> str:
     return f"\N{MINUS SIGN}{written}" if value < 0 else written
 
 
+main = figure_command("correlations", CorrelationsConfig, draw)
+
 if __name__ == "__main__":
-    run_command(CorrelationsConfig, draw)
+    main()

@@ -20,7 +20,7 @@ import pandas as pd
 
 from figures import style
 from figures.choose import Head, Split, best, label_of, select
-from figures.command import FigureConfig, run_command
+from figures.command import FigureConfig, figure_command
 from hooks.saved_run import Run, require_columns
 from sally_anne.core.errors import RunFolderError
 
@@ -216,5 +216,7 @@ def _ring(panel: Axes, head: Head, cell_points: float) -> None:
     )
 
 
+main = figure_command("heatmap", HeatmapConfig, draw)
+
 if __name__ == "__main__":
-    run_command(HeatmapConfig, draw)
+    main()

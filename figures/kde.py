@@ -23,7 +23,7 @@ import pandas as pd
 
 from figures import style
 from figures.choose import Shown, best, label_of, named, select
-from figures.command import FigureConfig, run_command
+from figures.command import FigureConfig, figure_command
 from figures.plane import Plane, pca_plane, probe_plane
 from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
@@ -285,5 +285,7 @@ def _legend(figure: Figure, table: pd.DataFrame, label: str, crossed: bool) -> N
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
 
 
+main = figure_command("kde", KdeConfig, draw)
+
 if __name__ == "__main__":
-    run_command(KdeConfig, draw)
+    main()

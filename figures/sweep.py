@@ -21,7 +21,7 @@ import pandas as pd
 import tyro
 
 from figures import style
-from figures.command import FigureConfig, run_command
+from figures.command import FigureConfig, figure_command
 from hooks.saved_run import read_table, require_columns, saved_results
 from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
 
@@ -353,5 +353,7 @@ def _required(folder: Path) -> Path:
     return path
 
 
+main = figure_command("sweep-figure", SweepConfig, draw)
+
 if __name__ == "__main__":
-    run_command(SweepConfig, draw)
+    main()

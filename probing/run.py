@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from probing.config import ProbeConfig
-from sally_anne.harness.command import run_command
+from sally_anne.core.commands import command
 
 
 def run(config: ProbeConfig) -> None:
@@ -23,9 +23,7 @@ def run(config: ProbeConfig) -> None:
     work(config)
 
 
-def main() -> None:
-    """The command line."""
-    run_command(ProbeConfig, "python -m probing.run", run, together=True)
+main = command("sally-anne probe", ProbeConfig, run, resumes=True, together=True)
 
 
 if __name__ == "__main__":

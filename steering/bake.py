@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from sally_anne.core.commands import command
 from sally_anne.core.errors import SteeringError
-from sally_anne.harness.command import run_command
 from sally_anne.models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -117,9 +117,7 @@ def run(config: BakeConfig) -> None:
     print(f"the checkpoint is in {folder}")
 
 
-def main() -> None:
-    """The command line."""
-    run_command(BakeConfig, "python -m steering.bake", run, resumes=False)
+main = command("sally-anne bake", BakeConfig, run)
 
 
 def card(record: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sally_anne.harness.command import command_line
+from sally_anne.core.commands import command_line
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.metrics import over
 from sally_anne.harness.reporting import BELIEF, shown
@@ -84,9 +84,7 @@ def print_sweep(console: Console, config: SweepConfig, sweep: Sweep) -> None:
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
     options = config.model_options() | {name: getattr(config, name) for name in names}
     steered = EvalConfig(steer=sweep.vector, **options)
-    console.print(
-        f"next: {escape(command_line('sally_anne.harness.run', steered))}", soft_wrap=True
-    )
+    console.print(f"next: {escape(command_line('sally-anne evaluate', steered))}", soft_wrap=True)
 
 
 def _label(cell: Cell, chosen: Cell | None = None) -> str:

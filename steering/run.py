@@ -9,9 +9,9 @@ from typing import Any
 
 from hooks.identity import FORCED
 from sally_anne.benchmarks.lineage import SEEN
+from sally_anne.core.commands import command, command_line
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object, require_sealed
-from sally_anne.harness.command import command_line, run_command
 from sally_anne.models.options import ModelOptions
 from steering.config import SweepConfig, VectorConfig
 
@@ -119,8 +119,8 @@ def _to_choose(run: Path, config: VectorConfig) -> str:
         **options,
     )
     made = replace(config, sweep=sweep.folder, run=None)
-    first = command_line("steering.sweep", sweep)
-    return f"  {first}\n  {command_line('steering.run', made)}"
+    first = command_line("sally-anne sweep", sweep)
+    return f"  {first}\n  {command_line('sally-anne steer', made)}"
 
 
 def _check_same(config: VectorConfig, swept: dict[str, Any], own: dict[str, Any]) -> None:
@@ -134,9 +134,7 @@ def _check_same(config: VectorConfig, swept: dict[str, Any], own: dict[str, Any]
             )
 
 
-def main() -> None:
-    """The command line."""
-    run_command(VectorConfig, "python -m steering.run", run, resumes=False)
+main = command("sally-anne steer", VectorConfig, run)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from sally_anne.core.commands import command
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import reading
 from sally_anne.core.run_folder import SIDE_EFFECTS, claims
-from sally_anne.harness.command import run_command
 from sally_anne.models.options import ModelOptions
 
 if TYPE_CHECKING:
@@ -211,9 +211,7 @@ def _print(console: Any, config: SideEffectsConfig, found: dict[str, Any]) -> No
     console.print(f"folder: {escape(str(config.folder))}", soft_wrap=True)
 
 
-def main() -> None:
-    """The command line."""
-    run_command(SideEffectsConfig, "python -m steering.side_effects", run)
+main = command("sally-anne side-effects", SideEffectsConfig, run, resumes=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sally_anne.harness.command import run_command
+from sally_anne.core.commands import command
 from steering.config import SweepConfig
 
 
@@ -24,9 +24,7 @@ def run(config: SweepConfig) -> None:
     work(config)
 
 
-def main() -> None:
-    """The command line."""
-    run_command(SweepConfig, "python -m steering.sweep", run, together=True)
+main = command("sally-anne sweep", SweepConfig, run, resumes=True, together=True)
 
 
 if __name__ == "__main__":

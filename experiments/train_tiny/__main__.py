@@ -7,17 +7,18 @@ model on frames and text, answering in turns, and with a deeper decoder statemen
 from __future__ import annotations
 
 from experiments.train_tiny.config import TrainConfig
-from sally_anne.core.commands import plain_errors, read_options
+from sally_anne.core.commands import command
 
 
-def main() -> None:
-    """The command line."""
-    with plain_errors():
-        config = read_options(TrainConfig, "python -m experiments.train_tiny")
-        # Heavy libraries are imported here, so that --help answers at once.
-        from experiments.train_tiny.stages import train_family
+def run(config: TrainConfig) -> None:
+    """Train the model, stage after stage."""
+    # Heavy libraries are imported here, so that --help answers at once.
+    from experiments.train_tiny.stages import train_family
 
-        print(f"the model is in {train_family(config)}")
+    print(f"the model is in {train_family(config)}")
+
+
+main = command("sally-anne train-tiny", TrainConfig, run)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sally_anne.core.commands import plain_errors, read_options
+from sally_anne.core.commands import command
 from sally_anne.models.catalogue import DEFAULT_MODEL
 
 MEASURES = (
@@ -186,13 +186,8 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
     return {name: sum(found) / len(found) for name, found in right.items() if found}
 
 
-def main() -> None:
-    """The command line."""
-    with plain_errors():
-        _carry_out(read_options(EvaluateConfig, "python -m experiments.train_tiny.evaluate"))
-
-
-def _carry_out(config: EvaluateConfig) -> None:
+def run(config: EvaluateConfig) -> None:
+    """Measure, print, and write the figures down."""
     from rich.console import Console
     from rich.table import Table
 
@@ -222,6 +217,8 @@ def _carry_out(config: EvaluateConfig) -> None:
         write_card(config.card, loaded.family.name, len(test), figures)  # type: ignore[arg-type]
     Console().print(table)
 
+
+main = command("sally-anne evaluate-tiny", EvaluateConfig, run)
 
 if __name__ == "__main__":
     main()

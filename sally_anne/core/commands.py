@@ -1,16 +1,27 @@
-"""What every command does alike: options in and checked, expected errors out as one line."""
+"""How a command is written: options in and checked, expected errors out as one line."""
 
 from __future__ import annotations
 
+import argparse
+import inspect
+import json
 import math
 import os
+import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
-from typing import Any, NoReturn, TextIO, TypeVar
+from dataclasses import MISSING, fields, make_dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TextIO, TypeVar, get_type_hints
 
-from sally_anne.core.errors import OptionError, SallyAnneError
+import tyro
+import yaml
+
+from sally_anne.core.console import Console, quiet_libraries, stage, visible
+from sally_anne.core.errors import OptionError, ProcessError, SallyAnneError
+from sally_anne.core.files import reading
+from sally_anne.core.processes import here
 
 Config = TypeVar("Config")
 
@@ -23,10 +34,55 @@ _POSITIVE = ("c",)
 _SEEDS = 2**32  # what NumPy and scikit-learn take
 
 
+def command(
+    prog: str,
+    config_type: type[Config],
+    run: Callable[[Config], object],
+    *,
+    resumes: bool = False,
+    together: bool = False,
+    libraries: bool = True,
+) -> Callable[..., None]:
+    """The ``main`` of a command: reads its options, and carries it out.
+
+    Args:
+        prog: the command, as its help shows it.
+        config_type: a dataclass of options; its docstring makes the help. With ``resumes`` it has a
+            ``folder``.
+        run: does the work.
+        resumes: whether the same command goes on after it was stopped.
+        together: whether several processes of a launcher can share the work.
+        libraries: whether it needs torch and transformers, which take seconds to load.
+
+    Returns:
+        A function of the words after the command, by default those of the command line. It raises
+        SystemExit: 0 after ``--help``, 1 with the message of an expected error, 2 if the words are
+        wrong, 130 if the user stopped it.
+    """
+
+    def main(arguments: Sequence[str] | None = None) -> None:
+        with plain_errors():
+            config = read_options(config_type, prog, arguments)
+            if here().count > 1 and not together:
+                raise ProcessError(f"{prog} works in one process; start it without a launcher")
+        try:
+            if libraries:
+                _load_libraries()
+            with plain_errors():
+                run(config)
+        except KeyboardInterrupt:
+            if resumes:
+                folder = config.folder  # type: ignore[attr-defined]
+                print(f"\nstopped; the same command goes on from {folder}", file=sys.stderr)
+            sys.exit(130)
+
+    return main
+
+
 def read_options(
     config_type: type[Config], prog: str, arguments: Sequence[str] | None = None
 ) -> Config:
-    """The options of a command, each in its range.
+    """The options of a command, each in its range: of ``--config FILE``, then of the command line.
 
     Args:
         config_type: a dataclass of options; its docstring makes the help.
@@ -34,14 +90,89 @@ def read_options(
         arguments: those of the command line by default.
 
     Raises:
-        OptionError: a number is out of its range; names the option.
+        OptionError: a number is out of its range, or the file has no such option; names it.
         SystemExit: status 2 if the words are wrong, 0 after ``--help``.
     """
-    import tyro
-
-    config = tyro.cli(config_type, prog=prog, args=arguments)
+    finder = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
+    finder.add_argument("--config", type=Path)
+    found, words = finder.parse_known_args(arguments)
+    options: Any = (
+        {} if found.config is None else {"default": _from_file(config_type, prog, found.config)}
+    )
+    about = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
+    config: Config = tyro.cli(
+        config_type,
+        prog=prog,
+        args=words,
+        description=f"{about} Options that are not given here are taken from --config FILE: YAML, "
+        "JSON, or the folder of a run, which is repeated.",
+        **options,
+    )
     check_options(config)
     return config
+
+
+def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
+    """The options that a file names, the others at their defaults."""
+    if path.is_dir():
+        path /= "config.json"
+    with reading(path, OptionError):
+        text = path.read_text(encoding="utf-8")
+        given = (json.loads if path.suffix == ".json" else yaml.safe_load)(text) or {}
+        if not isinstance(given, dict):
+            raise TypeError(f"it holds a {type(given).__name__}, not options by their names")
+    # A run's own file holds more than its options.
+    given = given["config"] if isinstance(given.get("config"), dict) else given
+    given = {str(name).replace("-", "_"): value for name, value in given.items()}
+    known = get_type_hints(config_type)
+    names = [option.name for option in fields(config_type)]  # type: ignore[arg-type]
+    if unknown := [name for name in given if name not in names]:
+        raise OptionError(f"{path}: {prog} has no option {unknown[0]!r}; it has {', '.join(names)}")
+    # Read as if each stood on the command line, so that what is wrong is said in the same words.
+    words = [word for name, value in given.items() for word in _words(name, value)]
+    options = make_dataclass("Options", [(name, known[name]) for name in given])
+    read = vars(tyro.cli(options, prog=f"{prog} --config {path}", args=words))
+    absent = {
+        option.name: tyro.MISSING
+        for option in fields(config_type)  # type: ignore[arg-type]
+        if option.default is option.default_factory is MISSING
+    }
+    return config_type(**absent | read)
+
+
+def _words(name: str, value: Any) -> list[str]:
+    """An option as words of a command line."""
+    option = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{option}" if value else f"--no-{option}"]
+    return [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
+
+
+def command_line(prog: str, config: Any) -> str:
+    """The command that carries out ``config``, to be copied: its model, and what is no default.
+
+    Args:
+        prog: the command.
+        config: the options; those that are set are single words or numbers.
+    """
+    words = prog.split()
+    for option in fields(config):
+        value = getattr(config, option.name)
+        if option.name == "model" or value != option.default:
+            words += [spelled(option.name), str(value)]
+    return shlex.join(words)
+
+
+def _load_libraries() -> None:
+    """Load what takes seconds, and say so on a terminal.
+
+    In a file it would be one more line beside that of an error.
+    """
+    quiet_libraries()
+    seen = here().first and sys.stderr.isatty()
+    with stage(Console(stderr=True, quiet=not seen), "loading libraries"):
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
 
 
 def check_options(config: Any) -> None:
@@ -103,8 +234,6 @@ def plain_errors() -> Iterator[None]:
 
 def _line(problem: object) -> str:
     """Names in it come from files and models, and may hold what a terminal obeys."""
-    from sally_anne.core.console import visible
-
     return f"error: {visible(problem)}"
 
 

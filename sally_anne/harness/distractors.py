@@ -28,7 +28,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sally_anne.benchmarks.items import Option
+from sally_anne.core.commands import command
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.distractors_config import DistractorConfig
 
 TRIALS, THRESHOLD = 6, 5
 # 8 options have 40,320 orders.
@@ -154,21 +156,15 @@ def _flagged(share: float, trials: int, threshold: int) -> float:
     )
 
 
-def main() -> None:
-    """The command line."""
-    from sally_anne.harness.command import run_command
-    from sally_anne.harness.distractors_config import DistractorConfig
-
-    run_command(DistractorConfig, "python -m sally_anne.harness.distractors", _run)
-
-
-def _run(config: object) -> None:
+def run(config: DistractorConfig) -> None:
+    """Carry out a check, or show a finished one."""
     # Heavy libraries are imported here, so that --help answers at once.
-    from sally_anne.harness.distractors_config import DistractorConfig
-    from sally_anne.harness.distractors_run import run
+    from sally_anne.harness.distractors_run import run as work
 
-    assert isinstance(config, DistractorConfig)
-    run(config)
+    work(config)
+
+
+main = command("sally-anne distractors", DistractorConfig, run, resumes=True)
 
 
 if __name__ == "__main__":

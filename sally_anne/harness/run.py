@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sally_anne.harness.command import run_command
+from sally_anne.core.commands import command
 from sally_anne.harness.config import EvalConfig
 
 
@@ -25,9 +25,7 @@ def run(config: EvalConfig) -> None:
     work(config)
 
 
-def main() -> None:
-    """The command line."""
-    run_command(EvalConfig, "python -m sally_anne.harness.run", run, together=True)
+main = command("sally-anne evaluate", EvalConfig, run, resumes=True, together=True)
 
 
 if __name__ == "__main__":

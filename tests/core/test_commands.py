@@ -35,7 +35,6 @@ def test_every_module_with_an_entry_runs_or_says_what_to_run() -> None:
 @pytest.mark.parametrize(
     ("module", "instead"),
     [
-        ("figures.all", "figures.heatmap"),
         ("sally_anne.harness.correlations", "figures.correlations"),
     ],
 )

@@ -95,7 +95,9 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
         if module == "steering.sweep":
             told = done.stdout.splitlines()[-1].removeprefix("next: ")
     # The sweep's last line is a command that steers by what was chosen.
-    done = command(*shlex.split(told)[1:], "--limit", "2", "--out", str(tmp_path / "next"))
+    done = command(
+        "-m", "sally_anne", *shlex.split(told)[1:], "--limit", "2", "--out", str(tmp_path / "next")
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(pd.read_parquet(tmp_path / "next" / "answers.parquet")) == 4
     assert len(pd.read_parquet(tmp_path / "eval" / "answers.parquet")) == 8

@@ -13,7 +13,6 @@ import pytest
 
 import figures
 from figures import clusters, heatmap, kde
-from figures.command import run_command
 
 pytestmark = pytest.mark.integration
 
@@ -70,7 +69,7 @@ def test_a_command_prints_the_paths_it_wrote_and_writes_equal_bytes_again(
     run, tmp_path, capsys, module, config
 ) -> None:
     out = tmp_path / "elsewhere"
-    run_command(config, module.draw, [str(run.folder), "--split", "validation", "--out", str(out)])
+    module.main([str(run.folder), "--split", "validation", "--out", str(out)])
     printed = capsys.readouterr().out.splitlines()
     assert [Path(line).suffix for line in printed] == [".png", ".pdf", ".parquet"]
     assert {Path(line).parent for line in printed} == {out}
@@ -94,15 +93,14 @@ def test_an_error_is_one_line_and_status_1(run) -> None:
 def test_help_names_the_command_and_loads_nothing_heavy(name) -> None:
     code = (
         f"import sys; sys.argv = ['x', '--help']\nimport figures.{name} as m\n"
-        "from figures.command import run_command\n"
-        f"try: run_command(m.{name.title()}Config, m.draw)\n"
+        "try: m.main()\n"
         "except SystemExit as end: assert end.code == 0\n"
         "heavy = {'torch', 'matplotlib', 'seaborn', 'sklearn'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     done = python("-c", code)
     assert done.returncode == 0, done.stderr
-    assert f"usage: python -m figures.{name} " in done.stdout
+    assert f"usage: sally-anne {name} " in done.stdout
     assert "RUN" in done.stdout and "--split" in done.stdout
 
 

@@ -14,7 +14,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from figures import correlations, style
-from figures.command import run_command
 from sally_anne.benchmarks.mimeqa.cells import CATEGORIES
 from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
 from sally_anne.harness.correlations import category_correlations
@@ -172,12 +171,10 @@ def test_readers_and_tags(folder) -> None:
 
 def test_the_command(folder, capsys: pytest.CaptureFixture[str]) -> None:
     run = folder(answers(6))
-    run_command(correlations.CorrelationsConfig, correlations.draw, [str(run)])
+    correlations.main([str(run)])
     assert capsys.readouterr().out.splitlines()[0] == str(run / "figures" / "correlations.png")
     with pytest.raises(SystemExit, match=r"^error: .*not read by 'owl' \(readers: judge\)"):
-        run_command(
-            correlations.CorrelationsConfig, correlations.draw, [str(run), "--reader", "owl"]
-        )
+        correlations.main([str(run), "--reader", "owl"])
 
 
 @pytest.mark.parametrize(

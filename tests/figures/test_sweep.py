@@ -16,7 +16,6 @@ import pytest
 
 import figures
 from figures import style, sweep
-from figures.command import run_command
 from sally_anne.core.errors import ChoiceError, FigureError, MissingRunFileError, RunFolderError
 
 pytestmark = pytest.mark.integration
@@ -252,7 +251,7 @@ def test_values_that_do_not_exist_leave_a_gap() -> None:
 def test_saved_with_its_numbers_and_the_same_bytes_again(folder, tmp_path, capsys) -> None:
     config = {"model": "tiny-qwen2-vl", "order": "1", "setting": "multimodal", "seed": 0}
     run = folder(full(), config)
-    run_command(sweep.SweepConfig, sweep.draw, [str(run)])
+    sweep.main([str(run)])
     printed = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert printed == [run / "figures" / f"sweep.{kind}" for kind in ("png", "pdf", "parquet")]
     before = [path.read_bytes() for path in printed]
@@ -325,8 +324,7 @@ def test_files_that_are_missing_or_damaged_are_named(folder, tmp_path) -> None:
 def test_the_command_is_light_and_fails_in_one_line(tmp_path) -> None:
     code = (
         "import sys; sys.argv = ['x', '--help']\nimport figures.sweep as m\n"
-        "from figures.command import run_command\n"
-        "try: run_command(m.SweepConfig, m.draw)\n"
+        "try: m.main()\n"
         "except SystemExit as end: assert end.code == 0\n"
         "heavy = {'torch', 'matplotlib', 'seaborn'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -335,7 +333,7 @@ def test_the_command_is_light_and_fails_in_one_line(tmp_path) -> None:
     settings = {"capture_output": True, "text": True, "env": env, "check": False}
     done = subprocess.run([sys.executable, "-c", code], **settings)
     assert done.returncode == 0, done.stderr
-    assert "usage: python -m figures.sweep " in done.stdout and "steering.sweep" in done.stdout
+    assert "usage: sally-anne sweep-figure " in done.stdout and "steering.sweep" in done.stdout
     done = subprocess.run([sys.executable, "-m", "figures.sweep", str(tmp_path)], **settings)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (

@@ -195,7 +195,7 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
     told = [i for i, line in enumerate(lines) if line.startswith("sweep folder: ")][0]
     assert all(len(line) <= 100 for line in lines[:told])
     assert lines[-2] == f"vector: {found.vector}"
-    command = ["python", "-m", "sally_anne.harness.run", "--model", config.model]
+    command = ["sally-anne", "evaluate", "--model", config.model]
     command += ["--setting", "text", "--steer", str(found.vector)]
     assert shlex.split(lines[-1].removeprefix("next: ")) == command
 

@@ -86,13 +86,13 @@ def test_without_a_sweep_the_commands_that_choose_are_told(
         run(VectorConfig(run=made.folder, label="y_o", **options))
     sweep, vector = (shlex.split(line) for line in str(caught.value).splitlines()[1:])
     assert sweep == [
-        *("python", "-m", "steering.sweep", "--model", "tiny", "--label", "y_o"),
+        *("sally-anne", "sweep", "--model", "tiny", "--label", "y_o"),
         *("--run", str(made.folder)),
     ]
-    assert vector[:4] == ["python", "-m", "steering.run", "--sweep"]
-    assert vector[4] == "runs/sweep/tiny-order1-multimodal-logistic-labely_o"
+    assert vector[:3] == ["sally-anne", "steer", "--sweep"]
+    assert vector[3] == "runs/sweep/tiny-order1-multimodal-logistic-labely_o"
     given = [word for o, v in options.items() for word in ("--K" if o == "k" else f"--{o}", str(v))]
-    assert sorted(vector[5:]) == sorted([*given, "--label", "y_o"])
+    assert sorted(vector[4:]) == sorted([*given, "--label", "y_o"])
 
 
 @pytest.mark.parametrize(

@@ -103,16 +103,6 @@ def test_wrong_calls(module, call, message, made, tmp_path, monkeypatch) -> None
     places["FOLDER"].mkdir()
     monkeypatch.chdir(tmp_path)
     words = [str(places.get(word, word)) for word in call.split()]
-    if module.startswith("figures"):
-        figure = importlib.import_module(module)
-        config = f"{module.rpartition('.')[2].title()}Config"
-
-        def main() -> None:
-            importlib.import_module("figures.command").run_command(
-                getattr(figure, config), figure.draw, words
-            )
-
-        monkeypatch.setattr(figure, "main", main, raising=False)
     said = said_by(monkeypatch, module, words)
     for name, place in places.items():
         message = message.replace(name, str(place))

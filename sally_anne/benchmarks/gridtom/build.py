@@ -34,7 +34,7 @@ from sally_anne.benchmarks.gridtom.stories import (
     generated,
     seeded_stories,
 )
-from sally_anne.core.commands import plain_errors, read_options
+from sally_anne.core.commands import command
 from sally_anne.core.errors import BenchmarkError
 from sally_anne.core.processes import exit_with_parent
 
@@ -175,20 +175,9 @@ def _summary(config: BuildConfig, stories: StorySet, ticks: int, seconds: float)
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line.
-
-    Raises:
-        SystemExit: status 1 with one line on stderr if the build is not possible.
-    """
-    with plain_errors():
-        print(
-            build(
-                read_options(
-                    BuildConfig, "python -m sally_anne.benchmarks.gridtom.build", arguments
-                )
-            )
-        )
+main = command(
+    "sally-anne build", BuildConfig, lambda config: print(build(config)), libraries=False
+)
 
 
 if __name__ == "__main__":

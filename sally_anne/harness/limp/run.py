@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sally_anne.harness.command import run_command
+from sally_anne.core.commands import command
 from sally_anne.harness.limp.config import LimpConfig
 
 
@@ -18,9 +18,7 @@ def run(config: LimpConfig) -> None:
     work(config)
 
 
-def main() -> None:
-    """The command line."""
-    run_command(LimpConfig, "python -m sally_anne.harness.limp.run", run)
+main = command("sally-anne limp", LimpConfig, run, resumes=True)
 
 
 if __name__ == "__main__":

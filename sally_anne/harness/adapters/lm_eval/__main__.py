@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 from sally_anne.core.commands import plain_errors
 from sally_anne.harness.adapters.lm_eval import TASKS
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """lm-eval's command line.
 
     Raises:
@@ -19,6 +20,8 @@ def main() -> None:
         sys.exit("error: lm-eval is not installed: pip install 'sally-anne[lm-eval]'")
     from lm_eval.__main__ import cli_evaluate
 
+    if arguments is not None:
+        sys.argv = ["sally-anne lm-eval", *arguments]
     # A file of options may name a folder of its own.
     own = {"--include_path", "--config", "-C"} & {option.split("=")[0] for option in sys.argv}
     if len(sys.argv) > 2 and not own:

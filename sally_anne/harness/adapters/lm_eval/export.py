@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from sally_anne.core.commands import command
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.command import run_command
 from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.models.catalogue import DEFAULT_MODEL
 
@@ -175,14 +175,7 @@ def run(config: ExportConfig) -> None:
     print(f"{config.out}: acts at ALL positions{own}")
 
 
-def main() -> None:
-    """The command line."""
-    run_command(
-        ExportConfig,
-        "python -m sally_anne.harness.adapters.lm_eval.export",
-        run,
-        resumes=False,
-    )
+main = command("sally-anne export-lm-eval", ExportConfig, run)
 
 
 def _check_name(out: Path) -> None:

@@ -1,0 +1,63 @@
+"""``sally-anne NAME ...``: every command under one name; ``sally-anne --help`` lists them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+# Name, module with its ``main``, and what it does. A module is imported only when it is called.
+COMMANDS = {
+    "probe": ("probing.run", "find the attention heads that tell belief from fact"),
+    "sweep": ("steering.sweep", "choose how many heads to steer, and how strongly"),
+    "steer": ("steering.run", "make a steering vector from a probing run"),
+    "evaluate": ("sally_anne.harness.run", "ask a model, steered or not, a benchmark's questions"),
+    "side-effects": ("steering.side_effects", "measure what else a steering vector changes"),
+    "bake": ("steering.bake", "write a checkpoint with a steering vector in its weights"),
+    "build": ("sally_anne.benchmarks.gridtom.build", "build the GridToM stories and films"),
+    "limp": ("sally_anne.harness.limp.run", "answer MuMA-ToM by inverse planning"),
+    "distractors": ("sally_anne.harness.distractors", "find questions that options alone answer"),
+    "figures": ("figures.all", "draw all figures of a probing run"),
+    "heatmap": ("figures.heatmap", "draw the accuracy of every head"),
+    "kde": ("figures.kde", "draw how far a head keeps the classes apart"),
+    "clusters": ("figures.clusters", "draw the samples in a head's plane, with its boundaries"),
+    "correlations": ("figures.correlations", "draw how a benchmark's answers go together"),
+    "sweep-figure": ("figures.sweep", "draw the curves of a sweep"),
+    "table1": ("experiments.table1", "measure table 1 of the GridToM paper"),
+    "train-tiny": ("experiments.train_tiny.__main__", "train a shipped tiny model from scratch"),
+    "evaluate-tiny": ("experiments.train_tiny.evaluate", "measure what a tiny model can do"),
+    "lm-eval": (
+        "sally_anne.harness.adapters.lm_eval.__main__",
+        "run lm-eval with steered models and our tasks",
+    ),
+    "export-lm-eval": (
+        "sally_anne.harness.adapters.lm_eval.export",
+        "write a steering vector as lm-eval's own `steered` model reads it",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that the first word names; the words after it are its own.
+
+    Raises:
+        SystemExit: status 2 if there is no such command, and as the command.
+    """
+    name, *rest = (sys.argv[1:] if arguments is None else list(arguments)) or ["--help"]
+    if name in ("-h", "--help"):
+        print("usage: sally-anne COMMAND ...\n")
+        for command, (_, does) in COMMANDS.items():
+            print(f"  {command:16}{does}")
+        print("\n`sally-anne COMMAND --help` shows the options of one.")
+        return
+    if name not in COMMANDS:
+        near = get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {near[0]}" if near else "`sally-anne --help` lists them"
+        print(f"error: there is no command {name!r}; {hint}", file=sys.stderr)
+        sys.exit(2)
+    importlib.import_module(COMMANDS[name][0]).main(rest)
+
+
+if __name__ == "__main__":
+    main()
