@@ -103,8 +103,8 @@ def plan(config: PlanConfig) -> dict[str, Figure]:
     wall = hours / (config.processes * efficiency)
     put("wall time", wall, _hours(wall), "device-hours / (P E)", "extrapolated")
 
-    found |= disk(samples, layers, heads, width, config.dtype)
-    stored = found["activations on disk"].value
+    on_disk = disk(samples, layers, heads, width, config.dtype)
+    found[on_disk.name], stored = on_disk, on_disk.value
     rate = stored / (wall * 3600)
     put("written a second", rate, f"{in_bytes(rate)}/s", "activations / wall time", "extrapolated")
 

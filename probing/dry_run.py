@@ -14,7 +14,7 @@ from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry
 from hooks.sites import slice_width
 from hooks.store import ActivationStore
-from hooks.store_manifest import MANIFEST_NAME, mismatch, read_manifest
+from hooks.store.manifest import MANIFEST_NAME, mismatch, read_manifest
 from probing import contrasts
 from probing.batches import cut_shared, plan_batches
 from probing.config import DEFAULT_BATCH, ProbeConfig
@@ -70,7 +70,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
         Figure("stored", there, f"{there:,}", f"batches in {folder}; not computed again", "exact"),
         tokens_each("tokens a sample", tokens, counter),
         *needs(loaded, loads, config.quantization).values(),
-        *disk(len(samples), geometry.n_layers, geometry.n_heads, width, loaded.dtype).values(),
+        disk(len(samples), geometry.n_layers, geometry.n_heads, width, loaded.dtype),
         Figure("probes", probes, f"{probes:,}", "L x H, of Y_p, Y_o and both", "exact"),
     ]
     show(console or Console(), loaded, figures)

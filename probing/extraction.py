@@ -19,9 +19,8 @@ from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.positions import LAST_PROMPT
 from hooks.sites import slice_width
-from hooks.store import ActivationStore
-from hooks.store_contributor import Contributor
-from hooks.store_manifest import MANIFEST_NAME, StoreMeta, mismatch, read_manifest
+from hooks.store import ActivationStore, BatchWriter, StoreMeta
+from hooks.store.manifest import MANIFEST_NAME, mismatch, read_manifest
 from probing.ahead import ahead
 from probing.batches import Prepared, plan_batches, prepare_shared, prepare_whole
 from probing.config import DEFAULT_BATCH
@@ -152,15 +151,14 @@ def extract(
                 store.write_batch(b, activations.to(getattr(torch, loaded.dtype)))
                 stored += 1
                 on_progress(stored, total)
-        if isinstance(store, Contributor):
+        if not isinstance(store, ActivationStore):
             store.close()
         processes.wait()
         if isinstance(store, ActivationStore):
-            store.take_in()
-            if not store.complete:
-                store.finish()
+            store.finish()
     processes.wait()
-    return ActivationStore.open(folder)
+    # What was written here need not be hashed again.
+    return store if isinstance(store, ActivationStore) else ActivationStore.open(folder)
 
 
 def _open(
@@ -169,12 +167,12 @@ def _open(
     items: pd.DataFrame,
     batches: Sequence[Sequence[int]],
     processes: Processes,
-) -> ActivationStore | Contributor:
+) -> BatchWriter:
     """The store for the first process, which begins it; the others join in once it is there."""
     if processes.first:
         return ActivationStore.open_or_create(folder, meta, items, batches)
     processes.wait()
-    return Contributor.open(folder, meta, items, batches)
+    return BatchWriter.join(folder, meta, items, batches)
 
 
 def activations_of(

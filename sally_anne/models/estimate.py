@@ -16,7 +16,6 @@ from rich.table import Table
 from torch import nn
 
 from hooks.geometry import find_geometry
-from hooks.store_checks import SHARD_ITEMS
 from sally_anne.core.console import Console
 from sally_anne.core.processes import here
 from sally_anne.models.decoding import ROOM, row_bytes
@@ -287,24 +286,12 @@ def _pixels(config: Any) -> int:
     return 3 * patch**2 * getattr(tower, "temporal_patch_size", 1)
 
 
-def disk(samples: int, layers: int, heads: int, width: int, dtype: str) -> dict[str, Figure]:
+def disk(samples: int, layers: int, heads: int, width: int, dtype: str) -> Figure:
     """What the activations of so many samples take in a store."""
     item = DTYPE_BYTES[dtype]
-    one = layers * heads * width * item
-    shards = math.ceil(samples / SHARD_ITEMS)
-    shard = min(samples, SHARD_ITEMS) * one
-    found = (
-        Figure(
-            "activations on disk",
-            samples * one,
-            in_bytes(samples * one),
-            f"N x L x H x D x item = {samples:,} x {layers} x {heads} x {width} x {item}",
-            "exact",
-        ),
-        Figure("shards", shards, f"{shards:,}", f"ceil(N / {SHARD_ITEMS})", "exact"),
-        Figure("a shard", shard, in_bytes(shard), f"{SHARD_ITEMS} x L x H x D x item", "exact"),
-    )
-    return {figure.name: figure for figure in found}
+    size = samples * layers * heads * width * item
+    how = f"N x L x H x D x item = {samples:,} x {layers} x {heads} x {width} x {item}"
+    return Figure("activations on disk", size, in_bytes(size), how, "exact")
 
 
 def table(figures: Iterable[Figure]) -> str:

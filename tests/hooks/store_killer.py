@@ -38,7 +38,7 @@ def plan() -> list[list[int]]:
 def extract(folder: Path, pause: float) -> None:
     batches = plan()
     items = pd.DataFrame({"item_id": [f"item-{i}" for i in range(N_ITEMS)], "y_p": 1})
-    with ActivationStore.open_or_create(folder, META, items, batches, shard_items=8) as store:
+    with ActivationStore.open_or_create(folder, META, items, batches) as store:
         for b in store.pending():
             time.sleep(pause)
             rows = [

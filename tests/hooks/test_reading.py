@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from hooks.store_journal import Journal
+from hooks.store.shards import check_shard, write_shard
 from sally_anne.core.errors import StoreDamagedError, StoreError
 from sally_anne.core.files import read_object, reading
 
@@ -147,16 +147,14 @@ def test_objects(text, message, tmp_path) -> None:
     assert read_object(path, StoreError, "make it", {"config": ("k", "c")})["config"]["c"] == 2
 
 
-def test_a_batch_that_the_system_refuses_is_kept(tmp_path, monkeypatch) -> None:
-    """Only a damaged one is thrown away, to be computed again."""
-    journal = Journal(tmp_path)
-    for batch in (0, 1):
-        journal.write(batch, torch.full((2, 1, 1, 3), float(batch)))
+def test_a_shard_that_the_system_refuses_is_not_damaged(tmp_path, monkeypatch) -> None:
+    written = write_shard(tmp_path, 0, torch.zeros(2, 1, 1, 3))
     with monkeypatch.context() as patch:
-        refuse(patch, errno.EACCES, journal.path(0))
-        with pytest.raises(StoreError, match="cannot be read"):
-            journal.recover()
-    assert journal.batches() == [0, 1]
-    journal.path(1).write_bytes(b"")
-    with pytest.warns(UserWarning, match="computed again"):
-        assert journal.recover() == journal.batches() == [0]
+        refuse(patch, errno.EACCES, tmp_path / "shard-00000.safetensors")
+        with pytest.raises(StoreError, match="cannot be read") as caught:
+            check_shard(tmp_path, 0)
+        assert type(caught.value) is StoreError
+    assert check_shard(tmp_path, 0) == written
+    (tmp_path / "shard-00000.safetensors").write_bytes(b"")
+    with pytest.raises(StoreDamagedError, match="extraction again"):
+        check_shard(tmp_path, 0)

@@ -77,7 +77,7 @@ def test_a_run_reads_and_stores_what_was_said(
     assert figures["samples N"].value == len(store.items)
     assert figures["activations on disk"].value == store.read().nbytes
     files = sorted((config.folder / "activations").glob("shard-*.safetensors"))
-    assert figures["shards"].value == len(files)
+    assert figures["batches"].value == len(files)
     assert 0 <= sum(f.stat().st_size for f in files) - store.read().nbytes < 4096 * len(files)
     assert figures["probes"].value == 3 * len(heads)
     # What is there is not computed again.

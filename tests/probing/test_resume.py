@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from hooks.saved_run import Run
 from hooks.store import ActivationStore
-from hooks.store_manifest import read_manifest
+from hooks.store.manifest import read_manifest
 from probing import extraction, pipeline
 from sally_anne.core.errors import (
     AlteredError,
@@ -232,7 +232,7 @@ def test_altered_results_do_not_pass_for_finished(
 
     def figure() -> None:
         run = Run.open(folder)
-        _ = run.heads, run.probes, run.activations(0, 0)
+        _ = run.heads, run.probes, run.activations([0])
 
     for use in (lambda: carry(folder), lambda: fit_vector(folder, 2), figure):
         with pytest.raises((AlteredError, StoreDamagedError)) as caught:

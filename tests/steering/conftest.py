@@ -50,9 +50,7 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
         meta = StoreMeta("head_out", POSITION, "tiny", "0", "p", "q", dtype, *x.shape[1:])
         order = np.random.default_rng(5).permutation(len(items)).tolist()
         batches = [order[start : start + 7] for start in range(0, len(order), 7)]
-        with ActivationStore.open_or_create(
-            folder / "activations", meta, items, batches, shard_items=32
-        ) as store:
+        with ActivationStore.open_or_create(folder / "activations", meta, items, batches) as store:
             for number, batch in enumerate(batches):
                 store.write_batch(number, stored[batch])
             store.finish()

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hooks.store_contributor import Contributor
+from hooks.store import BatchWriter
 from probing.config import ProbeConfig
 from sally_anne.core.processes import here
 from sally_anne.harness.config import EvalConfig
@@ -51,16 +51,16 @@ def run(name: str, config: Any) -> None:
 
 def die_after(batches: int) -> None:
     """Let this process finish so many batches of a store, and then end as by `kill -9`."""
-    write, left = Contributor.write_batch, batches
+    write, left = BatchWriter.write_batch, batches
 
-    def dying(self: Contributor, b: int, activations: Tensor) -> None:
+    def dying(self: BatchWriter, b: int, activations: Tensor) -> None:
         nonlocal left
         write(self, b, activations)
         left -= 1
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Contributor.write_batch = dying  # type: ignore[method-assign]
+    BatchWriter.write_batch = dying  # type: ignore[method-assign]
 
 
 def tell_answers() -> None:

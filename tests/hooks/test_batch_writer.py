@@ -9,10 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from hooks.store import ActivationStore, StoreMeta
-from hooks.store_contributor import Contributor
-from sally_anne.core import run_folder
-from sally_anne.core.errors import NonFiniteError, StoreDamagedError, StoreError, StoreMismatchError
+from hooks.store import ActivationStore, BatchWriter, StoreMeta
+from sally_anne.core.errors import StoreDamagedError, StoreError, StoreMismatchError
 
 META = StoreMeta("head_out", "last_prompt", "synthetic", "0", "p", "q", "float32", 3, 2, 4)
 ITEMS = pd.DataFrame({"item_id": [f"item-{i}" for i in range(10)], "y_p": [0, 1] * 5})
@@ -29,11 +27,11 @@ def activations(batch: int) -> torch.Tensor:
 
 
 def begin(path: Path) -> ActivationStore:
-    return ActivationStore.open_or_create(path, META, ITEMS, BATCHES, shard_items=4)
+    return ActivationStore.open_or_create(path, META, ITEMS, BATCHES)
 
 
-def join(path: Path) -> Contributor:
-    return Contributor.open(path, META, ITEMS, BATCHES, shard_items=4)
+def join(path: Path) -> BatchWriter:
+    return BatchWriter.join(path, META, ITEMS, BATCHES)
 
 
 def contents(path: Path) -> dict[str, bytes | None]:
@@ -63,18 +61,17 @@ def test_the_same_bytes_whoever_wrote_a_batch(tmp_path: Path, whole, own: list[i
             assert other.pending() == own
         for b in own:
             store.write_batch(b, activations(b))
-        store.take_in()
         store.finish()
     assert contents(path) == whole
 
 
-def test_what_a_killed_contributor_finished_is_kept(tmp_path: Path, whole) -> None:
+def test_what_a_killed_writer_finished_is_kept(tmp_path: Path, whole) -> None:
     path = tmp_path / "store"
     with begin(path), join(path) as other:
         other.write_batch(1, activations(1))
         other.write_batch(0, activations(0))
         # As it dies in the middle of a file.
-        (path / "journal" / ".batch-0000003.safetensors.tmp").write_bytes(b"half")
+        (path / ".shard-00003.safetensors.tmp").write_bytes(b"half")
     with begin(path) as store:
         assert store.pending() == [2, 3]
         with join(path) as other:
@@ -85,7 +82,6 @@ def test_what_a_killed_contributor_finished_is_kept(tmp_path: Path, whole) -> No
             other.write_batch(2, activations(2))
             with pytest.raises(StoreError, match="batch 2 is stored already"):
                 other.write_batch(2, activations(2))
-        store.take_in()
         store.finish()
     assert contents(path) == whole
     with join(path) as other:
@@ -103,9 +99,7 @@ def test_only_the_same_run_is_joined(tmp_path: Path) -> None:
             (META, ITEMS, BATCHES[::-1], "batch 0 of the plan"),
         ):
             with pytest.raises(StoreMismatchError, match=message):
-                Contributor.open(path, meta, items, batches, shard_items=4)
-        with pytest.raises(StoreMismatchError, match="shard_items is 4"):
-            Contributor.open(path, META, ITEMS, BATCHES)
+                BatchWriter.join(path, meta, items, batches)
 
 
 def test_a_batch_must_fit(tmp_path: Path) -> None:
@@ -117,18 +111,13 @@ def test_a_batch_must_fit(tmp_path: Path) -> None:
             other.write_batch(1, activations(0))
         with pytest.raises(StoreError, match="float64"):
             other.write_batch(0, activations(0).double())
-        with pytest.raises(NonFiniteError, match="'item-9' at layer 0"):
-            other.write_batch(0, activations(0).fill_(float("nan")))
         other.close()
         with pytest.raises(StoreError, match="is closed"):
             other.write_batch(0, activations(0))
-    assert not (path / "journal").exists()
+    assert not list(path.glob("shard-*"))
 
 
-def test_a_new_run_waits_for_those_of_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_folder, "_PATIENCE", 0.05)
+def test_a_new_run_waits_for_those_of_the_last(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with begin(path):
         other, third = join(path), join(path)
@@ -141,17 +130,19 @@ def test_a_new_run_waits_for_those_of_the_last(
         assert store.pending() == [1, 2, 3]
 
 
-def test_an_altered_batch_is_noticed_when_it_is_taken_in(tmp_path: Path, whole) -> None:
+def test_an_altered_batch_of_another_process_is_noticed(tmp_path: Path, whole) -> None:
     path = tmp_path / "store"
     with begin(path) as store:
         with join(path) as other:
             for b in other.pending():
                 other.write_batch(b, activations(b))
-        damaged = path / "journal" / "batch-0000001.safetensors"
+        damaged = path / "shard-00001.safetensors"
         damaged.write_bytes(damaged.read_bytes()[:-1] + b"\x7f")
-        with pytest.raises(StoreDamagedError, match="batch 1 is computed again"):
-            store.take_in()
-    with begin(path) as store:
+        with pytest.raises(StoreDamagedError, match="shard-00001.*extraction again"):
+            store.finish()
+    with pytest.warns(UserWarning, match="batch 1 will be computed again"):
+        store = begin(path)
+    with store:
         assert store.pending() == [1]
         store.write_batch(1, activations(1))
         store.finish()
