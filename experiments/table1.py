@@ -109,7 +109,7 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
     from rich.table import Table
 
     from experiments.paper_table1 import PAPER
-    from sally_anne.harness.reporting import BELIEF, shown
+    from sally_anne.harness.reporting import BELIEF, percent
 
     maps = any(row.get("intervals_over") == "map" for row in rows)
     over = "maps" if maps else "stories"
@@ -124,7 +124,7 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
         key = (family, row["setting"], row["order"], bool(steered))
         numbers = PAPER.get(key) if steered is not None else None
         paper = " / ".join("?" if n is None else f"{n:.1f}" for n in numbers) if numbers else ""
-        cells = (shown(row[column]) for column in BELIEF)
+        cells = (percent(row[column]) for column in BELIEF)
         table.add_row(row["setting"], str(row["order"]), row["method"], *cells, paper)
     console.print(table)
 

@@ -26,14 +26,14 @@ from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.processes import Processes, here
 from sally_anne.core.run_folder import SWEEP, claims
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import check_items
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.metrics import mcnemar_both, over, paired_difference
 from sally_anne.harness.pipeline import check as check_evaluation
 from sally_anne.harness.reporting import BELIEF
 from sally_anne.harness.results import scores
-from sally_anne.harness.room import check_items
-from sally_anne.harness.work import Unseen, choose_items, items_of
+from sally_anne.harness.work import Unseen, items_of
 from sally_anne.models.loading import LoadedModel, load_model
 from steering.choose import best_first, cell_metrics, choose, initial_gain
 from steering.config import SweepConfig
@@ -112,7 +112,7 @@ def run(
         item
         for evaluation in asked.values()
         for each in (evaluation, replace(evaluation, order="initial"))
-        for item in choose_items(each, stories)
+        for item in items_of(each, stories)
     ]
     if loaded is None:
         films = config.setting != "text"

@@ -13,7 +13,7 @@ from rich.table import Table
 from sally_anne.core.commands import command_line
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.metrics import over
-from sally_anne.harness.reporting import BELIEF, shown
+from sally_anne.harness.reporting import BELIEF, percent
 from steering.choose import cell_metrics
 from steering.config import SweepConfig
 from steering.grid import BASELINE, Cell
@@ -63,16 +63,16 @@ def print_sweep(console: Console, config: SweepConfig, sweep: Sweep) -> None:
                 group = cell.direction
                 table.add_row(escape(f"{CONTROL_LABELS.get(group, group)}:"))
             estimates = (getattr(metrics[cell.name], column) for column in BELIEF)
-            table.add_row(label, *(shown(asdict(estimate)) for estimate in estimates))
+            table.add_row(label, *(percent(asdict(estimate)) for estimate in estimates))
         console.print(table)
     console.print(f"chosen on validation stories: {_label(chosen)}, direction {chosen.direction}")
     for cell in (chosen, *sweep.controls):
         if cell.name in sweep.against_baseline:
-            both = shown(sweep.against_baseline[cell.name]["difference"]["Both"])
+            both = percent(sweep.against_baseline[cell.name]["difference"]["Both"])
             what = _label(cell, chosen).removesuffix(MARK)
             console.print(f"{what} minus {_label(BASELINE)}, Both: {both} points on test stories")
     for split, gain in sweep.initial.items():
-        moved = shown(asdict(gain))
+        moved = percent(asdict(gain))
         console.print(f"{_label(chosen)}, initial belief: {moved} points on {split} stories")
     fallen = sweep.initial.get("validation")
     if fallen is not None and -fallen.value > (config.fall or 0) + 1e-9:

@@ -113,20 +113,16 @@ def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
     Raises:
         SteeringError: there is no such task or order, or its questions are open.
     """
-    from typing import get_args
-
     from sally_anne.harness.config import EvalConfig
-    from sally_anne.harness.tasks import Task, benchmark
+    from sally_anne.harness.tasks import TASKS, find_task
 
     name, _, folder = task.partition("=")
     name, _, order = name.partition(":")
-    if name not in get_args(Task):
-        raise SteeringError(
-            f"--tasks {task}: there is no task {name!r}; {', '.join(get_args(Task))}"
-        )
+    if name not in TASKS:
+        raise SteeringError(f"--tasks {task}: there is no task {name!r}; {', '.join(TASKS)}")
     if order and (name != "gridtom" or order not in ("1", "2", "initial")):
         raise SteeringError(f"--tasks {task}: gridtom has the orders 1, 2 and initial, others none")
-    if name != "gridtom" and benchmark(name).open_ended:
+    if name != "gridtom" and find_task(name).open_ended:
         raise SteeringError(
             f"--tasks {task}: its questions are open; ask them with sally_anne.harness.run"
         )
@@ -194,7 +190,7 @@ def _print(console: Any, config: SideEffectsConfig, found: dict[str, Any]) -> No
     from rich.markup import escape
     from rich.table import Table
 
-    from sally_anne.harness.reporting import shown
+    from sally_anne.harness.reporting import percent
 
     table = Table(title=escape(f"{config.model}: side effects of {config.vector.name}"))
     for column in ("what", "as it is", "steered", "difference"):
@@ -202,7 +198,7 @@ def _print(console: Any, config: SideEffectsConfig, found: dict[str, Any]) -> No
     for task, measures in found["tasks"].items():
         for measure, cells in measures.items():
             what = "right" if measure == "overall" else measure
-            row = (shown(cells[name]) for name in ("plain", "steered", "difference"))
+            row = (percent(cells[name]) for name in ("plain", "steered", "difference"))
             table.add_row(escape(f"{task}, {what} (%)"), *row)
     kl = found["kl"]
     moved = f"{kl['value']:.4f} \\[{kl['low']:.4f}, {kl['high']:.4f}]"

@@ -19,10 +19,11 @@ from hooks.positions import ALL
 from hooks.vector import SteeringVector
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.processes import Processes
-from sally_anne.harness.evaluate import prompt_of, score
+from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import cut_prompts, read_prompts
+from sally_anne.harness.results import score
 from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
 from steering.grid import Cell

@@ -88,7 +88,7 @@ def agreement(
     drawn = draw_groups(len(tables), bootstrap, seed, "multinomial") @ tables
     alike = (drawn[:, 0] + drawn[:, 3]) / drawn.sum(1)
     one_label = len({*says, *label}) == 1
-    intervals = {}
+    intervals: dict[str, float] = {}
     for name, values in (("agreement", alike), ("kappa", _kappas(drawn))):
         low, high = percentile_interval(values, level)
         intervals |= {f"{name}_low": low, f"{name}_high": high}

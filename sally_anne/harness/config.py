@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from sally_anne.benchmarks.items import Setting, View, Window
-from sally_anne.harness.tasks import Task, reply_tokens
+from sally_anne.harness.tasks import reply_tokens, short_name
 from sally_anne.models.options import ModelOptions
 
 # Prompts that go through the model together.
@@ -19,7 +19,8 @@ class EvalConfig(ModelOptions):
     """Ask a model, steered or not, the questions of a task.
 
     Attributes:
-        task: which benchmark.
+        task: gridtom, moments, mmtom_qa, muma_tom, mimeqa or bigtom; a file of one's own questions
+            (JSON lines); package.module:NAME of a Benchmark; or an installed package's task.
         order: GridToM: belief of first or second order, or the initial-belief questions.
         setting: GridToM: what the model is given: frames and text, frames, or text.
         view: other tasks: frames and words, frames, words, or the question alone; the benchmark's
@@ -56,7 +57,7 @@ class EvalConfig(ModelOptions):
         force: steer a model that the vector was not fitted on.
     """
 
-    task: Task = "gridtom"
+    task: str = "gridtom"
     order: Literal["1", "2", "initial"] = "1"
     setting: Setting = "multimodal"
     view: View | None = None
@@ -95,7 +96,7 @@ class EvalConfig(ModelOptions):
         """Where the run is kept."""
         if self.out is not None:
             return self.out
-        parts = [Path(self.model).name or "model", self.task]
+        parts = [Path(self.model).name or "model", short_name(self.task)]
         if self.task == "gridtom":
             parts += [self.order, self.setting]
         parts += [part for part in (self.view, self.window) if part]

@@ -31,7 +31,7 @@ from sally_anne.harness.distractors_config import DistractorConfig
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.metrics import Accuracy, accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.reporting import shown
+from sally_anne.harness.reporting import percent
 from sally_anne.harness.views import Shown, prompt_text
 from sally_anne.models.loading import LoadedModel, load_model
 
@@ -256,7 +256,7 @@ def _print(console: Console, results: Mapping[str, Any], config: DistractorConfi
     ):
         sheet.add_column(name, justify="left" if name == "ability" else "right")
     for name, found in results.items():
-        values = [shown(found[kind]) for kind in ("no_context", "biased", "invalid")]
+        values = [percent(found[kind]) for kind in ("no_context", "biased", "invalid")]
         sheet.add_row(name, str(found["no_context"]["n"]), *values)
     console.print(sheet)
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord, context_text
 from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
@@ -55,16 +55,12 @@ def _belief(
     question = f"{case.question.question} Choose one: {rooms[0]} or {rooms[1]}."
     return Item(
         item_id=item_id,
-        story=record.group,
-        map=record.identity.map,
-        split=split,
         condition=case.first if case.order == 1 else str(case.second),
         first=case.first,
         text=_ask(context, question, style, "the room"),
         options=tuple(Option(room, room) for room in rooms),
         answer=(case.question.answer,),
-        clip=None if setting == "text" else case.frames,
-        shape=None if setting == "text" else _shape,
+        **_shared(record, case, split, setting),
     )
 
 
@@ -74,22 +70,20 @@ def _initial(record: StoryRecord, split: str, setting: Setting, style: Style) ->
     for number, question in enumerate(record.initial):
         yield Item(
             item_id=f"{record.group}/initial/{number}",
-            story=record.group,
-            map=record.identity.map,
-            split=split,
             condition="",
             first="",
             text=_ask(context, question.question, style, "the colour, or a list of colours"),
             options=tuple(Option(colour, colour) for colour in question.choices),
             answer=question.answer,
             names=True,
-            clip=None if setting == "text" else case.frames,
-            shape=None if setting == "text" else _shape,
+            **_shared(record, case, split, setting),
         )
 
 
-def _shape(exact: bool) -> tuple[int, int, int]:
-    return CLIP_SHAPE
+def _shared(record: StoryRecord, case: BeliefCase, split: str, setting: Setting) -> dict[str, Any]:
+    """What all items of a story have in common."""
+    video = {} if setting == "text" else {"clip": case.frames, "shape": lambda exact: CLIP_SHAPE}
+    return {"story": record.group, "map": record.identity.map, "split": split, **video}
 
 
 def _ask(context: str, question: str, style: Style, wanted: str) -> str:

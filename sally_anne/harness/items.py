@@ -33,7 +33,7 @@ class Item:
         shape: of the clip, frames, height and width, without decoding it; asked for less than the
             exact number of frames it may give the most that there can be. None if it is not known.
         note: says in words what the frames are; stands for :data:`FRAMES_MARK` in the text.
-        question: without context and options, as a judge is shown it.
+        question: without context and options, as a judge is given it.
         reference: right answer of an open question; None where there is none.
         tags: values by kind, for breakdowns.
         map: name of the map that the story is played on; empty where there are none.

@@ -223,10 +223,14 @@ def _asked(table: pd.DataFrame) -> dict[str, Asked]:
     if not twice.empty:
         raise HarnessError(f"item {twice.iloc[0]!r} stands among the answers twice")
     return {
-        str(item_id): Asked(*(text if isinstance(text, str) else "" for text in texts), reference)
-        for item_id, *texts, reference in table[columns].itertuples(index=False)
+        str(item_id): Asked(_text(question), _text(reply), reference)
+        for item_id, question, reply, reference in table[columns].itertuples(index=False)
         if isinstance(reference, str) and reference.strip()
     }
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _hash(asked: Asked) -> str:
@@ -239,10 +243,9 @@ def _kept(journal: Journal, item_id: str, asked: Asked) -> Verdict | None:
     line = journal.answers.get(item_id)
     if line is None or line.get("asked") != _hash(asked):
         return None
-    found = Verdict(*(line.get(name) for name in ("right", "probability", "text", "invalid")))
-    chance = found.probability
+    right, chance, text, invalid = map(line.get, ("right", "probability", "text", "invalid"))
     if (
-        [type(value) for value in (found.right, found.text, found.invalid)] != [bool, str, bool]
+        not (isinstance(right, bool) and isinstance(text, str) and isinstance(invalid, bool))
         or type(chance) not in (float, int, type(None))
         or not 0 <= (chance or 0) <= 1
     ):
@@ -250,4 +253,4 @@ def _kept(journal: Journal, item_id: str, asked: Asked) -> Verdict | None:
             f"{journal.path}: the verdict on item {item_id!r} is damaged; delete the file and run "
             "again"
         )
-    return found
+    return Verdict(right, chance, text, invalid)

@@ -20,22 +20,22 @@ from sally_anne.core.run_folder import EVALUATION, claims
 from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
 from sally_anne.harness.endpoint_judge import EndpointJudge, public
-from sally_anne.harness.evaluate import ask
+from sally_anne.harness.evaluate import ask, check_items
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.judge import judge_answers
 from sally_anne.harness.local_judge import LocalJudge
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.reporting import asked_readers, print_breakdown, print_results
-from sally_anne.harness.results import break_down, counts, summarise
-from sally_anne.harness.room import check_items
-from sally_anne.harness.submission import write_submission
+from sally_anne.harness.results import break_down, counts, summarise, write_submission
+from sally_anne.harness.tasks import short_name
 from sally_anne.harness.vectors import fitted_on, open_vector, require_fits
 from sally_anne.harness.work import Work, prepare
 from sally_anne.models.families import check_films
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.plain_text import Unknown, unknown_words
+from sally_anne.models.plain_text import unknown_words
 
-ANSWERS, RESULTS, TABLE = "answers.jsonl", "results.json", "answers.parquet"
+CONFIG, RESULTS = "config.json", "results.json"
+ANSWERS, TABLE = "answers.jsonl", "answers.parquet"
 VERDICTS, SUBMISSION = "verdicts.jsonl", "submission.json"
 
 
@@ -61,7 +61,7 @@ def run(
             out, so that the run can be compared with one that it steers.
 
     Returns:
-        The scored items, see :func:`sally_anne.harness.evaluate.score`.
+        The scored items, see :func:`sally_anne.harness.results.score`.
 
     Raises:
         HarnessError, SteeringError, ModelError, BenchmarkError, SallyAnneError: bad input, named
@@ -92,7 +92,7 @@ def run(
         "revision": loaded.revision,
         "dtype": loaded.dtype,
         **loaded.changes,
-        "task": config.task,
+        "task": short_name(config.task),
         "max_new_tokens": config.reply_tokens,
         "options": config.options,
         "steering": vector and vector.describe(),
@@ -101,15 +101,14 @@ def run(
     }
     forced = require_fits(vector, loaded, config.alpha) if vector else ""
     unknown = unknown_words(loaded, (item.text for item in work.items))
-    if warning := unknown.told(loaded.name):
-        console.print(escape(warning), soft_wrap=True)
-    model = SteeredModel(loaded, vector, config.alpha)
     kept = Journal(config.folder / ANSWERS, about, processes)
     with kept as journal, Bars(console) as bar:
+        if processes.first:
+            write_sealed(config.folder / CONFIG, {"config": saved_config(config)})
         what = config.order if config.task == "gridtom" else work.about["view"]
         task = bar.add_task(escape(f"{config.model} {config.task} {what}"), total=None)
         table = ask(
-            model,
+            SteeredModel(loaded, vector, config.alpha),
             work.items,
             journal,
             config.batch_size,
@@ -124,10 +123,22 @@ def run(
         with Journal(config.folder / VERDICTS, judge.about | about) as journal:
             size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
             table = judge_answers(table, judge, journal, size)
-    agreed = None if human is None else agreement(table, human)
-    _finish(config, work, about, table, console, unknown, agreed, forced)
+    facts = {
+        "about": about,
+        "unknown_words": asdict(unknown),
+        "agreement": None if human is None else agreement(table, human),
+        "unseen": None if work.unseen is None else asdict(work.unseen),
+        "forced": forced,
+    }
+    _finish(config, work, table, facts, console, unknown.told(loaded.name))
     processes.wait()
     return table
+
+
+def saved_config(config: EvalConfig) -> dict[str, Any]:
+    """The options as a run's folder keeps them; an address of a judge without its secrets."""
+    judge = public(config.judge) if config.judge and "://" in config.judge else config.judge
+    return asdict(config) | {"judge": judge}
 
 
 def check(config: EvalConfig) -> None:
@@ -160,11 +171,11 @@ def _judge(config: EvalConfig, work: Work) -> LocalJudge | EndpointJudge | None:
         return None
     if any(item.options for item in work.items):
         raise HarnessError(f"--judge is for open questions; {config.task} offers options")
+    words = config.judge_words
     if "://" not in config.judge:
-        return LocalJudge.open(config.judge, config.dtype, config.place, words=config.judge_words)
+        return LocalJudge.open(config.judge, config.dtype, config.place, words=words)
     if not config.judge_model:
         raise HarnessError("--judge with an address needs --judge-model")
-    words = config.judge_words
     if config.judge_key is None:
         return EndpointJudge(config.judge, config.judge_model, words=words)
     return EndpointJudge.with_key_from(
@@ -175,40 +186,30 @@ def _judge(config: EvalConfig, work: Work) -> LocalJudge | EndpointJudge | None:
 def _finish(
     config: EvalConfig,
     work: Work,
-    about: Mapping[str, Any],
     table: pd.DataFrame,
+    facts: Mapping[str, Any],
     console: Console,
-    unknown: Unknown,
-    agreed: Mapping[str, float] | None = None,
-    forced: str = "",
+    warning: str,
 ) -> None:
-    """Numbers, files, tables."""
+    """Numbers, files, tables; ``facts`` are saved beside the numbers."""
     number = counts(table, work.missing)
     if config.task == "gridtom":
         results = summarise(table, config.order)
     else:
         results = break_down(table, work.breakdowns)
-    shown = asked_readers(results, (item.text for item in work.items))
     if config.task == "moments":
         write_submission(table, config.folder / SUBMISSION, work.missing)
     write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
-    judge = public(config.judge) if config.judge and "://" in config.judge else config.judge
-    saved = {
-        "config": asdict(config) | {"judge": judge},
-        "about": about,
-        "counts": number,
-        "unknown_words": asdict(unknown),
-        "results": results,
-        "agreement": agreed,
-        "unseen": None if work.unseen is None else asdict(work.unseen),
-        "forced": forced,
-    }
+    saved = {"config": saved_config(config), "counts": number, "results": results, **facts}
     write_sealed(config.folder / RESULTS, saved, (TABLE,))
+    if warning:
+        console.print(escape(warning), soft_wrap=True)
+    printed = asked_readers(results, (item.text for item in work.items))
     if config.task == "gridtom":
-        print_results(console, shown, config)
+        print_results(console, printed, config)
     else:
-        print_breakdown(console, shown, number, config, work.missing)
-    if agreed is not None:
+        print_breakdown(console, printed, number, config, work.missing)
+    if agreed := facts["agreement"]:
         console.print(
             f"judge and people agree on {100 * agreed['agreement']:.1f} % of {agreed['n']} replies "
             f"(kappa {agreed['kappa']:.2f})"

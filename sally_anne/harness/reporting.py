@@ -15,6 +15,46 @@ BELIEF = ("TB", "FB", "Both", "invalid")
 INITIAL = ("overall", "invalid")
 
 
+def percent(estimate: Mapping[str, float], gap: str = " ") -> str:
+    """A share and its interval in %, as rich's markup."""
+    value, low, high = (f"{100 * estimate[name]:.1f}" for name in ("value", "low", "high"))
+    return rf"{value}{gap}\[{low}, {high}]"
+
+
+def print_table(
+    console: Console,
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    caption: str | None = None,
+) -> None:
+    """A table whose first column stands left and whose estimates are in %.
+
+    Where the console has no room for them, intervals stand below their values.
+
+    Args:
+        console: where to.
+        title: above it.
+        columns: their names.
+        rows: of texts, numbers, and estimates with ``value``, ``low`` and ``high``.
+        caption: below it.
+    """
+    rows = list(rows)
+
+    def made(gap: str) -> Table:
+        table = Table(title=escape(title), caption=caption)
+        for number, name in enumerate(columns):
+            table.add_column(name, justify="right" if number else "left", overflow="fold")
+        for row in rows:
+            cells = (percent(c, gap) if isinstance(c, Mapping) else escape(str(c)) for c in row)
+            table.add_row(*cells)
+        return table
+
+    table, unbounded = made(" "), console.options.update(max_width=10_000)
+    fits = console.measure(table, options=unbounded).maximum <= console.width
+    console.print(table if fits else made("\n"))
+
+
 def asked_readers(results: Mapping[str, Any], prompts: Iterable[str]) -> dict[str, Any]:
     """Results without those of the reader of JSON objects, where no prompt asked for one."""
     if len(results) < 2 or any("json" in prompt.casefold() for prompt in prompts):
@@ -22,20 +62,23 @@ def asked_readers(results: Mapping[str, Any], prompts: Iterable[str]) -> dict[st
     return {reader: found for reader, found in results.items() if reader != "official"}
 
 
+def steered_by(config: Any) -> str:
+    """What steers a run, for a title."""
+    return "not steered" if config.steer is None else f"steered by {config.steer.name}"
+
+
 def print_results(console: Console, results: Mapping[str, Any], config: EvalConfig) -> None:
-    """One row a reader, with 95 % intervals."""
+    """GridToM: one row a reader, with 95 % intervals."""
     columns = INITIAL if config.order == "initial" else BELIEF
     what = "initial belief" if config.order == "initial" else f"belief of order {config.order}"
-    steered = "not steered" if config.steer is None else f"steered by {config.steer.name}"
-    table = Table(title=escape(f"{config.model}, {what}, {config.setting}, {steered} (%)"))
-    if any("over_stories" in metrics for metrics in results.values()):
-        table.caption = "95 % intervals over maps"
-    table.add_column("answers read by")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for reader, metrics in results.items():
-        table.add_row(reader, *(shown(metrics[column]) for column in columns))
-    console.print(table)
+    over_maps = any("over_stories" in metrics for metrics in results.values())
+    print_table(
+        console,
+        f"{config.model}, {what}, {config.setting}, {steered_by(config)} (%)",
+        ["read by", *columns],
+        [[reader, *(found[name] for name in columns)] for reader, found in results.items()],
+        "95 % intervals over maps" if over_maps else None,
+    )
 
 
 def print_breakdown(
@@ -54,16 +97,25 @@ def print_breakdown(
         config: what was asked.
         missing: ids of items whose films or words are not here.
     """
-    steered = "not steered" if config.steer is None else f"steered by {config.steer.name}"
-    table = Table(title=escape(f"{config.model}, {config.task}, {steered} (% right)"))
-    table.add_column("items")
-    table.add_column("n", justify="right")
-    for reader in results:
-        table.add_column(f"read by {reader}", justify="right")
-    for name, cells in _rows(results).items():
-        table.add_row(escape(name), str(cells[0]["n"]), *(shown(cell) for cell in cells))
+    rows: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for reader, found in results.items():
+        cells = {"all": found["overall"]}
+        for kind, values in found["groups"].items():
+            cells |= {f"{kind}: {value}": cell for value, cell in values.items()}
+        cells |= {f"belief: {name}": found["belief"][name] for name in BELIEF if "belief" in found}
+        cells["invalid"] = found["invalid"]
+        for name, cell in cells.items():
+            rows.setdefault(name, {})[reader] = cell
     if results:
-        console.print(table)
+        print_table(
+            console,
+            f"{config.model}, {config.task}, {steered_by(config)} (% right)",
+            ["items", "n", *(f"read by {reader}" for reader in results)],
+            [
+                [name, next(iter(cells.values()))["n"], *(cells.get(r, "") for r in results)]
+                for name, cells in rows.items()
+            ],
+        )
     unscored = counts["asked"] if not results else counts["hidden"]
     if not results and counts["hidden"] < counts["asked"]:
         console.print("replies to open questions are kept; --judge scores them")
@@ -73,24 +125,3 @@ def print_breakdown(
         some = ", ".join(missing[:3])
         why = "their films or words are not here"
         console.print(escape(f"{len(missing)} items not asked, {why}: {some}"))
-
-
-def _rows(results: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
-    """Name of each row and its cells, one a reader."""
-    rows: dict[str, list[Mapping[str, Any]]] = {}
-    for found in results.values():
-        cells = {"all": found["overall"]}
-        for kind, values in found["groups"].items():
-            cells |= {f"{kind}: {value}": cell for value, cell in values.items()}
-        cells |= {f"belief: {name}": found["belief"][name] for name in BELIEF if "belief" in found}
-        cells["invalid"] = found["invalid"]
-        for name, cell in cells.items():
-            rows.setdefault(name, []).append(cell)
-    return rows
-
-
-def shown(estimate: Mapping[str, float]) -> str:
-    """A share with its interval, in %."""
-    return (
-        f"{100 * estimate['value']:.1f} [{100 * estimate['low']:.1f}, {100 * estimate['high']:.1f}]"
-    ).replace("[", r"\[")

@@ -1,29 +1,103 @@
-"""From scored items to the numbers of a run."""
+"""From replies to the numbers of a run: scored items, metrics by reader, and what is handed in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.files import write_atomic
+from sally_anne.harness.answers import READERS, Reader, answers_all, read_answer, read_words
+from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import Unit, accuracy, belief_metrics, over
 
-READERS = ("robust", "official", "options", "judge")
+# In the order of the printed columns.
+ALL_READERS = ("robust", "official", "options", "judge")
+UNAVAILABLE = "NA"
+
+
+def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """One row an item: what was said, and how each reader reads it.
+
+    Returns:
+        Columns ``item_id, story, split, condition, first, answer, reply, hidden``, ``map`` where
+        stories have one, a column
+        ``tag_<kind>`` for each kind of tag (values joined by ``|``), and for each reader
+        (``official``, ``robust``, and ``options`` where options were scored) ``<reader>_label``,
+        ``<reader>_correct`` and ``<reader>_invalid``. Where the key is hidden nothing is correct:
+        leave these rows out by ``hidden``. Open questions have ``question`` and ``reference``
+        instead of readers' columns; a judge reads them.
+    """
+    kinds = dict.fromkeys(kind for item in items for kind in item.tags)
+    rows = []
+    for item, answer in zip(items, answers, strict=True):
+        row: dict[str, Any] = {
+            name: getattr(item, name)
+            for name in ("item_id", "story", "split", "condition", "first", "hidden")
+        }
+        row |= {"map": item.map} if item.map else {}
+        row |= {"answer": ", ".join(item.answer), "reply": answer["reply"]}
+        row |= {f"tag_{kind}": "|".join(item.tags.get(kind, ())) for kind in kinds}
+        if not item.options:
+            rows.append(row | {"question": item.question, "reference": item.reference})
+            continue
+        for reader in READERS:
+            label, right = _read(item, answer["reply"], reader)
+            row[f"{reader}_label"] = label
+            row[f"{reader}_correct"], row[f"{reader}_invalid"] = right, label is None
+        if log_probs := answer.get("option_log_probs"):
+            best = item.options[max(range(len(log_probs)), key=log_probs.__getitem__)].label
+            row["options_label"] = best
+            row |= {"options_correct": best in item.answer, "options_invalid": False}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _read(item: Item, reply: str, reader: Reader) -> tuple[str | None, bool]:
+    """What the reply chooses, None if nothing, and whether that is right."""
+    if item.names:
+        choices = [o.text for o in item.options]
+        named = read_words(reply, choices, reader)
+        right = answers_all(reply, item.answer, choices, reader) is True
+        return ", ".join(sorted(named)) or None, right
+    label = read_answer(reply, item.options, reader)
+    return label, label in item.answer
+
+
+def scores(table: pd.DataFrame, reader: str) -> pd.DataFrame:
+    """The items that one reader has read, as :mod:`sally_anne.harness.metrics` takes them."""
+    names = {f"{reader}_correct": "correct", f"{reader}_invalid": "invalid"}
+    kept = ["item_id", "story", "condition", "first", *names]
+    kept += ["map"] if "map" in table else []
+    return table[kept].rename(columns=names)
+
+
+def readers(table: pd.DataFrame) -> list[str]:
+    """Those who have read these items."""
+    return [reader for reader in ALL_READERS if f"{reader}_correct" in table]
 
 
 def summarise(table: pd.DataFrame, order: str) -> dict[str, Any]:
     """GridToM: each reader's metrics as plain numbers: value, interval, count.
 
-    Where intervals are over maps, those over stories stand beside as ``over_stories``.
+    Of belief questions TB, FB, Both and invalid; of initial ones accuracy and invalid. Where
+    intervals are over maps, those over stories stand beside as ``over_stories``.
     """
-    found = {}
-    for reader in readers(table):
-        found[reader] = asdict(metrics_of(table, reader, order))
-        if over(table) == "map":
-            found[reader]["over_stories"] = asdict(metrics_of(table, reader, order, "story"))
-    return found
+
+    def metrics(reader: str, unit: Unit | None = None) -> dict[str, Any]:
+        measure = accuracy if order == "initial" else belief_metrics
+        return asdict(measure(scores(table, reader), unit=unit))  # type: ignore[operator]
+
+    beside = over(table) == "map"
+    return {
+        reader: metrics(reader) | ({"over_stories": metrics(reader, "story")} if beside else {})
+        for reader in readers(table)
+    }
 
 
 def break_down(table: pd.DataFrame, kinds: Sequence[str]) -> dict[str, Any]:
@@ -32,7 +106,7 @@ def break_down(table: pd.DataFrame, kinds: Sequence[str]) -> dict[str, Any]:
     An item with several values of a kind counts in each of them.
 
     Args:
-        table: from :func:`sally_anne.harness.evaluate.score`; items without a key are left out.
+        table: from :func:`score`; items without a key are left out.
         kinds: of tags.
 
     Returns:
@@ -40,26 +114,23 @@ def break_down(table: pd.DataFrame, kinds: Sequence[str]) -> dict[str, Any]:
         Both, invalid) where all items that have a condition make pairs; each with value, interval
         and count. Empty if no item has a key.
     """
-    scored = table[~table["hidden"]]
+    keyed = table[~table["hidden"]]
     found: dict[str, Any] = {}
-    if scored.empty:
-        return found
-    for reader in readers(scored):
-        sheet = scores(scored, reader)
-        whole = accuracy(sheet)
-        groups = {
-            kind: {
-                value: asdict(accuracy(sheet[scored[f"tag_{kind}"].map(_having(value))]).overall)
-                for value in _values(scored, kind)
-            }
-            for kind in kinds
-        }
+    for reader in readers(keyed) if not keyed.empty else ():
+        theirs = scores(keyed, reader)
+        whole = accuracy(theirs)
+        groups: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+        for kind in kinds:
+            values = keyed.get(f"tag_{kind}", pd.Series("", keyed.index)).str.split("|")
+            for value in sorted({value for cell in values for value in cell if value}):
+                having = values.map(lambda cell, value=value: value in cell)
+                groups[kind][value] = asdict(accuracy(theirs[having]).overall)
         found[reader] = {
             "overall": asdict(whole.overall),
             "invalid": asdict(whole.invalid),
             "groups": groups,
         }
-        if (pairs := _pairs(scored, sheet)) is not None:
+        if (pairs := _pairs(keyed, theirs)) is not None:
             found[reader]["belief"] = asdict(belief_metrics(pairs))
     return found
 
@@ -69,47 +140,72 @@ def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
     return {"asked": len(table), "hidden": int(table["hidden"].sum()), "missing": len(missing)}
 
 
-def metrics_of(table: pd.DataFrame, reader: str, order: str, unit: Unit | None = None) -> Any:
-    """TB, FB, Both and invalid of belief questions; accuracy and invalid of initial ones."""
-    sheet = scores(table, reader)
-    if order == "initial":
-        return accuracy(sheet, unit=unit)
-    return belief_metrics(sheet, unit=unit)
-
-
-def scores(table: pd.DataFrame, reader: str) -> pd.DataFrame:
-    """The items as :mod:`sally_anne.harness.metrics` takes them, read by one reader."""
-    names = {f"{reader}_correct": "correct", f"{reader}_invalid": "invalid"}
-    kept = ["item_id", "story", "condition", "first", *names]
-    kept += ["map"] if "map" in table else []
-    return table[kept].rename(columns=names)
-
-
-def readers(table: pd.DataFrame) -> list[str]:
-    """Those who have read these items."""
-    return [reader for reader in READERS if f"{reader}_correct" in table]
-
-
-def _values(table: pd.DataFrame, kind: str) -> list[str]:
-    """Values of a kind of tag, in order."""
-    if f"tag_{kind}" not in table:
-        return []
-    return sorted({value for cell in table[f"tag_{kind}"] for value in cell.split("|") if value})
-
-
-def _having(value: str) -> Any:
-    return lambda cell: value in cell.split("|")
-
-
-def _pairs(scored: pd.DataFrame, sheet: pd.DataFrame) -> pd.DataFrame | None:
+def _pairs(keyed: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame | None:
     """Items with a belief condition, TB and FB of what is else the same side by side.
 
     Their group and all other tags tell which belong together.
     """
-    beliefs = scored["condition"] != ""
+    beliefs = keyed["condition"] != ""
     if not beliefs.any():
         return None
-    tags = [c for c in scored if c.startswith("tag_") and c != "tag_condition"]
-    pairs = sheet[beliefs].copy()
-    pairs["story"] = scored.loc[beliefs, ["story", *tags]].agg("/".join, axis=1)
+    tags = [c for c in keyed if c.startswith("tag_") and c != "tag_condition"]
+    pairs = theirs[beliefs].copy()
+    pairs["story"] = keyed.loc[beliefs, ["story", *tags]].agg("/".join, axis=1)
     return None if pairs.duplicated(["story", "condition"]).any() else pairs
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What is handed in to MoMentS, as its test keys are not public.
+
+    Attributes:
+        labels: by question, in order; None for an invalid reply, ``"NA"`` for a missing film.
+        answered: number of labels.
+        invalid: number of invalid replies.
+        unavailable: number of questions without a film.
+    """
+
+    labels: Mapping[str, str | None]
+    answered: int
+    invalid: int
+    unavailable: int
+
+
+def write_submission(
+    table: pd.DataFrame, path: Path, missing: Iterable[str] = (), reader: str = "robust"
+) -> Submission:
+    """Write what was answered, as one reader reads it, in the form of the dataset's card.
+
+    That is a JSON list of objects with ``question_id`` and ``answer_key``, a label. ``"NA"`` stands
+    for questions whose film could not be had; they are left out of the accuracy there. A reply
+    that chooses nothing is not such a question: it is null here, so that whoever scores the file
+    sees it and can count it as wrong. The card says nothing of null.
+
+    Args:
+        table: from :func:`score`.
+        path: the file.
+        missing: ids of items that could not be asked, as their films are not here.
+        reader: whose column ``<reader>_label`` is taken.
+
+    Raises:
+        HarnessError: the reader has read nothing, or an item stands there twice.
+        StoreError: the disk is full.
+    """
+    column = f"{reader}_label"
+    for name in ("item_id", column):
+        if name not in table:
+            raise HarnessError(f"there is no column {name!r}, so nothing can be handed in")
+    pairs: list[tuple[str, str | None]] = [
+        (name, None if pd.isna(label) else str(label))
+        for name, label in zip(table["item_id"], table[column], strict=True)
+    ]
+    pairs += [(name, UNAVAILABLE) for name in missing]
+    labels = dict(pairs)
+    if len(labels) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise HarnessError(f"item {twice!r} stands there twice")
+    entries = [{"question_id": name, "answer_key": label} for name, label in pairs]
+    write_atomic(path, (json.dumps(entries, indent=2) + "\n").encode())
+    invalid = sum(label is None for label in labels.values())
+    return Submission(labels, len(table) - invalid, invalid, len(labels) - len(table))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from sally_anne.benchmarks.clips import MOST_PIXELS, Clip, cut, read_clip, shape_of
+from sally_anne.benchmarks.clips import MOST_PIXELS, cut, read_clip, shape_of
 from sally_anne.benchmarks.items import (
     Benchmark,
     BenchmarkItem,
@@ -19,22 +21,14 @@ from sally_anne.benchmarks.items import (
     View,
     Window,
 )
+from sally_anne.benchmarks.mimeqa.cells import clock
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
-from sally_anne.harness.frame_notes import frame_note
 from sally_anne.harness.items import FRAMES_MARK, Item
 
 FILMED: tuple[View, ...] = ("multimodal", "video")
-FIELDS = (
-    *("context", "scene", "actions", "dialogue", "transcript"),
-    *("note", "frames", "question", "options", "labels"),
-)
-_TITLES = {
-    "scene": "Scene",
-    "actions": "Actions",
-    "dialogue": "Dialogue",
-    "transcript": "Transcript",
-}
+_TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
+FIELDS = ("context", *_TITLES, "note", "frames", "question", "options", "labels")
 CHOICE = "{context}{frames}{note}Question: {question}\n{options}\nReply with {labels}.\nAnswer:"
 OPEN = "{context}{frames}{note}Question: {question}\nReply in one sentence.\nAnswer:"
 
@@ -122,8 +116,8 @@ def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> li
     if how.view in FILMED:
         parts += [f"its film ({m.url or 'no address'})" for m in record.media if m.path is None]
     fields = benchmark.views[how.view]
-    told = _context(record.context, how.window)
-    if fields and not any(getattr(told, name) for name in fields):
+    context = _context(record, how)
+    if fields and not any(getattr(context, name) for name in fields):
         parts.append(f"its words ({', '.join(fields)})")
     return parts
 
@@ -141,7 +135,7 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
                 f"{benchmark.name}, item {record.item_id}: {len(record.media)} films, where "
                 f"--view {how.view} shows one; use --view text"
             )
-        film = _Film(record.media[0], how) if filmed else None
+        video = _Video(record.media[0], how) if filmed else None
         condition = record.tags.get("condition", ("",))[0]
         yield Item(
             item_id=record.item_id,
@@ -152,53 +146,39 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
             text=prompt_text(benchmark, record, how),
             options=record.options,
             answer=() if record.answer is None else (record.answer,),
-            clip=film.frames if film else None,
-            shape=film.shape if film else None,
-            note=film.note if film and benchmark.frame_times else None,
+            clip=video.frames if video else None,
+            shape=video.shape if video else None,
+            note=video.note if video and benchmark.frame_times else None,
             question=record.question,
             reference=record.reference,
             tags=record.tags,
         )
 
 
-class _Film:
-    """One clip, read when it is first asked for and let go when its frames are taken.
+@dataclass(frozen=True)
+class _Video:
+    """One clip, decoded when its frames are asked for."""
 
-    Args:
-        media: what is cut.
-        how: which part of it.
-    """
+    media: Media
+    how: Shown
 
-    def __init__(self, media: Media, how: Shown) -> None:
-        self.media = media
-        self.how = how
-        self.clip: Clip | None = None
-
-    def read(self) -> Clip:
-        if self.clip is None:
-            how = self.how
-            self.clip = read_clip(self.media, how.window, how.sampling, how.most_pixels)
-        return self.clip
+    def frames(self) -> np.ndarray:
+        how = self.how
+        return read_clip(self.media, how.window, how.sampling, how.most_pixels).frames
 
     def note(self) -> str:
-        clip = self.clip or cut(self.media, self.how.window, self.how.sampling)
-        return frame_note(clip.duration, clip.times)
+        chosen = cut(self.media, self.how.window, self.how.sampling)
+        return frame_note(chosen.duration, chosen.times)
 
     def shape(self, exact: bool) -> tuple[int, int, int]:
         how = self.how
         return shape_of(self.media, how.window, how.sampling, how.most_pixels, exact)
 
-    def frames(self) -> np.ndarray:
-        frames = self.read().frames
-        self.clip = None
-        return frames
-
 
 def prompt_text(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
-    """The user's turn; :data:`harness.items.FRAMES_MARK` stands where the frames are told of."""
-    told = _context(record.context, how.window)
-    wanted = benchmark.views[how.view]
-    parts = {name: getattr(told, name) if name in wanted else "" for name in _TITLES}
+    """The user's turn; :data:`FRAMES_MARK` stands where the frames are spoken of."""
+    context, wanted = _context(record, how), benchmark.views[how.view]
+    parts = {name: getattr(context, name) if name in wanted else "" for name in _TITLES}
     block = "".join(f"{_TITLES[name]}:\n{text}\n\n" for name, text in parts.items() if text)
     notes = benchmark.notes or {}
     # The benchmark's own words on what is shown; nothing is shown without context.
@@ -216,7 +196,32 @@ def prompt_text(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
     return template.format_map(fields)
 
 
-def _context(told: Context, window: Window) -> Context:
-    if window == "full":
-        return told
-    return replace(told, transcript=told.focused_transcript)
+def _context(record: BenchmarkItem, how: Shown) -> Context:
+    context = record.context
+    if how.window == "full":
+        return context
+    return replace(context, transcript=context.focused_transcript)
+
+
+def frame_note(duration_seconds: float, times: Sequence[float]) -> str:
+    """What a prompt says of its frames: how much they show, and their times, as ``m:ss``.
+
+    The MimeQA paper tells models that are given single frames of both (appendix B.4).
+
+    Args:
+        duration_seconds: of the film, or of the part of it that the frames are taken from.
+        times: of each frame from the film's beginning, in seconds, in order.
+
+    Raises:
+        HarnessError: no frame, or a length or time that is negative, not finite or out of order.
+    """
+    if not times:
+        raise HarnessError("a film is shown without any frame")
+    for what, seconds in (("length", duration_seconds), *(("frame's time", t) for t in times)):
+        if not math.isfinite(seconds) or seconds < 0:
+            raise HarnessError(f"a {what} must be finite and not negative, is {seconds}")
+    if any(later < earlier for earlier, later in pairwise(times)):
+        raise HarnessError("the frames of a film must be in the order of their times")
+    count = "one frame" if len(times) == 1 else f"{len(times)} frames"
+    at = ", ".join(clock(time) for time in times)
+    return f"You see {clock(duration_seconds)} of the film in {count}, from {at}."

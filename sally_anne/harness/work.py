@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from sally_anne.benchmarks.gridtom import splits
@@ -16,7 +17,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.harness import gridtom, views
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.items import Item
-from sally_anne.harness.tasks import benchmark
+from sally_anne.harness.tasks import find_task, own_file
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,17 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
             },
             unseen=unseen,
         )
-    known = benchmark(config.task)
+    known = find_task(config.task)
     how = views.shown(
         known, config.view, config.window, config.frames, config.template, config.max_pixels
     )
-    if config.data is None:
+    file = own_file(config.task)
+    if file is not None and config.data is not None:
+        raise HarnessError(f"--data is for other tasks: {file} names its own videos and pictures")
+    data = file or config.data
+    if data is None and known.layout:
         raise HarnessError(f"--task {config.task} needs --data: a folder that holds {known.layout}")
-    records = _chosen(config, known, known.load(config.data))
+    records = _chosen(config, known, known.load(data or Path()))
     lacking = {r.item_id: parts for r in records if (parts := views.missing_parts(known, r, how))}
     here = [r for r in records if r.item_id not in lacking]
     if not here:
@@ -106,8 +111,8 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
             if not views.missing_parts(known, records[0], replace(how, view=view))
         ]
         raise HarnessError(
-            f"{config.data}: nothing that --view {how.view} shows is there (item {item} lacks "
-            f"{' and '.join(parts)}); try --view {' or '.join(others)}"
+            f"{data or config.task}: nothing that --view {how.view} shows is there (item {item} "
+            f"lacks {' and '.join(parts)}); try --view {' or '.join(others)}"
         )
     items = list(views.items(known, here, how))
     about = {
@@ -118,15 +123,6 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         "data": _fingerprint(items),
     }
     return Work(items, about, known.breakdowns, tuple(lacking))
-
-
-def choose_items(config: EvalConfig, stories: StorySet) -> list[Item]:
-    """The items of the chosen split of ``stories``.
-
-    Raises:
-        HarnessError: there are none.
-    """
-    return items_of(config, stories, choose_stories(config, stories)[0])
 
 
 def choose_stories(
@@ -162,16 +158,10 @@ def choose_stories(
 def choose_unseen(
     config: EvalConfig, stories: StorySet, fitted: Mapping[str, Any] | None
 ) -> tuple[dict[int, str], Unseen | None]:
-    """As :func:`choose_stories`, of test stories without those that a vector was fitted on.
+    """As :func:`choose_stories`, of test stories without those that ``fitted`` was fitted on.
 
-    Args:
-        config: which split, and how many stories of it.
-        stories: the data.
-        fitted: the vector's facts; None without one.
-
-    Returns:
-        Beside the stories None where there is no vector, or other stories than test stories are
-        asked for by name.
+    Beside the stories stands None where there is no vector, or other stories than test stories are
+    asked for by name.
     """
     if fitted is None or config.split not in ("auto", "test"):
         return choose_stories(config, stories)[0], None
@@ -180,8 +170,15 @@ def choose_unseen(
     return chosen, replace(unseen, known=lineage is not None)
 
 
-def items_of(config: EvalConfig, stories: StorySet, chosen: Mapping[int, str]) -> list[Item]:
-    """The items of these stories, in their order."""
+def items_of(
+    config: EvalConfig, stories: StorySet, chosen: Mapping[int, str] | None = None
+) -> list[Item]:
+    """The items of the chosen stories, in their order; of the config's whole split by default.
+
+    Raises:
+        HarnessError: as :func:`choose_stories`.
+    """
+    chosen = choose_stories(config, stories)[0] if chosen is None else chosen
     records = (stories.story(i) for i in chosen)
     return list(gridtom.items(records, chosen, config.order, config.setting, config.style))
 
@@ -197,7 +194,8 @@ def _chosen(
     members = [record for record in records if record.split == wanted]
     if not members:
         raise HarnessError(
-            f"{config.data}: no items of split {wanted or 'any'!r}; it has {', '.join(there)}"
+            f"{config.data or config.task}: no items of split {wanted or 'any'!r}; it has "
+            f"{', '.join(there)}"
         )
     groups = list(dict.fromkeys(record.group for record in members))[: config.limit]
     return [record for record in members if record.group in set(groups)]

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.frame_notes import frame_note
+from sally_anne.harness.views import frame_note
 
 
 def test_length_and_times() -> None:

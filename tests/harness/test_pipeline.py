@@ -19,11 +19,10 @@ from experiments.train_tiny.families import Family
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import score
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.pipeline import run
-from sally_anne.harness.results import summarise
-from sally_anne.harness.work import Work, choose_items, prepare
+from sally_anne.harness.results import score, summarise
+from sally_anne.harness.work import Work, items_of, prepare
 
 pytestmark = pytest.mark.integration
 
@@ -169,7 +168,7 @@ def test_bad_options(config: EvalConfig, changes: dict[str, object], message: st
 
 
 def test_answer_sheets_by_hand(config: EvalConfig) -> None:
-    items = choose_items(config, generated(config.data_seed))
+    items = items_of(config, generated(config.data_seed))
     right = [{"item_id": i.item_id, "reply": f" {i.answer[0]}."} for i in items]
     other = [
         {

@@ -173,9 +173,9 @@ def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch, style) -
             assert [estimate["low"], estimate["high"]] == ends
     title = next(line for line in text.splitlines() if "belief of order" in line)
     assert "belief of order 1, multimodal, not steered (%)" in title
-    heads = next(line for line in text.splitlines() if "answers read by" in line)
+    heads = next(line for line in text.splitlines() if "read by" in line)
     assert heads.strip("┃").replace(" ", "").split("┃") == [
-        *("answersreadby", "TB", "FB", "Both", "invalid")
+        *("readby", "TB", "FB", "Both", "invalid")
     ]
     # What is kept is not asked again, and says the same.
     say(monkeypatch, lambda prompt: pytest.fail("asked again"))

@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 
 from sally_anne.benchmarks.items import Option
-from sally_anne.harness.evaluate import score
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import accuracy
-from sally_anne.harness.results import break_down, counts, summarise
+from sally_anne.harness.results import break_down, counts, score, summarise
 
 OPTIONS = (Option("A", "red"), Option("B", "blue"))
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.submission import submission, write_submission
+from sally_anne.harness.results import write_submission
 
 TABLE = pd.DataFrame(
     {
@@ -34,8 +34,9 @@ def test_the_file(tmp_path: Path) -> None:
 def test_another_reader_and_a_table_from_disk(tmp_path: Path) -> None:
     TABLE.to_parquet(tmp_path / "t.parquet", index=False)
     table = pd.read_parquet(tmp_path / "t.parquet")
-    assert submission(table).labels == {"a": "B", "b": None, "c": "A"}
-    made = submission(table, reader="official")
+    made = write_submission(table, tmp_path / "x.json")
+    assert made.labels == {"a": "B", "b": None, "c": "A"}
+    made = write_submission(table, tmp_path / "x.json", reader="official")
     assert set(made.labels.values()) == {None} and made.invalid == 3 and made.answered == 0
 
 
@@ -48,7 +49,7 @@ def test_another_reader_and_a_table_from_disk(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_handed_in(
-    table: pd.DataFrame, missing: list[str], reader: str, message: str
+    tmp_path: Path, table: pd.DataFrame, missing: list[str], reader: str, message: str
 ) -> None:
     with pytest.raises(HarnessError, match=message):
-        submission(table, missing, reader)
+        write_submission(table, tmp_path / "x.json", missing, reader)

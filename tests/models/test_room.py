@@ -17,9 +17,9 @@ from sally_anne.benchmarks.clips import read_clip, shape_of
 from sally_anne.benchmarks.items import Media, Sampling
 from sally_anne.core.errors import ContextError, ModelError
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import check_items
 from sally_anne.harness.items import Item
 from sally_anne.harness.pipeline import run as evaluate
-from sally_anne.harness.room import check_items
 from sally_anne.models.films import check_room, film_tokens, size_limits
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import process, reply_prompt

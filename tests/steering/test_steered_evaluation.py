@@ -13,7 +13,7 @@ from hooks.vector import SteeringVector
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.run import main
-from sally_anne.harness.work import choose_items
+from sally_anne.harness.work import items_of
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 
@@ -31,7 +31,7 @@ def said(loaded: LoadedModel, vector: Path, alpha: float | None) -> dict[str, st
     """Replies of transformers' own ``generate`` under the hooks, one item at a time."""
     asked = EvalConfig(model=loaded.name, setting="text", limit=3)
     found = {}
-    for item in choose_items(asked, open_stories(None, asked.data_seed)):
+    for item in items_of(asked, open_stories(None, asked.data_seed)):
         inputs = encode(loaded, [reply_prompt(loaded, item.text, False)], None)
         with torch.inference_mode(), SteeringVector.load(vector).apply(loaded.model, alpha):
             tokens = loaded.model.generate(**inputs, max_new_tokens=NEW, do_sample=False)

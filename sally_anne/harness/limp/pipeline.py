@@ -32,7 +32,7 @@ from sally_anne.harness.limp.likelihood import ModelLikelihood, ModelWriter
 from sally_anne.harness.limp.posterior import MODES
 from sally_anne.harness.metrics import accuracy
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.reporting import shown
+from sally_anne.harness.reporting import percent
 from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.models.loading import LoadedModel, load_model
 
@@ -195,7 +195,7 @@ def _print(console: Console, config: LimpConfig, results: Mapping[str, Any]) -> 
         table.add_row(
             escape("all" if kind == "overall" else kind),
             str(cells[0]["n"]),
-            *(shown(cell) for cell in cells),
+            *(percent(cell) for cell in cells),
         )
     console.print(table)
     console.print(f"both forms choose the same in {100 * results['agreement']:.1f} % of questions")

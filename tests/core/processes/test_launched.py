@@ -29,7 +29,7 @@ from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.work import choose_items
+from sally_anne.harness.work import items_of
 from sally_anne.models.loading import load_model
 from steering.pipeline import run as sweep
 from tests.core.processes.commands import config_of
@@ -139,7 +139,7 @@ def test_the_sweep_says_what_its_vector_says(alone: Path, options: dict[str, Any
     vector = SteeringVector.load(alone / "sweep" / saved["vector"])
     table = pd.read_parquet(alone / "sweep" / "answers.parquet")
     evaluation = EvalConfig(model=loaded.name, setting="text", split="test", limit=4)
-    items = choose_items(evaluation, open_stories(None, evaluation.data_seed))
+    items = items_of(evaluation, open_stories(None, evaluation.data_seed))
     said: dict[str, list[str]] = {}
     for cell, steering in (("baseline", None), (saved["chosen"]["name"], vector)):
         model = SteeredModel(loaded, steering)

@@ -57,7 +57,7 @@ def official() -> Scorer:
 def _read_by(reader: Reader) -> Scorer:
     async def read(state: TaskState, target: Target) -> Score:
         # Torch is imported here: inspect-ai loads its plug-ins in every command.
-        from sally_anne.harness.evaluate import score as score_items
+        from sally_anne.harness.results import score as score_items
 
         reply = state.output.completion
         row = score_items([item_of(state.metadata)], [{"reply": reply}]).iloc[0]

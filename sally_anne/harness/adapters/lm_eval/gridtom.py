@@ -46,9 +46,9 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.harness import gridtom
 from sally_anne.harness.adapters.lm_eval.pictures import MARK
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import score
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import belief_metrics
+from sally_anne.harness.results import score
 from sally_anne.harness.vectors import facts_of
 from sally_anne.harness.work import choose_unseen
 

@@ -29,11 +29,10 @@ from sally_anne.benchmarks.gridtom.splits import SPLITS
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import score
 from sally_anne.harness.gridtom import Ask, Style
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import accuracy, belief_metrics
-from sally_anne.harness.results import scores
+from sally_anne.harness.results import score, scores
 from sally_anne.harness.vectors import facts_of
 from sally_anne.harness.work import prepare
 

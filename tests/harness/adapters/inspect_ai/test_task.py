@@ -24,10 +24,13 @@ from sally_anne.harness.adapters.inspect_ai.registry import gridtom  # noqa: E40
 from sally_anne.harness.adapters.inspect_ai.samples import item_of  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.scorers import measures  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
-from sally_anne.harness.evaluate import prompt_of, score  # noqa: E402
+from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.items import Item  # noqa: E402
 from sally_anne.harness.model import SteeredModel  # noqa: E402
-from sally_anne.harness.results import summarise  # noqa: E402
+from sally_anne.harness.results import (
+    score,  # noqa: E402
+    summarise,  # noqa: E402
+)
 from sally_anne.harness.work import prepare  # noqa: E402
 from sally_anne.models.loading import load_model  # noqa: E402
 from tests.made_stories import NUMBERS, asked_of, made_stories, replies  # noqa: E402

@@ -28,10 +28,11 @@ from sally_anne.harness.adapters.lm_eval.gridtom import (
     pictures,
 )
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
-from sally_anne.harness.evaluate import prompt_of, score
+from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.gridtom import items
 from sally_anne.harness.metrics import accuracy, belief_metrics
 from sally_anne.harness.model import SteeredModel
+from sally_anne.harness.results import score
 from sally_anne.models.loading import load_model
 from tests.made_stories import (
     KEY_FRAMES,

@@ -30,8 +30,10 @@ from sally_anne.harness.adapters.lmms_eval.gridtom import (  # noqa: E402
     true_belief,
 )
 from sally_anne.harness.config import EvalConfig  # noqa: E402
-from sally_anne.harness.evaluate import score  # noqa: E402
-from sally_anne.harness.results import summarise  # noqa: E402
+from sally_anne.harness.results import (
+    score,  # noqa: E402
+    summarise,  # noqa: E402
+)
 from sally_anne.harness.work import prepare  # noqa: E402
 from tests.made_stories import KEY_FRAMES, NUMBERS, STORIES, asked_of, made_stories, replies  # noqa: E402
 
