@@ -46,7 +46,7 @@ class Problems:
         if 0 in x + shape:
             raise ProbingError(f"nothing to fit: x is {x}, labels {shape}")
         if not 0 < self.c < np.inf:
-            raise ProbingError(f"C must be positive and finite, got {self.c}")
+            raise ProbingError(f"c must be positive and finite, got {self.c}")
         if labels.dtype.is_floating_point:
             raise ProbingError(f"labels must be integer codes, got {labels.dtype}")
         if self.n_classes < 2:
