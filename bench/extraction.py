@@ -26,7 +26,7 @@ from bench.errors import PerfError
 from bench.untrained import RANDOM_100M, save_untrained
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import check_options, command
-from sally_anne.models.catalogue import DEFAULT_MODEL
+from sally_anne.models.options import DEFAULT_MODEL
 
 # Parameters from which a model is given --large-stories: about a hundred million.
 LARGE = 90_000_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from bench.errors import PerfError
 from bench.results import read_results
 from bench.scaling import SHAPES_7B, efficiencies, exponent
 from sally_anne.core.commands import check_options, command
-from sally_anne.models.estimate import DTYPE_BYTES, Figure, Source, disk, in_bytes, table
+from sally_anne.models.estimate import DTYPE_BYTES, Figure, Source, disk, in_bytes
 
 # Probes are fitted on float32, whatever the store holds.
 FIT_BYTES = 4
@@ -304,6 +305,13 @@ def _hours(hours: float) -> str:
     if hours < 48:
         return f"{hours:.3g} h"
     return f"{hours:,.0f} h ({hours / 24:,.1f} days)"
+
+
+def table(figures: Iterable[Figure]) -> str:
+    """A plan as Markdown."""
+    lines = ["| figure | value | formula | from |", "|---|---|---|---|"]
+    lines += [f"| {f.name} | {f.text} | {f.formula} | {f.source} |" for f in figures]
+    return "\n".join(lines)
 
 
 def run(config: PlanConfig) -> None:

@@ -24,7 +24,7 @@ from bench import machine
 from bench.errors import PerfError
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import check_options, command
-from sally_anne.models.catalogue import DEFAULT_MODEL
+from sally_anne.models.options import DEFAULT_MODEL
 
 Study = Literal["extraction", "probes", "shapes", "sweep", "processes"]
 STUDIES: tuple[Study, ...] = ("extraction", "probes", "shapes", "sweep", "processes")

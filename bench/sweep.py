@@ -19,7 +19,7 @@ from typing import Any
 
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import check_options, plain_errors, read_options
-from sally_anne.models.catalogue import DEFAULT_MODEL
+from sally_anne.models.options import DEFAULT_MODEL
 
 GRIDS = {
     15: ((4, 8, 14), (-10.0, -5.0, 0.0, 5.0, 10.0)),

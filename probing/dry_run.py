@@ -26,7 +26,6 @@ from sally_anne.core.commands import check_options
 from sally_anne.core.console import Console
 from sally_anne.core.run_folder import PROBING, require_own
 from sally_anne.models.estimate import Counter, Figure, Load, disk, needs, show, tokens_each
-from sally_anne.models.families import check_films
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.published import open_described
 
@@ -49,9 +48,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
     samples = contrasts.build(
         (stories.story(i) for i in chosen), chosen, config.order, config.contrast, config.setting
     )
-    loaded = open_described(config.model, config.dtype, config.revision, config.max_pixels)
-    if config.setting != "text":
-        check_films(loaded.family, loaded.name)
+    loaded = open_described(config, videos=config.setting != "text")
     folder = config.folder / "activations"
     size = config.batch_size
     if size == AUTO:

@@ -42,10 +42,10 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import intact, require_sealed, write_sealed
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import PROBING, claims
-from sally_anne.models.films import check_room, crop_notes
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.plain_text import unknown_words
+from sally_anne.models.processor import unknown_words
 from sally_anne.models.prompts import open_prompt
+from sally_anne.models.videos import check_room, crop_notes
 
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"
@@ -81,7 +81,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         (stories.story(i) for i in chosen), chosen, config.order, config.contrast, config.setting
     )
     loaded = load_model(
-        **config.opening() | {"device_map": device_map}, films=config.setting != "text"
+        **config.opening() | {"device_map": device_map}, videos=config.setting != "text"
     )
     _check_room(loaded, samples, config, console)
     geometry = find_geometry(loaded.skeleton)
@@ -90,7 +90,7 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         f"heads x {geometry.head_dim}; {len(chosen)} stories, {len(samples)} samples"
     )
     unknown = unknown_words(loaded, (sample.content for sample in samples))
-    if warning := unknown.told(loaded.name):
+    if warning := unknown.warning(loaded.name):
         console.print(escape(warning), soft_wrap=True)
     about = {
         "order": str(config.order),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sally_anne.core.commands import command
 from sally_anne.core.errors import SteeringError
-from sally_anne.models.catalogue import DEFAULT_MODEL
+from sally_anne.models.options import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from hooks.vector import SteeringVector
@@ -194,7 +194,7 @@ def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> Non
     from safetensors import SafetensorError
 
     from hooks.vector_file import CARD, RECORD
-    from sally_anne.models.plain_text import forget, teach
+    from sally_anne.models.processor import forget, teach
 
     out = out.resolve()
     part = out.with_name(f".{out.name}.tmp")

@@ -19,7 +19,6 @@ from sally_anne.harness.items import Item
 from sally_anne.harness.pipeline import check as check_evaluation
 from sally_anne.harness.work import items_of
 from sally_anne.models.estimate import Counter, Figure, Load, needs, show
-from sally_anne.models.families import check_films
 from sally_anne.models.published import open_described
 from steering.config import SweepConfig
 from steering.grid import CONTROLS
@@ -45,9 +44,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     # A run that is made for the sweep sees none of its test stories.
     known = None if config.run is None else lineage_of(config, config.run)
     members, _, _ = unseen_stories(asked, stories, known)
-    loaded = open_described(config.model, config.dtype, config.revision, config.max_pixels)
-    if config.setting != "text":
-        check_films(loaded.family, loaded.name)
+    loaded = open_described(config, videos=config.setting != "text")
     config, grid = with_grid(config, loaded)
     counter = Counter(loaded)
     most = MOST if config.rows == AUTO else config.rows

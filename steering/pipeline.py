@@ -115,8 +115,9 @@ def run(
         for item in items_of(each, stories)
     ]
     if loaded is None:
-        films = config.setting != "text"
-        loaded = load_model(**config.opening() | {"device_map": device_map}, films=films)
+        loaded = load_model(
+            **config.opening() | {"device_map": device_map}, videos=config.setting != "text"
+        )
     for line in check_items(loaded, everything, config.reply_tokens):
         console.print(escape(line))
     config, grid = with_grid(config, loaded)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sally_anne.core.commands import command
-from sally_anne.models.catalogue import DEFAULT_MODEL
+from sally_anne.models.options import DEFAULT_MODEL
 
 MEASURES = (
     "initial belief",

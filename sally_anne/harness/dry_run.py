@@ -19,7 +19,6 @@ from sally_anne.harness.pipeline import check
 from sally_anne.harness.work import prepare
 from sally_anne.models.decoding import split_common_prefix
 from sally_anne.models.estimate import Counter, Figure, Load, needs, show, tokens_each
-from sally_anne.models.families import check_films
 from sally_anne.models.published import open_described
 
 
@@ -36,9 +35,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     check(config)
     require_own(config.folder, EVALUATION)
     items = prepare(config).items
-    loaded = open_described(config.model, config.dtype, config.revision, config.max_pixels)
-    if any(item.clip for item in items):
-        check_films(loaded.family, loaded.name)
+    loaded = open_described(config, videos=any(item.clip for item in items))
     size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
     counter = Counter(loaded)
     loads = [

@@ -14,9 +14,9 @@ from sally_anne.harness.items import FRAMES_MARK, Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.results import score
-from sally_anne.models.films import check_room, crop_notes
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import reply_prompt
+from sally_anne.models.videos import check_room, crop_notes
 
 # What a frame's time takes in a note at most, and the words around the times.
 _NOTE_OF_A_FRAME, _NOTE = "0000.00 seconds, ", 200 * " "

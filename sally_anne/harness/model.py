@@ -25,7 +25,7 @@ from sally_anne.models.decoding import (
     step,
 )
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.plain_text import plain
+from sally_anne.models.processor import plain
 from sally_anne.models.prompts import encode, reply_prompt
 
 

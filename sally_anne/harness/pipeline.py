@@ -30,9 +30,9 @@ from sally_anne.harness.results import break_down, counts, summarise, write_subm
 from sally_anne.harness.tasks import short_name
 from sally_anne.harness.vectors import fitted_on, open_vector, require_fits
 from sally_anne.harness.work import Work, prepare
-from sally_anne.models.families import check_films
+from sally_anne.models.families import check_videos
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.plain_text import unknown_words
+from sally_anne.models.processor import unknown_words
 
 CONFIG, RESULTS = "config.json", "results.json"
 ANSWERS, TABLE = "answers.jsonl", "answers.parquet"
@@ -80,11 +80,11 @@ def run(
         console.print(str(work.unseen), soft_wrap=True)
     judge = _judge(config, work)
     human = None if config.human is None else read_labels(config.human)
-    films = any(item.clip for item in work.items)
+    videos = any(item.clip for item in work.items)
     if loaded is None:
-        loaded = load_model(**config.opening() | {"device_map": device_map}, films=films)
-    if films:
-        check_films(loaded.family, loaded.name)
+        loaded = load_model(**config.opening() | {"device_map": device_map}, videos=videos)
+    if videos:
+        check_videos(loaded.family, loaded.name)
     for line in check_items(loaded, work.items, config.reply_tokens):
         console.print(escape(line))
     about = {
@@ -130,7 +130,7 @@ def run(
         "unseen": None if work.unseen is None else asdict(work.unseen),
         "forced": forced,
     }
-    _finish(config, work, table, facts, console, unknown.told(loaded.name))
+    _finish(config, work, table, facts, console, unknown.warning(loaded.name))
     processes.wait()
     return table
 

@@ -35,7 +35,7 @@ class Figure:
     Attributes:
         name: what it is.
         value: in the unit of the name.
-        shown: for people.
+        text: the value for people.
         formula: how it was worked out.
         source: measured or given if it is a cost taken from outside; exact if it follows from
             counts alone; estimated if a part of it is; extrapolated if it carries a cost to another
@@ -44,14 +44,14 @@ class Figure:
 
     name: str
     value: float
-    shown: str
+    text: str
     formula: str
     source: Source
 
 
 @dataclass(frozen=True)
 class Load:
-    """One batch: contexts that are read, and rows that go on from them.
+    """One batch: contexts that are prefilled, and rows that go on from them.
 
     Attributes:
         contexts: tokens of each context, frames included.
@@ -68,8 +68,8 @@ class Load:
     later: tuple[int, ...] = ()
 
     @property
-    def read(self) -> int:
-        """Tokens that the decoder reads, padding aside."""
+    def tokens(self) -> int:
+        """Tokens that go through the decoder, padding aside."""
         return sum(self.contexts) + sum(self.endings) + sum(self.later)
 
     @property
@@ -96,16 +96,16 @@ class Load:
 class Counter:
     """Counts tokens and patches as a model's processor makes them.
 
-    A film's tokens depend on nothing but the shape of its frames, so one film of each shape goes
+    A video's tokens depend on nothing but the shape of its frames, so one video of each shape goes
     through the processor. Text is cut by the tokenizer; where only a description of the model is
-    here, by a stand-in, and numbers are stretched (`sally_anne.models.published`).
+    here, by a stand-in, and numbers are stretched.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
         self.exact = not isinstance(loaded, PublishedModel)
         self.source: Source = "exact" if self.exact else "estimated"
-        self._films: dict[tuple[int, ...] | None, tuple[int, int]] = {}
+        self._videos: dict[tuple[int, ...] | None, tuple[int, int]] = {}
 
     def ending(self, tokens: Sequence[int]) -> int:
         """Tokens of an ending, which the tokenizer has cut."""
@@ -121,14 +121,15 @@ class Counter:
         Raises:
             ModelError: the processor drops frames.
         """
-        words = self._words(text)
-        if shape not in self._films:
+        tokenizer = self.loaded.processor.tokenizer
+        words = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+        if shape not in self._videos:
             clips = None if shape is None else [np.zeros(shape, dtype=np.uint8)]
             inputs = process(self.loaded, [text], clips)
             # Beside the frames also what the processor puts before a text.
             more = int(inputs["attention_mask"].sum()) - words
-            self._films[shape] = more, patches_of(self.loaded.config, inputs)
-        more, patches = self._films[shape]
+            self._videos[shape] = more, _patches(self.loaded.config, inputs)
+        more, patches = self._videos[shape]
         if not self.exact:
             words = math.ceil(words * TEXT_FACTOR) + TEXT_MORE
         return words + more, patches
@@ -137,16 +138,28 @@ class Counter:
         """How tokens are counted."""
         if self.exact:
             return "by the model's own tokenizer and processor"
-        films = sorted(more for shape, (more, _) in self._films.items() if shape is not None)
-        seen = f"films {', '.join(f'{more:,}' for more in films)} by the processor's rules + "
+        videos = sorted(more for shape, (more, _) in self._videos.items() if shape is not None)
+        counted = f"videos {', '.join(f'{more:,}' for more in videos)} by the processor's rules + "
         return (
-            f"{seen if films else ''}text estimated: words and marks x {TEXT_FACTOR:g} + "
+            f"{counted if videos else ''}text estimated: words and marks x {TEXT_FACTOR:g} + "
             f"{TEXT_MORE}, as the vocabulary is not here"
         )
 
-    def _words(self, text: str) -> int:
-        tokenizer = self.loaded.processor.tokenizer
-        return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+def _patches(config: Any, inputs: dict[str, np.ndarray]) -> int:
+    """Patches of the frames that a processor has made ready."""
+    pixels = inputs.get("pixel_values_videos", inputs.get("pixel_values"))
+    if pixels is None:
+        return 0
+    if pixels.ndim == 2:  # cut already, a row a patch
+        return len(pixels)
+    side = _side(config.vision_config)
+    *frames, _, height, width = pixels.shape
+    return math.prod(frames) * (height // side) * (width // side)
+
+
+def _side(tower: Any) -> int:
+    return tower.patch_size if isinstance(tower.patch_size, int) else tower.patch_size[0]
 
 
 def tokens_each(name: str, tokens: Sequence[int], counter: Counter) -> Figure:
@@ -154,19 +167,6 @@ def tokens_each(name: str, tokens: Sequence[int], counter: Counter) -> Figure:
     mean = sum(tokens) / len(tokens)
     spread = f"{min(tokens):,} to {max(tokens):,}, {mean:,.1f} on average"
     return Figure(name, mean, spread, counter.rule(), counter.source)
-
-
-def patches_of(config: Any, inputs: dict[str, np.ndarray]) -> int:
-    """Patches of the frames that a processor has made ready."""
-    pixels = inputs.get("pixel_values_videos", inputs.get("pixel_values"))
-    if pixels is None:
-        return 0
-    if pixels.ndim == 2:  # cut already, a row a patch
-        return len(pixels)
-    patch = config.vision_config.patch_size
-    side = patch if isinstance(patch, int) else patch[0]
-    *frames, _, height, width = pixels.shape
-    return math.prod(frames) * (height // side) * (width // side)
 
 
 def needs(
@@ -191,14 +191,13 @@ def needs(
     tower = sum(p.numel() for name, p in parameters if "vis" in name and p.ndim > 1)
     found: dict[str, Figure] = {}
 
-    def put(name: str, value: float, shown: str, formula: str, source: Source = count) -> float:
+    def put(name: str, value: float, shown: str, formula: str, source: Source = count) -> None:
         found[name] = Figure(name, value, shown, formula, source)
-        return value
 
     whole = sum(p.numel() for _, p in parameters)
     put("parameters", whole, f"{whole / 1e9:.3g} billion", "of the config's modules", "exact")
-    read = sum(load.read for load in loads)
-    put("tokens read", read, f"{read:,}", "contexts once, and each row's own end")
+    tokens = sum(load.tokens for load in loads)
+    put("tokens read", tokens, f"{tokens:,}", "contexts once, and each row's own end")
     padded = sum(load.padded for load in loads)
     put("tokens with padding", padded, f"{padded:,}", "batches are as wide as their longest row")
     longest = max(load.wide + load.ending + load.reply for load in loads)
@@ -255,9 +254,9 @@ def needs(
 
 def _cached(load: Load) -> int:
     """Columns of keys and values: the contexts stay while their rows go on with copies."""
-    longest, rows = load.wide, len(load.endings)
+    rows = len(load.endings)
     room = max(ROOM, load.ending, load.reply)
-    return longest * (len(load.contexts) + rows) + room * rows
+    return load.wide * (len(load.contexts) + rows) + room * rows
 
 
 def _decoder_step(load: Load, text: Any) -> int:
@@ -280,10 +279,7 @@ def _tower_step(load: Load, config: Any) -> int:
 def _pixels(config: Any) -> int:
     """Numbers of one patch."""
     tower = getattr(config, "vision_config", None)
-    if tower is None:
-        return 0
-    patch = tower.patch_size if isinstance(tower.patch_size, int) else tower.patch_size[0]
-    return 3 * patch**2 * getattr(tower, "temporal_patch_size", 1)
+    return 0 if tower is None else 3 * _side(tower) ** 2 * getattr(tower, "temporal_patch_size", 1)
 
 
 def disk(samples: int, layers: int, heads: int, width: int, dtype: str) -> Figure:
@@ -294,32 +290,23 @@ def disk(samples: int, layers: int, heads: int, width: int, dtype: str) -> Figur
     return Figure("activations on disk", size, in_bytes(size), how, "exact")
 
 
-def table(figures: Iterable[Figure]) -> str:
-    """A plan as Markdown."""
-    lines = ["| figure | value | formula | from |", "|---|---|---|---|"]
-    lines += [f"| {f.name} | {f.shown} | {f.formula} | {f.source} |" for f in figures]
-    return "\n".join(lines)
-
-
 def show(console: Console, loaded: LoadedModel, figures: Iterable[Figure]) -> None:
     """Print a plan on a terminal; of several processes of a launcher only the first does."""
     if not here().first:
         return
     title = f"{loaded.name}: nothing is computed or written"
-    shown = Table(title=escape(title), title_justify="left")
+    table = Table(title=escape(title), title_justify="left")
     for column in ("figure", "value", "formula", "from"):
-        shown.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold")
     for figure in figures:
-        shown.add_row(
-            *(escape(part) for part in (figure.name, figure.shown, figure.formula)), figure.source
-        )
-    console.print(shown)
+        table.add_row(*map(escape, (figure.name, figure.text, figure.formula, figure.source)))
+    console.print(table)
 
 
 def in_bytes(count: float) -> str:
     """Powers of a thousand, as disks are sold."""
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if count < 1000 or unit == "PB":
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000:
             return f"{count:.3g} {unit}"
         count /= 1000
-    raise AssertionError
+    return f"{count:.3g} PB"

@@ -1,4 +1,4 @@
-"""What differs between model families: their class, and what they make of a film."""
+"""What differs between model families: their class, and what they make of a video."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Family:
         model_type: ``model_type`` in the config.
         class_name: transformers class.
         frames_seen: from the processor's tensors and settings, how many frames each clip kept
-            (after padding to whole temporal patches); None if the class takes no films.
+            (after padding to whole temporal patches); None if the class takes no videos.
         frames_wanted: from a clip's length and the processor, how many that should be.
         reads_only: whether it takes nothing but text, with a tokenizer for its processor.
         frame_rate: if the model is told when each frame is: how many a second its makers' own code
-            takes from a film, else None.
+            takes from a video, else None.
+        video_mark: how the chat template writes the place of a video, if the processor puts marks
+            of its own around each step of it and leaves the template's around the whole.
         frame_limit: from the number of frames and the most pixels that each may have, the limit
             that the video processor calls its longest edge; None if it scales all frames to one
             size.
-        film_mark: how the chat template writes the place of a film, if the processor puts marks of
-            its own around each step of it and leaves the template's around the whole.
     """
 
     name: str
@@ -38,19 +38,19 @@ class Family:
     frames_wanted: Callable[[int, Any], int] = lambda frames, processor: frames
     reads_only: bool = False
     frame_rate: float | None = None
-    film_mark: str | None = None
+    video_mark: str | None = None
     frame_limit: Callable[[int, int], int] | None = None
 
 
 class OpenModel(Protocol):
-    """What prompts, films and decoding need of :class:`sally_anne.models.loading.LoadedModel`."""
+    """What prompts, videos and decoding need of :class:`sally_anne.models.loading.LoadedModel`."""
 
     name: str
     family: Family
     config: Any
     processor: Any
     changes: dict[str, str]
-    film_lengths: dict[tuple[int, int, int], int]
+    video_lengths: dict[tuple[int, int, int], int]
 
     @property
     def model(self) -> Any:
@@ -71,14 +71,6 @@ def _qwen_wanted(frames: int, processor: Any) -> int:
     return -(-frames // patch) * patch
 
 
-def _of_a_frame(frames: int, pixels: int) -> int:
-    return pixels
-
-
-def _of_all_frames(frames: int, pixels: int) -> int:
-    return frames * pixels
-
-
 def _llava_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
     clips, frames = inputs["pixel_values_videos"].shape[:2]
     return [int(frames)] * int(clips)
@@ -89,34 +81,23 @@ def _internvl_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
     return [int(n) for n in (inputs["input_ids"] == processor.start_image_token_id).sum(1)]
 
 
+# The first two limit the pixels of a frame, the third those of all frames together.
+_QWEN: dict[str, Any] = {
+    "frames_seen": _qwen_seen,
+    "frames_wanted": _qwen_wanted,
+    "frame_limit": lambda frames, pixels: pixels,
+}
+_QWEN3 = _QWEN | {
+    "video_mark": "<|vision_start|><|video_pad|><|vision_end|>",
+    "frame_limit": lambda frames, pixels: frames * pixels,
+}
+
 FAMILIES: tuple[Family, ...] = (
+    Family("qwen2-vl", "qwen2_vl", "Qwen2VLForConditionalGeneration", **_QWEN),
     Family(
-        "qwen2-vl",
-        "qwen2_vl",
-        "Qwen2VLForConditionalGeneration",
-        _qwen_seen,
-        _qwen_wanted,
-        frame_limit=_of_a_frame,
+        "qwen2.5-vl", "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", frame_rate=2.0, **_QWEN
     ),
-    Family(
-        "qwen2.5-vl",
-        "qwen2_5_vl",
-        "Qwen2_5_VLForConditionalGeneration",
-        _qwen_seen,
-        _qwen_wanted,
-        frame_rate=2.0,
-        frame_limit=_of_a_frame,
-    ),
-    Family(
-        "qwen3-vl",
-        "qwen3_vl",
-        "Qwen3VLForConditionalGeneration",
-        _qwen_seen,
-        _qwen_wanted,
-        frame_rate=2.0,
-        film_mark="<|vision_start|><|video_pad|><|vision_end|>",
-        frame_limit=_of_all_frames,
-    ),
+    Family("qwen3-vl", "qwen3_vl", "Qwen3VLForConditionalGeneration", frame_rate=2.0, **_QWEN3),
     Family(
         "llava-next-video",
         "llava_next_video",
@@ -127,7 +108,7 @@ FAMILIES: tuple[Family, ...] = (
         "llava-onevision", "llava_onevision", "LlavaOnevisionForConditionalGeneration", _llava_seen
     ),
     Family("internvl", "internvl", "InternVLForConditionalGeneration", _internvl_seen),
-    # Takes pictures one by one; a film is not what it was trained on.
+    # Takes pictures one by one; a video is not what it was trained on.
     Family("gemma3", "gemma3", "Gemma3ForConditionalGeneration"),
     Family("gemma3-text", "gemma3_text", "Gemma3ForCausalLM", reads_only=True),
     Family("llama", "llama", "LlamaForCausalLM", reads_only=True),
@@ -152,21 +133,21 @@ def family_of(model_type: str, model_name: str) -> Family:
     )
 
 
-def check_films(family: Family, name: str) -> None:
-    """Refuse to show a film to a model that cannot watch.
+def check_videos(family: Family, name: str) -> None:
+    """Refuse to show a video to a model that cannot watch.
 
     Raises:
-        ModelError: names the model, its class, the way out and the classes that take films.
+        ModelError: names the model, its class, the way out and the classes that take videos.
     """
     if family.frames_seen is None:
-        raise takes_no_films(name, f" ({family.class_name})")
+        raise takes_no_videos(name, f" ({family.class_name})")
 
 
-def takes_no_films(name: str, what: str = "") -> ModelError:
+def takes_no_videos(name: str, what: str = "") -> ModelError:
     """What is said of a model that cannot watch; ``what`` tells more about it."""
     others = ", ".join(f.name for f in FAMILIES if f.frames_seen)
     return ModelError(
-        f"model {name!r}{what} takes no films: run it with --setting text, or take a model of one "
+        f"model {name!r}{what} takes no videos: run it with --setting text, or take a model of one "
         f"of the families {others}"
     )
 
@@ -186,8 +167,8 @@ def check_frames(
         ModelError: names the clip, the frames given and the frames kept.
     """
     wanted = [family.frames_wanted(n, processor) for n in lengths]
-    seen = family.frames_seen(inputs, processor) if family.frames_seen else []
-    for clip, (want, got) in enumerate(zip(wanted, seen, strict=True)):
+    kept = family.frames_seen(inputs, processor) if family.frames_seen else []
+    for clip, (want, got) in enumerate(zip(wanted, kept, strict=True)):
         if want != got:
             raise ModelError(
                 f"the processor of {family.name} kept {got} frames of clip {clip}, {want} were "

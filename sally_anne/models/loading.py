@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,21 +13,17 @@ from typing import Any, get_args
 import torch
 import transformers
 from safetensors import SafetensorError
-from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
-from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING
 
 from hooks.batch_size import within_memory
 from hooks.identity import ModelIdentity, folder_hash, weights_hash
 from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
 from sally_anne.core.processes import SPREAD
-from sally_anne.models.catalogue import CATALOGUE, DEFAULT_MODEL, describe
 from sally_anne.models.decoding import decode, greedy, prefill
-from sally_anne.models.families import Family, check_films, family_of, takes_no_films
-from sally_anne.models.films import frames_of
-from sally_anne.models.options import Attention, Dtype, Quantization
-from sally_anne.models.plain_text import marks_of, original, teach
+from sally_anne.models.families import Family, check_videos, family_of, takes_no_videos
+from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL, Attention, Dtype, Quantization
+from sally_anne.models.processor import hash_of, marks_of, open_processor
 from sally_anne.models.prompts import encode, reply_prompt
-from sally_anne.models.text_only import TextProcessor
+from sally_anne.models.videos import frames_of
 
 
 @dataclass
@@ -42,11 +36,15 @@ class LoadedModel:
         revision: commit of the hub, or :func:`hooks.identity.folder_hash`.
         family: its class and peculiarities.
         dtype: of the weights, e.g. ``float32``.
-        changes: what was asked for beside, and may change its numbers: ``attn_implementation``,
-            ``quantization`` and ``max_pixels``, each only if it was; part of a run's identity.
         config: the model's config.
         processor: pads on the left, so that the last prompt token of every row is the last column;
-            a :class:`sally_anne.models.text_only.TextProcessor` where the model only reads.
+            a :class:`sally_anne.models.processor.TextProcessor` where the model only reads.
+        location: where its files are, a folder or hub id.
+        hub_revision: commit, branch or tag of its files there.
+        device_map: as in accelerate; None for the first GPU, or the CPU.
+        changes: what was asked for beside, and may change its numbers: ``attn_implementation``,
+            ``quantization`` and ``max_pixels``, each only if it was; part of a run's identity.
+        video_lengths: tokens of videos by their shape, once they are known.
     """
 
     name: str
@@ -56,12 +54,11 @@ class LoadedModel:
     dtype: str
     config: Any = field(repr=False)
     processor: Any = field(repr=False)
-    _location: str = field(repr=False)
-    _hub_revision: str | None = field(repr=False, default=None)
-    _device_map: str | None = field(repr=False, default=None)
+    location: str = field(repr=False)
+    hub_revision: str | None = field(repr=False, default=None)
+    device_map: str | None = field(repr=False, default=None)
     changes: dict[str, str] = field(default_factory=dict)
-    # Tokens of films by their shape, once they are known.
-    film_lengths: dict[tuple[int, int, int], int] = field(repr=False, default_factory=dict)
+    video_lengths: dict[tuple[int, int, int], int] = field(repr=False, default_factory=dict)
     _hash: str = field(repr=False, default="", init=False)
 
     @cached_property
@@ -71,7 +68,6 @@ class LoadedModel:
         Raises:
             ModelError: its config describes no model; counts of heads do not fit, say.
         """
-
         try:
             with torch.device("meta"):
                 return getattr(transformers, self.family.class_name)(self.config).eval()
@@ -98,9 +94,7 @@ class LoadedModel:
             ModelError: the weights do not fill the model that its config describes.
         """
         _ = self.skeleton  # says what is wrong with a config before the weights are read
-        device_map = self._device_map
-        if device_map is None and torch.cuda.is_available():
-            device_map = "cuda:0"
+        dtype = getattr(torch, self.dtype)
         more: dict[str, Any] = {}
         if attention := self.changes.get("attn_implementation"):
             more["attn_implementation"] = attention
@@ -108,14 +102,14 @@ class LoadedModel:
             more["quantization_config"] = transformers.BitsAndBytesConfig(
                 **{f"load_in_{bits}": True},
                 bnb_4bit_quant_type="nf4",
-                bnb_4bit_compute_dtype=getattr(torch, self.dtype),
+                bnb_4bit_compute_dtype=dtype,
             )
         try:
             model, report = getattr(transformers, self.family.class_name).from_pretrained(
-                self._location,
-                revision=self._hub_revision,
-                dtype=getattr(torch, self.dtype),
-                device_map=device_map,
+                self.location,
+                revision=self.hub_revision,
+                dtype=dtype,
+                device_map=self.device_map or ("cuda:0" if torch.cuda.is_available() else None),
                 # The other format is a pickle, which runs code when it is opened.
                 use_safetensors=True,
                 output_loading_info=True,
@@ -129,8 +123,8 @@ class LoadedModel:
             ) from error
         # The last three: JSON of another shape than transformers expects.
         except (OSError, ValueError, SafetensorError, TypeError, LookupError, AttributeError) as e:
-            raise _unavailable(self.name, self._location, e) from e
-        _check_filled(self.name, self._location, report)
+            raise _unavailable(self.name, self.location, e) from e
+        _check_filled(self.name, self.location, report)
         return model.eval()
 
     def generate(
@@ -147,14 +141,14 @@ class LoadedModel:
         Args:
             text: what the user says; marks of the chat layout in it are plain text.
             images: pictures that the user shows, as the frames of one clip.
-            video: a clip in their place; see :func:`sally_anne.models.films.frames_of`.
+            video: a clip in their place; see :func:`sally_anne.models.videos.frames_of`.
             max_new_tokens: of the reply, at most.
 
         Returns:
             The reply up to the model's end token, without special tokens.
 
         Raises:
-            ModelError: the model takes no films, or has no chat template.
+            ModelError: the model takes no videos, or has no chat template.
             ContextError: the prompt is longer than the model can read.
             ClipError: what is shown cannot be read, or is no clip.
             ValueError: less than one token is asked for.
@@ -169,12 +163,11 @@ class LoadedModel:
     def identity(self) -> ModelIdentity:
         """What tells it from other models; the weights' hash once their files are here."""
         if not self._hash:
-            self._hash = weights_hash(self._location, self._hub_revision)
-        model_type = str(self.config.model_type)
+            self._hash = weights_hash(self.location, self.hub_revision)
         return ModelIdentity(
             source=self.source,
             revision=self.revision,
-            model_type=model_type,
+            model_type=str(self.config.model_type),
             dtype=self.dtype,
             quantization=self.changes.get("quantization", ""),
             fingerprint=self._hash,
@@ -182,26 +175,13 @@ class LoadedModel:
 
     @cached_property
     def marks(self) -> re.Pattern[str]:
-        """Where marks of the model begin, see :mod:`sally_anne.models.plain_text`."""
+        """Where marks of the model begin, see :mod:`sally_anne.models.processor`."""
         return marks_of(self.processor)
 
     @cached_property
     def processor_hash(self) -> str:
         """Hash of all that turns a prompt into tensors: tokenizer, image settings, chat layout."""
-        processor = self.processor
-        tokenizer = json.loads(processor.tokenizer.backend_tokenizer.to_str())
-        # What the last call padded or cut is kept in there, too.
-        tokenizer |= {"padding": None, "truncation": None}
-        tokenizer["normalizer"] = original(tokenizer["normalizer"])
-        parts = [
-            json.dumps(tokenizer, sort_keys=True),
-            str(processor.chat_template or processor.tokenizer.chat_template),
-        ]
-        eye = getattr(processor, "video_processor", None)
-        eye = eye or getattr(processor, "image_processor", None)
-        if eye is not None:
-            parts.append(json.dumps(eye.to_dict(), sort_keys=True, default=str))
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return hash_of(self.processor)
 
 
 def load_model(
@@ -213,27 +193,28 @@ def load_model(
     attn_implementation: str | None = None,
     quantization: Quantization = "none",
     max_pixels: int | None = None,
-    films: bool = False,
+    videos: bool = False,
 ) -> LoadedModel:
     """Open a model by catalogue name, hub id or local folder.
 
-    What is wrong with the options is said before anything is read.
+    What is wrong with the options is said before anything is read; they are described in
+    :class:`sally_anne.models.options.ModelOptions`.
 
     Args:
-        name: see :data:`sally_anne.models.catalogue.CATALOGUE`; else a folder or hub id.
+        name: see :data:`sally_anne.models.options.CATALOGUE`; else a folder or hub id.
         dtype: ``auto`` keeps the checkpoint's.
-        device_map: as in accelerate, e.g. ``auto``; None loads onto the first GPU, or the CPU.
+        device_map: a device, or as in accelerate; None is the first GPU, or the CPU.
         revision: branch, tag or commit on the hub.
         attn_implementation: as in transformers; its own choice by default.
         quantization: of linear layers, by bitsandbytes.
-        max_pixels: of a frame, see :class:`sally_anne.models.options.ModelOptions`.
-        films: whether it will be shown films.
+        max_pixels: of a frame.
+        videos: whether it will be shown videos.
 
     Raises:
         UnknownModelError: nothing of that name, or its files cannot be had from here.
         UnsupportedModelError: another class of model.
         ModelError: an option with a value that there is not or that this machine cannot serve, a
-            revision for a folder, a processor without its parts, or a film for a model that takes
+            revision for a folder, a processor without its parts, or a video for a model that takes
             none.
     """
     _check_choice("dtype", dtype, get_args(Dtype))
@@ -243,8 +224,8 @@ def load_model(
     check_place(device_map)
     _check_installed(attn_implementation, quantization)
     entry = CATALOGUE.get(name)
-    if films and entry and not entry.films:
-        raise takes_no_films(name)
+    if videos and entry and not entry.videos:
+        raise takes_no_videos(name)
     location = entry.source if entry else name
     folder = Path(location).expanduser()
     is_folder = folder.is_dir()
@@ -258,8 +239,9 @@ def load_model(
         if revision is not None:
             raise ModelError(f"revision {revision!r} is for models of the hub, not for {folder}")
     elif entry is None and (location.count("/") != 1 or location[0] in "./~"):
+        known = "\n".join(f"  {name:22} {entry.note}" for name, entry in CATALOGUE.items())
         raise UnknownModelError(
-            f"unknown model {name!r}. Give a folder, a hub id (owner/name) or one of:\n{describe()}"
+            f"unknown model {name!r}. Give a folder, a hub id (owner/name) or one of:\n{known}"
         )
     elif folder.is_absolute():
         raise UnknownModelError(
@@ -272,30 +254,30 @@ def load_model(
     try:
         config = transformers.AutoConfig.from_pretrained(location, **options)
         family = family_of(config.model_type, name)
-        if films:
-            check_films(family, name)
+        if videos:
+            check_videos(family, name)
         if max_pixels is not None:
             check_pixels(family, name, max_pixels)
         # A branch may move before the weights are read.
         commit = getattr(config, "_commit_hash", None)
         options["revision"] = commit or revision
-        processor = _processor(family, location, config, options)
-        _check_usable(name, location, family, config, processor)
-        if processor.tokenizer.pad_token_id is None:
-            processor.tokenizer.pad_token = processor.tokenizer.eos_token
-        processor.tokenizer.padding_side = "left"
-        teach(processor.tokenizer)
+        if getattr(config.get_text_config(), "use_bidirectional_attention", False):
+            raise UnsupportedModelError(
+                f"model {name!r} attends to later words as well (use_bidirectional_attention); "
+                "only decoders that look back are supported"
+            )
+        processor = open_processor(name, family, location, config, options)
         version = folder_hash(folder) if is_folder else str(commit)
     except ModelError:
         raise
     # A damaged file ends in any kind of error: tokenizers have no kind of their own.
     except Exception as error:
         raise _unavailable(name, location, error) from error
-    changes = {} if quantization == "none" else {"quantization": str(quantization)}
-    if attn_implementation is not None:
-        changes["attn_implementation"] = attn_implementation
-    if max_pixels is not None:
-        changes["max_pixels"] = str(max_pixels)
+    asked = {
+        "quantization": None if quantization == "none" else quantization,
+        "attn_implementation": attn_implementation,
+        "max_pixels": max_pixels,
+    }
     stored = str(config.dtype or "float32").removeprefix("torch.")
     return LoadedModel(
         name=name,
@@ -305,10 +287,10 @@ def load_model(
         dtype=stored if dtype == "auto" else dtype,
         config=config,
         processor=processor,
-        _location=location,
-        _hub_revision=options["revision"],
-        _device_map=device_map,
-        changes=changes,
+        location=location,
+        hub_revision=options["revision"],
+        device_map=device_map,
+        changes={option: str(value) for option, value in asked.items() if value is not None},
     )
 
 
@@ -320,7 +302,6 @@ def check_place(device_map: str | None) -> None:
     """
     if device_map is None or device_map in SPREAD:
         return
-
     try:
         device = torch.device(device_map)
     except RuntimeError as error:
@@ -374,61 +355,6 @@ def _check_installed(attn_implementation: str | None, quantization: str) -> None
 def _check_choice(option: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ModelError(f"unknown {option} {value!r}; choose from {', '.join(known)}")
-
-
-def _processor(family: Family, location: str, config: Any, options: dict[str, Any]) -> Any:
-    """The processor; of a model that takes films, with the video processor of its own class.
-
-    AutoProcessor guesses that class from the image processor's name where a checkpoint has no
-    settings for films: ``LlavaNextImageProcessor`` gives ``LlavaNextVideoProcessor``, which is the
-    name of the whole processor and calls itself without end.
-    """
-
-    if family.reads_only:
-        return TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))
-    if not family.frames_seen:
-        return transformers.AutoProcessor.from_pretrained(location, **options)
-    kind: Any = PROCESSOR_MAPPING[type(config)]
-    eyes: Any = VIDEO_PROCESSOR_MAPPING[type(config)]
-    classes: dict[str, Any] = {
-        "tokenizer": transformers.AutoTokenizer,
-        "image_processor": transformers.AutoImageProcessor,
-        "video_processor": eyes["torchvision"],
-    }
-    parts = [classes[name].from_pretrained(location, **options) for name in kind.get_attributes()]
-    settings, _ = kind.get_processor_dict(location, **options)
-    processor = kind.from_args_and_dict(parts, settings)
-    if getattr(processor, "patch_size", 0) is None:
-        # Early conversions of LLaVA's checkpoints say it in the model's config alone.
-        processor.patch_size = config.vision_config.patch_size
-    return processor
-
-
-def _check_usable(name: str, location: str, family: Family, config: Any, processor: Any) -> None:
-    """Refuse a processor without its parts, and attention that looks ahead.
-
-    Raises:
-        UnsupportedModelError: later words change what earlier ones are to the model.
-        ModelError: a part of the processor is missing.
-    """
-    parts = [] if family.reads_only else ["tokenizer"]
-    parts += ["video_processor"] if family.frames_seen else []
-    if missing := [part for part in parts if not hasattr(processor, part)]:
-        raise ModelError(
-            f"model {name!r}: {location} holds a {type(processor).__name__} alone, not the "
-            f"processor of {family.class_name} (without {missing[0]}); save it there with "
-            "processor.save_pretrained"
-        )
-    if not hasattr(processor.tokenizer, "backend_tokenizer"):
-        raise ModelError(
-            f"model {name!r}: {type(processor.tokenizer).__name__} cannot be used, as it keeps no "
-            f"tokenizer.json; save a fast tokenizer in {location}"
-        )
-    if getattr(config.get_text_config(), "use_bidirectional_attention", False):
-        raise UnsupportedModelError(
-            f"model {name!r} attends to later words as well (use_bidirectional_attention); only "
-            "decoders that look back are supported"
-        )
 
 
 def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:

@@ -1,16 +1,58 @@
-"""How a model is opened: the options that all commands share."""
+"""Which model, and how it is opened: the names that ``--model`` takes and the shared options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from sally_anne.core.errors import ModelError
-from sally_anne.models.catalogue import DEFAULT_MODEL
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Attention = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
 Quantization = Literal["none", "8bit", "4bit"]
+
+
+class Entry(NamedTuple):
+    """One name of the catalogue.
+
+    Attributes:
+        source: hub id, or the packaged folder.
+        note: one line for humans.
+        videos: whether it watches videos.
+    """
+
+    source: str
+    note: str
+    videos: bool = True
+
+
+_TINY = Path(str(files("sally_anne.models"))) / "tiny"
+_TRAINED = "trained on grid stories, shipped, CPU"
+
+CATALOGUE: dict[str, Entry] = {
+    "tiny-qwen2-vl": Entry(str(_TINY / "tiny-qwen2-vl"), _TRAINED),
+    "tiny-llava-next-video": Entry(str(_TINY / "tiny-llava-next-video"), _TRAINED),
+    "qwen2-vl": Entry("Qwen/Qwen2-VL-7B-Instruct", "28 layers x 28 heads x 128"),
+    "qwen2-vl-2b": Entry("Qwen/Qwen2-VL-2B-Instruct", "28 layers x 12 heads x 128"),
+    "llava-next-video": Entry("llava-hf/LLaVA-NeXT-Video-7B-hf", "32 layers x 32 heads x 128"),
+    "qwen2.5-vl": Entry("Qwen/Qwen2.5-VL-7B-Instruct", "28 layers x 28 heads x 128"),
+    "qwen3-vl": Entry("Qwen/Qwen3-VL-8B-Instruct", "36 layers x 32 heads x 128"),
+    "llava-onevision": Entry(
+        "llava-hf/llava-onevision-qwen2-7b-ov-hf", "28 layers x 28 heads x 128"
+    ),
+    "internvl3": Entry("OpenGVLab/InternVL3-8B-hf", "28 layers x 28 heads x 128"),
+    "gemma3": Entry("google/gemma-3-4b-it", "34 layers x 8 heads x 256, text alone", False),
+    "llama3": Entry(
+        "meta-llama/Llama-3.1-8B-Instruct", "32 layers x 32 heads x 128, text alone", False
+    ),
+    "qwen3": Entry("Qwen/Qwen3-8B", "36 layers x 32 heads x 128, text alone", False),
+    "mistral": Entry(
+        "mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128, text alone", False
+    ),
+}
+DEFAULT_MODEL = "tiny-qwen2-vl"
 
 
 @dataclass(frozen=True, kw_only=True)

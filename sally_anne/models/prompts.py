@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from sally_anne.core.errors import ContextError, ModelError
-from sally_anne.models.families import OpenModel, check_films, check_frames
-from sally_anne.models.films import REMEDY, context_of, pad_for_crop, size_limits, times_of
-from sally_anne.models.plain_text import plain
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from sally_anne.models.families import OpenModel, check_frames, check_videos
+from sally_anne.models.processor import plain
+from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limits, times_of
 
 
 def reply_prompt(loaded: OpenModel, content: str, video: bool) -> str:
     """The user's turn with ``content``, closed, and the assistant's turn opened.
 
-    Marks of the model in ``content`` are plain text, see :mod:`sally_anne.models.plain_text`.
+    Marks of the model in ``content`` are plain text, see :mod:`sally_anne.models.processor`.
 
     Raises:
-        ModelError: the model takes no films, or has no chat template.
+        ModelError: the model takes no videos, or has no chat template.
     """
     return _render(loaded, plain(loaded, content), video, reply=True)
 
@@ -34,7 +32,7 @@ def open_prompt(loaded: OpenModel, content: str, video: bool) -> str:
     (section 4.2). Marks of the model in it are plain text.
 
     Raises:
-        ModelError: the model takes no films or has no chat template, or the template changes the
+        ModelError: the model takes no videos or has no chat template, or the template changes the
             content, so that its end cannot be found.
     """
     content = plain(loaded, content)
@@ -50,7 +48,7 @@ def open_prompt(loaded: OpenModel, content: str, video: bool) -> str:
 
 def _render(loaded: OpenModel, content: str, video: bool, reply: bool) -> str:
     if video:
-        check_films(loaded.family, loaded.name)
+        check_videos(loaded.family, loaded.name)
     if not (loaded.processor.chat_template or loaded.processor.tokenizer.chat_template):
         raise ModelError(
             f"model {loaded.name!r} has no chat template, so it cannot be asked; take one that was "
@@ -93,14 +91,14 @@ def process(
         Keyword arguments for the model; ``attention_mask`` marks the padding on the left.
 
     Raises:
-        ModelError: the model takes no films, a prompt has more or fewer places of frames than
+        ModelError: the model takes no videos, a prompt has more or fewer places of frames than
             clips, or the processor dropped or resampled frames.
         ContextError: a prompt is longer than the model can read.
     """
     _check_places(loaded, prompts, 0 if clips is None else 1)
     arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
     if clips is not None:
-        check_films(loaded.family, loaded.name)
+        check_videos(loaded.family, loaded.name)
         eye = loaded.processor.video_processor
         shaped = [pad_for_crop(clip, eye) for clip in clips]
         arguments |= {"videos": shaped, "do_sample_frames": False}
@@ -114,7 +112,7 @@ def process(
             )
         if limits[0] is not None:
             arguments["size"] = limits[0]
-        if mark := loaded.family.film_mark:
+        if mark := loaded.family.video_mark:
             bare = loaded.processor.video_token
             arguments["text"] = [prompt.replace(mark, bare) for prompt in prompts]
     first_token = loaded.processor.tokenizer.bos_token
@@ -124,7 +122,13 @@ def process(
     inputs = loaded.processor(**arguments)
     if clips is not None:
         check_frames(loaded.family, inputs, loaded.processor, [len(c) for c in clips])
-    _check_lengths(loaded, prompts, inputs)
+    context = context_of(loaded)
+    for prompt, mask in zip(prompts, inputs["attention_mask"], strict=True):
+        if context is not None and (tokens := int(mask.sum())) > context:
+            raise ContextError(
+                f"the prompt {prompt[:60]!r} ... has {tokens:,} tokens, more than the {context:,} "
+                f"that {loaded.name} can read; {REMEDY}"
+            )
     return {key: np.asarray(value) for key, value in inputs.items()}
 
 
@@ -141,24 +145,12 @@ def _check_places(loaded: OpenModel, prompts: Sequence[str], clips: int) -> None
                 )
 
 
-def _check_lengths(loaded: OpenModel, prompts: Sequence[str], inputs: Any) -> None:
-    """No prompt is longer than the model can read."""
-    context = context_of(loaded)
-    for prompt, mask in zip(prompts, inputs["attention_mask"], strict=True):
-        if context is not None and (tokens := int(mask.sum())) > context:
-            raise ContextError(
-                f"the prompt {prompt[:60]!r} ... has {tokens:,} tokens, more than the {context:,} "
-                f"that {loaded.name} can read; {REMEDY}"
-            )
-
-
-def to_model(loaded: OpenModel, inputs: dict[str, np.ndarray]) -> dict[str, Tensor]:
+def to_model(loaded: OpenModel, inputs: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """Processed inputs as tensors on the model's device, frames in its dtype; times stay exact."""
-    import torch
-
     model = loaded.model
-    tensors = {key: torch.from_numpy(value) for key, value in inputs.items()}
     return {
-        key: value.to(model.device, model.dtype if key.startswith("pixel_values") else None)
-        for key, value in tensors.items()
+        key: torch.from_numpy(value).to(
+            model.device, model.dtype if key.startswith("pixel_values") else None
+        )
+        for key, value in inputs.items()
     }

@@ -1,8 +1,8 @@
 """Published models as data: their configs and processor settings, without weights or a network.
 
 ``published.json`` holds what the makers' own files say of each catalogue model that is not shipped.
-It serves to reckon what a run needs. Text is read with a shipped tokenizer of whole words, so the
-numbers of text tokens are estimates (:data:`TEXT_FACTOR`); a film's tokens follow from its size by
+It serves to reckon what a run needs. Text is cut by a shipped tokenizer of whole words, so the
+numbers of text tokens are estimates (:data:`TEXT_FACTOR`); a video's tokens follow from its size by
 the processor's own rules, so they are exact.
 """
 
@@ -12,12 +12,13 @@ import json
 from importlib.resources import files
 from typing import Any, get_args
 
+import transformers
+
 from sally_anne.core.errors import ModelError
-from sally_anne.models.catalogue import CATALOGUE
-from sally_anne.models.families import family_of
+from sally_anne.models.families import check_videos, family_of
 from sally_anne.models.loading import LoadedModel, check_pixels, load_model
-from sally_anne.models.options import Dtype
-from sally_anne.models.text_only import TextProcessor
+from sally_anne.models.options import CATALOGUE, Dtype, ModelOptions
+from sally_anne.models.processor import TextProcessor
 
 # Published vocabularies cut some words in two; chat layouts add a system message.
 TEXT_FACTOR, TEXT_MORE = 1.1, 20
@@ -38,57 +39,49 @@ class PublishedModel(LoadedModel):
         raise ModelError(f"model {self.name!r} is here as a description alone, without its weights")
 
 
-def open_described(
-    name: str, dtype: str = "auto", revision: str | None = None, max_pixels: int | None = None
-) -> LoadedModel:
+def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
     """A model whose weights are not needed: of the hub's catalogue models the description.
 
     Args:
-        name: as of :func:`sally_anne.models.loading.load_model`.
-        dtype: ``auto`` is that of the weights.
-        revision: of a model of the hub that is not described here.
-        max_pixels: of a frame.
+        options: which model; where it would be put does not matter.
+        videos: whether it will be shown videos.
 
     Raises:
         ModelError: as of :func:`sally_anne.models.loading.load_model`.
     """
+    name, dtype, pixels = options.model, options.dtype, options.max_pixels
     if dtype not in get_args(Dtype) or _entry(name) is None:
-        return load_model(name, dtype, None, revision, max_pixels=max_pixels)
+        return load_model(name, dtype, None, options.revision, max_pixels=pixels, videos=videos)
     loaded = open_published(name, dtype)
-    if max_pixels is not None:
-        check_pixels(loaded.family, name, max_pixels)
-        loaded.changes["max_pixels"] = str(max_pixels)
+    if videos:
+        check_videos(loaded.family, name)
+    if pixels is not None:
+        check_pixels(loaded.family, name, pixels)
+        loaded.changes["max_pixels"] = str(pixels)
     return loaded
 
 
 def open_published(name: str, dtype: str = "auto") -> PublishedModel:
-    """The description of a catalogue model, by its name or hub id.
-
-    Args:
-        name: one that is not shipped.
-        dtype: ``auto`` is that of the published weights.
+    """The description of a catalogue model that is not shipped, by its name or hub id.
 
     Raises:
         ModelError: it is not described.
     """
-    import transformers
-
     found = _entry(name)
     if found is None:
         raise ModelError(f"model {name!r} is not described; its files are needed")
     name, entry = found
     options = dict(entry["config"])
     config = transformers.AutoConfig.for_model(options.pop("model_type"), **options)
-    family = family_of(config.model_type, name)
     loaded = PublishedModel(
         name=name,
         source=CATALOGUE[name].source,
         revision="published",
-        family=family,
+        family=family_of(config.model_type, name),
         dtype=entry["dtype"] if dtype == "auto" else dtype,
         config=config,
         processor=_processor(entry),
-        _location=CATALOGUE[name].source,
+        location=CATALOGUE[name].source,
     )
     loaded.processor.tokenizer.padding_side = "left"
     loaded.parameters = entry["parameters"]
@@ -105,8 +98,6 @@ def _entry(name: str) -> tuple[str, dict[str, Any]] | None:
 
 def _processor(entry: dict[str, Any]) -> Any:
     """The true processor class with the true sizes, and a shipped tokenizer."""
-    import transformers
-
     folder = CATALOGUE[entry["tokenizer"]].source
     marks = {"extra_special_tokens": entry["marks"]} if "marks" in entry else {}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **marks)

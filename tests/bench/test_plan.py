@@ -109,7 +109,7 @@ def test_measured_costs_are_read_from_results(tmp_path: Path) -> None:
     assert figures["seconds a probe t"].source == "extrapolated"
     wide = plan(PlanConfig(seconds_per_sample=1.0, scaling=scaling))["seconds a probe t"]
     assert wide.value == pytest.approx(0.5) and wide.source == "measured"
-    assert "200 samples" in wide.shown and "D = 128" in wide.formula
+    assert "200 samples" in wide.text and "D = 128" in wide.formula
     more = plan(PlanConfig(stories=1000, results=results, scaling=scaling, processes=8))
     assert more["efficiency E of 8"].value == pytest.approx(0.8)
     assert more["efficiency E of 8"].source == "extrapolated"

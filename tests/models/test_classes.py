@@ -35,13 +35,13 @@ from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.continuation import continuation_log_probs, token_inputs
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.pipeline import run as evaluate
-from sally_anne.models.catalogue import CATALOGUE
 from sally_anne.models.decoding import extend, prefill, split_common_prefix, step
 from sally_anne.models.families import FAMILIES
-from sally_anne.models.films import cropped_share, pad_for_crop
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.plain_text import BREAK, forget, original, teach
+from sally_anne.models.options import CATALOGUE
+from sally_anne.models.processor import BREAK, forget, original, teach
 from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
+from sally_anne.models.videos import cropped_fraction, pad_for_crop
 from tests.models.checkpoints import (
     FILMS,
     HEAD_DIMS,
@@ -186,7 +186,7 @@ def test_the_tower_sees_the_whole_frame(opened, name: str, height: int, width: i
         ]
         assert shares[0] == pytest.approx(shares[1], rel=0.25), (name, colour, shares)
     crops = name == "llava-next-video"
-    assert (cropped_share(loaded.processor.video_processor, height, width) > 0) == crops
+    assert (cropped_fraction(loaded.processor.video_processor, height, width) > 0) == crops
     assert (margins is clip) != crops
 
 
@@ -219,7 +219,7 @@ def test_frames_are_padded_by_as_much_as_is_cut_off(edge, crop, shape, wanted, l
     clip = np.zeros((1, *shape, 3), dtype=np.uint8)
     padded = pad_for_crop(clip, eye)
     assert padded.shape == (1, *wanted, 3)
-    assert cropped_share(eye, *shape) == pytest.approx(lost)
+    assert cropped_fraction(eye, *shape) == pytest.approx(lost)
     # The frame in the middle, the mean colour around it.
     assert (padded == 0).all(-1).sum() == shape[0] * shape[1]
     if shape != wanted:
@@ -556,7 +556,7 @@ def test_runs(opened, tmp_path, name: str) -> None:
 @pytest.mark.parametrize("name", WORDS)
 def test_no_films_for_those_that_only_read(opened, small_clips, tmp_path, name: str) -> None:
     loaded = opened(name)
-    message = rf"{loaded.family.class_name}\) takes no films: run it with --setting text.*qwen2-vl"
+    message = rf"{loaded.family.class_name}\) takes no videos: run it with --setting text.*qwen2-vl"
     with pytest.raises(ModelError, match=message):
         open_prompt(loaded, "Where?", True)
     with pytest.raises(ModelError, match=message):

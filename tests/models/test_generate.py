@@ -17,7 +17,7 @@ from hooks.vector import SteeringVector
 from sally_anne.core.errors import ClipError
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models import LoadedModel, load_model
-from sally_anne.models.films import FRAMES, frames_of
+from sally_anne.models.videos import FRAMES, frames_of
 
 TEXT = "At first the red agent is in the corridor. Where is the red agent now?"
 
@@ -102,7 +102,7 @@ def test_what_is_no_clip_is_refused(clip: np.ndarray, tmp_path: Path) -> None:
     assert frames_of() is None
     for images, video, message in (
         (list(clip), clip, "give one of them"),
-        (None, tmp_path / "none.mp4", "no such film"),
+        (None, tmp_path / "none.mp4", "no such video"),
         (None, text, "cannot be read as a clip"),
         ([], None, "cannot be read as a clip"),
         ([clip[0], clip[1, :40]], None, "cannot be read as a clip"),

@@ -14,8 +14,8 @@ from experiments.train_tiny.families import FAMILIES, Family, deepen
 from hooks.geometry import find_geometry
 from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
 from sally_anne.models import loading
-from sally_anne.models.catalogue import CATALOGUE, DEFAULT_MODEL, Entry
 from sally_anne.models.loading import load_model
+from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL, Entry
 from sally_anne.models.prompts import encode, open_prompt
 
 pytestmark = pytest.mark.integration

@@ -59,7 +59,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"device_map": "cuda:0"}, "device 'cuda:0': there is no GPU here.*--device cpu"),
         ({"device": "cpu", "device_map": "auto"}, "--device cpu and --device-map auto both say"),
-        ({"model": "gemma3"}, "'gemma3' takes no films: run it with --setting text"),
+        ({"model": "gemma3"}, "'gemma3' takes no videos: run it with --setting text"),
     ],
 )
 @pytest.mark.usefixtures("bare")
@@ -83,7 +83,7 @@ def test_refused_before_anything_is_made(run, kind, options, said, tmp_path) -> 
             "--attn-implementation flash_attention_2 needs the package flash_attn",
         ),
         ({"attn_implementation": "fast"}, "unknown attn_implementation 'fast'; choose from eager"),
-        *(({"name": n, "films": True}, "takes no films") for n in ("gemma3", "llama3", "qwen3")),
+        *(({"name": n, "videos": True}, "takes no videos") for n in ("gemma3", "llama3", "qwen3")),
     ],
 )
 @pytest.mark.usefixtures("bare")

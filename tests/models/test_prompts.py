@@ -8,7 +8,7 @@ from tokenizers.processors import TemplateProcessing
 
 from sally_anne.core.errors import ModelError
 from sally_anne.models.loading import load_model
-from sally_anne.models.plain_text import Unknown, unknown_words
+from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 
 pytestmark = pytest.mark.integration
@@ -137,9 +137,9 @@ def test_words_that_the_tokenizer_does_not_know_are_counted(loaded) -> None:
     texts = [known, known, "The Giraffe is in the room .", "A zebra , a\x1b giraffe .", "zebra"]
     found = unknown_words(loaded, texts, most=2)
     assert found == Unknown(prompts=3, of=5, tokens=5, examples=("Giraffe", "zebra"))
-    assert found.told("m") == (
+    assert found.warning("m") == (
         "warning: m does not know all words: 3 of 5 prompts hold 5 tokens that it reads as "
         "unknown, such as 'Giraffe', 'zebra'"
     )
     assert unknown_words(loaded, [known]) == Unknown(0, 1, 0, ())
-    assert unknown_words(loaded, [known]).told("m") == ""
+    assert unknown_words(loaded, [known]).warning("m") == ""

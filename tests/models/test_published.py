@@ -9,9 +9,9 @@ import pytest
 
 from hooks.geometry import find_geometry
 from sally_anne.core.errors import ModelError
-from sally_anne.models.catalogue import CATALOGUE
 from sally_anne.models.estimate import Counter
 from sally_anne.models.loading import LoadedModel
+from sally_anne.models.options import CATALOGUE, ModelOptions
 from sally_anne.models.prompts import open_prompt, process
 from sally_anne.models.published import TEXT_MORE, PublishedModel, open_described, open_published
 
@@ -70,8 +70,10 @@ def test_a_film_takes_the_tokens_of_the_makers_rules(name: str) -> None:
 
 
 def test_what_is_opened_without_weights() -> None:
-    assert isinstance(open_described("Qwen/Qwen2-VL-7B-Instruct"), PublishedModel)
-    assert open_described("qwen2-vl", "float32").dtype == "float32"
-    assert type(open_described("tiny-qwen2-vl")) is LoadedModel
+    assert isinstance(
+        open_described(ModelOptions(model="Qwen/Qwen2-VL-7B-Instruct")), PublishedModel
+    )
+    assert open_described(ModelOptions(model="qwen2-vl", dtype="float32")).dtype == "float32"
+    assert type(open_described(ModelOptions())) is LoadedModel
     with pytest.raises(ModelError, match="unknown dtype 'int4'"):
-        open_described("qwen2-vl", "int4")
+        open_described(ModelOptions(model="qwen2-vl", dtype="int4"))

@@ -177,5 +177,5 @@ def test_what_the_run_would_refuse_is_refused(tmp_path: Path) -> None:
         dry_run(ProbeConfig(out=tmp_path))
     with pytest.raises(OptionError, match="--stories"):
         dry_run(ProbeConfig(stories=0))
-    with pytest.raises(ModelError, match="takes no films"):
+    with pytest.raises(ModelError, match="takes no videos"):
         dry_run(ProbeConfig(model="llama3", stories=20))

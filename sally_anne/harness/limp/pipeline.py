@@ -85,7 +85,7 @@ def run(
     parsed = read_episodes(config.parsed) if config.parsed is not None else {}
     accounts = _accounts(config, items, parsed)
     if loaded is None:
-        loaded = load_model(**config.opening(), films=accounts is None)
+        loaded = load_model(**config.opening(), videos=accounts is None)
     read = {
         "model": loaded.source,
         "revision": loaded.revision,

@@ -20,7 +20,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.inspect_ai.media import as_clip, film, picture
 from sally_anne.harness.model import Prompt
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.plain_text import plain
+from sally_anne.models.processor import plain
 
 
 def prompt_of(

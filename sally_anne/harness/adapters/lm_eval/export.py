@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sally_anne.core.commands import command
 from sally_anne.core.errors import HarnessError
-from sally_anne.models.catalogue import DEFAULT_MODEL
+from sally_anne.harness.vectors import open_vector, require_fits
+from sally_anne.models.options import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from hooks.vector import SteeringVector
@@ -164,7 +165,6 @@ def run(config: ExportConfig) -> None:
     """
     _check_name(config.out)
     # Heavy libraries are imported here, so that --help answers at once.
-    from sally_anne.harness.vectors import open_vector, require_fits
     from sally_anne.models.loading import load_model
 
     vector = open_vector(config.vector, config.force)

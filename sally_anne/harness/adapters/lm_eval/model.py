@@ -22,11 +22,11 @@ from sally_anne.harness.adapters.lm_eval.requests import Context, Decoding, batc
 from sally_anne.harness.continuation import complete, continuation_log_probs, token_inputs
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.vectors import open_vector, require_fits
-from sally_anne.models.catalogue import DEFAULT_MODEL
-from sally_anne.models.films import context_of
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.plain_text import plain
+from sally_anne.models.options import DEFAULT_MODEL
+from sally_anne.models.processor import plain
 from sally_anne.models.prompts import encode
+from sally_anne.models.videos import context_of
 
 LOGGER = logging.getLogger(__name__)
 BATCH_SIZE = 16

@@ -17,7 +17,7 @@ from sally_anne.harness.adapters.lmms_eval.opening import count, open_model
 from sally_anne.harness.adapters.lmms_eval.visuals import clip_of
 from sally_anne.harness.model import Prompt
 from sally_anne.harness.replies import Reply
-from sally_anne.models.catalogue import DEFAULT_MODEL
+from sally_anne.models.options import DEFAULT_MODEL
 
 # Some tasks mark the place of pictures in their text; here frames come before it.
 _PLACES = ("<image>", "<video>")

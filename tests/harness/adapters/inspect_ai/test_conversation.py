@@ -24,7 +24,7 @@ from sally_anne.core.errors import HarnessError  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.conversation import prompt_of  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.media import film_uri, picture_uris  # noqa: E402
 from sally_anne.models.loading import LoadedModel  # noqa: E402
-from sally_anne.models.plain_text import BREAK  # noqa: E402
+from sally_anne.models.processor import BREAK  # noqa: E402
 from sally_anne.models.prompts import reply_prompt  # noqa: E402
 
 pytestmark = pytest.mark.plugins

@@ -1,4 +1,4 @@
-"""What a processor makes of a film: which part of its frames it keeps, and how many tokens."""
+"""What a processor makes of a video: which part of its frames it keeps, and how many tokens."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from transformers.video_utils import load_video
 
 from sally_anne.core.errors import ClipError, ContextError
 from sally_anne.models.families import OpenModel
 
-# Of the context that a film may fill by default; words and reply have the rest.
-FILM_SHARE = 0.75
-# Of a film of which nobody has chosen frames.
+# Of the context that a video may fill by default; words and reply have the rest.
+VIDEO_SHARE = 0.75
+# Of a video of which nobody has chosen frames.
 FRAMES = 8
 REMEDY = (
     "show fewer frames (--frames), smaller ones (--max-pixels), or less text (--window, --view)"
@@ -24,32 +25,33 @@ REMEDY = (
 
 
 def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndarray | None:
-    """What a user shows, as one clip ``uint8 [T, H, W, 3]``; None for nothing.
+    """Pictures or a video as one clip ``uint8 [T, H, W, 3]``; None for neither.
 
     Args:
         images: pictures of one size: paths, of PIL, or ``uint8 [H, W, 3]``.
         video: in their place: frames ``uint8 [T, H, W, 3]``, a list of such pictures, or the path
-            of a film, of which :data:`FRAMES` frames are taken, spread evenly.
+            of a video, of which :data:`FRAMES` frames are taken, spread evenly.
 
     Raises:
         ClipError: both are given, or what is given cannot be read or is no clip.
     """
     if images is not None and video is not None:
         raise ClipError("images and a video: give one of them")
-    shown = images if video is None else video
-    if shown is None:
+    given = images if video is None else video
+    if given is None:
         return None
+    name = given if isinstance(given, (str, Path)) else "pictures"
     try:
-        if isinstance(shown, (str, Path)):
-            if not Path(shown).is_file():
-                raise ClipError(f"{shown}: there is no such film")
-            path: Any = str(shown)
+        if name is given:
+            if not Path(given).is_file():
+                raise ClipError(f"{given}: there is no such video")
+            path: Any = str(given)
             clip = np.asarray(load_video(path, sample_indices_fn=_spread)[0])
         else:
-            clip = np.stack([_pixels(one) for one in shown])
+            clip = np.stack([_pixels(one) for one in given])
     # Each decoder reports damage by types of its own.
     except (OSError, ValueError, TypeError, LookupError) as error:
-        raise ClipError(f"what is shown cannot be read as a clip: {error}") from error
+        raise ClipError(f"{name}: cannot be read as a clip: {error}") from error
     if clip.dtype != np.uint8 or clip.ndim != 4 or clip.shape[-1] != 3:
         raise ClipError(f"a clip is uint8 [T, H, W, 3], this is {clip.dtype} {list(clip.shape)}")
     return clip
@@ -68,7 +70,7 @@ def _pixels(one: Any) -> np.ndarray:
 
 
 def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
-    """Frames with margins, so that a processor that cuts out their middle cuts off margins alone.
+    """Frames with margins, so that a video processor that cuts out their middle cuts off no more.
 
     The margins have the mean colour that the processor subtracts, as LLaVA's own code pads
     pictures (``expand2square``).
@@ -84,18 +86,16 @@ def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
     high, wide = _canvas(eye, height, width)
     if (high, wide) == (height, width):
         return clip
-    colour = np.rint(255 * np.asarray(eye.image_mean)).astype(np.uint8)
     padded = np.empty((len(clip), high, wide, 3), dtype=np.uint8)
-    padded[:] = colour
+    padded[:] = np.rint(255 * np.asarray(eye.image_mean)).astype(np.uint8)
     top, left = (high - height) // 2, (wide - width) // 2
     padded[:, top : top + height, left : left + width] = clip
     return padded
 
 
-def cropped_share(eye: Any, height: int, width: int) -> float:
-    """The share of a frame's area that a video processor would cut off, if it were not padded."""
-    high, wide = _canvas(eye, height, width)
-    if (high, wide) == (height, width):
+def cropped_fraction(eye: Any, height: int, width: int) -> float:
+    """The part of a frame's area that a video processor would cut off, if it were not padded."""
+    if _canvas(eye, height, width) == (height, width):
         return 0.0
     resized = _resized(eye, height, width)
     kept = [min(1.0, crop / size) for crop, size in zip(_crop(eye), resized, strict=True)]
@@ -129,10 +129,10 @@ def _crop(eye: Any) -> tuple[int, int]:
 
 
 def times_of(frames: int, rate: float) -> dict[str, Any]:
-    """When each frame is.
+    """When each frame is, as a video processor is told.
 
     Clips are frames without times. They are taken to follow one another as frames do that the
-    family's own code takes from a film.
+    family's own code takes from a video.
     """
     return {
         "total_num_frames": frames,
@@ -143,12 +143,7 @@ def times_of(frames: int, rate: float) -> dict[str, Any]:
 
 
 def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
-    """What the video processor is told of the size of a film's frames; None leaves its settings.
-
-    Args:
-        loaded: the model.
-        frames: of the film.
-    """
+    """What the video processor is told of the size of a clip's frames; None leaves its settings."""
     if loaded.family.frame_limit is None:
         return None
     eye, context = loaded.processor.video_processor, context_of(loaded)
@@ -156,7 +151,7 @@ def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
         pixels = int(given)
     elif context is not None:
         steps = -(-frames // eye.temporal_patch_size)
-        tokens = max(1, int(FILM_SHARE * context) // steps)
+        tokens = max(1, int(VIDEO_SHARE * context) // steps)
         pixels = tokens * (eye.patch_size * eye.merge_size) ** 2
     else:
         return None
@@ -166,42 +161,31 @@ def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
     return {"shortest_edge": min(eye.size.shortest_edge, limit), "longest_edge": limit}
 
 
-def film_tokens(loaded: OpenModel, shape: tuple[int, int, int]) -> int:
-    """Tokens of a film in a prompt, with what its processor writes between frames.
+def video_tokens(loaded: OpenModel, shape: tuple[int, int, int]) -> int:
+    """Tokens of a clip in a prompt, with what its processor writes between frames.
 
-    The processor runs on a film without pixels, so the numbers are its own.
+    The processor runs on a clip without pixels, so the numbers are its own.
 
     Args:
         loaded: the model.
         shape: frames, height and width.
     """
-    import torch
-
-    if shape in loaded.film_lengths:
-        return loaded.film_lengths[shape]
+    if shape in loaded.video_lengths:
+        return loaded.video_lengths[shape]
     frames, height, width = shape
     processor = loaded.processor
     eye = processor.video_processor
-    high, wide = _canvas(eye, height, width)
     options: dict[str, Any] = {"do_sample_frames": False, "return_tensors": "pt"}
     if limits := size_limits(loaded, frames):
         options["size"] = limits
-    empty = torch.empty(frames, 3, high, wide, dtype=torch.uint8, device="meta")
-    rate = loaded.family.frame_rate or 1.0
-    seen = dict(
-        eye(
-            videos=[empty],
-            video_metadata=[times_of(frames, rate)],
-            return_metadata=True,
-            **options,
-        )
-    )
+    empty = torch.empty(frames, 3, *_canvas(eye, height, width), dtype=torch.uint8, device="meta")
+    times = times_of(frames, loaded.family.frame_rate or 1.0)
+    found = dict(eye(videos=[empty], video_metadata=[times], return_metadata=True, **options))
     # Processors ask it for its shape alone.
-    seen["pixel_values_videos"] = np.broadcast_to(0.0, tuple(seen["pixel_values_videos"].shape))
-    text = processor.replace_video_token(seen, 0)
-    found = len(processor.tokenizer(text, add_special_tokens=False)["input_ids"])
-    loaded.film_lengths[shape] = found
-    return found
+    found["pixel_values_videos"] = np.broadcast_to(0.0, tuple(found["pixel_values_videos"].shape))
+    text = processor.replace_video_token(found, 0)
+    count = len(processor.tokenizer(text, add_special_tokens=False)["input_ids"])
+    return loaded.video_lengths.setdefault(shape, count)
 
 
 def context_of(loaded: OpenModel) -> int | None:
@@ -223,7 +207,7 @@ def check_room(
         loaded: the model.
         what: the prompt's name in the message.
         prompt: rendered.
-        shape: of its film, frames, height and width; None for text alone.
+        shape: of its clip, frames, height and width; None for text alone.
         reply: tokens that are written after it.
         remedy: what to change.
 
@@ -231,22 +215,22 @@ def check_room(
         ContextError: names the prompt, its tokens, the context and what to change.
     """
     context = context_of(loaded)
-    film = 0 if shape is None else film_tokens(loaded, shape)
+    video = 0 if shape is None else video_tokens(loaded, shape)
     # No token is shorter than a byte; most prompts need not be cut to know that they fit.
-    if context is None or film + len(prompt.encode()) + reply + 1 <= context:
+    if context is None or video + len(prompt.encode()) + reply + 1 <= context:
         return
-    words = _words(loaded, prompt) - (film > 0)  # the film's mark is none of them
-    if words + film + reply > context:
+    words = _words(loaded, prompt) - (video > 0)  # the video's mark is none of them
+    if words + video + reply > context:
         raise ContextError(
-            f"{what}: {words + film:,} tokens ({film:,} of them frames) and a reply of {reply} are "
-            f"more than the {context:,} that {loaded.name} can read; {remedy}"
+            f"{what}: {words + video:,} tokens ({video:,} of them frames) and a reply of {reply} "
+            f"are more than the {context:,} that {loaded.name} can read; {remedy}"
         )
 
 
 def _words(loaded: OpenModel, prompt: str) -> int:
-    """Tokens of a prompt with one for its film, as :func:`models.prompts.process` reads it."""
+    """Tokens of a prompt with one for its video, as :func:`models.prompts.process` reads it."""
     tokenizer = loaded.processor.tokenizer
-    if mark := loaded.family.film_mark:
+    if mark := loaded.family.video_mark:
         prompt = prompt.replace(mark, loaded.processor.video_token)
     first = tokenizer.bos_token
     written = bool(first) and prompt.startswith(first)
@@ -254,18 +238,18 @@ def _words(loaded: OpenModel, prompt: str) -> int:
 
 
 def crop_notes(loaded: OpenModel, sizes: dict[tuple[int, int], int]) -> list[str]:
-    """A line if frames would be cropped: of how many films, how much, and what is done.
+    """A line if frames would be cropped: of how many videos, how much, and what is done.
 
     Args:
         loaded: the model.
-        sizes: number of films by height and width.
+        sizes: number of videos by height and width.
     """
     eye = getattr(loaded.processor, "video_processor", None)
-    lost = {size: share for size in sizes if eye and (share := cropped_share(eye, *size))}
+    lost = {size: part for size in sizes if eye and (part := cropped_fraction(eye, *size))}
     if not lost:
         return []
     count, worst = sum(sizes[size] for size in lost), max(lost.values())
     return [
-        f"{count} of {sum(sizes.values())} films are not of the shape that {loaded.name} sees: its "
-        f"processor would cut off up to {100 * worst:.0f} % of a frame. They are padded first"
+        f"{count} of {sum(sizes.values())} videos are not of the shape that {loaded.name} sees: "
+        f"its processor would cut off up to {100 * worst:.0f} % of a frame. They are padded first"
     ]

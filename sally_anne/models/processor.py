@@ -1,0 +1,244 @@
+"""A model's processor and tokenizer, as they are opened, and what of a prompt is whose.
+
+What users write stays plain text, also where it spells a token of the chat layout.
+
+A question may hold ``<video>`` or ``<|im_end|>``. Tokenizers and processors look for these marks
+in the whole prompt and would take the user's for the template's own. So that they do not, a
+character that no text holds is put inside each mark of the user's, and the tokenizer's normalizer,
+which runs after it has looked for its marks, takes that character out again: what is left is split
+like any other words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import transformers
+from tokenizers import normalizers
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING
+
+from sally_anne.core.errors import ModelError
+from sally_anne.models.families import Family, OpenModel
+
+# A noncharacter: Unicode keeps it for use inside programs, and no text that is exchanged holds it.
+BREAK = "\ufdd0"
+
+
+def open_processor(
+    name: str, family: Family, location: str, config: Any, options: dict[str, Any]
+) -> Any:
+    """The processor of a folder or hub id, as :class:`sally_anne.models.loading.LoadedModel` says.
+
+    Args:
+        name: of the model, in messages.
+        family: of the model.
+        location: where its files are.
+        config: of the model.
+        options: of ``from_pretrained``.
+
+    Raises:
+        ModelError: a part of it is missing.
+    """
+    processor = _opened(family, location, config, options)
+    parts = [] if family.reads_only else ["tokenizer"]
+    parts += ["video_processor"] if family.frames_seen else []
+    if missing := [part for part in parts if not hasattr(processor, part)]:
+        raise ModelError(
+            f"model {name!r}: {location} holds a {type(processor).__name__} alone, not the "
+            f"processor of {family.class_name} (without {missing[0]}); save it there with "
+            "processor.save_pretrained"
+        )
+    tokenizer = processor.tokenizer
+    if not hasattr(tokenizer, "backend_tokenizer"):
+        raise ModelError(
+            f"model {name!r}: {type(tokenizer).__name__} cannot be used, as it keeps no "
+            f"tokenizer.json; save a fast tokenizer in {location}"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.padding_side = "left"
+    teach(tokenizer)
+    return processor
+
+
+def _opened(family: Family, location: str, config: Any, options: dict[str, Any]) -> Any:
+    """Of a model that takes videos, with the video processor of its own class.
+
+    AutoProcessor guesses that class from the image processor's name where a checkpoint has no
+    settings for videos: ``LlavaNextImageProcessor`` gives ``LlavaNextVideoProcessor``, which is the
+    name of the whole processor and calls itself without end.
+    """
+    if family.reads_only:
+        return TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))
+    if not family.frames_seen:
+        return transformers.AutoProcessor.from_pretrained(location, **options)
+    kind: Any = PROCESSOR_MAPPING[type(config)]
+    eyes: Any = VIDEO_PROCESSOR_MAPPING[type(config)]
+    classes: dict[str, Any] = {
+        "tokenizer": transformers.AutoTokenizer,
+        "image_processor": transformers.AutoImageProcessor,
+        "video_processor": eyes["torchvision"],
+    }
+    parts = [classes[name].from_pretrained(location, **options) for name in kind.get_attributes()]
+    settings, _ = kind.get_processor_dict(location, **options)
+    processor = kind.from_args_and_dict(parts, settings)
+    if getattr(processor, "patch_size", 0) is None:
+        # Early conversions of LLaVA's checkpoints say it in the model's config alone.
+        processor.patch_size = config.vision_config.patch_size
+    return processor
+
+
+def hash_of(processor: Any) -> str:
+    """Hash of all that turns a prompt into tensors: tokenizer, image settings, chat layout."""
+    tokenizer = json.loads(processor.tokenizer.backend_tokenizer.to_str())
+    # What the last call padded or cut is kept in there, too.
+    tokenizer |= {"padding": None, "truncation": None}
+    tokenizer["normalizer"] = original(tokenizer["normalizer"])
+    parts = [
+        json.dumps(tokenizer, sort_keys=True),
+        str(processor.chat_template or processor.tokenizer.chat_template),
+    ]
+    eye = getattr(processor, "video_processor", None) or getattr(processor, "image_processor", None)
+    if eye is not None:
+        parts.append(json.dumps(eye.to_dict(), sort_keys=True, default=str))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+class TextProcessor:
+    """A tokenizer in the place of a processor, for models that read and do not see."""
+
+    # Nothing in a prompt stands for pictures.
+    image_token = video_token = None
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+    @property
+    def chat_template(self) -> Any:
+        """The tokenizer's; None if there is none."""
+        return self.tokenizer.chat_template
+
+    def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> str:
+        """Lay a conversation out; the text parts of a turn are joined, as templates expect here.
+
+        Raises:
+            ValueError: the tokenizer has no chat template.
+        """
+        turns = [
+            {**turn, "content": said if isinstance(said, str) else "".join(p["text"] for p in said)}
+            for turn in messages
+            for said in [turn["content"]]
+        ]
+        # Templates that can open a reply with a chain of thought are told not to; others ignore it.
+        return self.tokenizer.apply_chat_template(turns, **{"enable_thinking": False, **options})
+
+    def __call__(self, text: list[str], **options: Any) -> Any:
+        """Token ids and mask; some tokenizers would add types of tokens, which no decoder takes."""
+        return self.tokenizer(text, return_token_type_ids=False, **options)
+
+    def save_pretrained(self, folder: str | Path, **options: Any) -> Any:
+        """Write the tokenizer's files."""
+        return self.tokenizer.save_pretrained(folder, **options)
+
+
+def marks_of(processor: Any) -> re.Pattern[str]:
+    """Where a mark of the tokenizer or the processor begins; overlapping ones are all found.
+
+    Marks of one character cannot be broken, and stand for themselves.
+    """
+    tokenizer = processor.tokenizer
+    found = {str(t) for t in tokenizer.added_tokens_decoder.values() if t.special}
+    found |= set(tokenizer.all_special_tokens)
+    # Those that the processor looks for before the tokenizer does.
+    named = (value for name, value in vars(processor).items() if name.endswith("_token"))
+    found |= {mark for mark in named if isinstance(mark, str)}
+    longer = sorted((mark for mark in found if len(mark) > 1), key=len, reverse=True)
+    return re.compile("(?=(?:" + "|".join(map(re.escape, longer)) + ")).", re.DOTALL)
+
+
+def plain(loaded: OpenModel, text: str) -> str:
+    """The user's ``text`` as it stands in a prompt: none of its marks is the model's."""
+    return loaded.marks.sub(lambda match: match[0] + BREAK, text.replace(BREAK, ""))
+
+
+def teach(tokenizer: Any) -> None:
+    """Let a fast tokenizer take :data:`BREAK` out of what it reads, behind its marks.
+
+    Marks that are looked for behind the normalizer stay broken, by a space.
+    """
+    forget(tokenizer)
+    backend = tokenizer.backend_tokenizer
+    late = any(t.special and t.normalized for t in tokenizer.added_tokens_decoder.values())
+    first = normalizers.Replace(BREAK, " " if late else "")
+    rest = [] if backend.normalizer is None else [backend.normalizer]
+    backend.normalizer = normalizers.Sequence([first, *rest])
+
+
+def forget(tokenizer: Any) -> None:
+    """The tokenizer as it was before :func:`teach`, to be saved."""
+    backend = tokenizer.backend_tokenizer
+    own = json.loads(backend.to_str())["normalizer"]
+    if own != original(own):
+        backend.normalizer = backend.normalizer[1] if len(own["normalizers"]) > 1 else None
+
+
+def original(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What ``normalizer`` of a tokenizer.json was before :func:`teach`."""
+    steps = (normalizer or {}).get("normalizers", [])
+    if steps and steps[0].get("pattern") == {"String": BREAK}:
+        return steps[1] if len(steps) > 1 else None
+    return normalizer
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Words that a tokenizer turns into its token for all it does not know.
+
+    Attributes:
+        prompts: how many of the texts hold one.
+        of: how many texts there are.
+        tokens: how many tokens say nothing, in all of them.
+        examples: some of the words, in the order in which they come.
+    """
+
+    prompts: int
+    of: int
+    tokens: int
+    examples: tuple[str, ...]
+
+    def warning(self, name: str) -> str:
+        """One line about the model ``name``; empty if there are none."""
+        if not self.tokens:
+            return ""
+        some = ", ".join(map(repr, self.examples))
+        return (
+            f"warning: {name} does not know all words: {self.prompts} of {self.of} prompts hold "
+            f"{self.tokens} tokens that it reads as unknown, such as {some}"
+        )
+
+
+def unknown_words(loaded: OpenModel, texts: Iterable[str], most: int = 5) -> Unknown:
+    """Count what the tokenizer does not know in users' ``texts``; keep ``most`` examples."""
+    said = Counter(plain(loaded, text) for text in texts)
+    tokenizer = loaded.processor.tokenizer
+    if tokenizer.unk_token_id is None:
+        return Unknown(0, said.total(), 0, ())
+    prompts = tokens = 0
+    examples: dict[str, None] = {}
+    for text, times in said.items():
+        cut = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        pairs = zip(cut["input_ids"], cut["offset_mapping"], strict=True)
+        places = [place for token, place in pairs if token == tokenizer.unk_token_id]
+        prompts += times * bool(places)
+        tokens += times * len(places)
+        for start, end in places if len(examples) < most else ():
+            examples[text[start:end].replace(BREAK, "")] = None
+    return Unknown(prompts, said.total(), tokens, tuple(examples)[:most])
