@@ -112,7 +112,7 @@ def make(config: ProbesPerfConfig) -> Made:
 
 def batched(x: np.ndarray, y: np.ndarray) -> Weights:
     """The batched solver on ``x [N, G, D]``."""
-    from probing.solver import Problems, solve
+    from probing.logistic import Problems, solve
 
     fits = solve(Problems(torch.from_numpy(x), torch.from_numpy(y[None].astype(int)), 2, DEFAULT_C))
     if not fits.converged.all():

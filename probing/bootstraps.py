@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from probing.config import DEFAULT_C
+from probing.logistic import Settings
 from probing.refits import REFIT, Split, refit
-from probing.solver import Settings
 from sally_anne.core.errors import ProbingError
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from probing.config import DEFAULT_C
+from probing.logistic import Settings
 from probing.refits import REFIT, Split, refit
-from probing.solver import Settings
 from sally_anne.core.errors import ProbingError
 
 

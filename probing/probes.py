@@ -19,8 +19,7 @@ from hooks.positions import LAST_PROMPT_GENERATED
 from hooks.vector import SteeringVector
 from probing.activations import Activations
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
-from probing.goal import SKLEARN_TOLERANCE
-from probing.solver import Problems, Settings, solve
+from probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve
 from sally_anne.core.errors import ProbingError
 
 MEASURED = ("validation", "test")
@@ -254,7 +253,7 @@ class HeadProbes(BaseEstimator):
             self.c,
             name=lambda index: f"layer {index // heads} head {index % heads}",
         )
-        fits = solve(problems, Settings(max_iter=self.max_iter, quiet=SKLEARN_TOLERANCE))
+        fits = solve(problems, Settings(max_iter=self.max_iter, zero_weight_tol=SKLEARN_TOLERANCE))
         self.coef_ = fits.coef.numpy().reshape(layers, heads, *outputs, width)
         self.intercept_ = fits.intercept.numpy().reshape(layers, heads, *outputs)
         self.unconverged_ = int((~fits.converged).sum())

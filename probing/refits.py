@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from probing.config import DEFAULT_C
-from probing.goal import SKLEARN_TOLERANCE
-from probing.solver import Fits, Problems, Settings, solve_blocks
+from probing.logistic import SKLEARN_TOLERANCE, Fits, Problems, Settings, solve_blocks
 from sally_anne.core.errors import ProbingError
 
 # Accuracies do not depend on more digits; heads at zero weights stay there, as in a run.
-REFIT = Settings(tolerance=1e-4, quiet=SKLEARN_TOLERANCE)
+REFIT = Settings(tolerance=1e-4, zero_weight_tol=SKLEARN_TOLERANCE)
 
 
 @dataclass(frozen=True)

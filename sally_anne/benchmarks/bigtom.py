@@ -1,10 +1,10 @@
-"""Reads BigToM's official files: one folder for each condition, one story a row.
+"""BigToM: short stories with a true or a false belief (Gandhi et al., NeurIPS 2023).
 
-A folder is named ``{0|1}_{variable}_{condition}``: whether the story tells what the person believes
-at first (1) or hides it (0); what is asked for; and what happens. In ``true_belief`` and
-``false_belief`` something changes and the person notices it or does not; in ``true_control`` and
-``false_control`` something else happens, which the person notices or not and which leaves the
-belief as it was.
+The official files are one folder for each condition, one story a row. A folder is named
+``{0|1}_{variable}_{condition}``: whether the story tells what the person believes at first (1) or
+hides it (0); what is asked for; and what happens. In ``true_belief`` and ``false_belief`` something
+changes and the person notices it or does not; in ``true_control`` and ``false_control`` something
+else happens, which the person notices or not and which leaves the belief as it was.
 
 A row is story; question; right answer; wrong answer. The same row of all folders is about the same
 story, so its questions form a group.
@@ -17,10 +17,10 @@ import hashlib
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from sally_anne.benchmarks.fields import Field
+from sally_anne.benchmarks.fields import Field, read_bytes
 from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Context, Option, Sampling
 from sally_anne.core.errors import RecordError
 
@@ -47,15 +47,11 @@ _NAME = re.compile(
 _ALMOST = re.compile(r"[01]_\w+")
 
 
-@dataclass(frozen=True)
-class Cell:
-    """What a folder's name says.
+class Cell(NamedTuple):
+    """What a folder's ``name`` says.
 
-    Attributes:
-        name: the folder's.
-        initial: ``hidden`` or ``told``, of the first belief.
-        variable: what is asked for.
-        condition: TB, FB, ``TB control`` or ``FB control``.
+    ``initial`` is the first belief, ``hidden`` or ``told``; ``variable`` is asked for; the
+    ``condition`` is TB, FB, ``TB control`` or ``FB control``.
     """
 
     name: str
@@ -80,15 +76,12 @@ def load(folder: Path) -> list[BenchmarkItem]:
             names file, line and field.
     """
     items: list[BenchmarkItem] = []
-    told: dict[tuple[str, int], tuple[BenchmarkItem, Field]] = {}
+    firsts: dict[tuple[str, int], tuple[BenchmarkItem, Field]] = {}
     for path, cell in _files(Path(folder)):
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise RecordError(f"{path}: cannot be read ({error.strerror})") from error
-        for number, (item, record) in enumerate(read_stories(content, path, cell)):
-            first, at = told.setdefault((cell.asked, number), (item, record))
-            if not _same(first, item):
+        for number, (item, record) in enumerate(read_stories(read_bytes(path), path, cell)):
+            first, at = firsts.setdefault((cell.asked, number), (item, record))
+            texts = [{option.text for option in one.options} for one in (first, item)]
+            if first.question != item.question or texts[0] != texts[1]:
                 Field(item.question, record.where, "question").fail(
                     f"and answers differ from those of {at.where}; row {number + 1} of every "
                     "folder must be about one story"
@@ -143,14 +136,13 @@ def read_row(record: Field, cell: Cell, number: int) -> BenchmarkItem:
     texts = sorted((right, wrong))
     if hashlib.sha256(item_id.encode()).digest()[0] % 2:
         texts.reverse()
-    options = tuple(Option(label, text) for label, text in zip(LABELS, texts, strict=True))
     return BenchmarkItem(
         item_id=item_id,
         benchmark="bigtom",
         split="test",
         group=f"story-{number:03d}",
         question=question,
-        options=options,
+        options=tuple(map(Option, LABELS, texts)),
         answer=LABELS[texts.index(right)],
         context=Context(scene=story),
         tags={
@@ -197,27 +189,16 @@ def _rows(content: bytes, path: Path) -> Iterator[Field]:
         raise RecordError(f"{path}, line {line}: is not UTF-8 ({error.reason})") from error
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=";", strict=True)
     line = 1
-    while True:
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            raise RecordError(
-                f"{path}, line {line}: is no row of columns ({error}); check its quotation marks"
-            ) from error
-        if row is None:
-            return
-        # A blank line is no row; a row of blank columns is one that cannot be used.
-        if len(row) > 1 or any(column.strip() for column in row):
-            yield Field(row, f"{path}, line {line}")
-        line = rows.line_num + 1
-
-
-def _same(first: BenchmarkItem, second: BenchmarkItem) -> bool:
-    return first.question == second.question and _texts(first) == _texts(second)
-
-
-def _texts(item: BenchmarkItem) -> set[str]:
-    return {option.text for option in item.options}
+    try:
+        for row in rows:
+            # A blank line is no row; a row of blank columns is one that cannot be used.
+            if len(row) > 1 or any(column.strip() for column in row):
+                yield Field(row, f"{path}, line {line}")
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise RecordError(
+            f"{path}, line {line}: is no row of columns ({error}); check its quotation marks"
+        ) from error
 
 
 BIGTOM = Benchmark(
@@ -225,7 +206,7 @@ BIGTOM = Benchmark(
     load=load,
     views={"text": ("scene",), "none": ()},
     default_view="text",
-    # There are no films, so no view shows any frame of them.
+    # There are no videos, so no view shows any frame of them.
     sampling=Sampling(count=8),
     breakdowns=("variable", "condition", "initial_belief"),
     layout=LAYOUT,

@@ -70,7 +70,7 @@ class Field:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            self.fail(f"holds half of a character at {error.start} (a lone surrogate)")
+            self.fail(f"holds half of a character at {error.start} (half of a surrogate pair)")
         return text
 
     def number(self) -> int:

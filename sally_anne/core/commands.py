@@ -129,7 +129,10 @@ def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
     if unknown := [name for name in given if name not in names]:
         raise OptionError(f"{path}: {prog} has no option {unknown[0]!r}; it has {', '.join(names)}")
     # Read as if each stood on the command line, so that what is wrong is said in the same words.
-    words = [word for name, value in given.items() for word in _words(name, value)]
+    words: list[str] = []
+    for name, value in given.items():
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name.replace('_', '-')}", *map(str, values)]
     options = make_dataclass("Options", [(name, known[name]) for name in given])
     read = vars(tyro.cli(options, prog=f"{prog} --config {path}", args=words))
     absent = {
@@ -138,14 +141,6 @@ def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
         if option.default is option.default_factory is MISSING
     }
     return config_type(**absent | read)
-
-
-def _words(name: str, value: Any) -> list[str]:
-    """An option as words of a command line."""
-    option = name.replace("_", "-")
-    if isinstance(value, bool):
-        return [f"--{option}" if value else f"--no-{option}"]
-    return [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
 
 
 def command_line(prog: str, config: Any) -> str:

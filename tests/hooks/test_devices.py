@@ -25,8 +25,8 @@ from probing import contrasts
 from probing.batches import prepare_shared
 from probing.config import ProbeConfig
 from probing.extraction import activations_of, extract
+from probing.logistic import Problems, Settings, solve
 from probing.pipeline import run
-from probing.solver import Problems, Settings, solve
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.processes import ALONE

@@ -1,4 +1,4 @@
-"""MimeQA (Li et al., 2025): open questions about films of mime, which is acted without words.
+"""MimeQA (Li et al., 2025): open questions about videos of mime, which is acted without words.
 
 Holds: the reading of its CSV, and what the benchmark is to the harness.
 Must not know: how replies to open questions are judged.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from sally_anne.benchmarks.items import Benchmark, Sampling
 from sally_anne.benchmarks.mimeqa.load import NAME, TABLES, TITLES, VIDEOS, load
 
-# VL and L in the paper's table 1 are `video` and `none`: nothing is said in a mime's film, so the
+# VL and L in the paper's table 1 are `video` and `none`: nothing is said in a mime's video, so the
 # question is all the text there is. Films have titles, however, and table 4 shows what they add:
 # that is `multimodal`. Without titles it is the same as `video`.
 MIMEQA = Benchmark(
@@ -17,12 +17,12 @@ MIMEQA = Benchmark(
     load=load,
     views={"multimodal": ("scene",), "video": (), "text": ("scene",), "none": ()},
     default_view="video",
-    # As GPT-4o is shown the films: a frame a second, at most 64.
+    # As GPT-4o is shown the videos: a frame a second, at most 64.
     sampling=Sampling(rate=1, most=64),
     breakdowns=("category", "level"),
     layout=(
         f"{TABLES[0]} with the columns file, question, question type, timestamp and "
-        f"reference_answer, the films in {VIDEOS}/, and {TITLES} if there are titles"
+        f"reference_answer, the videos in {VIDEOS}/, and {TITLES} if there are titles"
     ),
     windows=("full", "focused"),
     notes={

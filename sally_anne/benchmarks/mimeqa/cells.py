@@ -7,10 +7,10 @@ middle of an unquoted cell is a character like any other, as spreadsheets and pa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from sally_anne.benchmarks.fields import Field
+from sally_anne.benchmarks.fields import Field, read_bytes
 from sally_anne.core.errors import RecordError
 
 Row = Mapping[str, Field]
@@ -30,44 +30,30 @@ def read_table(path: Path) -> list[Row]:
     Raises:
         RecordError: the file cannot be read or is no CSV; names file, line and column.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror})") from error
-    return rows_of(data, str(path))
+    return rows_of(read_bytes(path), str(path))
 
 
 def rows_of(data: bytes, where: str) -> list[Row]:
     """:func:`read_table` of a file's bytes; ``where`` names it in errors."""
-    text = data.decode("utf-8-sig", errors="surrogateescape")
-    records = _records(text, where)
-    first = next(records, None)
-    if first is None:
+    records = _records(data.decode("utf-8-sig", errors="surrogateescape"), where)
+    if not records:
         raise RecordError(f"{where}: is empty; a header is needed in line 1")
-    names = [column_name(cell) for _, cell in first]
+    names = [re.sub(r"[\s_-]+", " ", cell).strip().lower() for _, cell in records[0]]
     rows: list[Row] = []
-    for record in records:
-        row: dict[str, Field] = {}
-        for number, (line, cell) in enumerate(record):
-            if number >= len(names):
-                if cell.strip():
-                    raise RecordError(
-                        f"{where}, line {line}: column {number + 1} is one more than the header's "
-                        f"{len(names)}; is a comma not quoted?"
-                    )
-                continue
-            # Of columns with one name the first counts; pandas renames the others.
-            row.setdefault(names[number], Field(cell, f"{where}, line {line}", names[number]))
+    for record in records[1:]:
+        if any(cell.strip() for _, cell in record[len(names) :]):
+            raise RecordError(
+                f"{where}, line {record[len(names)][0]}: column {len(names) + 1} is one more than "
+                f"the header's {len(names)}; is a comma not quoted?"
+            )
         # A short row ends in empty cells.
-        for name in names:
-            row.setdefault(name, Field("", f"{where}, line {record[0][0]}", name))
+        filled = [*record, *[(record[0][0], "")] * (len(names) - len(record))]
+        row: dict[str, Field] = {}
+        for name, (line, cell) in zip(names, filled, strict=False):
+            # Of columns with one name the first counts; pandas renames the others.
+            row.setdefault(name, Field(cell, f"{where}, line {line}", name))
         rows.append(row)
     return rows
-
-
-def column_name(cell: str) -> str:
-    """A column's name as it is looked up."""
-    return re.sub(r"[\s_-]+", " ", cell).strip().lower()
 
 
 def cell_text(cell: Field) -> str:
@@ -81,9 +67,10 @@ def cell_text(cell: Field) -> str:
     return cell.value.strip()
 
 
-def _records(text: str, where: str) -> Iterator[list[tuple[int, str]]]:
+def _records(text: str, where: str) -> list[list[tuple[int, str]]]:
     """Cells with the lines they begin in, record by record; blank lines are left out."""
     place, line = 0, 1
+    records = []
     record: list[tuple[int, str]] = []
     while place <= len(text):
         quoted = text.startswith('"', place)
@@ -105,10 +92,11 @@ def _records(text: str, where: str) -> Iterator[list[tuple[int, str]]]:
                 "quote inside a cell is doubled"
             )
         if any(cell.strip() for _, cell in record):
-            yield record
+            records.append(record)
         record = []
         place = ended.end() if ended else len(text) + 1
         line += 1
+    return records
 
 
 # Longer than any film; guards against seconds that are really milliseconds.
@@ -198,31 +186,19 @@ LEVELS: dict[str, str] = {
 }
 CATEGORIES: tuple[str, ...] = tuple(LEVELS)
 
-_SPELLINGS: dict[str, tuple[str, ...]] = {
-    "Grounding the imagined": ("grounding", "groundingtheimagined", "gi"),
-    "Intention": (
-        "intention",
-        "intentions",
-        "intentionandbehavior",
-        "intentionandbehaviour",
-        "intentionandbehaviorunderstanding",
-        "intentionandbehaviourunderstanding",
-        "i",
-    ),
-    "Affect recognition": ("affectrecognition", "affect", "ar"),
-    "Temporal": ("temporal", "temporalreasoning", "t"),
-    # The official file calls it perspective taking, the paper theory of mind.
-    "Theory of mind": (
-        "theoryofmind",
-        "perspectivetaking",
-        "perspectivetakingtheoryofmind",
-        "theoryofmindperspectivetaking",
-        "tom",
-    ),
-    "Social judgment": ("socialjudgment", "socialjudgement", "sj"),
-    "Working memory": ("workingmemory", "wm"),
+# The official file calls theory of mind perspective taking.
+_SPELLINGS = {
+    "Grounding the imagined": "grounding groundingtheimagined gi",
+    "Intention": "intention intentions i intentionandbehavior intentionandbehaviour "
+    "intentionandbehaviorunderstanding intentionandbehaviourunderstanding",
+    "Affect recognition": "affectrecognition affect ar",
+    "Temporal": "temporal temporalreasoning t",
+    "Theory of mind": "theoryofmind tom perspectivetaking perspectivetakingtheoryofmind "
+    "theoryofmindperspectivetaking",
+    "Social judgment": "socialjudgment socialjudgement sj",
+    "Working memory": "workingmemory wm",
 }
-_BY_SPELLING = {word: name for name, words in _SPELLINGS.items() for word in words}
+_BY_SPELLING = {word: name for name, words in _SPELLINGS.items() for word in words.split()}
 
 
 def category_of(text: str) -> str | None:

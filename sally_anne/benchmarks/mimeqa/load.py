@@ -1,7 +1,7 @@
-"""MimeQA's questions from its release: a CSV, titles, and films.
+"""MimeQA's questions from its release: a CSV, titles, and videos.
 
-The official file has the columns ``file`` (the film's file name), ``question``, ``question type``,
-``timestamp`` (two times in seconds, in brackets; empty where the question is about the whole film)
+The official file has the columns ``file`` (the video's file name), ``question``, ``question type``,
+``timestamp`` (two times in seconds, in brackets; empty where the question is about the whole video)
 and a reference answer. Other spellings of these columns are read as well, and start and end in
 columns of their own. Titles are in ``file_mapping.json``, by file name.
 """
@@ -69,22 +69,22 @@ def load(folder: Path) -> list[BenchmarkItem]:
         RecordError: a file is malformed; names file, line and column.
     """
     path = _table(folder)
-    return items_of(read_table(path), str(path), _titles(path.parent), _films(folder))
+    return items_of(read_table(path), str(path), _titles(path.parent), _videos(folder))
 
 
 def items_of(
     rows: list[Row],
     where: str,
     titles: Mapping[str, str] | None = None,
-    films: Mapping[str, Path] | None = None,
+    videos: Mapping[str, Path] | None = None,
 ) -> list[BenchmarkItem]:
     """Items of a table's rows.
 
     Args:
         rows: as :func:`sally_anne.benchmarks.mimeqa.cells.read_table` gives them.
         where: the file, for errors.
-        titles: of films, by name without suffix.
-        films: on this machine, by name without suffix.
+        titles: of videos, by name without suffix.
+        videos: on this machine, by name without suffix.
 
     Raises:
         RecordError: a row is malformed, or a column is missing.
@@ -101,71 +101,57 @@ def items_of(
                 f"{where}, line 1: there is no column {_COLUMNS[meaning][0]!r}; the header has "
                 f"{', '.join(rows[0])[:200]}"
             )
-    items: list[BenchmarkItem] = []
+    items: dict[str, BenchmarkItem] = {}
     lines: dict[str, str] = {}
     asked: Counter[str] = Counter()
     for row in rows:
         cells = {meaning: row[name] for meaning, name in there.items() if name is not None}
-        film, url = _film(cells["file"])
+        video, url = _video(cells["file"])
         number = cell_text(cells["number"]) if "number" in cells else ""
-        item_id = f"{film}/{number or asked[film]}"
-        asked[film] += 1
-        if item_id in lines:
+        item_id = f"{video}/{number or asked[video]}"
+        asked[video] += 1
+        if item_id in items:
             cells.get("number", cells["file"]).fail(
                 f"gives item {item_id!r} a second time, after {lines[item_id]}"
             )
         lines[item_id] = cells["file"].where
-        items.append(_item(item_id, film, url, cells, titles or {}, films or {}))
-    return items
+        title = _optional(cells, "title") or (titles or {}).get(video, "")
+        given = _YOUTUBE.search(_optional(cells, "url"))
+        url = url or (_address(given[1]) if given else _optional(cells, "url"))
+        category, question, (focus, end) = _question(cells)
+        items[item_id] = BenchmarkItem(
+            item_id=item_id,
+            benchmark=NAME,
+            split="test",
+            group=video,
+            question=question,
+            reference=_reference(cells),
+            media=(Media(path=(videos or {}).get(video), url=url, focus=focus, focus_end=end),),
+            # The prompt's words, with which results were measured.
+            context=Context(scene=f"The film is called: {title}" if title else ""),
+            tags={"category": (category,), "level": (LEVELS[category],)},
+            licence=LICENCE,
+        )
+    return list(items.values())
 
 
-def _item(
-    item_id: str,
-    film: str,
-    url: str,
-    cells: Mapping[str, Field],
-    titles: Mapping[str, str],
-    films: Mapping[str, Path],
-) -> BenchmarkItem:
-    category = _category(cells["category"])
+def _question(cells: Mapping[str, Field]) -> tuple[str, str, tuple[float, float | None]]:
+    """Category, wording, and the part of the video that it is about."""
+    text = _needed(cells["category"])
+    category = category_of(text)
+    if category is None:
+        cells["category"].fail(f"must be one of {', '.join(CATEGORIES)}, is {text[:60]!r}")
     question = _needed(cells["question"])
     named = range_in(question)
-    # Global questions are about the whole film, whatever stands in the other columns.
+    # Global questions are about the whole video, whatever stands in the other columns.
     span = None if LEVELS[category] == "global" else (_span(cells) or named)
     if span is not None and named is None:
         first, last = clock(span[0]), clock(span[1])
         when = f"At {first}" if first == last else f"From {first} to {last}"
         question = f"{when} of the film: {question}"
-    title = _optional(cells, "title") or titles.get(film, "")
-    given = _YOUTUBE.search(_optional(cells, "url"))
-    # A moment alone has no length that could be shown: then the question's part is the whole film.
-    focus, end = span if span is not None and span[0] < span[1] else (0.0, None)
-    media = Media(
-        path=films.get(film),
-        url=url or (_address(given[1]) if given else _optional(cells, "url")),
-        focus=focus,
-        focus_end=end,
-    )
-    return BenchmarkItem(
-        item_id=item_id,
-        benchmark=NAME,
-        split="test",
-        group=film,
-        question=question,
-        reference=_reference(cells),
-        media=(media,),
-        context=Context(scene=f"The film is called: {title}" if title else ""),
-        tags={"category": (category,), "level": (LEVELS[category],)},
-        licence=LICENCE,
-    )
-
-
-def _category(cell: Field) -> str:
-    text = _needed(cell)
-    found = category_of(text)
-    if found is None:
-        cell.fail(f"must be one of {', '.join(CATEGORIES)}, is {text[:60]!r}")
-    return found
+    # A moment alone has no length that could be shown: then the question's part is the whole video.
+    focus = span if span is not None and span[0] < span[1] else (0.0, None)
+    return category, question, focus
 
 
 def _needed(cell: Field) -> str:
@@ -213,16 +199,21 @@ def _span(cells: Mapping[str, Field]) -> tuple[float, float] | None:
     return ends[0], ends[1]
 
 
-def _film(cell: Field) -> tuple[str, str]:
-    """A film's name without suffix, and its address if the name is one of YouTube."""
+def _video(cell: Field) -> tuple[str, str]:
+    """A video's name without suffix, and its address if the name is one of YouTube."""
     text = _needed(cell).removeprefix(f"{VIDEOS}/")
     if match := _YOUTUBE.match(text):
         return match[1], _address(match[1])
-    suffix = next((s for s in SUFFIXES if text.lower().endswith(s)), "")
-    name = text[: len(text) - len(suffix)].strip()
+    name = _stem(text).strip()
     if not name or name.startswith(".") or len(name) > 200 or _UNFIT.search(name):
-        cell.fail(f"must be a film's file name, YouTube id or address, is {text[:60]!r}")
-    return name, _address(name) if not suffix and _YOUTUBE_ID.match(name) else ""
+        cell.fail(f"must be a video's file name, YouTube id or address, is {text[:60]!r}")
+    return name, _address(name) if _stem(text) == text and _YOUTUBE_ID.match(name) else ""
+
+
+def _stem(name: str) -> str:
+    """A file's name without the ending of a video."""
+    suffix = next((s for s in SUFFIXES if name.lower().endswith(s)), "")
+    return name[: len(name) - len(suffix)]
 
 
 def _address(youtube_id: str) -> str:
@@ -248,7 +239,7 @@ def _table(folder: Path) -> Path:
 
 
 def _titles(folder: Path) -> dict[str, str]:
-    """Titles by film, where the release has them."""
+    """Titles by video, where the release has them."""
     path = folder / TITLES
     if not path.is_file():
         return {}
@@ -257,20 +248,14 @@ def _titles(folder: Path) -> dict[str, str]:
     # ValueError covers bad JSON and bad UTF-8.
     except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path}: is not JSON ({error})") from error
-    titles = {}
-    for name, title in Field(whole, str(path)).entries().items():
-        suffix = next((s for s in SUFFIXES if name.lower().endswith(s)), "")
-        titles[name[: len(name) - len(suffix)]] = title.text().strip()
-    return titles
+    titles = Field(whole, str(path)).entries()
+    return {_stem(name): title.text().strip() for name, title in titles.items()}
 
 
-def _films(folder: Path) -> dict[str, Path]:
-    """Films on this machine; of one film in several formats the first of ``SUFFIXES``."""
-    films: dict[str, Path] = {}
+def _videos(folder: Path) -> dict[str, Path]:
+    """Videos on this machine; of one in several formats the first of ``SUFFIXES``."""
     place = folder / VIDEOS
-    if not place.is_dir():
-        return films
-    there = [path for path in sorted(place.iterdir()) if path.suffix.lower() in SUFFIXES]
-    for path in sorted(there, key=lambda p: SUFFIXES.index(p.suffix.lower())):
-        films.setdefault(path.stem, path)
-    return films
+    files = sorted(place.iterdir()) if place.is_dir() else []
+    there = [path for path in files if path.suffix.lower() in SUFFIXES]
+    there.sort(key=lambda path: SUFFIXES.index(path.suffix.lower()), reverse=True)
+    return {path.stem: path for path in there}

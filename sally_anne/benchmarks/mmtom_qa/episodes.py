@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -14,13 +14,18 @@ from sally_anne.core.errors import RecordError
 URL = "http://virtual-home.org/release/MMToMQA/benchmark.zip"
 # Depth and segmentation lie beside each frame under other names.
 PICTURES = "*_normal.png"
-FILMS = Media(kind="frames", url=URL)
-# Where the archive may have been unpacked, below the benchmark's folder.
-PLACES = ("", "videos", "benchmark")
+NOT_HERE = Media(kind="frames", url=URL)
+# Where the archive may have been unpacked, below the benchmark's folder: there, or a folder deeper.
+PLACES = ("videos", "benchmark")
+INTERVALS = "frame_intervals.pik"
+# Sizes far beyond an episode's, which has some 1,500 frames and 100 steps.
+MOST_BYTES = 2**20
+MOST_STEPS = 100_000
+MOST_FRAMES = 100_000
 
 
 def picture(number: int) -> str:
-    """File name of a frame; depth and segmentation lie beside it under other names."""
+    """File name of a frame."""
     return f"Action_{number:04d}_0_normal.png"
 
 
@@ -34,26 +39,25 @@ def episode_media(folder: Path) -> Callable[[int, Field], Media]:
         A function of the episode and the field with the step, which raises RecordError for an
         unusable pickle of intervals and for a step that the episode does not have.
     """
-    places = tuple(_places(folder))
+    places = [folder]
+    for place in (folder / name for name in PLACES):
+        if place.is_dir():
+            places += [place, *sorted(path for path in place.iterdir() if path.is_dir())]
+    intervals = cache(read_intervals)
 
     @cache
     def found(episode: int) -> Path | None:
         paths = (place / f"task_{episode}" for place in places)
         return next((path for path in paths if path.is_dir()), None)
 
-    @cache
-    def intervals(task: Path) -> tuple[tuple[int, int], ...]:
-        return read_intervals(task / INTERVALS)
-
     def media(episode: int, step: Field) -> Media:
         task = found(episode)
         if task is None:
-            return FILMS
-        steps = intervals(task)
+            return NOT_HERE
+        steps = intervals(task / INTERVALS)
         if step.number() >= len(steps):
-            raise RecordError(
-                f"{step.where}: field {step.path} is {step.number()}, but {task / INTERVALS} has "
-                f"{len(steps)} steps, counted from 0"
+            step.fail(
+                f"is {step.number()}, but {task / INTERVALS} has {len(steps)} steps, counted from 0"
             )
         frames = task / "script" / "0"
         last = steps[step.number()][1]
@@ -69,23 +73,6 @@ def episode_media(folder: Path) -> Callable[[int, Field], Media]:
         )
 
     return media
-
-
-def _places(folder: Path) -> Iterator[Path]:
-    for name in PLACES:
-        place = folder / name if name else folder
-        if not place.is_dir():
-            continue
-        yield place
-        if name:
-            yield from sorted(path for path in place.iterdir() if path.is_dir())
-
-
-INTERVALS = "frame_intervals.pik"
-# Sizes far beyond an episode's; films have some 1,500 frames and 100 steps.
-MOST_BYTES = 2**20
-MOST_STEPS = 100_000
-MOST_FRAMES = 100_000
 
 
 def read_intervals(path: Path) -> tuple[tuple[int, int], ...]:

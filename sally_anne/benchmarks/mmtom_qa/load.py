@@ -1,6 +1,6 @@
 """Reads MMToM-QA's official files.
 
-One question a line of ``questions.json``; the films are folders of frames, each with a pickle that
+One question a line of ``questions.json``; the videos are folders of frames, each with a pickle that
 tells at which frame each step of the episode ends. A question is about all that happens up to its
 ``end_time``, which counts steps from 0.
 
@@ -11,20 +11,19 @@ for, the published types say of 1.1 and 1.2 alone whether they are true.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from sally_anne.benchmarks.fields import Field
+from sally_anne.benchmarks.fields import Field, json_lines, read_bytes
 from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option
-from sally_anne.benchmarks.mmtom_qa.episodes import FILMS, episode_media
+from sally_anne.benchmarks.mmtom_qa.episodes import NOT_HERE, episode_media
 from sally_anne.core.errors import RecordError
 
 QUESTIONS = "questions.json"
 LAYOUT = (
-    "questions.json (or Benchmark/questions.json) and, for films, "
+    "questions.json (or Benchmark/questions.json) and, for videos, "
     "videos/task_EPISODE/frame_intervals.pik and videos/task_EPISODE/script/0/Action_*_normal.png"
 )
 TYPES = ("1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "2.4")
@@ -33,28 +32,35 @@ CONDITIONS = {"1.1": "TB", "1.2": "FB"}
 SCENES = ("graph", "init_graph", "filtered_graph", "filtered_init_graph")
 ACTIONS = ("actions", "filtered_actions")
 LABELS = ("a", "b")
+# Headings of a question's text.
+SCENE_HEADING = "What's inside the apartment:"
+ACTIONS_HEADING = "Actions taken by "
+QUESTION_HEADING = "Question:"
+OPTION_HEADINGS = ("(a)", "(b)")
+REQUEST = re.compile(r"Please respond with either a or b\s*\.?\s*\Z")
 # Far more than any episode or step; a number beyond it is a mistake.
 MOST = 999_999
-
-Films = Callable[[int, Field], Media]
 
 
 def load(folder: Path) -> list[BenchmarkItem]:
     """All questions, in the order of the file.
 
     Args:
-        folder: see :data:`LAYOUT`. Without films ``Media.path`` is None.
+        folder: see :data:`LAYOUT`. Without videos ``Media.path`` is None.
 
     Raises:
         RecordError: the file is missing, empty or has an unusable record; names file, line and
             field. Also for an unusable pickle of an episode that is there.
     """
     folder = Path(folder)
-    path = _questions(folder)
-    films = episode_media(folder)
+    places = (folder / QUESTIONS, folder / "Benchmark" / QUESTIONS)
+    path = next((path for path in places if path.is_file()), None)
+    if path is None:
+        raise RecordError(f"{places[0]}: is not there; the folder must hold {LAYOUT}")
+    videos = episode_media(folder)
     items: dict[str, tuple[BenchmarkItem, Field]] = {}
-    for record in _lines(path):
-        item = read_record(record, films)
+    for record in json_lines(read_bytes(path), path, "question"):
+        item = read_record(record, videos)
         if item.item_id in items:
             first = items[item.item_id][1].where.removeprefix(f"{path}, ")
             record.get("episode").fail(
@@ -66,12 +72,14 @@ def load(folder: Path) -> list[BenchmarkItem]:
     return [item for item, _ in items.values()]
 
 
-def read_record(record: Field, films: Films | None = None) -> BenchmarkItem:
+def read_record(
+    record: Field, videos: Callable[[int, Field], Media] = lambda *_: NOT_HERE
+) -> BenchmarkItem:
     """One line of the file.
 
     Args:
         record: the parsed line.
-        films: gives an episode's frames up to a step; None where there are none.
+        videos: gives an episode's frames up to a step.
 
     Raises:
         RecordError: a field is missing or does not fit the others.
@@ -81,9 +89,11 @@ def read_record(record: Field, films: Films | None = None) -> BenchmarkItem:
     start, end = _step(record.get("start_time")), _step(record.get("end_time"))
     if start > end:
         record.get("end_time").fail(f"is {end}, before start_time {start}")
-    modality = _modality(record.get("test"))
+    published = record.get("test")
+    modality = tuple(entry.one_of(SCENES + ACTIONS) for entry in published.items())
+    if len(set(modality)) < len(modality):
+        published.fail("names a text twice")
     text = record.get("question")
-    _check_characters(text)
     wording = take_apart(text)
     for needed, part, name in (
         (SCENES, wording.scene, "scene"),
@@ -91,6 +101,10 @@ def read_record(record: Field, films: Films | None = None) -> BenchmarkItem:
     ):
         if set(needed) & set(modality) and not part:
             text.fail(f"tells no {name}, which field test asks for")
+    if record.has("answer_list"):
+        choices = record.get("answer_list")
+        if tuple(_letter(entry) for entry in choices.items(len(LABELS))) != LABELS:
+            choices.fail(f"must be the labels {' and '.join(LABELS)} of the question's options")
     family = "belief" if kind.startswith("1") else "goal"
     tags = {"type": (kind,), "family": (family,), "modality": modality}
     if kind in CONDITIONS:
@@ -101,50 +115,14 @@ def read_record(record: Field, films: Films | None = None) -> BenchmarkItem:
         split="test",
         group=f"episode-{episode}",
         question=wording.question,
-        options=tuple(Option(k, t) for k, t in zip(LABELS, wording.options, strict=True)),
-        answer=_answer(record),
-        media=(films(episode, record.get("end_time")) if films else FILMS,),
+        options=tuple(map(Option, LABELS, wording.options)),
+        answer=_letter(record.get("answer")),
+        media=(videos(episode, record.get("end_time")),),
         context=Context(scene=wording.scene, actions=wording.actions),
         tags=tags,
         polarity="least" if "less likely" in wording.question else "most",
         licence="MIT",
     )
-
-
-def _questions(folder: Path) -> Path:
-    for path in (folder / QUESTIONS, folder / "Benchmark" / QUESTIONS):
-        if path.is_file():
-            return path
-    raise RecordError(f"{folder / QUESTIONS}: is not there; the folder must hold {LAYOUT}")
-
-
-def _lines(path: Path) -> Iterator[Field]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror})") from error
-    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), start=1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line.decode())
-        # ValueError covers bad JSON, bad UTF-8 and numbers with thousands of digits.
-        except (ValueError, RecursionError) as error:
-            raise RecordError(
-                f"{where}: is not valid JSON ({error}); each line must be one question"
-            ) from error
-        if not isinstance(value, dict):
-            raise RecordError(f"{where}: must be an object with the fields of one question")
-        yield Field(value, where)
-
-
-def _check_characters(text: Field) -> None:
-    # JSON can spell half a character, which no tokenizer takes.
-    try:
-        text.text().encode()
-    except UnicodeEncodeError as error:
-        text.fail(f"holds half a character at {error.start}")
 
 
 def _type(field: Field) -> str:
@@ -157,13 +135,12 @@ def _type(field: Field) -> str:
 
 
 def _episode(field: Field) -> int:
-    value = field.value
-    if isinstance(value, str):
-        digits = value.strip()
-        if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(MOST)):
-            field.fail(f"must be a number up to {MOST}")
-        return int(digits)
-    return _step(field)
+    if not isinstance(field.value, str):
+        return _step(field)
+    digits = field.value.strip()
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(MOST)):
+        field.fail(f"must be a number up to {MOST}")
+    return int(digits)
 
 
 def _step(field: Field) -> int:
@@ -173,21 +150,6 @@ def _step(field: Field) -> int:
     return value
 
 
-def _modality(field: Field) -> tuple[str, ...]:
-    named = tuple(entry.one_of(SCENES + ACTIONS) for entry in field.items())
-    if len(set(named)) < len(named):
-        field.fail("names a text twice")
-    return named
-
-
-def _answer(record: Field) -> str:
-    if record.has("answer_list"):
-        choices = record.get("answer_list")
-        if tuple(_letter(entry) for entry in choices.items(len(LABELS))) != LABELS:
-            choices.fail(f"must be the labels {' and '.join(LABELS)} of the question's options")
-    return _letter(record.get("answer"))
-
-
 def _letter(field: Field) -> str:
     letter = field.text().strip().lower()
     if letter not in LABELS:
@@ -195,27 +157,13 @@ def _letter(field: Field) -> str:
     return letter
 
 
-SCENE = "What's inside the apartment:"
-ACTED = "Actions taken by "
-QUESTION = "Question:"
-OPTIONS = ("(a)", "(b)")
-REQUEST = re.compile(r"Please respond with either a or b\s*\.?\s*\Z")
-
-
-@dataclass(frozen=True)
-class Wording:
+class Wording(NamedTuple):
     """The parts of one question's text, without headings and without the request for a letter.
 
-    Attributes:
-        scene: what is inside the apartment; empty if it is not told.
-        person: who acts; empty if no actions are told.
-        actions: what the person does; empty if it is not told.
-        question: without options.
-        options: texts of a and b.
+    ``scene`` and ``actions`` are empty where they are not told.
     """
 
     scene: str
-    person: str
     actions: str
     question: str
     options: tuple[str, str]
@@ -231,34 +179,33 @@ def take_apart(text: Field) -> Wording:
     Raises:
         RecordError: a part is missing, empty, twice there or out of its place.
     """
-    told, asked = _halves(text, text.text(), QUESTION)
-    told, actions = _halves(text, told, ACTED) if ACTED in told else (told, "")
-    before, scene = _halves(text, told, SCENE) if SCENE in told else (told, "")
+    context, asked = _halves(text, text.encodable(), QUESTION_HEADING)
+    actions = scene = ""
+    parts: dict[str, str] = {}
+    if ACTIONS_HEADING in context:
+        context, acted = _halves(text, context, ACTIONS_HEADING)
+        person, colon, actions = acted.partition(":")
+        if not colon and person:
+            text.fail(f"has no colon after {ACTIONS_HEADING!r} and a name")
+        if colon:
+            parts |= {ACTIONS_HEADING: person, f"{ACTIONS_HEADING}{person.strip()}:": actions}
+    before = context
+    if SCENE_HEADING in context:
+        before, scene = _halves(text, context, SCENE_HEADING)
+        parts[SCENE_HEADING] = scene
     if before.strip():
-        text.fail(f"must begin with {SCENE!r}, {ACTED!r} or {QUESTION!r}")
-    person, colon, actions = actions.partition(":")
-    if colon != ":" and person:
-        text.fail(f"has no colon after {ACTED!r} and a name")
-    question, choices = _halves(text, asked, OPTIONS[0])
-    a, b = _halves(text, choices, OPTIONS[1])
+        headings = (SCENE_HEADING, ACTIONS_HEADING, QUESTION_HEADING)
+        text.fail("must begin with {!r}, {!r} or {!r}".format(*headings))
+    question, choices = _halves(text, asked, OPTION_HEADINGS[0])
+    a, b = _halves(text, choices, OPTION_HEADINGS[1])
     b = REQUEST.sub("", b)
-    parts = {QUESTION: question, OPTIONS[0]: a, OPTIONS[1]: b}
-    if colon:
-        parts |= {ACTED: person, f"{ACTED}{person.strip()}:": actions}
-    if SCENE in told:
-        parts[SCENE] = scene
+    parts |= {QUESTION_HEADING: question, OPTION_HEADINGS[0]: a, OPTION_HEADINGS[1]: b}
     for heading, part in parts.items():
         if not part.strip():
             text.fail(f"has nothing after {heading!r}")
     if a.strip() == b.strip():
         text.fail("has the same text for (a) and (b)")
-    return Wording(
-        scene=scene.strip(),
-        person=person.strip(),
-        actions=actions.strip(),
-        question=question.strip(),
-        options=(a.strip(), b.strip()),
-    )
+    return Wording(scene.strip(), actions.strip(), question.strip(), (a.strip(), b.strip()))
 
 
 def _halves(field: Field, text: str, heading: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Reads the official release: questions, keys, films and transcripts."""
+"""Reads the official release: questions, keys, videos and transcripts."""
 
 from __future__ import annotations
 
@@ -10,47 +10,88 @@ from typing import Any
 
 from sally_anne.benchmarks.fields import Field, read_json
 from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option
-from sally_anne.benchmarks.moments.videos import FILMS, Shelf, video_id
+from sally_anne.benchmarks.moments.videos import VIDEOS, Shelf, video_id
 from sally_anne.benchmarks.transcripts import SUFFIXES, Utterance, read_transcript, within
 from sally_anne.core.errors import RecordError
 
 NAME = "moments"
 LICENCE = "CC BY-NC-SA 4.0"
 LABELS = ("A", "B", "C", "D")
+# As the release spells them; table 1 of the paper defines them.
+ABILITIES = (
+    "Knowledge",
+    "Emotions",
+    "Desires",
+    "Beliefs",
+    "Intentions",
+    "Percepts",
+    "Non-literal communication",
+)
+# Section 3.3.
+CUES = ("Face Expression and Gaze", "Body Language", "Speech-related")
+# What the release, its card and the paper write for them, in letters alone.
+_SPELLINGS = {
+    **{re.sub("[^a-z]", "", name.casefold()): name for name in (*ABILITIES, *CUES)},
+    "nonliteralcommunicationnlc": "Non-literal communication",
+    "nlc": "Non-literal communication",
+    "facialexpressionsorgaze": "Face Expression and Gaze",
+    "facialexpressionsandgaze": "Face Expression and Gaze",
+    "facialexpressionandgaze": "Face Expression and Gaze",
+}
 # In a window in which nobody speaks; an empty transcript is one that is not there.
 SILENCE = "(no speech)"
 LAYOUT = (
     "moments_<split>_questions.json and moments_<split>_keys.json, here or in the split's own "
-    "folder (data/validation/ as released), videos/ with films and transcripts/ with .json, .srt "
+    "folder (data/validation/ as released), videos/ with videos and transcripts/ with .json, .srt "
     "or .vtt files, both named after the id in video_url or after movie_title"
 )
 _PLACES = ("", "*/", "data/*/")
 _QUESTIONS = re.compile(r"moments_(.+)_questions\.json")
 
 
+class Library:
+    """The videos and transcripts of a folder.
+
+    Args:
+        folder: with ``videos/`` and ``transcripts/``, or neither.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._videos = Shelf(folder / "videos", VIDEOS)
+        self._transcripts = Shelf(folder / "transcripts", SUFFIXES)
+        self._read = lru_cache(maxsize=None)(read_transcript)
+
+    def video(self, urls: list[str], title: str) -> Path | None:
+        """A video's file, see :class:`sally_anne.benchmarks.moments.videos.Shelf`."""
+        return self._videos.find(urls, title)
+
+    def transcript(self, urls: list[str], title: str) -> tuple[Utterance, ...] | None:
+        """What is said in a video; None if that is not here."""
+        path = self._transcripts.find(urls, title)
+        return None if path is None else self._read(path)
+
+
 def load(folder: Path) -> list[BenchmarkItem]:
     """All questions of all splits found, in the files' order.
 
     Args:
-        folder: see :data:`LAYOUT`. Films and transcripts that are not there are left out.
+        folder: see :data:`LAYOUT`. Videos and transcripts that are not there are left out.
 
     Raises:
         RecordError: no questions, a malformed file or record, or a question or key twice; names
             file, record and field.
-        BenchmarkError: two files are meant alike for one film.
+        BenchmarkError: two files are meant alike for one video.
     """
     folder = Path(folder)
-    files = sorted(
-        {p for place in _PLACES for p in folder.glob(f"{place}moments_*_questions.json")}
-    )
-    if not files:
+    found = {p for place in _PLACES for p in folder.glob(f"{place}moments_*_questions.json")}
+    if not found:
         raise RecordError(
             f"{folder}: holds no moments_<split>_questions.json; it must hold {LAYOUT}"
         )
     library = Library(folder)
     seen: dict[str, Path] = {}
     items: list[BenchmarkItem] = []
-    for path in files:
+    for path in sorted(found):
         for item in _split(path, library):
             if item.item_id in seen:
                 raise RecordError(
@@ -59,28 +100,6 @@ def load(folder: Path) -> list[BenchmarkItem]:
             seen[item.item_id] = path
             items.append(item)
     return items
-
-
-class Library:
-    """The films and transcripts of a folder.
-
-    Args:
-        folder: with ``videos/`` and ``transcripts/``, or neither.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._films = Shelf(folder / "videos", FILMS)
-        self._transcripts = Shelf(folder / "transcripts", SUFFIXES)
-        self._read = lru_cache(maxsize=None)(read_transcript)
-
-    def film(self, urls: list[str], title: str) -> Path | None:
-        """A film's file, see :class:`sally_anne.benchmarks.moments.films.Shelf`."""
-        return self._films.find(urls, title)
-
-    def transcript(self, urls: list[str], title: str) -> tuple[Utterance, ...] | None:
-        """What is said in a film; None if that is not here."""
-        path = self._transcripts.find(urls, title)
-        return None if path is None else self._read(path)
 
 
 def _split(path: Path, library: Library) -> list[BenchmarkItem]:
@@ -111,7 +130,7 @@ def read_questions(
         where: the file.
         split: its name.
         keys: right labels by question; those that are not in it are hidden.
-        library: films and transcripts.
+        library: videos and transcripts.
 
     Raises:
         RecordError: names file, record and field.
@@ -141,7 +160,7 @@ def _records(value: Any, where: str) -> dict[str, Field]:
     found: dict[str, Field] = {}
     for number, entry in enumerate(Field(value, where).items(), start=1):
         record = Field(entry.value, f"{where}, record {number}")
-        name = _text(record.get("question_id"))
+        name = record.get("question_id").encodable()
         record = Field(entry.value, f"{where}, record {number} ({name})")
         if name in found:
             record.get("question_id").fail(f"is that of {found[name].where.split(', ')[-1]}, too")
@@ -152,7 +171,7 @@ def _records(value: Any, where: str) -> dict[str, Field]:
 def read_question(
     record: Field, split: str, answer: str | None, library: Library | None = None
 ) -> BenchmarkItem:
-    """One question with what is known of its film.
+    """One question with what is known of its video.
 
     Raises:
         RecordError: names file, record and field.
@@ -160,76 +179,62 @@ def read_question(
     options = record.get("options").entries()
     if set(options) != set(LABELS):
         record.get("options").fail(f"must have {', '.join(LABELS)}, has {', '.join(options)[:60]}")
-    title = _text(record.get("movie_title"))
-    alternatives = _alternatives(record)
-    url = _address(record.get("video_url"))
-    urls = [url, *alternatives]
-    start, focus, end = _window(record)
-    told = library.transcript(urls, title) if library else None
+    title = record.get("movie_title").encodable()
+    urls = [_address(record.get("video_url"))]
+    if record.has("video_url_alternatives"):
+        urls += [_address(url) for url in record.get("video_url_alternatives").items()]
+    # A t_j beyond the video's length, which one record has, stays as it is.
+    start, focus, end = (record.get(name).seconds() for name in ("t_0", "t_i", "t_j"))
+    if focus < start:
+        record.get("t_i").fail(f"is before t_0, {focus:g} < {start:g} s")
+    if end <= focus:
+        record.get("t_j").fail(f"must be after t_i, {end:g} <= {focus:g} s")
+    length = record.get("video_length").seconds()
+    if length == 0:
+        record.get("video_length").fail("must be more than 0 s")
     abilities = record.get("assigned_categories").items()
     if not abilities:
         record.get("assigned_categories").fail("must name an ability")
     # Some records have none, null or an empty list.
     cues = record.get("multimodal_cues").items() if record.has("multimodal_cues") else []
     tags = {
-        "ability": tuple(dict.fromkeys(map(read_ability, abilities))),
-        "cue": tuple(dict.fromkeys(map(read_cue, cues))),
+        "ability": tuple(dict.fromkeys(read_ability(field) for field in abilities)),
+        "cue": tuple(dict.fromkeys(read_cue(field) for field in cues)),
     }
+    said = library.transcript(urls, title) if library else None
     return BenchmarkItem(
-        item_id=_text(record.get("question_id")),
+        item_id=record.get("question_id").encodable(),
         benchmark=NAME,
         split=split,
         group=title,
-        question=_text(record.get("question")),
-        options=tuple(Option(label, _text(text)) for label, text in options.items()),
+        question=record.get("question").encodable(),
+        options=tuple(Option(label, text.encodable()) for label, text in options.items()),
         answer=answer,
         media=(
             Media(
-                path=library.film(urls, title) if library else None,
-                url=url,
-                alternatives=tuple(alternatives),
+                path=library.video(urls, title) if library else None,
+                url=urls[0],
+                alternatives=tuple(urls[1:]),
                 start=start,
                 end=end,
                 focus=focus,
-                length=_length(record),
+                length=length,
             ),
         ),
         context=Context(
-            transcript=_said(told, start, end), focused_transcript=_said(told, focus, end)
+            transcript=_within(said, start, end), focused_transcript=_within(said, focus, end)
         ),
         tags={kind: values for kind, values in tags.items() if values},
         licence=LICENCE,
     )
 
 
-def _said(told: tuple[Utterance, ...] | None, start: float, end: float) -> str:
-    return "" if told is None else within(told, start, end) or SILENCE
-
-
-def _window(record: Field) -> tuple[float, float, float]:
-    """t_0, t_i and t_j. A t_j beyond the film's length, which one record has, stays as it is."""
-    start, focus, end = (record.get(name).seconds() for name in ("t_0", "t_i", "t_j"))
-    if focus < start:
-        record.get("t_i").fail(f"is before t_0, {focus:g} < {start:g} s")
-    if end <= focus:
-        record.get("t_j").fail(f"must be after t_i, {end:g} <= {focus:g} s")
-    return start, focus, end
-
-
-def _length(record: Field) -> float:
-    length = record.get("video_length").seconds()
-    if length == 0:
-        record.get("video_length").fail("must be more than 0 s")
-    return length
-
-
-def _alternatives(record: Field) -> list[str]:
-    name = "video_url_alternatives"
-    return [_address(url) for url in record.get(name).items()] if record.has(name) else []
+def _within(said: tuple[Utterance, ...] | None, start: float, end: float) -> str:
+    return "" if said is None else within(said, start, end) or SILENCE
 
 
 def _address(field: Field) -> str:
-    url = _text(field)
+    url = field.encodable()
     try:
         video_id(url)
     except ValueError as error:
@@ -239,65 +244,17 @@ def _address(field: Field) -> str:
     return url
 
 
-def _text(field: Field) -> str:
-    text = field.text()
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        field.fail("holds half of a character (a lone surrogate)")
-    return text
-
-
-# As the release spells them; table 1 of the paper defines them.
-ABILITIES = (
-    "Knowledge",
-    "Emotions",
-    "Desires",
-    "Beliefs",
-    "Intentions",
-    "Percepts",
-    "Non-literal communication",
-)
-# Section 3.3.
-CUES = ("Face Expression and Gaze", "Body Language", "Speech-related")
-
-_OTHERS = {
-    "nonliteralcommunicationnlc": "Non-literal communication",
-    "nlc": "Non-literal communication",
-    "facialexpressionsorgaze": "Face Expression and Gaze",
-    "facialexpressionsandgaze": "Face Expression and Gaze",
-    "facialexpressionandgaze": "Face Expression and Gaze",
-}
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z]", "", name.casefold().replace("&", "and"))
-
-
-_ABILITIES = {_plain(name): name for name in ABILITIES} | _OTHERS
-_CUES = {_plain(name): name for name in CUES} | _OTHERS
-
-
 def read_ability(field: Field) -> str:
-    """An ability as in :data:`ABILITIES`.
-
-    Raises:
-        RecordError: an unknown one.
-    """
-    return _read(field, _ABILITIES, ABILITIES)
+    """An ability as in :data:`ABILITIES`; RecordError for an unknown one."""
+    return _spelt(field, ABILITIES)
 
 
 def read_cue(field: Field) -> str:
-    """A cue as in :data:`CUES`.
-
-    Raises:
-        RecordError: an unknown one.
-    """
-    return _read(field, _CUES, CUES)
+    """A cue as in :data:`CUES`; RecordError for an unknown one."""
+    return _spelt(field, CUES)
 
 
-def _read(field: Field, known: dict[str, str], names: tuple[str, ...]) -> str:
-    found = known.get(_plain(field.value)) if isinstance(field.value, str) else None
-    if found not in names:
-        field.one_of(names)
-    return str(found)
+def _spelt(field: Field, names: tuple[str, ...]) -> str:
+    text = field.value.casefold().replace("&", "and") if isinstance(field.value, str) else ""
+    found = _SPELLINGS.get(re.sub("[^a-z]", "", text))
+    return found if found in names else field.one_of(names)

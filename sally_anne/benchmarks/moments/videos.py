@@ -1,4 +1,4 @@
-"""Which file in a folder is which film: by the video's id in its address, or by the title."""
+"""Which file in a folder is which video: by the id in its address, or by the title."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from sally_anne.core.errors import BenchmarkError
 
-# In order of preference where one film has several files.
-FILMS = (".mp4", ".mkv", ".webm", ".mov", ".avi")
+# In order of preference where one video has several files.
+VIDEOS = (".mp4", ".mkv", ".webm", ".mov", ".avi")
 _BRACKETS = re.compile(r"\[([^\[\]]+)\]$")
 
 
@@ -24,26 +24,22 @@ def video_id(url: str) -> str | None:
     """
     parts = urlsplit(url)
     host = (parts.hostname or "").removeprefix("www.").removeprefix("m.")
-    steps = [step for step in parts.path.split("/") if step]
-    found = None
-    if host == "youtube.com" and steps[:1] == ["watch"]:
-        found = parse_qs(parts.query).get("v", [None])[0]
-    elif host == "youtube.com" and steps[:1] in (["embed"], ["shorts"], ["v"]):
-        found = steps[1] if len(steps) > 1 else None
-    elif host == "youtu.be":
-        found = steps[0] if steps else None
-    elif host in ("vimeo.com", "player.vimeo.com"):
-        found = next((step for step in steps if re.fullmatch("[0-9]+", step)), None)
-    elif host == "dailymotion.com" and steps[:1] == ["video"]:
-        found = steps[1] if len(steps) > 1 else None
-    return found
+    first, *rest = [step for step in parts.path.split("/") if step] or [""]
+    if host == "youtube.com" and first == "watch":
+        return parse_qs(parts.query).get("v", [None])[0]
+    if host == "youtu.be":
+        return first or None
+    if host in ("vimeo.com", "player.vimeo.com"):
+        return next((step for step in (first, *rest) if re.fullmatch("[0-9]+", step)), None)
+    folders = {"youtube.com": ("embed", "shorts", "v"), "dailymotion.com": ("video",)}
+    return rest[0] if rest and first in folders.get(host, ()) else None
 
 
 class Shelf:
-    """Files of a folder by film.
+    """Files of a folder by video.
 
-    A file belongs to a film if its name without ending is the video's id, or ends in the id in
-    brackets (``Title [ID].mp4``), or is the title of the film, whatever its case, blanks and
+    A file belongs to a video if its name without ending is the video's id, or ends in the id in
+    brackets (``Title [ID].mp4``), or is the title of the video, whatever its case, blanks and
     punctuation. Of several the id in the question's own address goes before those of its
     alternatives, these before the title, and endings in the order of ``suffixes``.
 
@@ -72,23 +68,22 @@ class Shelf:
             self._titles.setdefault(_plain(path.stem), []).append(path)
 
     def find(self, urls: Sequence[str], title: str) -> Path | None:
-        """The file of a film; None if there is none.
+        """The file of a video; None if there is none.
 
         Args:
             urls: the question's own address, then its alternatives.
-            title: of the film.
+            title: of the video.
 
         Raises:
             BenchmarkError: two files are meant alike; names both.
         """
-        ids = [found for url in urls if (found := video_id(url))]
-        shelves = [self._ids.get(found, []) for found in dict.fromkeys(ids)]
+        shelves = [self._ids.get(found, []) for url in urls if (found := video_id(url))]
         shelves.append(self._titles.get(_plain(title), []) if _plain(title) else [])
         files = next((files for files in shelves if files), [])
         ranked = sorted(files, key=self._rank)
         if len(ranked) > 1 and self._rank(ranked[0]) == self._rank(ranked[1]):
             raise BenchmarkError(
-                f"{ranked[0]} and {ranked[1].name} are both of the film {title!r}; keep one"
+                f"{ranked[0]} and {ranked[1].name} are both of the video {title!r}; keep one"
             )
         return ranked[0] if ranked else None
 

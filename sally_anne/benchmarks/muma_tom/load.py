@@ -1,4 +1,12 @@
-"""Reads a folder in the benchmark's layout: questions.json, texts.json and the films."""
+"""Reads a folder in the benchmark's layout: questions.json, texts.json and the videos.
+
+A record's ``description`` is the whole narrative, from which the video was rendered: it tells what
+the video shows and is used here only to take the talk from and to compare with.
+``filtered_description`` is the text of episodes without talk: one person's actions, while the video
+shows the other's. ``texts.json`` comes in two kinds. As the benchmark's text it holds the talk
+(``Name: words``) or one person's actions; the copy beside the released code holds the whole
+narrative instead.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +14,11 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from sally_anne.benchmarks.fields import Field, read_json
 from sally_anne.benchmarks.items import BenchmarkItem, Context, Media
 from sally_anne.benchmarks.muma_tom.wording import (
     People,
-    Wording,
     answer_label,
     cleaned,
     one_line,
@@ -22,49 +28,52 @@ from sally_anne.benchmarks.muma_tom.wording import (
 from sally_anne.core.errors import BenchmarkError, RecordError
 
 NAME = "muma_tom"
-QUESTIONS, TEXTS, FILMS = "questions.json", "texts.json", ("videos", "Videos")
+QUESTIONS, TEXTS, VIDEOS = "questions.json", "texts.json", ("videos", "Videos")
 TYPES = ("belief", "social_goal", "belief_of_goal")
 LAYOUT = (
-    f"{QUESTIONS}, {TEXTS} and videos/ of the dataset MUMA-TOM-BENCHMARK (films named 42.mp4 or "
+    f"{QUESTIONS}, {TEXTS} and videos/ of the dataset MUMA-TOM-BENCHMARK (videos named 42.mp4 or "
     "video_42.mp4 after their episodes)"
 )
-LICENCE = "Apache-2.0"
 # About what is said while people talk.
 _TALK = ("belief", "social_goal")
 _SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm")
+# The benchmark's texts have at most 7 in 10 of their narratives' words; those above tell it all.
+WHOLE = 0.9
+_LINE = re.compile(r"([^\W\d_][\w'’-]*)\s*:\s*(\S.*)")
+_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”")
 
 
 def load(folder: Path) -> list[BenchmarkItem]:
     """All questions, in the file's order; an episode's questions are one group.
 
     Args:
-        folder: holds ``questions.json``; ``texts.json`` and films where there are some.
+        folder: holds ``questions.json``; ``texts.json`` and videos where there are some.
 
     Raises:
         RecordError: a record is malformed; names file, episode, question and field.
         BenchmarkError: there is no ``questions.json``, or a file cannot be read.
     """
     folder = Path(folder)
-    path = folder / QUESTIONS
+    path, texts_path = folder / QUESTIONS, folder / TEXTS
     if not path.is_file():
         raise BenchmarkError(f"{path} is missing; the folder must hold {LAYOUT}")
-    records = _read(path)
-    texts = _read(folder / TEXTS) if (folder / TEXTS).exists() else {}
-    films = _films(folder)
+    records = Field(read_json(path), str(path)).entries()
+    texts = Field(read_json(texts_path) if texts_path.exists() else {}, str(texts_path)).entries()
+    videos = _videos(folder)
     items = []
     for episode, record in records.items():
         text = texts.get(episode)
-        given = None if text is None else Field(text, f"{folder / TEXTS}, episode {episode}")
-        where = f"{path}, episode {episode}"
+        given = Field(text.value, f"{texts_path}, episode {episode}") if text else None
         cleaned(Field(episode, f"{path}, episode {episode!r}", "name"))
-        items += read_episode(episode, Field(record, where), given, films.get(episode))
+        where = f"{path}, episode {episode}"
+        items += read_episode(episode, Field(record.value, where), given, videos.get(episode))
     if not items:
         raise RecordError(f"{path}: has no questions")
     return items
 
 
 def read_episode(
-    episode: str, record: Field, text: Field | None = None, film: Path | None = None
+    episode: str, record: Field, text: Field | None = None, video: Path | None = None
 ) -> list[BenchmarkItem]:
     """The questions of one episode.
 
@@ -72,7 +81,7 @@ def read_episode(
         episode: its number.
         record: its entry in ``questions.json``.
         text: its entry in ``texts.json``; None where there is none.
-        film: its file; None where it is not here.
+        video: its file; None where it is not here.
 
     Raises:
         RecordError: names file, episode, question and field.
@@ -81,43 +90,30 @@ def read_episode(
         number: (take_apart(question), answer, _type(label))
         for number, question, answer, label in _questions(record)
     }
+    wordings = [
+        words
+        for wording, _, _ in asked.values()
+        for words in (wording.question, *(option.text for option in wording.options))
+    ]
     talks = any(kind in _TALK for _, _, kind in asked.values())
-    context = told(record, text, talks, people(_wordings(w for w, _, _ in asked.values())))
+    context = _context(record, text, talks, people(wordings))
     return [
-        _item(episode, number, wording, answer_label(answer, wording.options), kind, context, film)
+        BenchmarkItem(
+            item_id=f"{episode}/{number}",
+            benchmark=NAME,
+            split="test",
+            group=episode,
+            question=wording.question,
+            options=wording.options,
+            answer=answer_label(answer, wording.options),
+            media=(Media(path=video),),
+            context=context,
+            tags={"type": (kind,), "polarity": (wording.polarity,)},
+            polarity=wording.polarity,
+            licence="Apache-2.0",
+        )
         for number, (wording, answer, kind) in asked.items()
     ]
-
-
-def _item(
-    episode: str,
-    number: str,
-    wording: Wording,
-    answer: str,
-    kind: str,
-    context: Context,
-    film: Path | None,
-) -> BenchmarkItem:
-    return BenchmarkItem(
-        item_id=f"{episode}/{number}",
-        benchmark=NAME,
-        split="test",
-        group=episode,
-        question=wording.question,
-        options=wording.options,
-        answer=answer,
-        media=(Media(path=film),),
-        context=context,
-        tags={"type": (kind,), "polarity": (wording.polarity,)},
-        polarity=wording.polarity,
-        licence=LICENCE,
-    )
-
-
-def _wordings(asked: Iterator[Wording]) -> Iterator[str]:
-    for wording in asked:
-        yield wording.question
-        yield from (option.text for option in wording.options)
 
 
 def _questions(record: Field) -> Iterator[tuple[str, Field, Field, Field]]:
@@ -142,18 +138,10 @@ def _type(field: Field) -> str:
     return Field(spelt, field.where, field.path).one_of(TYPES)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """A JSON object by episode."""
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise RecordError(f"{path}: must be an object with one entry an episode")
-    return value
-
-
-def _films(folder: Path) -> dict[str, Path]:
-    """The film of each episode that has one here."""
+def _videos(folder: Path) -> dict[str, Path]:
+    """The video of each episode that has one here."""
     found: dict[str, Path] = {}
-    for name in FILMS:
+    for name in VIDEOS:
         try:
             files = sorted(os.listdir(folder / name))
         except OSError:
@@ -165,20 +153,14 @@ def _films(folder: Path) -> dict[str, Path]:
             # On disks deaf to case both folders are the same one.
             if episode in found and not path.samefile(found[episode]):
                 raise BenchmarkError(
-                    f"{path}: episode {episode} has a film at {found[episode]} too"
+                    f"{path}: episode {episode} has a video at {found[episode]} too"
                 )
             found[episode] = path
     return found
 
 
-# The benchmark's texts have at most 7 in 10 of their narratives' words; those above tell it all.
-WHOLE = 0.9
-_LINE = re.compile(r"([^\W\d_][\w'’-]*)\s*:\s*(\S.*)")
-_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”")
-
-
-def told(record: Field, text: Field | None, talks: bool, who: People | None) -> Context:
-    """What is told of one episode.
+def _context(record: Field, text: Field | None, talks: bool, who: People | None) -> Context:
+    """What the benchmark tells in words: the talk, or one person's actions, never the narrative.
 
     Args:
         record: of ``questions.json``.

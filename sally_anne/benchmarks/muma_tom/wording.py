@@ -1,10 +1,11 @@
-"""The benchmark's wording taken apart: strings, questions with their options, answers."""
+"""The benchmark's wording taken apart: strings, questions with their options, answers, people."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import Option, Polarity
@@ -17,21 +18,58 @@ _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 _OPTION = re.compile(r"^[ \t]*([A-Z])\)[ \t]*", re.MULTILINE)
 _ANSWER = re.compile(r"([A-Z])\)\s*(.*)", re.DOTALL)
 _POLARITY: dict[str, Polarity] = {"MOST": "most", "LEAST": "least"}
+_PEOPLE = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # Belief: the social goal is given.
+        r"\bif (?P<subject>\w+) has been trying to (?:help|hinder) (?P<other>\w+)\b",
+        # Social goal: the options name it.
+        r"\b(?P<subject>\w+) has been trying to (?:help|prevent) (?P<other>\w+)\b",
+        r"\b(?P<subject>\w+) was indifferent towards (?P<other>\w+)['’]",
+        # Belief of the other's goal.
+        r"\b(?P<subject>\w+) believed that (?P<other>\w+) (?:placed|want)",
+        r"\b(?P<subject>\w+) doesn['’]t know (?P<other>\w+)['’]",
+    )
+)
 
 
-@dataclass(frozen=True)
-class Wording:
-    """A question taken apart.
-
-    Attributes:
-        question: without its options.
-        options: A, B, C.
-        polarity: which one is asked for.
-    """
+class Wording(NamedTuple):
+    """A question without its options, these, and whether the most or least likely is asked for."""
 
     question: str
     options: tuple[Option, ...]
     polarity: Polarity
+
+
+@dataclass(frozen=True)
+class People:
+    """The two persons of an episode.
+
+    Attributes:
+        subject: whose mind is asked about; who replies, where people talk.
+        other: who asks, or whose goal is guessed.
+    """
+
+    subject: str
+    other: str
+
+
+def people(texts: Iterable[str]) -> People | None:
+    """The persons that questions and options of one episode name.
+
+    Returns:
+        None if the wording names nobody, or several pairs.
+    """
+    found = {
+        People(match["subject"], match["other"])
+        for text in texts
+        for pattern in _PEOPLE
+        for match in pattern.finditer(text)
+    }
+    if len(found) != 1:
+        return None
+    pair = found.pop()
+    return pair if pair.subject != pair.other else None
 
 
 def cleaned(field: Field) -> str:
@@ -48,11 +86,7 @@ def cleaned(field: Field) -> str:
             field.fail("holds bytes that are not UTF-8")
         if not text:
             field.fail("must be a text, is b''")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        field.fail("holds half of a surrogate pair")
-    return text
+    return replace(field, value=text).encodable()
 
 
 def take_apart(field: Field) -> Wording:
@@ -69,9 +103,8 @@ def take_apart(field: Field) -> Wording:
         field.fail(f"must offer A), B) and C) on lines of their own, offers {_listed(labels)}")
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     said = [one_line(text[m.end() : end]) for m, end in zip(marks, ends, strict=True)]
-    for label, option in zip(LABELS, said, strict=True):
-        if not option:
-            field.fail(f"has an empty option {label}")
+    if not all(said):
+        field.fail(f"has an empty option {LABELS[said.index('')]}")
     if len({option.casefold() for option in said}) < len(said):
         field.fail("has the same option twice")
     question = one_line(text[: marks[0].start()])
@@ -80,8 +113,7 @@ def take_apart(field: Field) -> Wording:
     asked = re.findall(r"\b(?:MOST|LEAST)\b", question)
     if len(asked) != 1:
         field.fail(f"must ask once for MOST or LEAST, asks for {_listed(asked)}")
-    options = tuple(Option(*pair) for pair in zip(LABELS, said, strict=True))
-    return Wording(question, options, _POLARITY[asked[0]])
+    return Wording(question, tuple(map(Option, LABELS, said)), _POLARITY[asked[0]])
 
 
 def answer_label(field: Field, options: tuple[Option, ...]) -> str:
@@ -93,12 +125,12 @@ def answer_label(field: Field, options: tuple[Option, ...]) -> str:
     found = _ANSWER.fullmatch(cleaned(field))
     if found is None:
         field.fail(f"must be a label and an option's text, like 'A) ...', is {field.value!r:.60}")
-    label, text = found[1], found[2]
-    by_label = {option.label: option.text for option in options}
-    if label not in by_label:
-        field.fail(f"names option {label}, there are {_listed(by_label)}")
-    if _compared(text) != _compared(by_label[label]):
-        same = [o.label for o in options if _compared(o.text) == _compared(text)]
+    label = found[1]
+    said = {option.label: _compared(option.text) for option in options}
+    if label not in said:
+        field.fail(f"names option {label}, there are {_listed(said)}")
+    if _compared(found[2]) != said[label]:
+        same = [other for other, text in said.items() if text == _compared(found[2])]
         whose = f"option {same[0]}'s" if same else "no option's"
         field.fail(f"names option {label}, but its text is {whose}")
     return label
@@ -122,52 +154,3 @@ def _unescaped(found: re.Match[str]) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
-
-
-_PATTERNS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # Belief: the social goal is given.
-        r"\bif (?P<subject>\w+) has been trying to (?:help|hinder) (?P<other>\w+)\b",
-        # Social goal: the options name it.
-        r"\b(?P<subject>\w+) has been trying to (?:help|prevent) (?P<other>\w+)\b",
-        r"\b(?P<subject>\w+) was indifferent towards (?P<other>\w+)['’]",
-        # Belief of the other's goal.
-        r"\b(?P<subject>\w+) believed that (?P<other>\w+) (?:placed|want)",
-        r"\b(?P<subject>\w+) doesn['’]t know (?P<other>\w+)['’]",
-    )
-)
-
-
-@dataclass(frozen=True)
-class People:
-    """The two persons of an episode.
-
-    Attributes:
-        subject: whose mind is asked about; who replies, where people talk.
-        other: who asks, or whose goal is guessed.
-    """
-
-    subject: str
-    other: str
-
-
-def people(texts: Iterable[str]) -> People | None:
-    """The persons that questions and options name.
-
-    Args:
-        texts: questions and options of one episode.
-
-    Returns:
-        None if the wording names nobody, or several pairs.
-    """
-    found = {
-        People(match["subject"], match["other"])
-        for text in texts
-        for pattern in _PATTERNS
-        for match in pattern.finditer(text)
-    }
-    if len(found) != 1:
-        return None
-    pair = found.pop()
-    return pair if pair.subject != pair.other else None

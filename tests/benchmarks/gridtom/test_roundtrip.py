@@ -113,7 +113,7 @@ def damage(copied: Path, how: str) -> str:
         return r"full: has neither PNG frames nor fps3\.mp4"
     if how == "mp4 truncated":
         video.write_bytes(video.read_bytes()[:2000])
-        return r"fps3\.mp4: this file cannot be opened as a film"
+        return r"fps3\.mp4: this file cannot be opened as a video"
     if how == "mp4 short":
         lines = (copied / "info.json").read_text().splitlines(keepends=True)
         record = json.loads(lines[0])

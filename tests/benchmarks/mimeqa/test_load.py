@@ -162,7 +162,7 @@ def test_ranges(cells: dict[str, str], span: tuple[float, float] | None, begins:
 def test_films(file: str, group: str, url: str) -> None:
     path = Path("somewhere.mp4")
     cells = row(file=file)
-    item = parse(text_of([tuple(cells.values())]), films={group: path})[0]
+    item = parse(text_of([tuple(cells.values())]), videos={group: path})[0]
     assert (item.group, item.media[0].url, item.media[0].path) == (group, url, path)
 
 
@@ -189,9 +189,9 @@ def test_hidden_references(cell: str, reference: str | None) -> None:
         ({"question": "a\0b"}, "line 2: field question holds NUL"),
         ({"question": "caf\udce9"}, "line 2: field question holds NUL or bytes"),
         ({"file": ""}, "line 2: field file is empty"),
-        ({"file": "../x.mp4"}, "line 2: field file must be a film's"),
-        ({"file": ".mp4"}, "line 2: field file must be a film's"),
-        ({"file": "x" * 5000}, "line 2: field file must be a film's"),
+        ({"file": "../x.mp4"}, "line 2: field file must be a video's"),
+        ({"file": ".mp4"}, "line 2: field file must be a video's"),
+        ({"file": "x" * 5000}, "line 2: field file must be a video's"),
         ({"question type": "Smell"}, "line 2: field question type must be one of Grounding"),
         ({"timestamp": "soon"}, "line 2: field timestamp must be a start and an end"),
         ({"timestamp": "(30.0, 12.5)"}, "line 2: field timestamp must be"),

@@ -158,7 +158,7 @@ def test_what_is_less_likely_has_the_other_polarity() -> None:
         ({"question": "So. " + TEXT}, "field question must begin with"),
         ({"question": TEXT[TEXT.index("Actions") :]}, "question tells no scene, which field test"),
         ({"question": TEXT[TEXT.index("Question") :], "test": ["actions"]}, "tells no actions"),
-        ({"question": "\ud800" + TEXT}, "field question holds half a character at 0"),
+        ({"question": "\ud800" + TEXT}, "field question holds half of a character at 0"),
         ({"answer": ...}, "field answer is missing"),
         ({"answer": "c"}, "field answer must be a or b"),
         ({"answer": "ab"}, "field answer must be a or b"),

@@ -221,7 +221,7 @@ def test_two_files_of_one_film(tmp_path: Path) -> None:
     (tmp_path / "videos" / "abcdefghijk.mp4").touch()
     assert load(tmp_path)[0].media[0].path == tmp_path / "videos" / "abcdefghijk.mp4"
     (tmp_path / "videos" / "x [abcdefghijk].mp4").touch()
-    with pytest.raises(BenchmarkError, match=r"are both of the film 'A FILM'; keep one"):
+    with pytest.raises(BenchmarkError, match=r"are both of the video 'A FILM'; keep one"):
         load(tmp_path)
 
 

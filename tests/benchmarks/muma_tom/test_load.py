@@ -90,7 +90,7 @@ def test_films_are_found_by_episode(tmp_path: Path, film: str) -> None:
 def test_two_films_of_an_episode(tmp_path: Path) -> None:
     folder = write(tmp_path, {"42": silent()}, films="videos/42.mp4 videos/video_42.mp4")
     with pytest.raises(
-        BenchmarkError, match=r"video_42.mp4: episode 42 has a film at .*42.mp4 too"
+        BenchmarkError, match=r"video_42.mp4: episode 42 has a video at .*42.mp4 too"
     ):
         load(folder)
 

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sally_anne.core.commands import command
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.models.options import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -165,6 +164,7 @@ def run(config: ExportConfig) -> None:
     """
     _check_name(config.out)
     # Heavy libraries are imported here, so that --help answers at once.
+    from sally_anne.harness.vectors import open_vector, require_fits
     from sally_anne.models.loading import load_model
 
     vector = open_vector(config.vector, config.force)

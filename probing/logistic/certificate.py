@@ -1,4 +1,4 @@
-"""How far a probe's weights can be from the best ones, from gradients alone.
+"""How far a probe's weights can be from the best ones, from gradients alone; and when to stop.
 
 With F(w) = min over b of f(w, b), F is 1-strongly convex (its penalty is ``0.5 ||w||^2``), so
 ``||w - w*|| <= ||grad F(w)||``. The gradient of f at (w, b) differs from it by what the intercept
@@ -13,8 +13,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from probing.logistic import Losses
+from probing.logistic.losses import Losses
 
+# scikit-learn's tolerance: the largest derivative of the mean loss. Never stop above it.
+SKLEARN_TOLERANCE = 1e-4
 # A step of the intercepts below this changes H by less than the factor 4 allowed for.
 SHORT = 0.1
 
@@ -60,15 +62,53 @@ def certify(x: Tensor, losses: Losses, coef: Tensor, intercept: Tensor) -> Tenso
     Returns:
         ``[B, P]``.
     """
-    x = x.double()
+    x, coef, losses = x.double(), coef.double(), losses.to(torch.float64)
     centre = x.mean(1, keepdim=True)
     x = x - centre
-    coef = coef.double()
     shift = intercept.double() + (coef * centre[:, None]).sum(-1)
     logits = torch.einsum("bpkd,bnd->bpkn", coef, x) + shift[..., None]
-    losses = losses.to(torch.float64)
     probabilities = losses.probabilities(logits.flatten(-2))
     residuals = losses.by_class(losses.residuals(probabilities))
     gradient = torch.einsum("bpkn,bnd->bpkd", residuals, x) + coef
     radius = torch.linalg.vector_norm(x, dim=-1).amax(-1)
     return error_bound(gradient, residuals.sum(-1), probabilities, losses, radius)
+
+
+class StoppingRule:
+    """What B x P problems have to reach, in the precision of ``radius [B]``.
+
+    Attributes:
+        penalised: ``[K * E]``, ones where the penalty acts and zeros at the intercepts.
+        rounding: ``[B, P]`` what rounding leaves of gradients.
+    """
+
+    def __init__(self, radius: Tensor, width: int, losses: Losses, tolerance: float) -> None:
+        """For samples no longer than ``radius [B]`` and, with a column of ones, of ``width`` E."""
+        self.radius, self.losses, self.tolerance = radius, losses, tolerance
+        mass, eps = losses.mass, torch.finfo(radius.dtype).eps
+        each = torch.ones(losses.outputs, width, dtype=radius.dtype, device=radius.device)
+        each[:, -1] = 0.0
+        self.penalised = each.flatten()
+        self.rounding = 4 * eps * radius[:, None] * mass
+        self._flat = (tolerance * losses.class_masses.amin(-1)).maximum(4 * eps * mass)
+        # Smaller slopes of intercepts are rounding, and lead astray where samples are tiny.
+        self._noise = (1.0 - self.penalised) * (eps * mass)[:, None]
+
+    def signal(self, gradient: Tensor) -> Tensor:
+        """The gradient ``[B, P, K * E]`` without what is rounding."""
+        return torch.where(gradient.abs() > self._noise, gradient, 0.0)
+
+    def __call__(
+        self, heads: Tensor, rows: Tensor, gradient: Tensor, probabilities: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The bound for some heads' rows, what is allowed, and whether it is reached: ``[M, P]``.
+
+        Gradients ``[M, P, K * E]`` are with the penalty.
+        """
+        each = gradient.unflatten(-1, (self.losses.outputs, -1))
+        slope = each[..., -1]
+        bound = error_bound(each[..., :-1], slope, probabilities, self.losses, self.radius[heads])
+        allowed = self.tolerance * torch.linalg.vector_norm(rows * self.penalised, dim=-1)
+        allowed = allowed.minimum(SKLEARN_TOLERANCE * self.losses.mass)
+        allowed = allowed.maximum(self.rounding[heads])
+        return bound, allowed, (bound <= allowed) & (slope.abs().amax(-1) <= self._flat)

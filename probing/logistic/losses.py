@@ -33,17 +33,16 @@ class Losses:
         outputs = 1 if n_classes == 2 else n_classes
         codes = torch.arange(n_classes, device=labels.device)[-outputs:]
         targets = (labels[:, None] == codes[:, None]).double().flatten(1)
-        scale = torch.ones_like(labels) if weights is None else weights
-        return cls(targets, (c * scale.double()).repeat(1, outputs), outputs)
-
-    @property
-    def flatness(self) -> float:
-        """Curvature of one sample's loss where nothing is known: 1/4, or 1/K for K classes."""
-        return 0.25 if self.outputs == 1 else 1.0 / self.outputs
+        if weights is None:
+            # One number takes no memory to read.
+            return cls(targets, targets.new_full((1, 1), c).expand_as(targets), outputs)
+        return cls(targets, (c * weights.double()).repeat(1, outputs), outputs)
 
     def to(self, dtype: torch.dtype) -> Losses:
         """The same in another precision."""
-        return Losses(self.targets.to(dtype), self.weights.to(dtype), self.outputs)
+        one = self.weights.stride() == (0, 0)
+        weights = (self.weights[:1, :1] if one else self.weights).to(dtype)
+        return Losses(self.targets.to(dtype), weights.expand_as(self.weights), self.outputs)
 
     def take(self, problems: slice | Tensor) -> Losses:
         """Some of the problems."""
@@ -67,14 +66,7 @@ class Losses:
     def class_masses(self) -> Tensor:
         """``[P, n_classes]`` sums over each class."""
         each = self.by_class(self.targets * self.weights).sum(-1)
-        if self.outputs == 1:
-            return torch.cat([self.mass[:, None] - each, each], dim=-1)
-        return each
-
-    @cached_property
-    def rarest(self) -> Tensor:
-        """``[P]`` the smallest of them."""
-        return self.class_masses.amin(-1)
+        return torch.cat([self.mass[:, None] - each, each], -1) if self.outputs == 1 else each
 
     @cached_property
     def start(self) -> Tensor:
@@ -83,6 +75,15 @@ class Losses:
         if self.outputs == 1:
             return logits[:, 1:] - logits[:, :1]
         return logits - logits.mean(-1, keepdim=True)
+
+    @cached_property
+    def strength(self) -> Tensor:
+        """``[N]`` curvature of each sample's loss where nothing is known: 1/4 or 1/K, weighted.
+
+        A quarter is the largest curvature there is of two classes.
+        """
+        known_nothing = 0.25 if self.outputs == 1 else 1.0 / self.outputs
+        return known_nothing * self.sample_weights.mean(0)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Of the second class, or of each."""
@@ -95,16 +96,6 @@ class Losses:
         return (probabilities - self.targets).mul_(self.weights)
 
     def curvature(self, probabilities: Tensor, along: Tensor) -> Tensor:
-        """Second derivative ``[B, P]`` when the logits move along ``along [B, P, K * N]``."""
-        moved = probabilities * along
-        if self.outputs == 1:
-            spread = along - moved
-        else:
-            mean = self.by_class(moved).sum(-2, keepdim=True)
-            spread = (self.by_class(along) - mean).flatten(-2)
-        return torch.linalg.vecdot(moved.mul_(spread), self.weights)
-
-    def bend(self, probabilities: Tensor, along: Tensor) -> Tensor:
         """Change of the residuals when the logits move along ``along``, to first order."""
         moved = probabilities * along
         if self.outputs == 1:

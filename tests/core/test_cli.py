@@ -1,0 +1,153 @@
+"""``sally-anne``: every command under one name, its help at once, its options from a file too."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+import tyro
+
+from sally_anne.__main__ import COMMANDS, main
+from sally_anne.core.commands import command
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "transformers", "sklearn", "matplotlib")
+
+
+def timed(*words: str) -> tuple[str, float]:
+    """What a command prints, and its seconds of processor time."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_help_lists_all_commands_at_once() -> None:
+    said, seconds = timed("-m", "sally_anne", "--help")
+    assert [line.split()[0] for line in said.splitlines() if line.startswith("  ")] == [*COMMANDS]
+    assert max(map(len, said.splitlines())) <= 90
+    assert seconds < 0.3
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command(name: str) -> None:
+    # A machine may be slow; what must not happen is that torch and its like are loaded.
+    said, seconds = timed("-m", "sally_anne", name, "--help")
+    assert said
+    assert name == "lm-eval" or said.startswith(f"usage: sally-anne {name} ")
+    assert name == "lm-eval" or "--config FILE" in " ".join(said.split())
+    assert seconds < 2.0
+
+
+def test_help_loads_nothing_heavy() -> None:
+    names = [name for name in COMMANDS if name != "lm-eval"]
+    code = (
+        "import sys\nfrom sally_anne.__main__ import main\n"
+        f"for name in {names}:\n"
+        "    try: main([name, '--help'])\n"
+        "    except SystemExit as end: assert not end.code, (name, end.code)\n"
+        f"    heavy = set({HEAVY}) & set(sys.modules)\n"
+        "    assert not heavy, (name, heavy)\n"
+    )
+    timed("-c", code)
+
+
+def test_every_command_of_the_repository_is_in_the_table() -> None:
+    found = set()
+    for room in ("probing", "steering", "figures", "experiments", "hooks", "sally_anne"):
+        for path in (ROOT / room).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            if re.search(r'^if __name__ == "__main__":\n    main\(\)', text, re.MULTILINE):
+                found.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    assert found - {"sally_anne.__main__"} == {module for module, _ in COMMANDS.values()}
+
+
+def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["prob"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "error: there is no command 'prob'; did you mean probe\n"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Do something.
+
+    Attributes:
+        run: a folder.
+        k: numbers.
+        c: a number.
+        label: one of two.
+        full: yes or no.
+        out: a folder.
+    """
+
+    run: tyro.conf.Positional[Path]
+    k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
+    c: float = 1.0
+    label: Literal["y_p", "y_o"] = "y_p"
+    full: bool = False
+    out: Path | None = None
+
+
+def asked(*words: str) -> Options:
+    """What a command is asked by these words."""
+    found: list[Options] = []
+    command("sally-anne it", Options, found.append, libraries=False)(words)
+    return found[0]
+
+
+FILES = {
+    "options.yaml": "run: a\nk: [1, 2]\nc: 1e-3\nlabel: y_o\nfull: true\n",
+    "options.json": '{"run": "a", "k": [1, 2], "c": 0.001, "label": "y_o", "full": true}',
+    "config.json": '{"config": {"run": "a", "k": [1, 2], "c": 0.001, "label": "y_o", "full": true,'
+    ' "out": null}, "versions": {"torch": "2"}, "sha256": "0"}',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_options_from_a_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(FILES[name])
+    given = tmp_path if name == "config.json" else path
+    assert asked("--config", str(given)) == Options(Path("a"), (1, 2), 0.001, "y_o", True)
+    found = asked(f"--config={given}", "b", "--K", "3", "--no-full", "--out", "o")
+    assert found == Options(Path("b"), (3,), 0.001, "y_o", False, Path("o"))
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        ("run: a\nkk: 3", None, "has no option 'kk'; it has run, k, c, label, full, out"),
+        ("- run", None, "it holds a list, not options by their names"),
+        ("run: [", None, "is damaged or another kind of file"),
+        ("run: a\nc: -1", None, "--c must be positive, got -1.0"),
+        ("run: a\nc: much", 2, "much"),
+        ("c: 2", 2, "Missing from sally-anne it"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, capsys, text, status, message) -> None:
+    path = tmp_path / "options.yaml"
+    path.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        asked("--config", str(path))
+    said = capsys.readouterr()
+    if status is None:
+        assert message in str(ended.value.code) and str(ended.value.code).startswith("error: ")
+    else:
+        assert ended.value.code == status
+        assert re.search(message, said.out + said.err)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="config.json is missing"):
+        asked("--config", str(tmp_path))

@@ -1,0 +1,89 @@
+"""The package as pip installs it: the wheel, and commands beside the user's own files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+# What is loaded from a folder of the user's own ends the command.
+TRAP = "raise SystemExit('the user has a module of this name, and it was loaded')\n"
+
+
+def pip(python: Path, *words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+        + ["--no-build-isolation", "--no-index", "--ignore-installed", *words],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that git knows; building writes beside them."""
+    folder = tmp_path_factory.mktemp("source")
+    names = subprocess.check_output(["git", "ls-files", "-z", "-c"], cwd=ROOT, text=True)
+    for name in names.split("\0"):
+        if name and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes((ROOT / name).read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module", params=["installed", "editable"])
+def python(request: pytest.FixtureRequest, source: Path, tmp_path_factory) -> Path:
+    """The Python of an environment with the package, and what it needs from this one's."""
+    venv = tmp_path_factory.mktemp(request.param)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    packages = next((venv / "lib").glob("python*")) / "site-packages"
+    (packages / "zz-outer.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    python = venv / "bin" / "python"
+    pip(python, *(["-e"] if request.param == "editable" else []), str(source))
+    return python
+
+
+def run(folder: Path, *words: str | Path) -> str:
+    env = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    done = subprocess.run(
+        list(map(str, words)), cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_commands_beside_the_users_own_files(python: Path, tmp_path: Path) -> None:
+    for name in ("models", "benchmarks", "harness", "utils", "core", "tests"):
+        (tmp_path / f"{name}.py").write_text(TRAP)
+    run(tmp_path, python, "-m", "probing.run", "--stories", "20", "--out", "by-module")
+    for name in ("probing", "hooks", "figures", "steering", "experiments", "bench"):
+        (tmp_path / f"{name}.py").write_text(TRAP)
+    script = python.with_name("sally-anne")
+    assert "probe" in run(tmp_path, script, "--help")
+    run(tmp_path, script, "probe", "--stories", "20", "--out", "by-name")
+    made = [tmp_path / name / "heads.parquet" for name in ("by-module", "by-name")]
+    assert made[0].read_bytes() == made[1].read_bytes()
+    # Worker processes start afresh.
+    run(tmp_path, script, "build", "--stories", "2", "--workers", "2", "--out", "built")
+
+
+def test_what_is_in_the_wheel(source: Path, tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+        + ["--no-index", "--wheel-dir", str(tmp_path), str(source)],
+        check=True,
+    )
+    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
+    assert not [name for name in names if name.split("/")[0] in ("tests", "bench", "docs")]
+    assert "sally_anne/py.typed" in names and "sally_anne/__main__.py" in names
+    assert "sally_anne/models/tiny/tiny-qwen2-vl/model.safetensors" in names
+    assert any(name.startswith("sally_anne/harness/adapters/lm_eval/tasks/") for name in names)
