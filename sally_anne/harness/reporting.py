@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.tasks import short_name
 
 BELIEF = ("TB", "FB", "Both", "invalid")
 INITIAL = ("overall", "invalid")
@@ -109,7 +110,7 @@ def print_breakdown(
     if results:
         print_table(
             console,
-            f"{config.model}, {config.task}, {steered_by(config)} (% right)",
+            f"{config.model}, {short_name(config.task)}, {steered_by(config)} (% right)",
             ["items", "n", *(f"read by {reader}" for reader in results)],
             [
                 [name, next(iter(cells.values()))["n"], *(cells.get(r, "") for r in results)]

@@ -41,19 +41,29 @@ def find_task(task: str) -> Benchmark:
         return own_task(path)
     module, colon, name = task.partition(":")
     installed = {point.name: point for point in entry_points(group=GROUP)}
+    names = ", ".join([*TASKS, *sorted(installed)])
     try:
         if colon:
-            return _checked(task, getattr(_imported(module), name))
-        if task in installed:
-            return _checked(task, installed[task].load())
+            found = getattr(_imported(module), name)
+        elif task in installed:
+            found = installed[task].load()
+        else:
+            raise HarnessError(
+                f"--task {task}: it is none of {names}; no package offers it as an entry point "
+                f"of {GROUP!r}, and it is neither a file of JSON lines (.jsonl) nor "
+                "package.module:NAME"
+            )
     except (ImportError, AttributeError) as error:
-        raise HarnessError(f"--task {task}: {error}; it should be package.module:NAME") from error
-    others = f", and installed {', '.join(sorted(installed))}" if installed else ""
-    raise HarnessError(
-        f"--task {task}: it is none of {', '.join(TASKS)}{others}; no package offers it as an "
-        f"entry point of {GROUP!r}, and it is neither a file of JSON lines (.jsonl) nor "
-        "package.module:NAME"
-    )
+        raise HarnessError(
+            f"--task {task}: {error}; it should be package.module:NAME, a file of JSON lines "
+            f"(.jsonl), or one of {names}"
+        ) from error
+    from sally_anne.benchmarks.items import Benchmark
+
+    if not isinstance(found, Benchmark):
+        kind = f"{Benchmark.__module__}.{Benchmark.__name__}"
+        raise HarnessError(f"--task {task}: is a {type(found).__name__}, not a {kind}")
+    return found
 
 
 def own_file(task: str) -> Path | None:
@@ -79,14 +89,3 @@ def _imported(module: str) -> Any:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     return importlib.import_module(module)
-
-
-def _checked(task: str, found: Any) -> Benchmark:
-    from sally_anne.benchmarks.items import Benchmark
-
-    if not isinstance(found, Benchmark):
-        raise HarnessError(
-            f"--task {task}: is a {type(found).__name__}, not a sally_anne.benchmarks.items."
-            "Benchmark"
-        )
-    return found
