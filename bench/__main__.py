@@ -17,6 +17,7 @@ from bench.probes import ProbesPerfConfig
 from bench.sweep import SweepPerfConfig
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
+from sally_anne.core.options import Natural
 
 Comparison = Literal["extraction", "probes", "sweep"]
 COMPARISONS: tuple[Comparison, ...] = ("extraction", "probes", "sweep")
@@ -55,7 +56,7 @@ class PerfConfig:
     part_stories: int = ExtractionPerfConfig.part_stories
     batches: int = ExtractionPerfConfig.batches
     repeats: int = ExtractionPerfConfig.repeats
-    memory_repeats: int = ExtractionPerfConfig.memory_repeats
+    memory_repeats: Natural = ExtractionPerfConfig.memory_repeats
     batch_size: int = ExtractionPerfConfig.batch_size
     setting: Setting = ExtractionPerfConfig.setting
     threads: int | None = None
@@ -64,7 +65,7 @@ class PerfConfig:
     probe_layers: int = ProbesPerfConfig.layers
     probe_heads: int = ProbesPerfConfig.heads
     probe_samples: int = ProbesPerfConfig.samples
-    permutations: int = ProbesPerfConfig.permutations
+    permutations: Natural = ProbesPerfConfig.permutations
 
     @property
     def parts(self) -> tuple[ExtractionPerfConfig, ProbesPerfConfig, SweepPerfConfig]:

@@ -25,7 +25,8 @@ from bench import machine
 from bench.errors import PerfError
 from bench.untrained import RANDOM_100M, save_untrained
 from sally_anne.benchmarks.items import Setting
-from sally_anne.core.commands import check_options, command
+from sally_anne.core.commands import command
+from sally_anne.core.options import Natural, check_options
 from sally_anne.models.options import DEFAULT_MODEL
 
 # Parameters from which a model is given --large-stories: about a hundred million.
@@ -74,7 +75,7 @@ class ExtractionPerfConfig:
     part_stories: int = 6
     batches: int = 6
     repeats: int = 3
-    memory_repeats: int = 3
+    memory_repeats: Natural = 3
     batch_size: int = 8
     setting: Setting = "multimodal"
     threads: int | None = None

@@ -17,7 +17,8 @@ from typing import Any, Literal
 from bench.errors import PerfError
 from bench.results import read_results
 from bench.scaling import SHAPES_7B, efficiencies, exponent
-from sally_anne.core.commands import check_options, command
+from sally_anne.core.commands import command
+from sally_anne.core.options import check_options
 from sally_anne.models.estimate import DTYPE_BYTES, Figure, Source, disk, in_bytes
 
 # Probes are fitted on float32, whatever the store holds.

@@ -26,7 +26,8 @@ import torch
 
 from bench.errors import PerfError
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER
-from sally_anne.core.commands import check_options, plain_errors, read_options
+from sally_anne.core.commands import plain_errors, read_options
+from sally_anne.core.options import Natural, Seed, check_options
 
 # Standard deviation within a feature, first to last layer; trained models show such a spread.
 SCALES = (0.3, 1.5)
@@ -61,12 +62,12 @@ class ProbesPerfConfig:
     held: int = 148
     threads: int = 1
     repeats: int = 3
-    permutations: int = 1000
+    permutations: Natural = 1000
     permuted_heads: int | None = None
     peer_permutations: int = 20
     peer_heads: int = 8
     exact: bool = True
-    seed: int = 0
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)

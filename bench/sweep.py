@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sally_anne.benchmarks.items import Setting
-from sally_anne.core.commands import check_options, plain_errors, read_options
+from sally_anne.core.commands import plain_errors, read_options
+from sally_anne.core.options import check_options
 from sally_anne.models.options import DEFAULT_MODEL
 
 GRIDS = {

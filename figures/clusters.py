@@ -26,6 +26,7 @@ from figures.command import FigureConfig, figure_command
 from figures.plane import two_probe_plane
 from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
+from sally_anne.core.options import Natural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,9 +42,9 @@ class ClustersConfig(FigureConfig):
 
     split: Shown = "held-out"
     """Samples shown; held-out is validation and test."""
-    sensitive: tuple[int, int] | None = None
+    sensitive: tuple[Natural, Natural] | None = None
     """Layer and head for the left panel; chosen on validation accuracy if not given."""
-    insensitive: tuple[int, int] | None = None
+    insensitive: tuple[Natural, Natural] | None = None
     """Layer and head for the right panel; chosen on validation accuracy if not given."""
 
     @property

@@ -27,6 +27,7 @@ from figures.command import FigureConfig, figure_command
 from figures.plane import Plane, pca_plane, probe_plane
 from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
+from sally_anne.core.options import Natural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,9 +49,9 @@ class KdeConfig(FigureConfig):
 
     label: str | None = None
     """Label that parts the samples; the run's first if not given."""
-    layer: int | None = None
+    layer: Natural | None = None
     """Layer of the head; the best head of the label if neither layer nor head is given."""
-    head: int | None = None
+    head: Natural | None = None
     """Head in that layer."""
     directions: Directions = "probe"
     """probe: the probe's weight and the main direction off it; pca: two main directions."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from sally_anne.benchmarks.items import Setting
+from sally_anne.core.options import Positive, Seed
 from sally_anne.models.options import ModelOptions
 
 Contrast = Literal["matched", "paper"]
@@ -62,10 +63,10 @@ class ProbeConfig(ModelOptions):
     out: Path | None = None
     batch_size: int | Literal["auto"] = DEFAULT_BATCH
     solver: Solver = "sklearn"
-    c: float = DEFAULT_C
+    c: Positive = DEFAULT_C
     max_iter: int = DEFAULT_MAX_ITER
-    split_seed: int = 0
-    data_seed: int = 2025
+    split_seed: Seed = 0
+    data_seed: Seed = 2025
     figures: bool = True
     dry_run: bool = False
 

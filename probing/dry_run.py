@@ -22,8 +22,8 @@ from probing.contrasts import Sample
 from probing.extraction import stored_size
 from probing.pipeline import choose_stories, require_same_probes
 from sally_anne.benchmarks.gridtom.stories import open_stories
-from sally_anne.core.commands import check_options
 from sally_anne.core.console import Console
+from sally_anne.core.options import check_options
 from sally_anne.core.run_folder import PROBING, require_own
 from sally_anne.models.estimate import Counter, Figure, Load, disk, needs, show, tokens_each
 from sally_anne.models.prompts import open_prompt

@@ -36,10 +36,11 @@ from sally_anne.benchmarks.gridtom.records import StorySet
 from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.lineage import SEEN, Lineage
-from sally_anne.core.commands import check_options, no_command
+from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import intact, require_sealed, write_sealed
+from sally_anne.core.options import check_options
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import PROBING, claims
 from sally_anne.models.loading import LoadedModel, load_model

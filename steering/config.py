@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from sally_anne.benchmarks.items import Setting
+from sally_anne.core.options import Seed
 from sally_anne.harness.tasks import reply_tokens
 from sally_anne.models.options import ModelOptions
 
@@ -53,7 +54,7 @@ class VectorConfig:
     positions: Literal["last_prompt", "generated", "last_prompt+generated", "all"] = (
         "last_prompt+generated"
     )
-    seed: int = 0
+    seed: Seed = 0
     out: Path | None = None
 
     @property
@@ -119,9 +120,9 @@ class SweepConfig(ModelOptions):
     batch_size: int = 8
     rows: int | Literal["auto"] = "auto"
     max_new_tokens: int | None = None
-    seed: int = 0
-    split_seed: int = 0
-    data_seed: int = 2025
+    seed: Seed = 0
+    split_seed: Seed = 0
+    data_seed: Seed = 2025
     dry_run: bool = False
     force: bool = False
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from sally_anne.core.options import Natural, Seed
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -32,17 +34,17 @@ class TrainConfig:
 
     family: Literal["qwen2-vl", "llava-next-video"]
     out: Path = Path("runs/train_tiny")
-    seed: int = 0
+    seed: Seed = 0
     threads: int = 2
-    seeing_steps: int = 160
-    watching_steps: int = 101
-    talking_steps: int = 230
-    answering_steps: int = 150
-    polishing_steps: int = 80
-    finishing_steps: int = 420
-    carrying_steps: int = 250
-    settling_steps: int = 70
-    narrating_steps: int = 300
-    trusting_steps: int = 400
-    keeping_steps: int = 80
-    localising_steps: int = 390
+    seeing_steps: Natural = 160
+    watching_steps: Natural = 101
+    talking_steps: Natural = 230
+    answering_steps: Natural = 150
+    polishing_steps: Natural = 80
+    finishing_steps: Natural = 420
+    carrying_steps: Natural = 250
+    settling_steps: Natural = 70
+    narrating_steps: Natural = 300
+    trusting_steps: Natural = 400
+    keeping_steps: Natural = 80
+    localising_steps: Natural = 390

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
-import math
 import os
 import shlex
 import sys
@@ -21,17 +20,10 @@ import yaml
 from sally_anne.core.console import Console, quiet_libraries, stage, visible
 from sally_anne.core.errors import OptionError, ProcessError, SallyAnneError
 from sally_anne.core.files import reading
+from sally_anne.core.options import check_options, spelled
 from sally_anne.core.processes import here
 
 Config = TypeVar("Config")
-
-# A whole number is a count and at least 1, but for these.
-_LEAST = dict.fromkeys(
-    ("layer", "head", "sensitive", "insensitive", "permutations", "memory_repeats"), 0
-)
-# A decimal number is finite; these are more than that.
-_POSITIVE = ("c",)
-_SEEDS = 2**32  # what NumPy and scikit-learn take
 
 
 def command(
@@ -168,41 +160,6 @@ def _load_libraries() -> None:
     with stage(Console(stderr=True, quiet=not seen), "loading libraries"):
         import torch  # noqa: F401
         import transformers  # noqa: F401
-
-
-def check_options(config: Any) -> None:
-    """Check the numbers among options, those in tuples as well.
-
-    Raises:
-        OptionError: one is out of its range; names the option.
-    """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        for number in value if isinstance(value, tuple) else (value,):
-            wrong = _wrong(field.name, number)
-            if wrong is not None:
-                raise OptionError(f"{spelled(field.name)} must be {wrong}, got {number}")
-
-
-def spelled(name: str) -> str:
-    """An option as it stands on the command line."""
-    return "--K" if name == "k" else f"--{name.replace('_', '-')}"
-
-
-def _wrong(name: str, number: Any) -> str | None:
-    """What a number should be and is not."""
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        return None
-    if isinstance(number, float):
-        if not math.isfinite(number):
-            return "finite"
-        return "positive" if name in _POSITIVE and number <= 0 else None
-    if name.endswith("seed"):
-        return None if 0 <= number < _SEEDS else f"from 0 to {_SEEDS - 1}"
-    if name == "alpha":
-        return None
-    least = _LEAST.get(name, 0 if name.endswith("_steps") else 1)
-    return f"at least {least}" if number < least else None
 
 
 @contextmanager

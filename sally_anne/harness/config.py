@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from sally_anne.benchmarks.items import Setting, View, Window
+from sally_anne.core.options import Seed
 from sally_anne.harness.tasks import reply_tokens, short_name
 from sally_anne.models.options import ModelOptions
 
@@ -79,8 +80,8 @@ class EvalConfig(ModelOptions):
     out: Path | None = None
     batch_size: int | Literal["auto"] = DEFAULT_BATCH
     max_new_tokens: int | None = None
-    split_seed: int = 0
-    data_seed: int = 2025
+    split_seed: Seed = 0
+    data_seed: Seed = 2025
     dry_run: bool = False
     force: bool = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sally_anne.core.options import Seed
 from sally_anne.models.options import ModelOptions
 
 
@@ -28,7 +29,7 @@ class DistractorConfig(ModelOptions):
     exact: bool = False
     trials: int = 6
     threshold: int = 5
-    seed: int = 0
+    seed: Seed = 0
     split: str = "validation"
     limit: int | None = None
     out: Path | None = None

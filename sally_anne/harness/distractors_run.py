@@ -14,10 +14,11 @@ from rich.table import Table
 from hooks.batch_size import in_batches, within_memory
 from sally_anne.benchmarks.items import BenchmarkItem, Option
 from sally_anne.benchmarks.moments import MOMENTS
-from sally_anne.core.commands import check_options, no_command
+from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic, write_sealed
+from sally_anne.core.options import check_options
 from sally_anne.core.run_folder import DISTRACTORS, claims
 from sally_anne.harness.distractors import (
     Order,

@@ -11,10 +11,11 @@ from rich.markup import escape
 
 from hooks.batch_size import AUTO
 from hooks.vector import SteeringVector
-from sally_anne.core.commands import check_options, no_command
+from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic, write_sealed
+from sally_anne.core.options import check_options
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import EVALUATION, claims
 from sally_anne.harness.agreement import agreement, read_labels

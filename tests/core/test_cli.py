@@ -15,6 +15,7 @@ import tyro
 
 from sally_anne.__main__ import COMMANDS, main
 from sally_anne.core.commands import command
+from sally_anne.core.options import Positive
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "sklearn", "matplotlib")
@@ -93,7 +94,7 @@ class Options:
 
     run: tyro.conf.Positional[Path]
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
-    c: float = 1.0
+    c: Positive = 1.0
     label: Literal["y_p", "y_o"] = "y_p"
     full: bool = False
     out: Path | None = None

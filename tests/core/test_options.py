@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from sally_anne.core.commands import check_options, plain_errors, read_options, spelled
+from sally_anne.core.commands import plain_errors, read_options
 from sally_anne.core.errors import EditError, OptionError
+from sally_anne.core.options import Natural, Positive, Seed, check_options, spelled
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,14 @@ class Options:
     model: str = "m"
     limit: int | None = None
     batch_size: int | str = "auto"
-    seed: int = 0
-    data_seed: int = 0
-    talking_steps: int = 0
-    layer: int = 0
-    memory_repeats: int = 0
+    seed: Seed = 0
+    data_seed: Seed = 0
+    talking_steps: Natural = 0
+    layer: Natural = 0
+    memory_repeats: Natural = 0
     k: tuple[int, ...] | None = None
     alpha: tuple[float, ...] | float | int | None = -2
-    c: float = 1.0
+    c: Positive = 1.0
     fall: float | None = 0.0
     full: bool = False
 

@@ -36,6 +36,7 @@ from sally_anne.benchmarks.gridtom.stories import (
 )
 from sally_anne.core.commands import command
 from sally_anne.core.errors import BenchmarkError
+from sally_anne.core.options import Seed
 from sally_anne.core.processes import exit_with_parent
 
 
@@ -52,7 +53,7 @@ class BuildConfig:
     """
 
     out: Path | None = None
-    seed: int = DEFAULT_SEED
+    seed: Seed = DEFAULT_SEED
     stories: int | None = None
     metadata_only: bool = False
     workers: int = 2

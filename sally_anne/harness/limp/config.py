@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.core.commands import check_options
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.options import check_options
 from sally_anne.harness.limp.posterior import Mode
 from sally_anne.models.options import ModelOptions
 
