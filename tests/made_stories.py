@@ -35,7 +35,7 @@ STORIES = range(27)
 
 
 @dataclass(frozen=True)
-class GreyFilm:
+class GreyVideo:
     """Frame t of version v of story n is grey 40 (n mod 4) + 20 v + t."""
 
     story: int
@@ -71,7 +71,6 @@ def made_story(index: int) -> StoryRecord:
         versions.append(
             BeliefCase(
                 story=index,
-                order=1 if second is None else 2,
                 first=first,
                 second=second,
                 cast=cast,
@@ -81,10 +80,7 @@ def made_story(index: int) -> StoryRecord:
                     for view in ("omniscient", "protagonist", "participant")
                 },
                 nodes=NODES,
-                reality=cast.last_room,
-                believed=right_room(index, first),
-                thought=right_room(index, first, second) if second else right_room(index, first),
-                film=GreyFilm(index, len(versions) % 2),
+                video=GreyVideo(index, len(versions) % 2),
             )
         )
     colours = {"participant": cast[0], "protagonist": cast[1]}

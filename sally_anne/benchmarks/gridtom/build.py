@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from sally_anne.benchmarks.gridtom.export import (
-    card,
-    claimed,
-    finish_story,
+    claimed_build,
     info_line,
-    unfinished,
-    write_frames,
-    write_whole,
+    is_complete,
+    readme,
+    write_story,
 )
 from sally_anne.benchmarks.gridtom.load import INFO
 from sally_anne.benchmarks.gridtom.records import COMBINATIONS, StorySet
@@ -36,6 +33,7 @@ from sally_anne.benchmarks.gridtom.stories import (
 )
 from sally_anne.core.commands import command
 from sally_anne.core.errors import BenchmarkError
+from sally_anne.core.files import write_atomic
 from sally_anne.core.options import Seed
 from sally_anne.core.processes import exit_with_parent
 
@@ -114,20 +112,21 @@ def write(config: BuildConfig, stories: StorySet, out: Path) -> int:
         "stories": len(stories),
         "metadata_only": config.metadata_only,
     }
-    with claimed(out, settings):
+    with claimed_build(out, settings):
         if not config.metadata_only:
-            _write_all_frames(config, out, unfinished(out, range(len(stories))), len(stories))
+            _write_stories(config, out, len(stories))
         split = assign(stories)
         lines = [
             info_line(record, split.get(record.index))
             for record in tqdm(stories, desc="texts", unit="story", disable=None)
         ]
-        write_whole(out / "README.md", card(settings))
-        write_whole(out / INFO, "".join(lines))
+        write_atomic(out / "README.md", readme(settings).encode())
+        write_atomic(out / INFO, "".join(lines).encode())
     return sum(2 * (record.nodes[3] + 1) for record in stories)
 
 
-def _write_all_frames(config: BuildConfig, out: Path, todo: Sequence[int], total: int) -> None:
+def _write_stories(config: BuildConfig, out: Path, total: int) -> None:
+    todo = [index for index in range(total) if not is_complete(out / str(index))]
     done = total - len(todo)
     # disable=None: no bar where nobody watches.
     with tqdm(total=total, initial=done, desc="frames", unit="story", disable=None) as bar:
@@ -150,8 +149,7 @@ def _write_all_frames(config: BuildConfig, out: Path, todo: Sequence[int], total
 
 
 def _write_one(seed: int, index: int, out: Path) -> None:
-    story = seeded_stories(seed)[index]
-    finish_story(out, index, lambda folder: write_frames(story, folder))
+    write_story(seeded_stories(seed)[index], out)
 
 
 def _summary(config: BuildConfig, stories: StorySet, ticks: int, seconds: float) -> str:

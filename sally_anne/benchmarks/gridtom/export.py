@@ -1,11 +1,15 @@
-"""Writes the release layout: a story's line of ``info.json``, its frames, the folder's README."""
+"""Writes the release layout: a story's line of ``info.json``, its frames, the folder's README.
+
+A story is written into ``.partial`` and renamed into place, so that a build that is killed leaves
+whole stories only; ``info.json`` is written last, so that a folder with it is finished.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,18 +22,34 @@ from sally_anne.benchmarks.gridtom.render import PERSPECTIVES, Pictures, write_v
 from sally_anne.benchmarks.gridtom.splits import Split
 from sally_anne.benchmarks.gridtom.stories import Story
 from sally_anne.core.errors import BenchmarkError
-from sally_anne.core.run_folder import BUILD
-from sally_anne.core.run_folder import claimed as held
+from sally_anne.core.files import write_atomic
+from sally_anne.core.run_folder import BUILD, claimed
 
 SECOND_ORDER = "SecondOrderFalseBelief"
 MARKER = "complete.json"
+PARTIAL = ".partial"
+# Those that show other events than the rest: second-order true beliefs look as first-order ones.
+VERSIONS: tuple[tuple[Condition, Condition | None], ...] = (
+    ("TB", None),
+    ("FB", None),
+    ("TB", "FB"),
+    ("FB", "FB"),
+)
+
+
+def readme(settings: Mapping[str, object]) -> str:
+    """The text of ``README.md`` for a build with these settings."""
+    text = Path(__file__).with_name("export_readme.md").read_text(encoding="utf-8")
+    return text.format(
+        stories=settings["stories"],
+        version=settings["generator"],
+        seed=settings["seed"],
+        frames_note=", without frames" if settings["metadata_only"] else "",
+    )
 
 
 def version_folder(first: Condition, second: Condition | None) -> str:
-    """Folder of a version inside its story's folder.
-
-    Second-order true-belief versions show the same events as first-order ones.
-    """
+    """Folder of a version inside its story's folder."""
     return f"{SECOND_ORDER}/{TYPES[first]}" if second == "FB" else TYPES[first]
 
 
@@ -83,8 +103,8 @@ def _belief_fields(case: BeliefCase) -> dict[str, Any]:
     }
 
 
-def write_frames(story: Story, folder: Path) -> None:
-    """Write all frames and videos of a story, then the marker that the folder is complete.
+def write_story(story: Story, out: Path) -> None:
+    """Write all frames and videos of a story into its folder, whole or not at all.
 
     First-order versions get PNG frames and a video from each perspective. The second-order
     false-belief versions get the omniscient PNG frames alone: no contrast of the paper uses
@@ -92,32 +112,34 @@ def write_frames(story: Story, folder: Path) -> None:
 
     Args:
         story: a generated story.
-        folder: an empty folder.
+        out: the folder of the build.
     """
+    draft = out / PARTIAL / str(story.index)
+    shutil.rmtree(draft, ignore_errors=True)
     pictures = Pictures()
-    for first, second in _versions():
+    for first, second in VERSIONS:
         trace = story.play(first, second or "TB")
         for perspective in PERSPECTIVES if second is None else PERSPECTIVES[:1]:
-            place = folder / version_folder(first, second) / PERSPECTIVE_FOLDERS[perspective]
+            place = draft / version_folder(first, second) / PERSPECTIVE_FOLDERS[perspective]
             place.mkdir(parents=True)
             shots = pictures.of(trace, perspective)
             for tick, shot in enumerate(shots):
                 (place / f"{tick}.png").write_bytes(shot.png)
             if second is None:
                 write_video(place / VIDEO, shots)
-    (folder / MARKER).write_text(json.dumps(_content(folder)) + "\n")
+    (draft / MARKER).write_text(json.dumps(_content(draft)) + "\n")
+    final = out / str(story.index)
+    # Only a folder that was damaged after its build can stand here.
+    shutil.rmtree(final, ignore_errors=True)
+    os.rename(draft, final)
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the folder holds just as many files and bytes as its marker says."""
+    """Whether a story's folder holds just as many files and bytes as its marker says."""
     try:
         return bool(json.loads((folder / MARKER).read_text()) == _content(folder))
     except (OSError, ValueError):
         return False
-
-
-def _versions() -> Iterator[tuple[Condition, Condition | None]]:
-    yield from (("TB", None), ("FB", None), ("TB", "FB"), ("FB", "FB"))
 
 
 def _content(folder: Path) -> dict[str, int]:
@@ -125,86 +147,15 @@ def _content(folder: Path) -> dict[str, int]:
     return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
 
 
-_CARD = """\
-# GridToM stories
-
-{stories} stories of an unexpected transfer in a small grid world, each with a true-belief (TB)
-and a false-belief (FB) version, generated by `sally-anne build` of Sally-Anne
-(generator version {version}, seed {seed}{frames_note}). The task and the layout of this folder
-are those of GridToM (Li et al., "From Black Boxes to Transparent Minds: Evaluating and Enhancing
-the Theory of Mind in Multimodal Large Language Models", ICML 2025); maps, pictures and wording
-are Sally-Anne's own.
-
-One agent (the participant) goes into a first room and closes its door, seen by the other (the
-protagonist). The protagonist goes into its own room and leaves the door open (TB) or closes it
-(FB). The participant moves on to a last room. Where does the protagonist believe it is?
-
-## info.json
-
-One JSON object a line and story. Fields of the official release:
-
-| field | content |
-|---|---|
-| `index` | number of the story |
-| `env_desc` | description of the world |
-| `init_env_desc` | the same without the number and colours of agents and rooms |
-| `colors` | participant, protagonist, then the three rooms in the order of the map |
-| `nodes` | the four frame numbers that bound the three stages |
-| `init_belief` | three questions: `question`, `section` [first, last frame], `answer` |
-| `first_order_belief` | TB and FB: `type`, `question`, `options`, `answer`, `caption`, \
-`belief_true` and `belief_false` (statements that fit the answer and the other option) |
-
-Fields of our own:
-
-| field | content |
-|---|---|
-| `init_belief[].choices` | the colours offered |
-| `first_order_belief[].captions` | the story as the `protagonist` and the `participant` know it |
-| `second_order_belief` | four entries: as above, with `first` and `second` (TB or FB) for `type`, \
-and `frames`, the folder of the version |
-| `map` | name of the map |
-| `split` | `train` and `validation` for probes, `test`; null if in none; no map is cut |
-
-`first` says what the protagonist believes, `second` whether the participant knows it. With
-`second` FB the protagonist's door changes unnoticed in the tick in which the participant leaves.
-
-## Frames
-
-| folder | content |
-|---|---|
-| `{{index}}/TrueBelief/full`, `{{index}}/FalseBelief/full` | all frames, seen from above |
-| `.../protagonist_pov`, `.../participant_pov` | what that agent sees; the rest is masked |
-| `{{index}}/SecondOrderFalseBelief/TrueBelief/full`, `.../FalseBelief/full` | versions with \
-`second` FB, from above only |
-
-Frames are `{{n}}.png`, 294 x 420, numbered from 0. Beside those of the first-order versions
-stands `fps3.mp4`, the same frames at 3 a second; frame n is its n-th. `{{index}}/complete.json`
-counts the files and bytes of a finished story, `build.json` holds the options of the build.
-"""
-
-
-def card(settings: Mapping[str, object]) -> str:
-    """The text of ``README.md`` for a build with these settings."""
-    return _CARD.format(
-        stories=settings["stories"],
-        version=settings["generator"],
-        seed=settings["seed"],
-        frames_note=", without frames" if settings["metadata_only"] else "",
-    )
-
-
-PARTIAL = ".partial"
-
-
 @contextmanager
-def claimed(out: Path, settings: Mapping[str, object]) -> Iterator[None]:
+def claimed_build(out: Path, settings: Mapping[str, object]) -> Iterator[None]:
     """Hold ``out`` for one build with these settings; starts or resumes it.
 
     Raises:
         FolderError: the folder holds something else, or another build is at work in it.
         BenchmarkError: it was begun with other settings.
     """
-    with held(out, BUILD, mark=False):
+    with claimed(out, BUILD, mark=False):
         _agree(out / SETTINGS, settings)
         shutil.rmtree(out / PARTIAL, ignore_errors=True)
         yield
@@ -213,7 +164,7 @@ def claimed(out: Path, settings: Mapping[str, object]) -> Iterator[None]:
 
 def _agree(path: Path, settings: Mapping[str, object]) -> None:
     if not path.exists():
-        write_whole(path, json.dumps(dict(settings), indent=2) + "\n")
+        write_atomic(path, (json.dumps(dict(settings), indent=2) + "\n").encode())
         return
     try:
         before = dict(json.loads(path.read_text()))
@@ -225,27 +176,3 @@ def _agree(path: Path, settings: Mapping[str, object]) -> None:
                 f"{path}: this folder was begun with {name} = {before.get(name)}, asked for is "
                 f"{name} = {value}; repeat the earlier options or choose another folder"
             )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file that is there as a whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text)
-    os.replace(draft, path)
-
-
-def finish_story(out: Path, index: int, write: Callable[[Path], None]) -> None:
-    """Write one story's folder by ``write`` and move it into place."""
-    draft = out / PARTIAL / str(index)
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    write(draft)
-    final = out / str(index)
-    # Only a folder that was damaged after its build can stand here.
-    shutil.rmtree(final, ignore_errors=True)
-    os.rename(draft, final)
-
-
-def unfinished(out: Path, indices: Iterator[int] | range) -> list[int]:
-    """Stories that have no complete folder yet."""
-    return [index for index in indices if not is_complete(out / str(index))]

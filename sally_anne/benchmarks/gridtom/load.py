@@ -1,7 +1,9 @@
 """Reads a folder in the release layout: our own export, or the official release.
 
 The official release has no second-order questions, no captions but the omniscient one, and no
-participant's frames. Its wording is kept as it is.
+participant's frames. Its wording is kept as it is. It tells its stories from above alone, in three
+numbered parts; of what an agent knows these are kept wherever the agent saw them, and our own
+sentence stands in for what it did not see.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sally_anne.benchmarks.fields import Field
+from sally_anne.benchmarks.fields import Field, json_lines, read_bytes
 from sally_anne.benchmarks.gridtom.load_video import FolderVideo
 from sally_anne.benchmarks.gridtom.narration import BeliefQuestion, Cast, InitialQuestion
 from sally_anne.benchmarks.gridtom.plot import Condition
@@ -33,6 +35,10 @@ from sally_anne.core.errors import MediaError, RecordError
 INFO = "info.json"
 SETTINGS = "build.json"
 TYPES: dict[Condition, str] = {"TB": "TrueBelief", "FB": "FalseBelief"}
+_PARTS = re.compile(r"(?s)(.*?)\b1\.\s+(.*?)\s+2\.\s+(.*?)\s+3\.\s+(.*)")
+_ENDING = re.compile(r"(That is where the video ends\.|The video ends here\.)\s*$")
+
+Nodes = tuple[int, int, int, int]
 
 
 def load(folder: Path) -> StorySet:
@@ -48,81 +54,107 @@ def load(folder: Path) -> StorySet:
     """
     folder = Path(folder)
     info = folder / INFO
-    try:
-        content = info.read_bytes()
-    except OSError as error:
-        unfinished = (folder / SETTINGS).exists()
-        hint = (
-            "the build was not finished; run it again with the same options"
-            if unfinished
-            else "make the data with python -m sally_anne.benchmarks.gridtom.build --out DIR"
-        )
-        raise RecordError(f"{info}: cannot be read ({error.strerror}); {hint}") from error
-    with_frames = _has_frames(folder)
+    hint = "; make the data with python -m sally_anne.benchmarks.gridtom.build --out DIR"
+    if (folder / SETTINGS).exists():
+        hint = "; the build was not finished; run it again with the same options"
+    content = read_bytes(info, hint)
+    with_frames = _has_frames(folder / SETTINGS)
     records: dict[int, StoryRecord] = {}
-    for record in _lines(info, content):
-        story = read_record(record, folder)
+    for record in json_lines(content, info, "story"):
+        if isinstance(number := record.value.get("index"), int):
+            record = replace(record, where=f"{record.where} (story {number})")
+        story = _story(record, folder)
         if story.index in records:
             record.get("index").fail(f"repeats story {story.index}")
         records[story.index] = story
     if not records:
         raise RecordError(f"{info}: has no stories")
-    if with_frames:
-        _check_folders(records)
+    for case in (case for story in records.values() for case in story.versions if with_frames):
+        assert isinstance(case.video, FolderVideo)
+        full = case.video.folder / "full"
+        # os.path.isdir takes any name, Path.is_dir raises for one that is too long.
+        if not os.path.isdir(full):
+            raise MediaError(f"story {case.story}: its folder of frames {full} is missing")
     return StorySet(
         records, records.__getitem__, f"folder {folder}", partial(_fingerprint, folder, content)
     )
 
 
-def read_record(record: Field, folder: Path) -> StoryRecord:
-    """One record of ``info.json``.
+def _has_frames(settings: Path) -> bool:
+    """Whether frames belong to this folder; our builds of metadata alone say that they do not."""
+    if not settings.exists():
+        return True
+    try:
+        return not json.loads(settings.read_text())["metadata_only"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{settings}: is damaged ({error}); build the folder again") from error
 
-    Args:
-        record: the parsed line.
-        folder: where the frames are.
 
-    Raises:
-        RecordError: a field is missing or does not fit the others.
-    """
+def _fingerprint(folder: Path, info: bytes) -> str:
+    """Hash of ``info.json`` and of the names and sizes of all files."""
+    digest = hashlib.sha256(info)
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(parent, name)
+            digest.update(f"{os.path.relpath(path, folder)} {os.path.getsize(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _story(record: Field, folder: Path) -> StoryRecord:
     index = record.get("index").number()
-    colors, cast = _cast(record)
+    first_order = _by_type(record.get("first_order_belief"))
+    colors, cast = _cast(record, first_order)
     nodes = _nodes(record.get("nodes"))
-    versions = list(_first_order(record, cast, nodes, folder))
+    case = partial(_case, index, cast, nodes)
+    versions = [
+        case(first_order[first], first, None, folder / str(index) / TYPES[first])
+        for first in CONDITIONS
+    ]
     if record.has("second_order_belief"):
-        versions.extend(_second_order(record, cast, nodes, folder))
-    rooms = tuple(list(colors.values())[2:5])
+        entries = _by_conditions(record.get("second_order_belief"))
+        for pair in COMBINATIONS:
+            frames = folder / _inside(entries[pair].get("frames"))
+            versions.append(case(entries[pair], *pair, frames))
+    one, two, three = list(colors.values())[2:5]
     return StoryRecord(
         index=index,
         cast=cast,
         colors=colors,
         nodes=nodes,
-        rooms=(rooms[0], rooms[1], rooms[2]),
+        rooms=(one, two, three),
         environment=record.get("env_desc").text(),
         initial_environment=record.get("init_env_desc").text(),
-        initial=tuple(_initial(q, rooms, nodes) for q in record.get("init_belief").items()),
+        initial=tuple(
+            _initial(q, (one, two, three), nodes[3]) for q in record.get("init_belief").items()
+        ),
         versions=tuple(versions),
         map=record.get("map").text() if record.has("map") else None,
     )
 
 
-def _lines(path: Path, content: bytes) -> Iterator[Field]:
-    for number, line in enumerate(content.splitlines(), start=1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line.decode())
-        # ValueError covers bad JSON, bad UTF-8 and numbers with thousands of digits.
-        except (ValueError, RecursionError) as error:
-            raise RecordError(f"{where}: is not valid JSON ({error})") from error
-        if not isinstance(value, dict):
-            raise RecordError(f"{where}: must be an object with the fields of one story")
-        story = value.get("index")
-        place = f"{where} (story {story})" if isinstance(story, int) else where
-        yield Field(value, place)
+def _by_type(field: Field) -> dict[Condition, Field]:
+    entries = field.items(count=2)
+    found: dict[Condition, Field] = {}
+    for condition, name in TYPES.items():
+        named = [e for e in entries if e.get("type").one_of(TYPES.values()) == name]
+        if len(named) != 1:
+            field.fail(f"must have one entry of type {name}, has {len(named)}")
+        found[condition] = named[0]
+    return found
 
 
-def _cast(record: Field) -> tuple[dict[str, str], Cast]:
+def _by_conditions(field: Field) -> dict[tuple[str, str], Field]:
+    entries = {
+        (e.get("first").one_of(CONDITIONS), e.get("second").one_of(CONDITIONS)): e
+        for e in field.items(count=4)
+    }
+    if len(entries) < 4:
+        field.fail("must have one entry for each combination of first and second TB and FB")
+    return entries
+
+
+def _cast(record: Field, first_order: dict[Condition, Field]) -> tuple[dict[str, str], Cast]:
     """The colours in their order and by their part.
 
     Values 0 and 1 are the agents, 2 to 4 the rooms; the answers tell which room is which.
@@ -140,44 +172,29 @@ def _cast(record: Field) -> tuple[dict[str, str], Cast]:
     participant = named[1 - named.index(protagonist)]
     rooms = named[2:]
     # True belief: the protagonist saw the last move. False belief: it saw the first alone.
-    answers = {kind: entry.get("answer").one_of(rooms) for kind, entry in _by_type(record).items()}
-    last, first = answers["TB"], answers["FB"]
+    last, first = (first_order[kind].get("answer").one_of(rooms) for kind in CONDITIONS)
     if first == last:
         record.get("first_order_belief").fail(f"has the same answer {first!r} for TB and FB")
     own = next(room for room in rooms if room not in (first, last))
     return colors, Cast(participant, protagonist, first, own, last)
 
 
-def _by_type(record: Field) -> dict[Condition, Field]:
-    field = record.get("first_order_belief")
-    entries = field.items(count=2)
-    found: dict[Condition, Field] = {}
-    for condition, name in TYPES.items():
-        named = [e for e in entries if e.get("type").one_of(TYPES.values()) == name]
-        if len(named) != 1:
-            field.fail(f"must have one entry of type {name}, has {len(named)}")
-        found[condition] = named[0]
-    return found
-
-
-def _nodes(field: Field) -> tuple[int, int, int, int]:
+def _nodes(field: Field) -> Nodes:
     a, b, c, d = (item.number() for item in field.items(count=4))
     if not a < b < c < d:
         field.fail(f"must increase, is {field.value}")
     return a, b, c, d
 
 
-def _initial(field: Field, rooms: tuple[str, ...], nodes: tuple[int, ...]) -> InitialQuestion:
+def _initial(field: Field, rooms: tuple[str, ...], end_of_story: int) -> InitialQuestion:
     question = field.get("question").text()
     section = field.get("section")
     start, end = (item.number() for item in section.items(count=2))
-    if not start < end <= nodes[3]:
-        section.fail(f"must lie within the frames 0 to {nodes[3]}, is {section.value}")
+    if not start < end <= end_of_story:
+        section.fail(f"must lie within the frames 0 to {end_of_story}, is {section.value}")
     given = field.get("answer")
-    if isinstance(given.value, str):
-        answer: tuple[str, ...] = (given.one_of(COLOURS),)
-    else:
-        answer = tuple(item.one_of(COLOURS) for item in given.items())
+    named = [given] if isinstance(given.value, str) else given.items()
+    answer = tuple(item.one_of(COLOURS) for item in named)
     if not answer or len(set(answer)) < len(answer):
         given.fail(f"must name different colours, is {given.value}")
     if field.has("choices"):
@@ -194,6 +211,28 @@ def _choices(question: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
     brackets = re.findall(r"\(([^()]*)\)", question)
     listed = re.findall(r"[a-z]+", brackets[-1].lower()) if brackets else []
     return tuple(listed) if listed and set(listed) <= set(COLOURS) else otherwise
+
+
+def _case(
+    story: int,
+    cast: Cast,
+    nodes: Nodes,
+    entry: Field,
+    first: Condition,
+    second: Condition | None,
+    frames: Path,
+) -> BeliefCase:
+    """One version; it is of second order if it has a second condition."""
+    _, believed, thought = beliefs(cast, first, second)
+    question = _question(entry, cast, believed if second is None else thought)
+    caption = entry.get("caption")
+    captions: dict[Perspective, str] = {"omniscient": caption.text()}
+    if entry.has("captions"):
+        own = entry.get("captions")
+        captions |= {p: own.get(p).text() for p in PERSPECTIVES if p != "omniscient"}
+    else:
+        captions |= _views_of_release(caption, cast, first)
+    return BeliefCase(story, first, second, cast, question, captions, nodes, FolderVideo(frames))
 
 
 def _question(entry: Field, cast: Cast, answer: str) -> BeliefQuestion:
@@ -219,67 +258,31 @@ def _question(entry: Field, cast: Cast, answer: str) -> BeliefQuestion:
     )
 
 
-def _captions(entry: Field, cast: Cast, first: Condition) -> dict[Perspective, str]:
-    if not entry.has("captions"):
-        return captions_of_release(entry.get("caption"), cast, first)
-    own = entry.get("captions")
+def _views_of_release(caption: Field, cast: Cast, first: Condition) -> dict[Perspective, str]:
+    """The official caption, with parts numbered 1., 2. and 3., as each agent knows it."""
+    text = caption.text()
+    found = _PARTS.fullmatch(text)
+    if not found:
+        caption.fail("must tell the story in three parts numbered 1., 2. and 3.")
+    opening, arrival, own_room, transfer = found.groups()
+    ending = _ENDING.search(text)
+    close = f" {ending[1]}" if ending else ""
+
+    def unknowing(agent: str, room: str) -> str:
+        return (
+            f"While the {agent} agent is in the {room} room with the {room} door closed, the "
+            f"{agent} agent does not know what happens outside the {room} room."
+        )
+
+    protagonist = text
+    if first == "FB":
+        unknown = unknowing(cast.protagonist, cast.own_room)
+        protagonist = f"{opening}1. {arrival} 2. {own_room} 3. {unknown}{close}"
+    waiting = unknowing(cast.participant, cast.first_room)
     return {
-        p: entry.get("caption").text() if p == "omniscient" else own.get(p).text()
-        for p in PERSPECTIVES
+        "protagonist": protagonist,
+        "participant": f"{opening}1. {arrival} 2. {waiting} 3. {transfer}",
     }
-
-
-def _first_order(
-    record: Field, cast: Cast, nodes: tuple[int, int, int, int], folder: Path
-) -> Iterator[BeliefCase]:
-    entries = _by_type(record)
-    for first in CONDITIONS:
-        index = record.get("index").number()
-        frames = folder / str(index) / TYPES[first]
-        yield _case(entries[first], index, cast, nodes, first, None, frames)
-
-
-def _second_order(
-    record: Field, cast: Cast, nodes: tuple[int, int, int, int], folder: Path
-) -> Iterator[BeliefCase]:
-    field = record.get("second_order_belief")
-    entries = {
-        (e.get("first").one_of(CONDITIONS), e.get("second").one_of(CONDITIONS)): e
-        for e in field.items(count=4)
-    }
-    if len(entries) < 4:
-        field.fail("must have one entry for each combination of first and second TB and FB")
-    for first, second in COMBINATIONS:
-        entry = entries[first, second]
-        frames = folder / _inside(entry.get("frames"))
-        yield _case(entry, record.get("index").number(), cast, nodes, first, second, frames)
-
-
-def _case(
-    entry: Field,
-    story: int,
-    cast: Cast,
-    nodes: tuple[int, int, int, int],
-    first: Condition,
-    second: Condition | None,
-    frames: Path,
-) -> BeliefCase:
-    """One version; it is of second order if it has a second condition."""
-    reality, believed, thought = beliefs(cast, first, second)
-    return BeliefCase(
-        story=story,
-        order=1 if second is None else 2,
-        first=first,
-        second=second,
-        cast=cast,
-        question=_question(entry, cast, believed if second is None else thought),
-        captions=_captions(entry, cast, first),
-        nodes=nodes,
-        reality=reality,
-        believed=believed,
-        thought=thought,
-        film=FolderVideo(frames),
-    )
 
 
 def _inside(field: Field) -> str:
@@ -288,76 +291,3 @@ def _inside(field: Field) -> str:
     if "\0" in path or "\\" in path or path.startswith("/") or ".." in path.split("/"):
         field.fail(f"must be a path inside the data folder, is {path!r}")
     return path
-
-
-def _has_frames(folder: Path) -> bool:
-    """Whether frames belong to this folder; our builds of metadata alone say that they do not."""
-    path = folder / SETTINGS
-    if not path.exists():
-        return True
-    try:
-        return not json.loads(path.read_text())["metadata_only"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{path}: is damaged ({error}); build the folder again") from error
-
-
-def _check_folders(records: dict[int, StoryRecord]) -> None:
-    for record in records.values():
-        for case in record.versions:
-            assert isinstance(case.film, FolderVideo)
-            full = case.film.folder / "full"
-            # os.path.isdir takes any name, Path.is_dir raises for one that is too long.
-            if not os.path.isdir(full):
-                raise MediaError(f"story {record.index}: its folder of frames {full} is missing")
-
-
-def _fingerprint(folder: Path, info: bytes) -> str:
-    """Hash of ``info.json`` and of the names and sizes of all files."""
-    digest = hashlib.sha256(info)
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = os.path.join(parent, name)
-            digest.update(f"{os.path.relpath(path, folder)} {os.path.getsize(path)}\n".encode())
-    return digest.hexdigest()
-
-
-_PARTS = re.compile(r"(?s)(.*?)\b1\.\s+(.*?)\s+2\.\s+(.*?)\s+3\.\s+(.*)")
-_ENDING = re.compile(r"(That is where the video ends\.|The video ends here\.)\s*$")
-
-
-def captions_of_release(caption: Field, cast: Cast, first: Condition) -> dict[Perspective, str]:
-    """The caption from all perspectives.
-
-    Args:
-        caption: the official caption, with parts numbered 1., 2. and 3.
-        cast: the colours by their part.
-        first: the protagonist's belief condition.
-
-    Raises:
-        RecordError: the caption does not have the three parts.
-    """
-    text = caption.text()
-    found = _PARTS.fullmatch(text)
-    if not found:
-        caption.fail("must tell the story in three parts numbered 1., 2. and 3.")
-    opening, arrival, own_room, transfer = found.groups()
-    ending = _ENDING.search(text)
-    close = f" {ending[1]}" if ending else ""
-    a, b, r1, r2, _ = cast
-    protagonist = text
-    if first == "FB":
-        unknown = (
-            f"While the {b} agent is in the {r2} room with the {r2} door closed, the {b} agent "
-            f"does not know what happens outside the {r2} room.{close}"
-        )
-        protagonist = f"{opening}1. {arrival} 2. {own_room} 3. {unknown}"
-    waiting = (
-        f"While the {a} agent is in the {r1} room with the {r1} door closed, the {a} agent does "
-        f"not know what happens outside the {r1} room."
-    )
-    return {
-        "omniscient": text,
-        "protagonist": protagonist,
-        "participant": f"{opening}1. {arrival} 2. {waiting} 3. {transfer}",
-    }

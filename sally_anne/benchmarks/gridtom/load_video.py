@@ -25,11 +25,7 @@ VIDEO = "fps3.mp4"
 
 @dataclass(frozen=True)
 class FolderVideo:
-    """Frames of one version.
-
-    Attributes:
-        folder: the version's folder; the perspectives are folders in it.
-    """
+    """Frames of one version, whose ``folder`` has one for each perspective."""
 
     folder: Path
 
@@ -67,17 +63,16 @@ def _read_png(path: Path) -> np.ndarray:
 
 def _read_video(path: Path, ticks: Sequence[int]) -> np.ndarray:
     """Frame n is the n-th decoded frame."""
-    wanted = set(ticks)
     found: dict[int, np.ndarray] = {}
     decoded = 0
     try:
         with opened_video(path) as (container, stream):
             for number, frame in enumerate(container.decode(stream)):
                 decoded = number + 1
-                if number in wanted:
+                if number in ticks:
                     _check_size(path, frame.width, frame.height)
                     found[number] = frame.to_ndarray(format="rgb24")
-                if len(found) == len(wanted):
+                if number == max(ticks):
                     break
     except ClipError as error:
         raise MediaError(str(error)) from error
@@ -85,7 +80,7 @@ def _read_video(path: Path, ticks: Sequence[int]) -> np.ndarray:
         raise MediaError(
             f"{path}: this video cannot be decoded after {decoded} frames ({error})"
         ) from error
-    if missing := sorted(wanted - set(found)):
+    if missing := [tick for tick in sorted(ticks) if tick not in found]:
         raise MediaError(
             f"{path}: frame {missing[0]} lies beyond the video, which ends after {decoded} frames"
         )

@@ -11,6 +11,10 @@ alone (section 3: nothing is hidden but behind closed doors) the participant wou
 change. The paper does not say why it does not. Here it does not look at the protagonist's room
 again once it steps out: from that tick on the room and its door are masked in its view, so that its
 belief follows from what it saw. Nobody else's view is touched, nor is any in other versions.
+
+What the agents come to believe is read off the played story. The protagonist believes that the
+participant is where it last saw it. The participant models the protagonist by the same rule, with
+the protagonist's door as the participant itself last saw it.
 """
 
 from __future__ import annotations
@@ -47,16 +51,19 @@ class Staging:
     starts: tuple[Cell, Cell]
     directions: tuple[int, int]
 
+    @property
+    def rooms(self) -> tuple[str, str, str]:
+        """The rooms' colours in the order of the map."""
+        one, two, three = (self.colours[2 + self.order.index(room)] for room in range(3))
+        return one, two, three
+
     def world(self) -> World:
         """The world as it is in frame 0."""
-        rooms = [""] * 3
-        for role, room in enumerate(self.order):
-            rooms[room] = self.colours[2 + role]
         agents = {
             name: Agent(self.colours[i], self.starts[i], self.directions[i])
             for i, name in enumerate((PARTICIPANT, PROTAGONIST))
         }
-        return World(self.layout, tuple(rooms), agents)
+        return World(self.layout, self.rooms, agents)
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class State:
     """
 
     agents: dict[str, tuple[Cell, int]]
-    open_doors: tuple[bool, bool, bool]
+    open_doors: tuple[bool, ...]
     seen: dict[str, frozenset[Cell]]
 
 
@@ -86,7 +93,7 @@ class _Play:
     """Plays one agent's moves tick by tick and records every state."""
 
     def __init__(self, staging: Staging) -> None:
-        self.staging = staging
+        self.layout = staging.layout
         self.world = staging.world()
         self.states: list[State] = []
         # The room at which the participant does not look.
@@ -97,7 +104,7 @@ class _Play:
         self.states.append(
             State(
                 agents={n: (a.cell, a.direction) for n, a in self.world.agents.items()},
-                open_doors=tuple(self.world.door(r).is_open for r in range(3)),  # type: ignore[arg-type]
+                open_doors=tuple(self.world.door(r).is_open for r in range(3)),
                 seen={
                     PARTICIPANT: self.world.seen_by(PARTICIPANT, self.overlooked),
                     PROTAGONIST: self.world.seen_by(PROTAGONIST),
@@ -123,7 +130,7 @@ class _Play:
 
     def go_in(self, name: str, room: int) -> None:
         """Walk through the corridor to the room's door, open it, step in and turn to the door."""
-        layout = self.staging.layout
+        layout = self.layout
         front, inside = layout.thresholds[room]
         door = layout.doors[room]
         others = {a.cell for n, a in self.world.agents.items() if n != name}
@@ -179,3 +186,44 @@ def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
     stage.tick(PARTICIPANT, Actions.toggle)
     end_3 = len(stage.states) - 1
     return Trace(staging, first, second, tuple(stage.states), (0, end_1, end_2, end_3))
+
+
+def final_beliefs(trace: Trace) -> tuple[int, int, int]:
+    """The beliefs at the end of a story, derived from what each agent could see.
+
+    Returns:
+        Rooms (indices in the map): where the participant is, where the protagonist believes it is,
+        and where the participant thinks that the protagonist believes it is.
+
+    Raises:
+        BenchmarkError: the story ends with the participant, or a belief about it, outside any room.
+    """
+    layout, own_room = trace.staging.layout, trace.staging.order[1]
+    own_door = layout.doors[own_room]
+    cell: Cell = trace.states[0].agents[PARTICIPANT][0]
+    last_seen = thought_seen = cell
+    seen_open: bool | None = None
+    for state in trace.states:
+        cell = state.agents[PARTICIPANT][0]
+        if cell in state.seen[PROTAGONIST]:
+            last_seen = cell
+        if own_door in state.seen[PARTICIPANT]:
+            seen_open = state.open_doors[own_room]
+        # To the participant, the protagonist sees it while both stand in the corridor, or while
+        # the protagonist's door was last seen open; behind a closed door of its own, never.
+        room = layout.room_of(cell)
+        in_view = room is None or state.open_doors[room]
+        protagonist_inside = layout.room_of(state.agents[PROTAGONIST][0]) == own_room
+        if in_view and (not protagonist_inside or seen_open):
+            thought_seen = cell
+    rooms = []
+    for what, where in (
+        ("reality", cell),
+        ("the protagonist's belief", last_seen),
+        ("the participant's belief", thought_seen),
+    ):
+        room = layout.room_of(where)
+        if room is None:
+            raise BenchmarkError(f"map {layout.name}: {what} ends in the corridor at {where}")
+        rooms.append(room)
+    return rooms[0], rooms[1], rooms[2]

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol, overload
+from typing import Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 
@@ -40,7 +40,7 @@ COMBINATIONS: tuple[tuple[Condition, Condition], ...] = (
 )
 
 
-class Film(Protocol):
+class Video(Protocol):
     """Where the frames of one version come from."""
 
     def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
@@ -56,8 +56,9 @@ def beliefs(cast: Cast, first: Condition, second: Condition | None) -> tuple[str
 
     ``second`` None is the first-order version, in which the participant is not mistaken.
     """
-    believed = cast.last_room if first == "TB" else cast.first_room
-    other = cast.first_room if first == "TB" else cast.last_room
+    believed, other = cast.last_room, cast.first_room
+    if first == "FB":
+        believed, other = other, believed
     return cast.last_room, believed, other if second == "FB" else believed
 
 
@@ -67,31 +68,43 @@ class BeliefCase:
 
     Attributes:
         story: index of the story.
-        order: 1 asks for the protagonist's belief, 2 for the participant's idea of it.
         first: the protagonist's belief condition.
         second: the participant's; None for order 1.
         cast: the colours by their part.
         question: options, answer and the two belief statements.
         captions: the story told from each perspective.
         nodes: the frames that bound the three stages.
-        reality: room in which the participant is.
-        believed: room in which the protagonist believes it is.
-        thought: room in which the participant thinks that the protagonist believes it is.
-        film: source of the frames; not compared.
+        video: source of the frames; not compared.
     """
 
     story: int
-    order: Order
     first: Condition
     second: Condition | None
     cast: Cast
     question: BeliefQuestion
     captions: Mapping[Perspective, str] = field(hash=False)
     nodes: tuple[int, int, int, int]
-    reality: str
-    believed: str
-    thought: str
-    film: Film = field(compare=False, repr=False)
+    video: Video = field(compare=False, repr=False)
+
+    @property
+    def order(self) -> Order:
+        """1 asks for the protagonist's belief, 2 for the participant's idea of it."""
+        return 1 if self.second is None else 2
+
+    @property
+    def reality(self) -> str:
+        """Room in which the participant is."""
+        return self.cast.last_room
+
+    @property
+    def believed(self) -> str:
+        """Room in which the protagonist believes it is."""
+        return beliefs(self.cast, self.first, self.second)[1]
+
+    @property
+    def thought(self) -> str:
+        """Room in which the participant thinks that the protagonist believes it is."""
+        return beliefs(self.cast, self.first, self.second)[2]
 
     @property
     def length(self) -> int:
@@ -122,7 +135,7 @@ class BeliefCase:
                 f"story {self.story} (order {self.order}, {self.first}): frame {wrong[0]} does not "
                 f"exist; the frames are 0 to {self.length - 1}"
             )
-        return self.film.frames(perspective, chosen)
+        return self.video.frames(perspective, chosen)
 
     def statement(self, room: str) -> str:
         """The belief statement that names ``room``, in this order's form.
@@ -141,13 +154,10 @@ class BeliefCase:
         return (place_statement if self.order == 1 else belief_statement)(self.cast, room)
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What a story is, whatever its number.
+class Identity(NamedTuple):
+    """What a story is, whatever its number: its ``map``, and a hash of its ``content``.
 
-    Attributes:
-        map: name of its map.
-        content: hash of what it says; textual twins and renumbered copies share it.
+    Textual twins and renumbered copies share the content.
     """
 
     map: str
@@ -163,8 +173,8 @@ def identity_of(index: int, cast: Cast, rooms: Sequence[str], map_name: str | No
         rooms: the room colours in the order in which they are listed.
         map_name: the map's name; None where the release does not say.
     """
-    told = hashlib.sha256(f"gridtom {' '.join(cast)} / {' '.join(rooms)}".encode())
-    return Identity(map_name or f"map-{index // STORIES_PER_MAP:02d}", told.hexdigest()[:16])
+    content = hashlib.sha256(f"gridtom {' '.join(cast)} / {' '.join(rooms)}".encode())
+    return Identity(map_name or f"map-{index // STORIES_PER_MAP:02d}", content.hexdigest()[:16])
 
 
 @dataclass(frozen=True)
@@ -207,20 +217,14 @@ class StoryRecord:
         return identity_of(self.index, self.cast, self.rooms, self.map)
 
     def case(self, order: Order, first: Condition, second: Condition | None = None) -> BeliefCase:
-        """One version.
-
-        Args:
-            order: order of the question.
-            first: the protagonist's condition.
-            second: the participant's condition; only and always for order 2.
+        """One version; ``second`` is given only and always for order 2.
 
         Raises:
             BenchmarkError: there is no such version in this data.
         """
-        for case in self.versions:
-            if (case.order, case.first, case.second) == (order, first, second):
+        for case in self.cases(order):
+            if (case.first, case.second) == (first, second):
                 return case
-        self._require(order)
         hint = "takes no second condition" if order == 1 else "needs first and second condition"
         raise BenchmarkError(
             f"story {self.index}: no case with order {order}, first {first!r}, second {second!r}; "
@@ -233,17 +237,39 @@ class StoryRecord:
         Raises:
             BenchmarkError: this data has no questions of that order.
         """
-        self._require(order)
-        return [case for case in self.versions if case.order == order]
-
-    def _require(self, order: Order) -> None:
         if order not in (1, 2):
             raise BenchmarkError(f"order must be 1 or 2, got {order!r}")
-        if not any(case.order == order for case in self.versions):
+        found = [case for case in self.versions if case.order == order]
+        if not found:
             raise BenchmarkError(
                 f"story {self.index} has no questions of order {order}: its release has no "
                 "second_order_belief field; use generated stories or our own export"
             )
+        return found
+
+
+def context_text(
+    record: StoryRecord,
+    case: BeliefCase,
+    perspective: Perspective = "omniscient",
+    setting: Setting = "multimodal",
+    initial: bool = False,
+) -> str:
+    """What is said before a statement or a question (GridToM paper, section 3.2).
+
+    Args:
+        record: the story.
+        case: which version.
+        perspective: whose knowledge the words tell.
+        setting: what the model is given.
+        initial: for the initial-belief questions, which ask for what the world's description
+            would give away: then it names no colours.
+
+    Returns:
+        The world, and the story in words unless the setting is video alone.
+    """
+    world = record.initial_environment if initial else record.environment
+    return world if setting == "video" else f"{world} {case.captions[perspective]}"
 
 
 class StorySet(Sequence[StoryRecord]):
@@ -267,6 +293,7 @@ class StorySet(Sequence[StoryRecord]):
     ) -> None:
         self.indices: tuple[int, ...] = tuple(indices)
         self.source = source
+        self._known = frozenset(self.indices)
         self._make = make
         self._fingerprint = fingerprint
         self._identity = identity
@@ -294,29 +321,18 @@ class StorySet(Sequence[StoryRecord]):
             BenchmarkError: it is not in this set.
         """
         if index not in self._made:
-            if index not in self._known:
-                raise BenchmarkError(f"no story {index} among the {len(self)} of {self.source}")
+            self._require([index])
             self._made[index] = self._make(index)
         return self._made[index]
 
     def identity(self, index: int) -> Identity:
-        """What the story numbered ``index`` is.
+        """What the story numbered ``index`` is; BenchmarkError if it is not in this set."""
+        self._require([index])
+        return self.story(index).identity if self._identity is None else self._identity(index)
 
-        Raises:
-            BenchmarkError: it is not in this set.
-        """
-        if self._identity is None or index not in self._known:
-            return self.story(index).identity
-        return self._identity(index)
-
-    @cached_property
-    def _known(self) -> frozenset[int]:
-        return frozenset(self.indices)
-
-    @property
-    def records(self) -> tuple[StoryRecord, ...]:
-        """All records; makes those that are not there yet."""
-        return tuple(self)
+    def _require(self, indices: Iterable[int]) -> None:
+        if missing := [i for i in indices if i not in self._known]:
+            raise BenchmarkError(f"no story {missing[0]} among the {len(self)} of {self.source}")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -334,8 +350,7 @@ class StorySet(Sequence[StoryRecord]):
             return self
         if not chosen:
             raise BenchmarkError(f"no stories chosen from {self.source}")
-        if missing := [i for i in chosen if i not in self._known]:
-            raise BenchmarkError(f"no story {missing[0]} among the {len(self)} of {self.source}")
+        self._require(chosen)
         if len(set(chosen)) < len(chosen):
             raise BenchmarkError("the same story is chosen twice")
 
@@ -343,24 +358,3 @@ class StorySet(Sequence[StoryRecord]):
             return hashlib.sha256(f"{self.fingerprint} {chosen}".encode()).hexdigest()
 
         return StorySet(chosen, self.story, self.source, fingerprint, self.identity)
-
-
-def context_text(
-    record: StoryRecord,
-    case: BeliefCase,
-    perspective: Perspective = "omniscient",
-    setting: Setting = "multimodal",
-    initial: bool = False,
-) -> str:
-    """The world, and the story in words unless the setting is video alone.
-
-    Args:
-        record: the story.
-        case: which version.
-        perspective: whose knowledge the words tell.
-        setting: what the model is given.
-        initial: for the initial-belief questions, which ask for what the world's description
-            would give away: then it names no colours.
-    """
-    world = record.initial_environment if initial else record.environment
-    return world if setting == "video" else f"{world} {case.captions[perspective]}"

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from sally_anne.benchmarks.gridtom.load import load
-from sally_anne.benchmarks.gridtom.maps import Cell, Layout, benchmark_layouts, start_pairs
+from sally_anne.benchmarks.gridtom.maps import Layout, benchmark_layouts, start_pairs
 from sally_anne.benchmarks.gridtom.narration import (
     Cast,
     caption,
@@ -28,21 +28,13 @@ from sally_anne.benchmarks.gridtom.narration import (
     initial_questions,
     second_order,
 )
-from sally_anne.benchmarks.gridtom.plot import (
-    PARTICIPANT,
-    PROTAGONIST,
-    Condition,
-    Staging,
-    Trace,
-    play,
-)
+from sally_anne.benchmarks.gridtom.plot import Condition, Staging, Trace, final_beliefs, play
 from sally_anne.benchmarks.gridtom.records import (
     COMBINATIONS,
     CONDITIONS,
     STORIES_PER_MAP,
     BeliefCase,
     Identity,
-    Order,
     StoryRecord,
     StorySet,
     beliefs,
@@ -52,9 +44,10 @@ from sally_anne.benchmarks.gridtom.render import PERSPECTIVES, Perspective, rend
 from sally_anne.benchmarks.gridtom.world import COLOURS
 from sally_anne.core.errors import BenchmarkError
 
+# Raise it with every change that alters a frame or a text of the same seed.
+GENERATOR_VERSION = 1
 DEFAULT_SEED = 2025
 STARTS = 2
-ORIENTATIONS = 2
 ORDERS = tuple((a, b, c) for a, b, c in itertools.permutations(range(3)))
 
 
@@ -78,10 +71,7 @@ class Story:
     @cached_property
     def rooms(self) -> tuple[str, str, str]:
         """Room colours in the order of the map, which tells nothing about the plot."""
-        colours = [""] * 3
-        for role, room in enumerate(self.staging.order):
-            colours[room] = self.staging.colours[2 + role]
-        return (colours[0], colours[1], colours[2])
+        return self.staging.rooms
 
     def play(self, first: Condition, second: Condition = "TB") -> Trace:
         """Play one version and check the beliefs that follow from it against the plot.
@@ -90,13 +80,8 @@ class Story:
             BenchmarkError: the simulation does not produce the belief condition asked for.
         """
         trace = play(self.staging, first, second)
-        beliefs = final_beliefs(trace)
-        first_room, _, last_room = self.staging.order
-        believed = last_room if first == "TB" else first_room
-        other = first_room if first == "TB" else last_room
-        thought = believed if second == "TB" else other
-        wanted = (last_room, believed, thought)
-        found = (beliefs.reality, beliefs.protagonist, beliefs.participant)
+        wanted = beliefs(self.cast, first, second)
+        found = tuple(self.rooms[room] for room in final_beliefs(trace))
         if found != wanted:
             raise BenchmarkError(
                 f"story {self.index} ({self.staging.layout.name}, first order {first}, second "
@@ -128,74 +113,14 @@ def _stories_of_map(seed: int, number: int, layout: Layout) -> Iterator[Story]:
     variants = itertools.product(starts, orientations, ORDERS)
     for i, (start, directions, order) in enumerate(variants):
         a, b, r1, r2, r3 = rng.sample(COLOURS, 5)
-        yield Story(
-            number * STORIES_PER_MAP + i,
-            Staging(layout, (a, b, r1, r2, r3), order, start, directions),
-        )
+        staging = Staging(layout, (a, b, r1, r2, r3), order, start, directions)
+        yield Story(number * STORIES_PER_MAP + i, staging)
 
 
-@dataclass(frozen=True)
-class Beliefs:
-    """Rooms (indices in the map) in which the participant is, and is held to be, at the end.
-
-    Attributes:
-        reality: where it is.
-        protagonist: where the protagonist believes it is (first order).
-        participant: where the participant thinks that the protagonist believes it is
-            (second order).
-    """
-
-    reality: int
-    protagonist: int
-    participant: int
-
-
-def final_beliefs(trace: Trace) -> Beliefs:
-    """Derive the beliefs at the end of the story from what each agent could see.
-
-    Raises:
-        BenchmarkError: the story ends with the participant, or a belief about it, outside any room.
-    """
-    layout = trace.staging.layout
-    own_room = trace.staging.order[1]
-    own_door = layout.doors[own_room]
-    last_seen: Cell = trace.states[0].agents[PARTICIPANT][0]
-    thought_seen = last_seen
-    seen_open: bool | None = None
-    for state in trace.states:
-        cell, _ = state.agents[PARTICIPANT]
-        other_cell, _ = state.agents[PROTAGONIST]
-        if cell in state.seen[PROTAGONIST]:
-            last_seen = cell
-        if own_door in state.seen[PARTICIPANT]:
-            seen_open = state.open_doors[own_room]
-        # To the participant, the protagonist sees it while both stand in the corridor, or while
-        # the protagonist's door was last seen open; behind a closed door of its own, never.
-        participant_shut_in = not _corridor_open_to(trace, state.open_doors, cell)
-        protagonist_inside = layout.room_of(other_cell) == own_room
-        if not participant_shut_in and (not protagonist_inside or seen_open):
-            thought_seen = cell
-    rooms = []
-    for what, where in (
-        ("reality", trace.states[-1].agents[PARTICIPANT][0]),
-        ("the protagonist's belief", last_seen),
-        ("the participant's belief", thought_seen),
-    ):
-        room = layout.room_of(where)
-        if room is None:
-            raise BenchmarkError(f"map {layout.name}: {what} ends in the corridor at {where}")
-        rooms.append(room)
-    return Beliefs(*rooms)
-
-
-def _corridor_open_to(trace: Trace, open_doors: tuple[bool, bool, bool], cell: Cell) -> bool:
-    """Whether an agent on ``cell`` is in the corridor, or in a room whose door stands open."""
-    room = trace.staging.layout.room_of(cell)
-    return room is None or open_doors[room]
-
-
-# Raise it with every change that alters a frame or a text of the same seed.
-GENERATOR_VERSION = 1
+@lru_cache(maxsize=4)
+def seeded_stories(seed: int) -> tuple[Story, ...]:
+    """All stories of a seed, drawn once."""
+    return tuple(generate(seed))
 
 
 @dataclass(frozen=True)
@@ -218,8 +143,8 @@ def _played(story: Story, first: Condition, second: Condition) -> Trace:
 
 # Key frames take 2.6 MB; a whole story 15 MB.
 @lru_cache(maxsize=6)
-def _drawn(film: GeneratedVideo, perspective: Perspective, ticks: tuple[int, ...]) -> np.ndarray:
-    return render(_played(film.story, film.first, film.second), perspective, ticks)
+def _drawn(video: GeneratedVideo, perspective: Perspective, ticks: tuple[int, ...]) -> np.ndarray:
+    return render(_played(video.story, video.first, video.second), perspective, ticks)
 
 
 def story_record(story: Story) -> StoryRecord:
@@ -232,29 +157,20 @@ def story_record(story: Story) -> StoryRecord:
     nodes = _played(story, "TB", "TB").nodes
     colors = {"participant": cast.participant, "protagonist": cast.protagonist}
     colors |= {f"room_{i}": room for i, room in enumerate(rooms, start=1)}
-    versions: list[tuple[Order, Condition, Condition | None]] = [
-        *((1, first, None) for first in CONDITIONS),
-        *((2, first, second) for first, second in COMBINATIONS),
-    ]
+    pairs: list[tuple[Condition, Condition | None]] = [(first, None) for first in CONDITIONS]
     cases = []
-    for order, first, second in versions:
-        reality, believed, thought = beliefs(cast, first, second)
+    for first, second in [*pairs, *COMBINATIONS]:
+        _, believed, thought = beliefs(cast, first, second)
         cases.append(
             BeliefCase(
                 story=story.index,
-                order=order,
                 first=first,
                 second=second,
                 cast=cast,
-                question=(
-                    first_order(cast, believed) if order == 1 else second_order(cast, thought)
-                ),
+                question=second_order(cast, thought) if second else first_order(cast, believed),
                 captions={p: caption(cast, first, second, p) for p in PERSPECTIVES},
                 nodes=nodes,
-                reality=reality,
-                believed=believed,
-                thought=thought,
-                film=GeneratedVideo(story, first, second or "TB"),
+                video=GeneratedVideo(story, first, second or "TB"),
             )
         )
     return StoryRecord(
@@ -269,12 +185,6 @@ def story_record(story: Story) -> StoryRecord:
         versions=tuple(cases),
         map=story.staging.layout.name,
     )
-
-
-@lru_cache(maxsize=4)
-def seeded_stories(seed: int) -> tuple[Story, ...]:
-    """All stories of a seed, drawn once."""
-    return tuple(generate(seed))
 
 
 def _record_of_seed(seed: int, index: int) -> StoryRecord:
@@ -333,11 +243,7 @@ def generated(seed: int = DEFAULT_SEED, stories: Iterable[int] | None = None) ->
 
 
 def open_stories(data: Path | None, seed: int = DEFAULT_SEED) -> StorySet:
-    """Stories of a folder, or generated ones.
-
-    Args:
-        data: folder with ``info.json``; None for generated stories.
-        seed: seed of generated stories; a folder has its own.
+    """Stories of a folder with ``info.json``, or (None) generated ones of a seed.
 
     Raises:
         BenchmarkError: the folder is not usable; the message says what and where.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sally_anne.benchmarks.gridtom.build import BuildConfig, build, main
-from sally_anne.benchmarks.gridtom.export import claimed
+from sally_anne.benchmarks.gridtom.export import claimed_build
 from sally_anne.benchmarks.gridtom.load import load
 from sally_anne.core.errors import BenchmarkError, FolderError, RecordError
 
@@ -99,9 +99,9 @@ def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
 def test_two_builds_in_one_folder_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "data"
     with (
-        claimed(out, {"seed": 1}),
+        claimed_build(out, {"seed": 1}),
         pytest.raises(FolderError, match="another run is writing to"),
-        claimed(out, {"seed": 1}),
+        claimed_build(out, {"seed": 1}),
     ):
         pass
     assert [p.name for p in out.iterdir()] == ["build.json"]

@@ -41,7 +41,7 @@ def test_subsets() -> None:
     stories = generated(stories=[4, 2])
     assert [r.index for r in stories] == [4, 2]
     assert [r.index for r in stories[1:]] == [2]
-    assert stories.records == (stories[0], stories[1])
+    assert tuple(stories) == (stories[0], stories[1])
     assert stories.subset([4, 2]) is stories
     assert generated(stories=range(648)).fingerprint == generated().fingerprint
     prints = {generated(stories=s).fingerprint for s in ([4, 2], [2, 4], [4], None)}
