@@ -104,6 +104,7 @@ def run(config: BakeConfig) -> None:
     """
     _check_free(config.out)
     # Heavy libraries are imported here, so that --help answers at once.
+    from hooks.vector import SteeringVector
     from hooks.vector_file import RECORD
     from sally_anne.models.loading import load_model
 
