@@ -13,10 +13,10 @@ from probing.logistic.losses import Losses
 
 # When so small a part of the heads is left, they go on by themselves, which costs a copy of theirs.
 FEW = 0.5
-# A step has overshot where the slope along it is upwards, and this part of what it was.
-OVERSHOT = 0.5
-# Newton's method ends when no bound has shrunk by this in so many steps.
-SHRUNK, PATIENCE = 0.8, 6
+# A step has overshot where the slope along it is upwards, and more than this part of what it was.
+FLATTENED = 0.5
+# Newton's method ends when no gradient has shrunk to this part in so many steps.
+SHRUNK, PATIENCE = 0.9, 16
 
 
 @dataclass(frozen=True)
@@ -160,45 +160,51 @@ def newton(
 ) -> Solution:
     """Newton's method in float64, heads without open problems left out.
 
-    A step that overshot is cut where a secant has the slope along it vanish.
+    A step that overshot is bisected until the slope along it is less than half of what it was.
 
     Args:
         start: ``[B, P, K * E]`` weights, with the intercept of the centred samples behind.
         rule: when a problem is done.
         max_iter: limit of the steps.
         derivatives: probabilities of some heads' rows, and the losses' gradient.
-        direction: of some heads, their probabilities and gradients (of norm 1), and what residual
-            is small enough: minus the Hessian's inverse times the gradient.
+        direction: of some heads, their probabilities, gradients and the part of these that may be
+            left: minus the Hessian's inverse times the gradient.
     """
     rows, heads, since = start, torch.arange(len(start), device=start.device), 0
     best, smallest = rows.clone(), rows.new_full(rows.shape[:2], torch.inf)
     solved, steps = smallest < 0, torch.zeros_like(smallest, dtype=torch.int64)
-    step, slope = torch.zeros_like(rows), -smallest
+    # Of the last step: how far it was gone, and too far; its slope; the gradients' smallest norm.
+    step, steep = torch.zeros_like(rows), smallest.clone()
+    low, far, high, least = torch.zeros_like(steep), torch.ones_like(steep), steep, steep
     for taken in range(max_iter + 1):
         probabilities, gradient = derivatives(heads, rows)
         gradient = torch.addcmul(gradient, rows, rule.penalised)
         bound, allowed, done = rule(heads, rows, gradient, probabilities)
         before, open_ = smallest[heads], ~solved[heads]
-        since = 0 if bool((open_ & (bound < SHRUNK * before)).any()) else since + 1
         better = open_ & (bound <= before)
         best[heads] = torch.where(better[..., None], rows, best[heads])
         smallest[heads] = torch.where(better, bound, before)
         steps[heads] = torch.where(better, taken, steps[heads])
         solved[heads] |= better & done
         left = (open_ := ~solved[heads]).any(-1)
+        size = torch.linalg.vector_norm(gradient, dim=-1)
+        since = 0 if bool((size < SHRUNK * least).any()) else since + 1
         if taken == max_iter or since == PATIENCE or not bool(left.any()):
             break
-        missing = rule.signal(gradient)
-        size = torch.linalg.vector_norm(missing, dim=-1, keepdim=True)
-        size = size.clamp(min=torch.finfo(size.dtype).tiny)
         wanted = torch.where(open_, 0.3 * allowed / bound, torch.inf)
-        new = size * direction(heads, probabilities, missing / size, wanted)
-        now = torch.linalg.vecdot(gradient, step)
-        part = torch.where(now > -OVERSHOT * slope, slope / (slope - now), 1.0)[..., None]
-        rows = rows + torch.where(part < 1, (part - 1) * step, new)
-        step = torch.where(part < 1, part * step, new)
-        slope = torch.where(part[..., 0] < 1, part[..., 0] * slope, (gradient * new).sum(-1))
-        heads, rows, step, slope = heads[left], rows[left], step[left], slope[left]
+        new = direction(heads, probabilities, gradient, wanted)
+        slope = torch.linalg.vecdot(gradient, step)
+        over = slope > FLATTENED * steep
+        cut = over | ((slope < -FLATTENED * steep) & high.isfinite())
+        low, high = torch.where(over, low, far), torch.where(over, far, high)
+        middle = 0.5 * (low + high)
+        rows = rows + torch.where(cut[..., None], (middle - far)[..., None] * step, new)
+        step = torch.where(cut[..., None], step, new)
+        steep = torch.where(cut, steep, -torch.linalg.vecdot(gradient, new))
+        low, far = torch.where(cut, low, 0.0), torch.where(cut, middle, 1.0)
+        high, least = torch.where(cut, high, torch.inf), least.minimum(size)
+        state = (heads, rows, step, steep, low, far, high, least)
+        heads, rows, step, steep, low, far, high, least = (v[left] for v in state)
     return best, smallest, solved, steps
 
 
@@ -207,9 +213,9 @@ def exact_newton(
 ) -> Solution:
     """The same for one head (B = 1), each step by a factor of the problem's Hessian."""
 
-    def direction(_: Tensor, probabilities: Tensor, right: Tensor, __: Tensor) -> Tensor:
+    def direction(_: Tensor, probabilities: Tensor, gradient: Tensor, __: Tensor) -> Tensor:
         curved = block.hessians(losses, probabilities) + rule.penalised.diag()
         factor = torch.linalg.cholesky_ex(curved).L
-        return -torch.cholesky_solve(right[0][..., None], factor)[None, ..., 0]
+        return -torch.cholesky_solve(gradient[0][..., None], factor)[None, ..., 0]
 
     return newton(start, rule, max_iter, lambda _, at: block.derivatives(losses, at), direction)

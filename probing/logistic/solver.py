@@ -202,20 +202,24 @@ class Float64Block:
             return probabilities, gradient
 
         def by_conjugate_gradients(
-            heads: Tensor, probabilities: Tensor, right: Tensor, wanted: Tensor
+            heads: Tensor, probabilities: Tensor, gradient: Tensor, wanted: Tensor
         ) -> Tensor:
             block = self.coarse if len(heads) == len(radius) else self.coarse.take(heads)
+            gradient = rule.signal(gradient)
+            # Of norm 1, as float32 has no room for very small ones.
+            size = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True).clamp(min=1e-300)
             small = wanted.clamp(min=FINEST)
-            return conjugate_gradients(
+            step, _ = conjugate_gradients(
                 block,
                 single,
                 rule.penalised.float(),
-                right.float(),
+                (gradient / size).float(),
                 probabilities.float(),
                 None,
                 lambda some, _, residual, __: residual.norm(dim=-1) <= small[some],
                 LINEAR_STEPS,
-            )[0].double()
+            )
+            return size * step.double()
 
         limit = min(settings.max_iter, POLISH)
         whole = newton(start, rule, limit, derivatives, by_conjugate_gradients)
