@@ -300,6 +300,6 @@ def test_too_large_a_batch_says_how_to_go_on(carry, tmp_path, monkeypatch) -> No
     def full(*_):
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(extraction, "read", full)
+    monkeypatch.setattr(extraction, "prefill", full)
     with pytest.raises(OutOfMemoryError, match="smaller --batch-size.* or give another --out"):
         carry(tmp_path / "run")
