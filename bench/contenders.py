@@ -18,8 +18,8 @@ from torch import Tensor
 from bench.clock import Clock
 from bench.workload import Workload
 from hooks.capture import Capture
+from hooks.geometry import HEAD_OUT
 from hooks.positions import LAST_PROMPT
-from hooks.sites import HEAD_OUT
 from probing.ahead import ahead
 from probing.extraction import activations_of, extract
 from sally_anne.models.prompts import to_model

@@ -233,7 +233,7 @@ def _difference(contender: Any, work: Any, references: dict[str, Any]) -> float 
     """Largest difference from the native hooks on whole prompts, over their largest activation."""
     from bench.clock import Clock
     from bench.contenders import prepare, reference
-    from hooks.sites import RESID
+    from hooks.geometry import RESID
 
     one = work.part(1)
     rows = one.batches[0]

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from bench.contenders import LEAN, Contender
 from bench.workload import Workload
-from hooks.backends.backend import Backend, backend
-from hooks.backends.twin import twin
-from hooks.geometry import find_geometry
+from hooks.backends import Backend, backend
+from hooks.backends.shared_weights import sharing_weights
+from hooks.geometry import HEAD_OUT, find_geometry
 from hooks.positions import LAST_PROMPT
-from hooks.sites import HEAD_OUT
 from sally_anne.models.prompts import to_model
 
 
@@ -94,5 +93,5 @@ def _collecting(model: Any, names: tuple[str, ...] | list[str]) -> Any:
         }
         for name in names
     ]
-    # A twin shares the weights; what pyvene leaves in modules stays out of the model itself.
-    return pyvene.IntervenableModel(places, model=twin(model))
+    # The copy shares the weights; what pyvene leaves in modules stays out of the model itself.
+    return pyvene.IntervenableModel(places, model=sharing_weights(model))

@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> None:
 
     from bench.clock import Clock
     from bench.workload import probe_set
-    from hooks.sites import HEAD_OUT
+    from hooks.geometry import HEAD_OUT
     from probing.extraction import extract
     from sally_anne.core.processes import here
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sally_anne.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from hooks.backends.backend import backend as backend
+    from hooks.backends import backend as backend
     from hooks.capture import Capture as Capture
     from hooks.edit import Edit as Edit
     from hooks.edit import Gate as Gate
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "hooks.backends.backend": ["backend"],
+        "hooks.backends": ["backend"],
         "hooks.capture": ["Capture"],
         "hooks.edit": ["Edit", "Gate"],
         "hooks.geometry": ["Geometry", "find_geometry"],

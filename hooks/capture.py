@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from hooks.beams import BeamGuard
-from hooks.eager import allow_compiled, keep_eager, uncompiled
-from hooks.finite import require_finite
-from hooks.geometry import find_geometry
-from hooks.positions import ALL, GENERATED, LAST_PROMPT_GENERATED, PassTracker, fresh_index
-from hooks.sites import HEAD_OUT, RESID, SITES, slice_width
-from sally_anne.core.errors import CaptureError, GeometryError
+from hooks.geometry import HEAD_OUT, slice_width
+from hooks.model_hooks import ModelHooks
+from hooks.positions import ALL, GENERATED, LAST_PROMPT_GENERATED, Pass, fresh_index
+from sally_anne.core.errors import CaptureError, GeometryError, NonFiniteError
 
 
-class Capture:
+class Capture(ModelHooks):
     """Copies activations out of a model while the `with` block is open.
 
         with Capture(model, positions="last_prompt") as cap:
@@ -40,13 +35,13 @@ class Capture:
     generated ids. Beam search reorders rows between steps, so it raises where generated positions
     are captured.
 
-    A compiled model runs eagerly while a capture is open (see `hooks.eager`). Captures nest. Hooks
-    run in the order they were set: a capture opened inside a steering context sees the steered
-    activations, one opened outside sees them as they were.
+    A compiled model runs eagerly while a capture is open (see `hooks.model_hooks`). Captures nest.
+    Hooks run in the order they were set: a capture opened inside a steering context sees the
+    steered activations, one opened outside sees them as they were.
 
     Args:
         model: the Hugging Face model whose forward will be called, not a part of it.
-        site: one of SITES.
+        site: one of `hooks.geometry.SITES`.
         positions: a spec of `hooks.positions`. With `all`, padding is left out: the real tokens of
             each row come first, in order, and zeros fill the shorter rows (see `valid`).
         layers: the layers to capture, in this order; all by default.
@@ -62,6 +57,8 @@ class Capture:
         PositionError: unknown positions; during a forward, tokens that cannot be told apart.
     """
 
+    error = CaptureError
+
     def __init__(
         self,
         model: nn.Module,
@@ -70,40 +67,17 @@ class Capture:
         layers: Sequence[int] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        if site not in SITES:
-            raise CaptureError(f"unknown site {site!r}: choose one of {', '.join(SITES)}.")
-        self.model = model = uncompiled(model)
-        self.site = site
-        self.positions = positions
+        super().__init__(model, site, positions)
         self.device = torch.device(device)
-        self.geometry = find_geometry(model)
         self.layers = _chosen_layers(layers, self.geometry.n_layers)
         slice_width(self.geometry, site)
         self.valid: Tensor | None = None
-        self._tracker = PassTracker(positions)
-        self._beams = BeamGuard() if positions in (GENERATED, LAST_PROMPT_GENERATED) else None
-        self._handles: list[RemovableHandle] = []
-        self._clear()
+        self._beams = _BeamGuard() if positions in (GENERATED, LAST_PROMPT_GENERATED) else None
 
-    def __enter__(self) -> Capture:
-        if self._handles:
-            raise CaptureError("this capture is already open; make another one to nest.")
-        self._clear()
-        keep_eager()
-        try:
-            self._add_hooks()
-        except BaseException:
-            self._remove_hooks()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._remove_hooks()
+    def __exit__(self, *error: object) -> None:
+        super().__exit__()
+        if self._beams is not None:
+            self._beams.release()
 
     def take(self, items: Sequence[str] | None = None) -> Tensor:
         """Hand over what was captured since the last `take`, and forget it.
@@ -121,8 +95,8 @@ class Capture:
             NonFiniteError: an activation is NaN or infinite; names the item and the layer.
         """
         parts, valids = self._done, self._valids
-        ran, aborted = self._n_passes, self._index is not None
-        self._clear()
+        ran, aborted = self._n_passes, self._pass is not None
+        self._reset()
         if aborted:
             raise CaptureError("nothing to take: the last forward pass broke off with an error.")
         if not ran:
@@ -148,86 +122,25 @@ class Capture:
         self.valid = valid
         return activations
 
-    def _clear(self) -> None:
-        self._tracker.reset()
+    def _reset(self) -> None:
+        super()._reset()
         self._done: list[Tensor] = []
         self._valids: list[Tensor] = []
         self._n_passes = 0
-        self._begin(None, None)
 
-    def _begin(self, index: Tensor | None, valid: Tensor | None) -> None:
-        self._index = index
-        self._valid = valid
-        self._ran: set[int] = set()
-        self._pieces: dict[int, Tensor] = {}
-
-    def _add_hooks(self) -> None:
-        self._handles.append(
-            self.model.register_forward_pre_hook(self._before_model, with_kwargs=True)
-        )
-        for layer in self.layers:
-            if self.site == RESID:
-                block = self.model.get_submodule(self.geometry.layer_names[layer])
-                self._handles.append(block.register_forward_hook(self._on_output(layer)))
-                continue
-            o_proj = self.model.get_submodule(self.geometry.o_proj_names[layer])
-            if self.site == HEAD_OUT:
-                self._handles.append(o_proj.register_forward_pre_hook(self._on_input(layer)))
-            else:
-                self._handles.append(o_proj.register_forward_hook(self._on_output(layer)))
-        self._handles.append(self.model.register_forward_hook(self._after_model))
-
-    def _remove_hooks(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        allow_compiled()
-        if self._beams is not None:
-            self._beams.release()
-
-    def _before_model(
-        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        if self._index is not None:
-            # The pass before broke off with an error that the caller caught, to try again.
-            self._clear()
-        at = self._tracker.follow(model, args, kwargs)
+    def _begin(self, at: Pass, cache: Any) -> None:
         if at.new_sequence and self._n_passes:
             raise CaptureError(
                 "a new batch began before the last one was taken: call take() after each batch. "
                 "(Beam search without a cache looks like this, too.)"
             )
-        index, valid = fresh_index(self.positions, at)
-        self._n_columns = at.n_columns
+        self._index, self._valid = fresh_index(self.positions, at)
+        self._pieces: dict[int, Tensor] = {}
         if self._beams is not None:
-            self._beams.watch(kwargs.get("past_key_values"))
-        self._begin(index, valid)
+            self._beams.watch(cache)
 
-    def _on_input(self, layer: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-            self._keep(layer, args[0])
-
-        return hook
-
-    def _on_output(self, layer: int) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            self._keep(layer, output[0] if isinstance(output, tuple) else output)
-
-        return hook
-
-    def _keep(self, layer: int, activation: Tensor) -> None:
-        """Copy the positions asked for out of `[B, T, W]`, on the layer's own device."""
-        if self._index is None:
-            raise CaptureError(
-                f"layer {layer} ran outside a forward pass of the {type(self.model).__name__} "
-                "given to Capture. Call that model, not a part of it."
-            )
-        if activation.shape[:2] != (self._index.shape[0], self._n_columns):
-            raise CaptureError(
-                f"layer {layer} works on {tuple(activation.shape[:2])} [batch, tokens], the model "
-                f"was given {(self._index.shape[0], self._n_columns)}: positions would be wrong."
-            )
-        self._ran.add(layer)
+    def _see(self, layer: int, activation: Tensor) -> None:
+        """Copy the positions asked for, on the layer's own device."""
         if not self._index.shape[1]:
             return
         index = self._index.to(activation.device)
@@ -236,27 +149,84 @@ class Capture:
         # Every token of every layer would fill the accelerator; few positions travel together.
         self._pieces[layer] = self._move(piece) if self.positions == ALL else piece
 
-    def _after_model(self, model: nn.Module, args: Any, output: Any) -> None:
-        if self._index is None or self._valid is None:
-            return
-        if missing := [layer for layer in self.layers if layer not in self._ran]:
-            raise CaptureError(
-                f"layers {missing} did not run in this forward pass of the {type(model).__name__}: "
-                "use the model's own layers, as they are, not compiled."
-            )
-        if self._index.shape[1]:
-            pieces = [self._pieces[layer] for layer in self.layers]
-            if len({piece.device for piece in pieces}) > 1:
-                pieces = [self._move(piece) for piece in pieces]
-            stacked = self._move(torch.stack(pieces, dim=2))
-            self._done.append(stacked.unflatten(-1, (self.geometry.n_heads, -1)))
-            self._valids.append(self._valid.to(stacked.device))
+    def _end(self) -> None:
         self._n_passes += 1
-        self._begin(None, None)
+        if not self._pieces:
+            return
+        pieces = [self._pieces[layer] for layer in self.layers]
+        if len({piece.device for piece in pieces}) > 1:
+            pieces = [self._move(piece) for piece in pieces]
+        stacked = self._move(torch.stack(pieces, dim=2))
+        self._done.append(stacked.unflatten(-1, (self.geometry.n_heads, -1)))
+        self._valids.append(self._valid.to(stacked.device))
+        self._pieces = {}
 
     def _move(self, tensor: Tensor) -> Tensor:
         # There are no numbers to move off the meta device.
         return tensor if tensor.device.type == "meta" else tensor.to(self.device)
+
+
+def require_finite(activations: Tensor, items: Sequence[str] | None, layers: Sequence[int]) -> None:
+    """Check `[B, L, ...]`, of which row b belongs to `items[b]` and column l to `layers[l]`.
+
+    Tensors on the meta device hold no numbers and pass.
+
+    Raises:
+        NonFiniteError: names every item with a bad value (three at most) and its first layer.
+    """
+    if activations.device.type == "meta" or not activations.numel():
+        return
+    broken = ~torch.isfinite(activations).flatten(2).all(dim=2)
+    rows = broken.any(dim=1).nonzero().flatten().tolist()
+    if not rows:
+        return
+    found = []
+    for row in rows[:3]:
+        name = f"item {items[row]!r}" if items is not None else f"row {row}"
+        found.append(f"{name} at layer {layers[int(broken[row].nonzero()[0])]}")
+    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+    raise NonFiniteError(
+        f"activations are not finite: {', '.join(found)}{more}. "
+        "float16 overflows in some models; try bfloat16 or float32, and look at the item's input."
+    )
+
+
+class _BeamGuard:
+    """Watches a KV cache and raises when its rows are reordered.
+
+    After a reorder row b continues another row's text, so positions stacked over steps would mix
+    different beams. Only the cache is told about the reorder, hence the watch on it: an instance
+    attribute stands in front of its method until `release`.
+    """
+
+    def __init__(self) -> None:
+        self._cache: Any = None
+
+    def watch(self, cache: Any) -> None:
+        """Watch this cache, and no other."""
+        if cache is self._cache:
+            return
+        self.release()
+        if cache is None or not hasattr(cache, "reorder_cache"):
+            return
+        reorder = cache.reorder_cache
+
+        def guarded(beam_idx: Tensor) -> None:
+            if not torch.equal(beam_idx, torch.arange(len(beam_idx), device=beam_idx.device)):
+                raise CaptureError(
+                    "beam search reordered the rows while generated positions are captured; they "
+                    "would mix beams. Use num_beams=1, or positions 'last_prompt'."
+                )
+            reorder(beam_idx)
+
+        cache.reorder_cache = guarded
+        self._cache = cache
+
+    def release(self) -> None:
+        """Leave the cache as it was."""
+        if self._cache is not None:
+            vars(self._cache).pop("reorder_cache", None)
+            self._cache = None
 
 
 def _chosen_layers(layers: Sequence[int] | None, n_layers: int) -> tuple[int, ...]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from hooks.eager import allow_compiled, keep_eager, uncompiled
-from hooks.geometry import Geometry, find_geometry
-from hooks.positions import LAST_PROMPT_GENERATED, PassTracker, position_mask
-from hooks.sites import ATTN_OUT, HEAD_OUT, RESID, SITES, slice_width
+from hooks.geometry import HEAD_OUT, Geometry, slice_width
+from hooks.model_hooks import ModelHooks, attach
+from hooks.positions import LAST_PROMPT_GENERATED, Pass, position_mask
 from sally_anne.core.errors import EditError
 
 
@@ -39,7 +36,7 @@ class Gate:
     above: bool = True
 
 
-class Edit:
+class Edit(ModelHooks):
     """Adds vectors to head slices while the `with` block is open.
 
         with Edit(model, delta):                  # delta [L, H, D]
@@ -53,8 +50,8 @@ class Edit:
     Edits nest, and what they add adds up. The same object opens once at a time and may be opened
     again. After the block, also after an exception in it, the model has no hook left.
 
-    A compiled model runs eagerly while an edit is open (see `hooks.eager`). A pass in which an
-    edited layer did not run raises; a block in which the model was not called at all does not.
+    A compiled model runs eagerly while an edit is open (see `hooks.model_hooks`). A pass in which
+    an edited layer did not run raises; a block in which the model was not called does not.
 
     Sites (as in `hooks.capture`):
         head_out: before W_o, the definition of the GridToM paper (equation 4); D = head width.
@@ -64,7 +61,7 @@ class Edit:
     Args:
         model: the Hugging Face model whose forward will be called, not a part of it.
         delta: what is added, `[L, H, D]` or `[B, L, H, D]`, in the model's own units.
-        site: one of SITES.
+        site: one of `hooks.geometry.SITES`.
         positions: a spec of `hooks.positions`.
         gate: edit only the tokens at which this probe says so.
 
@@ -76,6 +73,8 @@ class Edit:
         PositionError: unknown positions; during a forward, tokens that cannot be told apart.
     """
 
+    error = EditError
+
     def __init__(
         self,
         model: nn.Module,
@@ -84,15 +83,10 @@ class Edit:
         positions: str = LAST_PROMPT_GENERATED,
         gate: Gate | None = None,
     ) -> None:
-        if site not in SITES:
-            raise EditError(f"unknown site {site!r}: choose one of {', '.join(SITES)}.")
-        self.model = model = uncompiled(model)
-        self.site = site
-        self.positions = positions
+        super().__init__(model, site, positions, rows_may_move=True)
         self.gate = gate
-        self.geometry = find_geometry(model)
         self.delta = _checked(delta, self.geometry, site)
-        weight = getattr(model.get_submodule(self.geometry.o_proj_names[0]), "weight", delta)
+        weight = getattr(self.model.get_submodule(self.geometry.o_proj_names[0]), "weight", delta)
         # A quantised weight is packed into whole numbers; its layer runs in another dtype.
         if weight.is_floating_point():
             _require_finite(self.delta.to(weight.dtype))
@@ -100,88 +94,30 @@ class Edit:
         self.layers = tuple(int(layer) for layer in used.nonzero()[:, 0])
         if gate is not None:
             _check_gate(gate, self.geometry, self.layers)
-        self._tracker = PassTracker(positions, rows_may_move=True)
-        self._handles: list[RemovableHandle] = []
-        self._begin(None)
-
-    def __enter__(self) -> Edit:
-        if self._handles:
-            raise EditError("this edit is already open; make another one to nest.")
-        self._tracker.reset()
-        self._begin(None)
-        if self.layers:
-            keep_eager()
-            try:
-                self._add_hooks()
-            except BaseException:
-                self._remove_hooks()
-                raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.layers:
-            self._remove_hooks()
-
-    def _remove_hooks(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        allow_compiled()
-
-    def _begin(self, mask: Tensor | None) -> None:
-        """Begin a pass with `mask [B, T]`, or none outside of a pass."""
-        self._mask = mask
-        self._open_gate: Tensor | None = None
-        # For each layer that ran, which heads became infinite or NaN: bool [H].
-        self._broken: dict[int, Tensor] = {}
 
     def _add_hooks(self) -> None:
         add = self._handles.append
-        add(self.model.register_forward_pre_hook(self._before_model, with_kwargs=True))
-        add(self.model.register_forward_hook(self._after_model, always_call=True))
+        add(self.model.register_forward_hook(self._after_error, always_call=True))
         if self.gate is not None:
-            o_proj = self.model.get_submodule(self.geometry.o_proj_names[self.gate.layer])
-            add(o_proj.register_forward_pre_hook(self._read_gate))
-        for layer in self.layers:
-            vectors = self.delta[:, layer].flatten(1)
-            if self.site == RESID:
-                block = self.model.get_submodule(self.geometry.layer_names[layer])
-                add(block.register_forward_hook(self._on_output(layer, vectors)))
-                continue
-            o_proj = self.model.get_submodule(self.geometry.o_proj_names[layer])
-            if self.site == ATTN_OUT:
-                add(o_proj.register_forward_hook(self._on_output(layer, vectors)))
-            else:
-                add(o_proj.register_forward_pre_hook(self._on_input(layer, vectors)))
+            see = partial(self._read_gate, self.gate)
+            add(attach(self.model, self.geometry, HEAD_OUT, self.gate.layer, see))
+        super()._add_hooks()
 
-    def _before_model(
-        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        if self._mask is not None:
-            # The pass before was interrupted, and nothing of it may be taken for this one's.
-            self._tracker.reset()
-            self._begin(None)
-        self._begin(position_mask(self.positions, self._tracker.follow(model, args, kwargs)))
-
-    def _after_model(self, model: nn.Module, args: Any, output: Any) -> None:
-        broken = self._broken
-        self._begin(None)
+    def _after_error(self, model: nn.Module, args: Any, output: Any) -> None:
         if output is None:
-            # The pass broke off with an error that the caller may catch, to try again.
-            self._tracker.reset()
-            return
-        if missing := [layer for layer in self.layers if layer not in broken]:
-            raise EditError(
-                f"layers {missing} did not run in this forward pass of the {type(model).__name__}, "
-                "so nothing was added there: use the model's own layers, as they are, not compiled."
-            )
+            # The caller may catch it to try again; what runs before is outside of a pass.
+            self._reset()
+
+    def _begin(self, at: Pass, cache: Any) -> None:
+        self._mask = position_mask(self.positions, at)
+        self._open_gate: Tensor | None = None
+        # For each layer, which heads became infinite or NaN: bool [H].
+        self._broken: dict[int, Tensor] = {}
+
+    def _end(self) -> None:
         # One look at the end of a pass: each makes an accelerator wait.
-        heads = torch.stack([broken[layer].to(broken[self.layers[0]]) for layer in self.layers])
+        first = self._broken[self.layers[0]]
+        heads = torch.stack([self._broken[layer].to(first) for layer in self.layers])
         if not heads.is_meta and bool(heads.any()):
             row, head = heads.nonzero()[0].tolist()
             raise EditError(
@@ -189,38 +125,15 @@ class Edit:
                 "too much for the model's dtype. Lower alpha, or load the model in a wider dtype."
             )
 
-    def _read_gate(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        gate = self.gate
-        if gate is None:
-            return
+    def _read_gate(self, gate: Gate, activation: Tensor) -> None:
         width = self.geometry.head_dim
-        z = args[0][..., gate.head * width : (gate.head + 1) * width].detach().float()
+        z = activation[..., gate.head * width : (gate.head + 1) * width].detach().float()
         likely = torch.sigmoid(z @ gate.weight.to(z) + gate.bias)
         self._open_gate = (likely > gate.threshold) == gate.above
 
-    def _on_input(
-        self, layer: int, vectors: Tensor
-    ) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
-        def hook(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (self._added(layer, args[0], vectors), *args[1:])
-
-        return hook
-
-    def _on_output(self, layer: int, vectors: Tensor) -> Callable[[nn.Module, Any, Any], Any]:
-        def hook(module: nn.Module, args: Any, output: Any) -> Any:
-            if isinstance(output, tuple):
-                return (self._added(layer, output[0], vectors), *output[1:])
-            return self._added(layer, output, vectors)
-
-        return hook
-
-    def _added(self, layer: int, activation: Tensor, vectors: Tensor) -> Tensor:
-        """`activation [R, T, W]` with `vectors [1 or B, W]` added at the positions."""
-        if self._mask is None or self._mask.shape != activation.shape[:2]:
-            raise EditError(
-                f"layer {layer} ran outside a forward pass of the {type(self.model).__name__} "
-                "given to Edit, or on other tokens. Call that model, not a part of it."
-            )
+    def _see(self, layer: int, activation: Tensor) -> Tensor:
+        """`activation [R, T, W]` with the layer's vectors added at the positions."""
+        vectors = self.delta[:, layer].flatten(1)
         rows = activation.shape[0]
         if len(vectors) not in (1, rows):
             if rows % len(vectors):

@@ -1,4 +1,4 @@
-"""Where the heads of a decoder are: its layers, the `o_proj` of each, and the numbers L, H, D."""
+"""Where the heads of a decoder are: its layers, their `o_proj` and sites, the numbers L, H, D."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from typing import Any
 from torch import nn
 
 from sally_anne.core.errors import GeometryError
+
+# Where in a layer activations are read and edited.
+HEAD_OUT = "head_out"
+ATTN_OUT = "attn_out"
+RESID = "resid"
+SITES = (HEAD_OUT, ATTN_OUT, RESID)
 
 # Only reached for models without `get_decoder`; there a tower is told apart by its name.
 _TOWER = re.compile(r"(^|[._])(vision|visual|image|img|audio|speech|vit)([._]|$)", re.IGNORECASE)
@@ -80,6 +86,27 @@ def find_geometry(model: nn.Module) -> Geometry:
         layer_names=layer_names,
         o_proj_names=o_proj_names,
     )
+
+
+def slice_width(geometry: Geometry, site: str) -> int:
+    """Width of one head's slice at a site: D at `head_out`, hidden / H elsewhere.
+
+    Raises:
+        GeometryError: H does not divide the hidden size at a site that is cut in slices.
+    """
+    if site == HEAD_OUT:
+        return geometry.head_dim
+    if geometry.hidden_size % geometry.n_heads:
+        raise GeometryError(
+            f"site {site!r} cuts the hidden size {geometry.hidden_size} in {geometry.n_heads} "
+            f"equal slices, which it does not divide into. Use site {HEAD_OUT!r}."
+        )
+    return geometry.hidden_size // geometry.n_heads
+
+
+def site_module(geometry: Geometry, layer: int, site: str) -> str:
+    """The module whose input (`head_out`) or output (elsewhere) is a layer's activation there."""
+    return (geometry.layer_names if site == RESID else geometry.o_proj_names)[layer]
 
 
 def layers(model: nn.Module) -> list[nn.Module]:

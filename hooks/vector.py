@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from hooks.edit import Edit, Gate
-from hooks.geometry import Geometry, find_geometry
+from hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, slice_width
 from hooks.identity import FORCED, ModelIdentity, require_fitted
 from hooks.positions import LAST_PROMPT_GENERATED, check_spec
-from hooks.sites import HEAD_OUT, SITES, slice_width
 from hooks.vector_file import FACTS, FILE, read_vector, write_vector
 from sally_anne.core.errors import PositionError, SteeringError
 
@@ -43,7 +42,7 @@ class SteeringVector:
         n_layers, n_heads: L and H of the model it is for.
         alpha: strength, in standard deviations.
         direction: how theta was found, e.g. ``logistic``.
-        site: where it is added, see :mod:`hooks.sites`.
+        site: where it is added, see :mod:`hooks.geometry`.
         positions: at which tokens, see :mod:`hooks.positions`.
         fitted: where it comes from: model and revision, contrast, splits, probe settings, data.
     """

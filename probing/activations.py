@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hooks.sites import HEAD_OUT
+from hooks.geometry import HEAD_OUT
 from sally_anne.benchmarks.samples import Sample
 from sally_anne.core.errors import ProbingError
 
@@ -22,7 +22,7 @@ class Activations:
         x: ``[N, L, H, D]``.
         items: a row a sample: ``item_id``, ``group``, ``split``, tags and labels.
         labels: which columns of ``items`` are labels.
-        site: where they were read, see :mod:`hooks.sites`.
+        site: where they were read, see :mod:`hooks.geometry`.
         model: which model, as vectors keep it.
     """
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hooks.backends.backend import NATIVE
+from hooks.backends import NATIVE
 from hooks.batch_size import AUTO
-from hooks.geometry import find_geometry
-from hooks.sites import slice_width
+from hooks.geometry import find_geometry, slice_width
 from hooks.store import ActivationStore
 from hooks.store.manifest import MANIFEST_NAME, mismatch, read_manifest
 from probing import contrasts

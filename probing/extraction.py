@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from hooks.backends.backend import NATIVE, Backend
-from hooks.backends.backend import backend as backend_named
+from hooks.backends import NATIVE, Backend
+from hooks.backends import backend as backend_named
 from hooks.batch_size import AUTO, BatchSize, fitting, within_memory
 from hooks.capture import Capture
-from hooks.geometry import find_geometry
+from hooks.geometry import find_geometry, slice_width
 from hooks.positions import LAST_PROMPT
-from hooks.sites import slice_width
 from hooks.store import ActivationStore, BatchWriter, StoreMeta
 from hooks.store.manifest import MANIFEST_NAME, mismatch, read_manifest
 from probing.ahead import ahead
@@ -75,7 +74,7 @@ def extract(
             keeps its own; else what fits is tried.
         about: further facts that must agree when a store is resumed.
         processes: those that call this with the same arguments, each from its own place.
-        backend: which library reads; one of `hooks.backends.backend.BACKENDS`. All but the native
+        backend: which library reads; one of `hooks.backends.BACKENDS`. All but the native
             one read every prompt whole, from its first token on, which differs by rounding.
         on_progress: told how many of how many batches are stored, also at the start; of several
             processes, each counts what was stored before and its own share.

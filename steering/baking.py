@@ -23,8 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from hooks.geometry import Geometry, find_geometry
-from hooks.sites import ATTN_OUT, HEAD_OUT, slice_width
+from hooks.geometry import ATTN_OUT, HEAD_OUT, Geometry, find_geometry, slice_width
 from sally_anne.core.errors import SteeringError
 
 Carrier = Literal["o_proj.bias", "v_proj.bias"]

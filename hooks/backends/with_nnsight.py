@@ -9,22 +9,20 @@ import nnsight
 import torch
 from torch import Tensor, nn
 
-from hooks.backends.request import addition, reading
-from hooks.backends.twin import Twins
-from hooks.geometry import Geometry
-from hooks.positions import LAST_PROMPT, LAST_PROMPT_GENERATED
-from hooks.sites import HEAD_OUT, RESID
+from hooks.backends import Backend
+from hooks.backends.shared_weights import SharedWeights
+from hooks.geometry import HEAD_OUT, Geometry, site_module
 from sally_anne.core.errors import BackendError
 
 # Runs the whole remote path in this process: the trace is sent to itself.
 LOCAL = "local"
 
 
-class NnsightBackend:
+class NnsightBackend(Backend):
     """Reads and steers inside nnsight traces; see `Backend`.
 
-    nnsight leaves methods of its own in the modules it traces, so it gets a twin of the model with
-    the same weights, which is used again until the model changes.
+    nnsight leaves methods of its own in the modules it traces, so it gets a copy that shares
+    the model's weights, which is used again until the model changes.
 
     With `remote` the trace runs on NDIF, on the checkpoint that `model.config` names; `model`
     itself is then only asked for its geometry and may lie on the meta device. Host and key come
@@ -41,25 +39,25 @@ class NnsightBackend:
     def __init__(self, remote: bool | str = False) -> None:
         self.remote = remote
         self._how: dict[str, Any] = {"remote": remote} if remote else {}
-        self._traced: Twins[Any] = Twins(self.name, _rehearsed if remote == LOCAL else _wrapped)
+        build = _rehearsed if remote == LOCAL else nnsight.NNsight
+        self._traced: SharedWeights[Any] = SharedWeights(self.name, build)
         self._served: dict[tuple[str, str | None], Any] = {}
 
-    def read(
+    def _read(
         self,
         model: nn.Module,
         inputs: Mapping[str, Any],
-        site: str = HEAD_OUT,
-        positions: str = LAST_PROMPT,
-        layers: Sequence[int] | None = None,
-        items: Sequence[str] | None = None,
-    ) -> Tensor:
-        """`[B, P, L, H, D]`; see `Backend.read`."""
-        asked = reading(model, inputs, site, positions, layers)
+        geometry: Geometry,
+        site: str,
+        layers: Sequence[int],
+        rows: Tensor,
+        index: Tensor,
+    ) -> dict[int, Tensor]:
         traced = self._trace_of(model)
         # A trace meets modules in the order in which they run.
-        order = sorted(asked.layers)
-        modules = [traced.get(_module_name(asked.geometry, layer, site)) for layer in order]
-        rows, index, before = asked.rows, asked.index, site == HEAD_OUT
+        order = sorted(layers)
+        modules = [traced.get(site_module(geometry, layer, site)) for layer in order]
+        before = site == HEAD_OUT
         with torch.no_grad(), traced.trace(**inputs, **self._how):
             pieces = nnsight.save([])
             for module in modules:
@@ -67,32 +65,31 @@ class NnsightBackend:
                 if isinstance(value, tuple):
                     value = value[0]
                 pieces.append(value[rows.to(value.device), index.to(value.device)].detach().cpu())
-        return asked.assemble(dict(zip(order, pieces, strict=True)), items)
+        return dict(zip(order, pieces, strict=True))
 
-    def logits(
+    def _add(
         self,
         model: nn.Module,
         inputs: Mapping[str, Any],
-        delta: Tensor,
-        site: str = HEAD_OUT,
-        positions: str = LAST_PROMPT_GENERATED,
+        geometry: Geometry,
+        site: str,
+        mask: Tensor,
+        vectors: Mapping[int, Tensor],
     ) -> Tensor:
-        """`[B, T, V]`; see `Backend.logits`."""
-        asked = addition(model, inputs, delta, site, positions)
         traced = self._trace_of(model)
         steps = [
-            (traced.get(_module_name(asked.geometry, layer, site)), vectors)
-            for layer, vectors in asked.vectors.items()
+            (traced.get(site_module(geometry, layer, site)), added)
+            for layer, added in vectors.items()
         ]
-        mask, before = asked.mask[..., None], site == HEAD_OUT
+        before = site == HEAD_OUT
         with torch.no_grad(), traced.trace(**inputs, **self._how):
             # Plain torch calls alone: a remote host has no module of this project.
-            for module, vectors in steps:
+            for module, vector in steps:
                 value = module.input if before else module.output
                 rest = None
                 if isinstance(value, tuple):
                     value, rest = value[0], value[1:]
-                added = vectors.to(value.device, value.dtype)
+                added = vector.to(value.device, value.dtype)
                 where = mask.to(value.device) & added.ne(0)
                 value = torch.where(where, value + added, value)
                 if before:
@@ -121,10 +118,6 @@ class NnsightBackend:
         return self._served[name, commit]
 
 
-def _wrapped(model: nn.Module) -> Any:
-    return nnsight.NNsight(model)
-
-
 def _rehearsed(model: nn.Module) -> Any:
     config: Any = model.config
     return nnsight.TransformersModel(model, **_pipeline(config))
@@ -138,8 +131,3 @@ def _pipeline(config: Any) -> dict[str, str]:
     if hasattr(config, "vision_config"):
         return {"task": "image-text-to-text", "processor": config.name_or_path}
     return {"task": "text-generation", "tokenizer": config.name_or_path}
-
-
-def _module_name(geometry: Geometry, layer: int, site: str) -> str:
-    names = geometry.layer_names if site == RESID else geometry.o_proj_names
-    return names[layer]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,21 +11,20 @@ from torch import Tensor, nn
 from transformer_lens.model_bridge.bridge import TransformerBridge
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-from hooks.backends.request import Addition, addition, reading
+from hooks.backends import Backend
+from hooks.backends.shared_weights import SharedWeights
 from hooks.backends.transformer_lens_adapters import register
-from hooks.backends.twin import Twins
-from hooks.positions import LAST_PROMPT, LAST_PROMPT_GENERATED
-from hooks.sites import ATTN_OUT, HEAD_OUT, RESID
+from hooks.geometry import ATTN_OUT, HEAD_OUT, RESID, Geometry
 from sally_anne.core.errors import BackendError
 
 # TransformerLens' own names of the sites.
 HOOKS = {HEAD_OUT: "attn.hook_z", ATTN_OUT: "hook_attn_out", RESID: "hook_resid_post"}
 
 
-class TransformerLensBackend:
+class TransformerLensBackend(Backend):
     """Reads and steers through the hooks of a TransformerBridge; see `Backend`.
 
-    The bridge is built around a twin of the model, which shares its weights and is used again until
+    The bridge is built around a copy of the model that shares its weights, and used again until
     the model changes. It is called as the model would be, so that it computes positions as the
     model does: the bridge's own forward derives other ones for rows padded on the left.
 
@@ -37,53 +37,56 @@ class TransformerLensBackend:
     name = "transformer_lens"
 
     def __init__(self) -> None:
-        self._bridges = Twins(self.name, _build)
+        self._bridges = SharedWeights(self.name, _build)
 
-    def read(
+    def _read(
         self,
         model: nn.Module,
         inputs: Mapping[str, Any],
-        site: str = HEAD_OUT,
-        positions: str = LAST_PROMPT,
-        layers: Sequence[int] | None = None,
-        items: Sequence[str] | None = None,
-    ) -> Tensor:
-        """`[B, P, L, H, D]`; see `Backend.read`."""
-        asked = reading(model, inputs, site, positions, layers)
+        geometry: Geometry,
+        site: str,
+        layers: Sequence[int],
+        rows: Tensor,
+        index: Tensor,
+    ) -> dict[int, Tensor]:
         pieces: dict[int, Tensor] = {}
 
-        def keep(layer: int) -> Callable[..., None]:
-            def hook(tensor: Tensor, hook: Any) -> None:
-                here = tensor.device
-                pieces[layer] = tensor[asked.rows.to(here), asked.index.to(here)].flatten(2)
+        def keep(layer: int, tensor: Tensor, hook: Any) -> None:
+            # [B, T, H, D] at hook_z, [B, T, W] elsewhere.
+            here = tensor.device
+            pieces[layer] = tensor[rows.to(here), index.to(here)].flatten(2)
 
-            return hook
+        self._run(model, inputs, {layer: partial(keep, layer) for layer in layers}, site)
+        return pieces
 
-        hooks = [(_hook_name(layer, site), keep(layer)) for layer in asked.layers]
-        self._run(model, inputs, hooks)
-        return asked.assemble(pieces, items)
-
-    def logits(
+    def _add(
         self,
         model: nn.Module,
         inputs: Mapping[str, Any],
-        delta: Tensor,
-        site: str = HEAD_OUT,
-        positions: str = LAST_PROMPT_GENERATED,
+        geometry: Geometry,
+        site: str,
+        mask: Tensor,
+        vectors: Mapping[int, Tensor],
     ) -> Tensor:
-        """`[B, T, V]`; see `Backend.logits`."""
-        asked = addition(model, inputs, delta, site, positions)
-        hooks = [(_hook_name(layer, site), _adder(asked, layer)) for layer in asked.vectors]
-        return self._run(model, inputs, hooks).logits
+        def add(layer: int, tensor: Tensor, hook: Any) -> Tensor:
+            flat = tensor.flatten(2)
+            added = vectors[layer].to(flat.device, flat.dtype)
+            where = mask.to(flat.device) & added.ne(0)
+            return torch.where(where, flat + added, flat).view(tensor.shape)
+
+        hooks = {layer: partial(add, layer) for layer in vectors}
+        return self._run(model, inputs, hooks, site).logits
 
     def _run(
         self,
         model: nn.Module,
         inputs: Mapping[str, Any],
-        hooks: list[tuple[str, Callable[..., Any]]],
+        hooks: Mapping[int, Callable[..., Any]],
+        site: str,
     ) -> Any:
         bridge = self._bridges.of(model)
-        with torch.no_grad(), bridge.hooks(fwd_hooks=hooks):
+        named = [(f"blocks.{layer}.{HOOKS[site]}", hook) for layer, hook in hooks.items()]
+        with torch.no_grad(), bridge.hooks(fwd_hooks=named):
             return bridge.original_model(**inputs)
 
 
@@ -94,18 +97,3 @@ def _build(model: nn.Module) -> TransformerBridge:
         return build_bridge_from_module(model, architecture, hf_config=model.config)
     except ValueError as error:
         raise BackendError(f"TransformerLens cannot take a {architecture}: {error}") from error
-
-
-def _hook_name(layer: int, site: str) -> str:
-    return f"blocks.{layer}.{HOOKS[site]}"
-
-
-def _adder(asked: Addition, layer: int) -> Callable[..., Tensor]:
-    def hook(tensor: Tensor, hook: Any) -> Tensor:
-        # [B, T, H, D] at hook_z, [B, T, W] elsewhere.
-        flat = tensor.flatten(2)
-        vectors = asked.vectors[layer].to(flat.device, flat.dtype)
-        where = asked.mask.to(flat.device)[..., None] & vectors.ne(0)
-        return torch.where(where, flat + vectors, flat).view(tensor.shape)
-
-    return hook

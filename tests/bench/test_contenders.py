@@ -25,7 +25,7 @@ from bench.peers import Nnsight, Pyvene, TransformerLens
 from bench.released import GridToM, HonestLlama
 from bench.workload import Workload, probe_set
 from experiments.train_tiny.families import FAMILIES, Family
-from hooks.sites import HEAD_OUT, RESID
+from hooks.geometry import HEAD_OUT, RESID
 
 pytestmark = pytest.mark.integration
 

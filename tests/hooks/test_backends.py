@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hooks.backends.backend import BACKENDS, backend
+from hooks.backends import BACKENDS, backend
 from hooks.capture import Capture
 from hooks.edit import Edit
-from hooks.geometry import find_geometry
-from hooks.sites import SITES
+from hooks.geometry import SITES, find_geometry
 from sally_anne.core.errors import (
     BackendError,
     CaptureError,
@@ -129,7 +128,7 @@ def test_bad_requests(build, name):
         chosen.read(model, inputs, items=["a", "b"])
 
 
-def test_hooks_around_a_twin_are_refused(build):
+def test_hooks_around_shared_weights_are_refused(build):
     """They would not count there."""
     model, inputs = build("llama"), padded("left")
     delta = delta_for(model, "head_out")
@@ -143,7 +142,7 @@ def test_hooks_around_a_twin_are_refused(build):
     steered.read(model, inputs)
 
 
-def test_a_changed_model_gets_a_new_twin(build):
+def test_a_changed_model_is_built_around_anew(build):
     model, inputs = build("qwen2_vl"), padded("left")
     native, other = backend("native"), backend("nnsight")
     first = other.read(model, inputs)
@@ -167,7 +166,7 @@ def test_choice_by_name(monkeypatch):
         backend("hooks")
     with pytest.raises(BackendError, match="does not take these options"):
         backend("native", remote=True)
-    monkeypatch.setattr("hooks.backends.backend.find_spec", lambda name: None)
+    monkeypatch.setattr("hooks.backends.find_spec", lambda name: None)
     for name, package in (("nnsight", "nnsight"), ("transformer_lens", "transformer-lens")):
         with pytest.raises(BackendError, match=rf"dependency that is missing.*install {package},"):
             backend(name)

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hooks.capture import Capture
-from hooks.geometry import find_geometry
-from hooks.sites import SITES, slice_width
+from hooks.geometry import SITES, find_geometry, slice_width
 from hooks.vector import SteeringVector
 from tests.hooks.builders import BUILDERS
 from tests.hooks.watching import WATCHING, watched

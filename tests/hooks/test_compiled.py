@@ -11,8 +11,7 @@ from transformers import CompileConfig
 
 from hooks.capture import Capture
 from hooks.edit import Edit, Gate
-from hooks.geometry import find_geometry
-from hooks.sites import SITES
+from hooks.geometry import SITES, find_geometry
 from sally_anne.core.errors import CaptureError, EditError, PositionError
 from tests.hooks.test_edit import PROMPTS, batch_of, delta_for, edited, logits_of
 

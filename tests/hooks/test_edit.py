@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from hooks.capture import Capture
 from hooks.edit import Edit, Gate
-from hooks.geometry import find_geometry, layers, o_projs
+from hooks.geometry import SITES, find_geometry, layers, o_projs, slice_width
 from hooks.positions import POSITIONS
-from hooks.sites import SITES, slice_width
 from sally_anne.core.errors import EditError, PositionError
 
 pytestmark = pytest.mark.integration

@@ -91,8 +91,8 @@ def steer_config(
     """
     import torch
 
+    from hooks.geometry import HEAD_OUT, RESID
     from hooks.positions import ALL
-    from hooks.sites import HEAD_OUT, RESID
 
     if vector.positions != ALL and not all_positions:
         raise HarnessError(

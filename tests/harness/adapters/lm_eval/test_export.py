@@ -17,7 +17,7 @@ from lm_eval.models.hf_steered import SteeredModel, steer
 
 from experiments.train_tiny.decoder import decoder_config
 from experiments.train_tiny.vocabulary import build_tokenizer
-from hooks.sites import SITES
+from hooks.geometry import SITES
 from sally_anne.core.errors import HarnessError, SteeringError
 from sally_anne.harness.adapters.lm_eval.export import export, main, steer_config
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
