@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hooks.capture import SITES
+from hooks.geometry import SITES
 from probing import pipeline
 from probing.config import ProbeConfig, Site
 from probing.pipeline import choose_stories, run
