@@ -7,15 +7,14 @@ folder of its own, so the command goes on where it was stopped.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from sally_anne.core.commands import command
-from sally_anne.core.run_folder import TABLE1, claims
+from sally_anne.core.run_folder import RESULTS, TABLE1, claims, save_config
 from sally_anne.models.options import ModelOptions
 from steering.config import SweepConfig
 
@@ -67,10 +66,10 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     Returns:
         One row an order, setting and method: ``order, setting, method, TB, FB, Both, invalid``,
         each measure a dict of value, low, high, n; how many test stories were ``left_out`` as they
-        were seen in fitting; also written to ``table1.json``.
+        were seen in fitting; also written to ``results.json``.
     """
     from sally_anne.core.console import Console
-    from sally_anne.core.files import write_atomic
+    from sally_anne.core.files import write_sealed
     from sally_anne.harness.metrics import over
     from sally_anne.models.loading import load_model
     from steering.choose import cell_metrics
@@ -98,9 +97,10 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
                 row |= {"intervals_over": over(found.test)}
                 row |= {m: vars(getattr(metrics, m)) for m in ("TB", "FB", "Both", "invalid")}
                 rows.append(row)
-    write_atomic(config.folder / "table1.json", (json.dumps(rows, indent=2) + "\n").encode())
+    save_config(config.folder, asdict(config))
+    write_sealed(config.folder / RESULTS, {"config": asdict(config), "rows": rows})
     print_table(console, config.model, loaded.family.name, rows)
-    console.print(f"table: {config.folder / 'table1.json'}", soft_wrap=True)
+    console.print(f"table: {config.folder / RESULTS}", soft_wrap=True)
     return rows
 
 

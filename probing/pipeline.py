@@ -20,7 +20,7 @@ from probing.confounds import confound_report
 from probing.contrasts import Sample
 from probing.extraction import POSITION, extract
 from probing.ranking import ProbeSet, fit_probes, rank_heads
-from probing.reporting import misfits, print_confounds, print_summary, summarise, versions
+from probing.reporting import misfits, print_confounds, print_summary, summarise
 from probing.saving import (
     AGAIN,
     CONFIG,
@@ -42,7 +42,7 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import intact, require_sealed, write_sealed
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import here
-from sally_anne.core.run_folder import PROBING, claims
+from sally_anne.core.run_folder import PROBING, claims, versions
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import unknown_words
 from sally_anne.models.prompts import open_prompt

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +13,6 @@ from probing.config import ProbeConfig
 from probing.ranking import LABELS, ProbeSet
 
 TOP = 10
-PACKAGES = ("sally-anne", "torch", "transformers", "scikit-learn", "numpy", "minigrid")
 Types = dict[str, type | tuple[type, ...]]
 NUMBER = (int, float)
 # What is printed of a saved run.
@@ -34,17 +31,6 @@ MEANING = {
         "y_o": "the protagonist's belief",
     },
 }
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide the numbers."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
 
 
 def summarise(heads: pd.DataFrame, items: pd.DataFrame, probes: ProbeSet) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.processes import Processes, here
-from sally_anne.core.run_folder import SWEEP, claims
+from sally_anne.core.run_folder import RESULTS, SWEEP, claims, save_config
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import check_items
 from sally_anne.harness.items import Item
@@ -51,7 +51,7 @@ from steering.probed import lineage_of, probing_run, unseen_stories
 from steering.reporting import print_sweep
 from steering.sweeping import run_cells
 
-ANSWERS, METRICS, RESULTS = "answers.parquet", "sweep.parquet", "results.json"
+ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
 
 
 @dataclass
@@ -145,6 +145,8 @@ def run(
     about = _about(config, loaded, stories, widest)
     go = partial(_run, config, console, processes, loaded, about)
     validation = go(items["validation"], vectors, "validation")
+    if processes.first:
+        save_config(config.folder, asdict(config))
 
     def initial(split: str, cell: Cell) -> pd.DataFrame:
         chosen_from = {c: vectors[c] for c in (BASELINE, cell)}

@@ -6,7 +6,6 @@ without the vector, in one table.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sally_anne.core.commands import command
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import reading
-from sally_anne.core.run_folder import SIDE_EFFECTS, claims
+from sally_anne.core.run_folder import RESULTS, SIDE_EFFECTS, claims, save_config
 from sally_anne.models.options import ModelOptions
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 # Tokens of a reply to a neutral prompt.
 REPLY = 16
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
-RESULTS = "side_effects.json"
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
     """
     from hooks.vector import SteeringVector
     from sally_anne.core.console import Console
-    from sally_anne.core.files import write_atomic
+    from sally_anne.core.files import write_sealed
     from sally_anne.harness.model import Prompt, SteeredModel
     from sally_anne.harness.pipeline import check
     from sally_anne.harness.vectors import require_fits
@@ -101,8 +99,8 @@ def run(config: SideEffectsConfig) -> dict[str, Any]:
     tasks = {task: _compare(config, each, vector, loaded) for task, each in asked.items()}
     found = {"kl": asdict(mean_with_interval(kl)), "tasks": tasks}
     saved = {"config": asdict(config), "forced": forced, **found}
-    text = json.dumps(saved, indent=2, default=str) + "\n"
-    write_atomic(config.folder / RESULTS, text.encode())
+    save_config(config.folder, asdict(config))
+    write_sealed(config.folder / RESULTS, saved)
     _print(console, config, found)
     return found
 

@@ -22,6 +22,7 @@ from sally_anne.core.errors import OptionError, ProcessError, SallyAnneError
 from sally_anne.core.files import reading
 from sally_anne.core.options import check_options, spelled
 from sally_anne.core.processes import here
+from sally_anne.core.run_folder import CONFIG, RESULTS
 
 Config = TypeVar("Config")
 
@@ -106,8 +107,8 @@ def read_options(
 
 def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
     """The options that a file names, the others at their defaults."""
-    if path.is_dir():
-        path /= "config.json"
+    if path.is_dir():  # earlier versions kept the options of most runs with the results
+        path /= CONFIG if (path / CONFIG).exists() or not (path / RESULTS).exists() else RESULTS
     with reading(path, OptionError):
         text = path.read_text(encoding="utf-8")
         given = (json.loads if path.suffix == ".json" else yaml.safe_load)(text) or {}

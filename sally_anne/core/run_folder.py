@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import importlib.metadata
 import os
+import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
 
 from sally_anne.core.errors import FolderError, SallyAnneError
+from sally_anne.core.files import write_sealed
 from sally_anne.core.processes import ALONE, Processes, here
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
 LOCK_NAME = ".lock"
+# What every kind of run writes: how to repeat it, and what it found.
+CONFIG, RESULTS = "config.json", "results.json"
+# The packages that decide the numbers.
+PACKAGES = ("sally-anne", "torch", "transformers", "scikit-learn", "numpy", "minigrid")
 
 _MARK = "sally-anne: "
 # Seconds that a killed run's own processes are given to end.
@@ -161,6 +168,23 @@ def claims(
         return holding
 
     return decorated
+
+
+def save_config(folder: Path, options: Mapping[str, Any], **about: Any) -> None:
+    """Write what ``--config FOLDER`` repeats a run by, with versions and what else is known."""
+    saved = {"config": options, "versions": versions(), **about}
+    write_sealed(folder / CONFIG, saved)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide the numbers."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
 
 
 def lock(file: IO[bytes], otherwise: SallyAnneError, kind: int = fcntl.LOCK_EX) -> IO[bytes]:

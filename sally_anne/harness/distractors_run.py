@@ -19,7 +19,7 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.options import check_options
-from sally_anne.core.run_folder import DISTRACTORS, claims
+from sally_anne.core.run_folder import DISTRACTORS, RESULTS, claims, save_config
 from sally_anne.harness.distractors import (
     Order,
     Verdict,
@@ -36,7 +36,7 @@ from sally_anne.harness.reporting import percent
 from sally_anne.harness.views import Shown, prompt_text
 from sally_anne.models.loading import LoadedModel, load_model
 
-ANSWERS, RESULTS, TABLE = "answers.jsonl", "results.json", "distractors.parquet"
+ANSWERS, TABLE = "answers.jsonl", "distractors.parquet"
 _NOTHING_SHOWN = Shown("none", "full", MOMENTS.sampling)
 
 
@@ -103,6 +103,7 @@ def run(
     }
     asked = list(_questions(records, config))
     with Journal(config.folder / ANSWERS, about) as journal, Bars(console) as bar:
+        save_config(config.folder, asdict(config))
         task = bar.add_task(escape(f"{config.model} without context"), total=len(asked))
         for done in _ask(SteeredModel(loaded), asked, journal, config.batch_size):
             bar.update(task, completed=done)

@@ -17,7 +17,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import here
-from sally_anne.core.run_folder import EVALUATION, claims
+from sally_anne.core.run_folder import EVALUATION, RESULTS, claims, save_config
 from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
 from sally_anne.harness.endpoint_judge import EndpointJudge, public
@@ -35,7 +35,6 @@ from sally_anne.models.families import check_videos
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import unknown_words
 
-CONFIG, RESULTS = "config.json", "results.json"
 ANSWERS, TABLE = "answers.jsonl", "answers.parquet"
 VERDICTS, SUBMISSION = "verdicts.jsonl", "submission.json"
 
@@ -105,7 +104,7 @@ def run(
     kept = Journal(config.folder / ANSWERS, about, processes)
     with kept as journal, Bars(console) as bar:
         if processes.first:
-            write_sealed(config.folder / CONFIG, {"config": saved_config(config)})
+            save_config(config.folder, saved_config(config))
         what = config.order if config.task == "gridtom" else work.about["view"]
         task = bar.add_task(escape(f"{config.model} {config.task} {what}"), total=None)
         table = ask(

@@ -6,16 +6,24 @@ import re
 import resource
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import tyro
 
+from experiments.table1 import Table1Config
+from probing.config import ProbeConfig
 from sally_anne.__main__ import COMMANDS, main
-from sally_anne.core.commands import command
+from sally_anne.core.commands import command, read_options
 from sally_anne.core.options import Positive
+from sally_anne.core.run_folder import save_config
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.distractors_config import DistractorConfig
+from sally_anne.harness.limp.config import LimpConfig
+from steering.config import SweepConfig
+from steering.side_effects import SideEffectsConfig
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "sklearn", "matplotlib")
@@ -152,3 +160,24 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, capsys, text, status, 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="config.json is missing"):
         asked("--config", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ProbeConfig(stories=20, c=0.1, figures=False, device="cpu"),
+        EvalConfig(task="mimeqa", data=Path("d"), judge="a", judge_words=("YES", "NO")),
+        SweepConfig(k=(1, 2), alpha=(-1.0, 2.5), order="2", rows="auto", test=False),
+        LimpConfig(data=Path("d"), limit=3),
+        DistractorConfig(data=Path("d"), seed=3),
+        SideEffectsConfig(vector=Path("v"), tasks=("gridtom-1",)),
+        Table1Config(settings=("text",), orders=("2",)),
+    ],
+    ids=lambda config: type(config).__name__,
+)
+def test_a_saved_run_is_repeated(tmp_path: Path, config: Any) -> None:
+    save_config(tmp_path, asdict(config), model="m")
+    assert read_options(type(config), "sally-anne it", ["--config", str(tmp_path)]) == config
+    # As earlier versions saved it.
+    (tmp_path / "config.json").rename(tmp_path / "results.json")
+    assert read_options(type(config), "sally-anne it", ["--config", str(tmp_path)]) == config

@@ -22,7 +22,7 @@ from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic, write_sealed
-from sally_anne.core.run_folder import LIMP, claims
+from sally_anne.core.run_folder import LIMP, RESULTS, claims, save_config
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.limp.answering import answer_all, gather_all, persons
 from sally_anne.harness.limp.config import LimpConfig
@@ -37,7 +37,7 @@ from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.models.loading import LoadedModel, load_model
 
 READ, ANSWERS = "episodes.jsonl", "answers.jsonl"
-EPISODES, RESULTS, TABLE = "episodes.json", "results.json", "answers.parquet"
+EPISODES, TABLE = "episodes.json", "answers.parquet"
 
 
 def film_frames(item: BenchmarkItem) -> np.ndarray:
@@ -104,6 +104,7 @@ def run(
     judge = ModelLikelihood(SteeredModel(loaded, vector, config.alpha), config.batch_size)
     with Bars(console) as bar:
         with Journal(config.folder / READ, read) as journal:
+            save_config(config.folder, asdict(config))
             reading = bar.add_task("episodes", total=len({item.group for item in items}))
             episodes = gather_all(items, sources, journal, lambda: bar.advance(reading))
         with Journal(config.folder / ANSWERS, about) as journal:
