@@ -6,6 +6,7 @@ that the benchmark never changes with a library's random numbers.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,19 @@ def neighbours(cell: Cell) -> list[Cell]:
     return [(cell[0] + dx, cell[1] + dy) for dx, dy in STEPS]
 
 
+def _steps_from(starts: Iterable[Cell], free: Callable[[Cell], bool]) -> dict[Cell, Cell]:
+    """From where each cell that can be reached is stepped on first, those nearest in front."""
+    came_from = {start: start for start in starts}
+    queue = deque(came_from)
+    while queue:
+        cell = queue.popleft()
+        for beside in neighbours(cell):
+            if beside not in came_from and free(beside):
+                came_from[beside] = cell
+                queue.append(beside)
+    return came_from
+
+
 def breadth_first(start: Cell, goal: Cell, free: Callable[[Cell], bool]) -> list[Cell] | None:
     """Shortest walk from ``start`` to ``goal`` over cells for which ``free`` holds.
 
@@ -33,39 +47,27 @@ def breadth_first(start: Cell, goal: Cell, free: Callable[[Cell], bool]) -> list
         The cells after ``start``, ending with ``goal``; empty if they are the same;
         None if there is no walk. Ties are broken by the order of directions.
     """
-    came_from: dict[Cell, Cell] = {start: start}
-    queue = deque([start])
-    while queue:
-        cell = queue.popleft()
-        if cell == goal:
-            walk = []
-            while cell != start:
-                walk.append(cell)
-                cell = came_from[cell]
-            return walk[::-1]
-        for beside in neighbours(cell):
-            if beside not in came_from and free(beside):
-                came_from[beside] = cell
-                queue.append(beside)
-    return None
+    came_from = _steps_from([start], free)
+    if goal not in came_from:
+        return None
+    walk = []
+    while goal != start:
+        walk.append(goal)
+        goal = came_from[goal]
+    return walk[::-1]
 
 
 def reachable(starts: Iterable[Cell], free: Callable[[Cell], bool]) -> set[Cell]:
     """All cells that can be reached from ``starts`` over cells for which ``free`` holds."""
-    seen = set(starts)
-    queue = deque(seen)
-    while queue:
-        for beside in neighbours(queue.popleft()):
-            if beside not in seen and free(beside):
-                seen.add(beside)
-                queue.append(beside)
-    return seen
+    return set(_steps_from(starts, free))
 
 
 ROWS, COLUMNS = 10, 7
 ROOMS = 3
 WALL, CORRIDOR = "#", "."
 ROOM_MARKS = "123"
+# Width and height of a random map's rooms.
+_ROOM_SIZES = ((1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (1, 3), (3, 1))
 DOOR_MARKS = "ABC"
 
 
@@ -93,25 +95,22 @@ class Layout:
         """All cells, row by row."""
         return ((x, y) for y in range(ROWS) for x in range(COLUMNS))
 
-    @cached_property
-    def corridor(self) -> tuple[Cell, ...]:
-        """Corridor cells, row by row."""
-        return tuple(c for c in self.cells() if self.mark(c) == CORRIDOR)
+    def marked(self, mark: str) -> list[Cell]:
+        """The cells with this character, row by row."""
+        return [cell for cell in self.cells() if self.mark(cell) == mark]
 
     @cached_property
     def doors(self) -> tuple[Cell, ...]:
         """Door cell of each room."""
-        found = {self.mark(c): c for c in self.cells() if self.mark(c) in DOOR_MARKS}
-        return tuple(found[m] for m in DOOR_MARKS)
+        return tuple(self.marked(mark)[0] for mark in DOOR_MARKS)
 
     @cached_property
     def thresholds(self) -> tuple[tuple[Cell, Cell], ...]:
         """For each room, the corridor cell before its door and the room cell behind it."""
         pairs = []
-        for room, door in enumerate(self.doors):
-            outside = [c for c in neighbours(door) if self.mark(c) == CORRIDOR]
-            inside = [c for c in neighbours(door) if self.mark(c) == ROOM_MARKS[room]]
-            pairs.append((outside[0], inside[0]))
+        for mark, door in zip(ROOM_MARKS, self.doors, strict=True):
+            sides = {self.mark(cell): cell for cell in neighbours(door)}
+            pairs.append((sides[CORRIDOR], sides[mark]))
         return tuple(pairs)
 
     def room_of(self, cell: Cell) -> int | None:
@@ -130,54 +129,40 @@ def _validate(layout: Layout) -> None:
         MapError: names the map, the rule and the cell.
     """
 
-    def fail(reason: str) -> None:
-        raise MapError(f"map {layout.name}: {reason}")
+    def require(holds: bool, rule: str) -> None:
+        if not holds:
+            raise MapError(f"map {layout.name}: {rule}")
 
-    if len(layout.rows) != ROWS or any(len(r) != COLUMNS for r in layout.rows):
-        fail(f"must have {ROWS} rows of {COLUMNS} cells")
+    def connected(mark: str) -> bool:
+        cells = layout.marked(mark)
+        return reachable(cells[:1], lambda cell: layout.mark(cell) == mark) == set(cells)
+
+    sized = len(layout.rows) == ROWS and all(len(row) == COLUMNS for row in layout.rows)
+    require(sized, f"must have {ROWS} rows of {COLUMNS} cells")
     marks = "".join(layout.rows)
-    if unknown := sorted(set(marks) - set(WALL + CORRIDOR + ROOM_MARKS + DOOR_MARKS)):
-        fail(f"unknown characters {unknown}")
+    unknown = sorted(set(marks) - set(WALL + CORRIDOR + ROOM_MARKS + DOOR_MARKS))
+    require(not unknown, f"unknown characters {unknown}")
     for door in DOOR_MARKS:
-        if marks.count(door) != 1:
-            fail(f"door {door} must occur once, occurs {marks.count(door)} times")
-    for cell in layout.cells():
-        x, y = cell
+        found = marks.count(door)
+        require(found == 1, f"door {door} must occur once, occurs {found} times")
+    for x, y in layout.cells():
+        mark = layout.mark((x, y))
         on_edge = x in (0, COLUMNS - 1) or y in (0, ROWS - 1)
-        if on_edge and layout.mark(cell) != WALL:
-            fail(f"the edge must be wall, {cell} is {layout.mark(cell)!r}")
-    for room, mark in enumerate(ROOM_MARKS):
-        floor = [c for c in layout.cells() if layout.mark(c) == mark]
-        if len(floor) < 2:
-            fail(f"room {mark} needs at least two cells")
-        if not _connected(floor, lambda c, m=mark: layout.mark(c) == m):  # type: ignore[misc]
-            fail(f"room {mark} is in several pieces")
-        for cell in floor:
-            for beside in neighbours(cell):
-                if layout.mark(beside) not in (mark, WALL, DOOR_MARKS[room]):
-                    fail(f"room {mark} is not enclosed at {beside}")
-        place = next(c for c in layout.cells() if layout.mark(c) == DOOR_MARKS[room])
-        sides = sorted(layout.mark(c) for c in neighbours(place))
-        if sides != sorted([WALL, WALL, CORRIDOR, mark]):
-            fail(f"door {DOOR_MARKS[room]} must lead from room {mark} to the corridor")
-        x, y = place
-        if {layout.mark((x - 1, y)), layout.mark((x + 1, y))} not in (
-            {WALL},
-            {CORRIDOR, mark},
-        ):
-            fail(f"door {DOOR_MARKS[room]} must stand straight between room and corridor")
-    corridor = [c for c in layout.cells() if layout.mark(c) == CORRIDOR]
-    if len(corridor) < 6:
-        fail("the corridor needs at least six cells")
-    if not _connected(corridor, lambda c: layout.mark(c) == CORRIDOR):
-        fail("the corridor is in several pieces")
-
-
-def _connected(cells: list[Cell], free: Callable[[Cell], bool]) -> bool:
-    return all(breadth_first(cells[0], c, free) is not None for c in cells)
-
-
-_ROOM_SIZES = ((1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (1, 3), (3, 1))
+        require(not on_edge or mark == WALL, f"the edge must be wall, {(x, y)} is {mark!r}")
+    for mark, door, place in zip(ROOM_MARKS, DOOR_MARKS, layout.doors, strict=True):
+        floor = layout.marked(mark)
+        require(len(floor) >= 2, f"room {mark} needs at least two cells")
+        require(connected(mark), f"room {mark} is in several pieces")
+        for beside in (beside for cell in floor for beside in neighbours(cell)):
+            enclosed = layout.mark(beside) in (mark, WALL, door)
+            require(enclosed, f"room {mark} is not enclosed at {beside}")
+        right, below, left, above = (layout.mark(cell) for cell in neighbours(place))
+        leads = sorted((right, below, left, above)) == sorted((WALL, WALL, CORRIDOR, mark))
+        require(leads, f"door {door} must lead from room {mark} to the corridor")
+        straight = {left, right} in ({WALL}, {CORRIDOR, mark})
+        require(straight, f"door {door} must stand straight between room and corridor")
+    require(len(layout.marked(CORRIDOR)) >= 6, "the corridor needs at least six cells")
+    require(connected(CORRIDOR), "the corridor is in several pieces")
 
 
 @cache
@@ -215,18 +200,13 @@ def start_pairs(layout: Layout) -> list[tuple[Cell, Cell]]:
     in front of a door.
     """
     fronts = {outside for outside, _ in layout.thresholds}
-    cells = [c for c in layout.corridor if c not in fronts]
+    corridor = set(layout.marked(CORRIDOR))
+    cells = [cell for cell in layout.marked(CORRIDOR) if cell not in fronts]
     pairs = []
-    for participant in cells:
-        for protagonist in cells:
-            if participant == protagonist:
-                continue
-
-            def free(cell: Cell, blocked: Cell = protagonist) -> bool:
-                return layout.mark(cell) == CORRIDOR and cell != blocked
-
-            if all(breadth_first(participant, f, free) is not None for f in fronts):
-                pairs.append((participant, protagonist))
+    for participant, protagonist in itertools.permutations(cells, 2):
+        free = (corridor - {protagonist}).__contains__
+        if fronts <= reachable([participant], free):
+            pairs.append((participant, protagonist))
     return pairs
 
 
@@ -241,20 +221,15 @@ def _draw(rng: random.Random) -> tuple[str, ...] | None:
         x0 = rng.randint(1, COLUMNS - 1 - width)
         y0 = rng.randint(1, ROWS - 1 - height)
         floor = [(x, y) for x in range(x0, x0 + width) for y in range(y0, y0 + height)]
-        taken = {c for room in rooms for c in room}
-        if any(c in taken or c in ring for c in floor):
+        if not ring.union(*rooms).isdisjoint(floor):
             return None
         around = {(x + dx, y + dy) for x, y in floor for dx in (-1, 0, 1) for dy in (-1, 0, 1)}
-        if taken & around:
-            return None
         rooms.append(floor)
         ring |= around - set(floor)
-    for cell in inner:
-        if cell not in ring and not any(cell in room for room in rooms):
-            grid[cell] = CORRIDOR
+    taken = ring.union(*rooms)
+    grid |= {cell: CORRIDOR for cell in inner if cell not in taken}
     for room, floor in enumerate(rooms):
-        for cell in floor:
-            grid[cell] = ROOM_MARKS[room]
+        grid |= dict.fromkeys(floor, ROOM_MARKS[room])
         doors = []
         for cell in floor:
             for (x, y), (bx, by) in ((cell, b) for b in neighbours(cell)):

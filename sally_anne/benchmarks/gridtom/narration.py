@@ -26,13 +26,19 @@ class Cast(NamedTuple):
     last_room: str
 
 
+_SCENE = (
+    f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey squares "
+    "are walls. Black squares are the corridor."
+)
+_NO_SIGHT = "Nobody can see through a closed door."
+
+
 def environment(rooms: Sequence[str]) -> str:
     """The world in general: its size, what the squares mean, the colours of its rooms."""
     return (
-        f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey "
-        "squares are walls. Black squares are the corridor. There are three rooms, the "
-        f"{rooms[0]} room, the {rooms[1]} room and the {rooms[2]} room, each with a door of its "
-        "own colour. The two triangles are agents. Nobody can see through a closed door."
+        f"{_SCENE} There are three rooms, the {rooms[0]} room, the {rooms[1]} room and the "
+        f"{rooms[2]} room, each with a door of its own colour. The two triangles are agents. "
+        f"{_NO_SIGHT}"
     )
 
 
@@ -42,9 +48,8 @@ def initial_environment() -> str:
     For the initial-belief questions, which ask for just these.
     """
     return (
-        f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey "
-        "squares are walls. Black squares are the corridor. Each room has a colour and a door of "
-        "its own colour. A triangle is an agent. Nobody can see through a closed door."
+        f"{_SCENE} Each room has a colour and a door of its own colour. A triangle is an agent. "
+        f"{_NO_SIGHT}"
     )
 
 
@@ -66,53 +71,64 @@ def caption(
     Returns:
         Three numbered parts in one paragraph.
     """
+    a, b, r1, r2, r3 = cast
     closed = (first == "FB") != (second == "FB")
-    parts = {
-        "omniscient": _omniscient,
-        "protagonist": _protagonist,
-        "participant": _participant,
-    }[perspective](cast, closed, second)
-    return f"1. {parts[0]} 2. {parts[1]} 3. {parts[2]} The video ends here."
-
-
-def _arrival(cast: Cast) -> str:
-    a, b, r1, _, _ = cast
-    return (
+    arrival = (
         f"At first the {a} agent is in the corridor. It goes to the {r1} room, opens the {r1} "
         f"door, walks into the {r1} room and closes the {r1} door. All this time the {b} agent is "
         f"in the corridor and sees the {a} agent go into the {r1} room."
     )
-
-
-def _own_room(cast: Cast, closed: bool) -> str:
-    _, b, r1, r2, _ = cast
-    start = (
-        f"After the {r1} door is closed, the {b} agent goes to the {r2} room, opens the {r2} "
-        f"door and walks into the {r2} room."
-    )
-    if closed:
-        return (
-            f"{start} The {b} agent closes the {r2} door, so the {b} agent can see nothing that "
-            f"happens outside the {r2} room."
-        )
-    return (
-        f"{start} The {b} agent leaves the {r2} door open, so the {b} agent can see all that "
-        f"happens outside the {r2} room."
-    )
-
-
-def _transfer(cast: Cast) -> str:
-    a, _, _, _, r3 = cast
-    return (
+    transfer = (
         f"Then the {a} agent goes to the {r3} room, opens the {r3} door, walks into the {r3} "
         f"room and closes the {r3} door."
     )
+    inside = _inside(b, r2, closed)
+    leaves = f"the {a} agent opens the {r1} door and leaves the {r1} room."
+    if perspective == "omniscient":
+        sighting = _door_sighting(cast, closed, second) if second else ""
+        parts = (_own_room(cast, closed), f"{inside} {leaves}{sighting} {transfer}")
+    elif perspective == "participant":
+        # What it sees when it opens its door belongs to its view in the first-order version too; a
+        # change of the other's door that it does not notice does not.
+        sighting = _door_sighting(cast, closed, "TB")
+        waiting = f"{_inside(a, r1, True)} {_ignorance(a, r1)}"
+        parts = (waiting, f"{leaves[0].upper()}{leaves[1:]}{sighting} {transfer}")
+    else:
+        change = f"Just then the {b} agent {'opens' if closed else 'closes'} the {r2} door"
+        if second == "FB" and closed:
+            seen = f"{change} and sees the {a} agent leave the {r1} room."
+            end = f"{_ignorance(b, r2)} {seen} {transfer}"
+        elif second == "FB":
+            end = f"the {a} agent opens the {r1} door. {change}, so {_ignorance(b, r2)}"
+        else:
+            end = _ignorance(b, r2) if closed else f"{leaves} {transfer}"
+        parts = (_own_room(cast, closed), f"{inside} {end}")
+    return f"1. {arrival} 2. {parts[0]} 3. {parts[1]} The video ends here."
 
 
-def _door_sighting(cast: Cast, closed: bool, second: Condition | None) -> str:
-    """What the participant sees of the other's door when it leaves (second order only)."""
-    if second is None:
-        return ""
+def _inside(agent: str, room: str, closed: bool) -> str:
+    door = "closed" if closed else "open"
+    return f"While the {agent} agent is in the {room} room with the {room} door {door},"
+
+
+def _ignorance(agent: str, room: str) -> str:
+    return f"the {agent} agent does not know what happens outside the {room} room."
+
+
+def _own_room(cast: Cast, closed: bool) -> str:
+    """The protagonist goes into its room."""
+    _, b, r1, r2, _ = cast
+    acts = f"closes the {r2} door" if closed else f"leaves the {r2} door open"
+    sees = "nothing" if closed else "all"
+    return (
+        f"After the {r1} door is closed, the {b} agent goes to the {r2} room, opens the {r2} "
+        f"door and walks into the {r2} room. The {b} agent {acts}, so the {b} agent can see {sees} "
+        f"that happens outside the {r2} room."
+    )
+
+
+def _door_sighting(cast: Cast, closed: bool, second: Condition) -> str:
+    """What the participant sees of the other's door when it leaves."""
     a, b, _, r2, _ = cast
     state = "closed" if closed else "open"
     seen = f" At this moment the {a} agent sees that the {r2} door is {state}."
@@ -123,58 +139,6 @@ def _door_sighting(cast: Cast, closed: bool, second: Condition | None) -> str:
     return (
         f"{seen} But just then the {b} agent {change} the {r2} door, and the {a} agent does not "
         f"notice it, so the {b} agent {effect} the {a} agent leave."
-    )
-
-
-def _omniscient(cast: Cast, closed: bool, second: Condition | None) -> tuple[str, str, str]:
-    a, b, r1, r2, _ = cast
-    state = "closed" if closed else "open"
-    leaving = (
-        f"While the {b} agent is in the {r2} room with the {r2} door {state}, the {a} agent opens "
-        f"the {r1} door and leaves the {r1} room."
-    )
-    return (
-        _arrival(cast),
-        _own_room(cast, closed),
-        f"{leaving}{_door_sighting(cast, closed, second)} {_transfer(cast)}",
-    )
-
-
-def _protagonist(cast: Cast, closed: bool, second: Condition | None) -> tuple[str, str, str]:
-    a, b, r1, r2, _ = cast
-    arrival, own = _arrival(cast), _own_room(cast, closed)
-    inside = (
-        f"While the {b} agent is in the {r2} room with the {r2} door "
-        f"{'closed' if closed else 'open'},"
-    )
-    leaves = f"the {a} agent opens the {r1} door and leaves the {r1} room."
-    ignorance = f"the {b} agent does not know what happens outside the {r2} room."
-    if second == "FB":
-        change = f"Just then the {b} agent {'opens' if closed else 'closes'} the {r2} door"
-        if closed:
-            end = (
-                f"{inside} {ignorance} {change} and sees the {a} agent leave the {r1} room. "
-                f"{_transfer(cast)}"
-            )
-        else:
-            end = f"{inside} the {a} agent opens the {r1} door. {change}, so {ignorance}"
-    elif closed:
-        end = f"{inside} {ignorance}"
-    else:
-        end = f"{inside} {leaves} {_transfer(cast)}"
-    return arrival, own, end
-
-
-def _participant(cast: Cast, closed: bool, second: Condition | None) -> tuple[str, str, str]:
-    a, _, r1, r2, _ = cast
-    # What it sees when it opens its door belongs to its view in the first-order version too; a
-    # change of the other's door that it does not notice does not.
-    sighting = _door_sighting(cast, closed, "TB")
-    return (
-        _arrival(cast),
-        f"While the {a} agent is in the {r1} room with the {r1} door closed, the {a} agent does "
-        f"not know what happens outside the {r1} room.",
-        f"The {a} agent opens the {r1} door and leaves the {r1} room.{sighting} {_transfer(cast)}",
     )
 
 
@@ -225,7 +189,14 @@ def initial_questions(
         nodes: frame numbers that bound the stages.
     """
     colours = tuple(c for c in COLOURS if c in cast)
-    walks = [
+    agents = InitialQuestion(
+        "How many agents are there, and what are their colours? Choose from "
+        f"{', '.join(colours)}. Answer with the colours only.",
+        (cast.participant, cast.protagonist),
+        colours,
+        (0, nodes[3]),
+    )
+    first, second = (
         InitialQuestion(
             f"What is the colour of the room that the {agent} agent walks into first? Choose "
             f"from {', '.join(rooms)}. Answer with the colour only.",
@@ -237,18 +208,8 @@ def initial_questions(
             (cast.participant, cast.first_room, nodes[1]),
             (cast.protagonist, cast.own_room, nodes[2]),
         )
-    ]
-    return (
-        InitialQuestion(
-            "How many agents are there, and what are their colours? Choose from "
-            f"{', '.join(colours)}. Answer with the colours only.",
-            (cast.participant, cast.protagonist),
-            colours,
-            (0, nodes[3]),
-        ),
-        walks[0],
-        walks[1],
     )
+    return agents, first, second
 
 
 def place_statement(cast: Cast, room: str) -> str:

@@ -39,7 +39,7 @@ def test_an_agent_sees_what_no_closed_door_hides(data: st.DataObject, layout: La
     cells = [c for c in layout.cells() if layout.mark(c) in ".123"]
     cell = data.draw(st.sampled_from(cells))
     doors = data.draw(st.tuples(st.booleans(), st.booleans(), st.booleans()))
-    start = layout.corridor[0]
+    start = layout.marked(".")[0]
     world = World(layout, ROOMS, {"a": Agent("white", start, 0)})
     world.agents["a"].cell = cell
     for room, is_open in enumerate(doors):
