@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLUSTERS = ((1, 1), (0, 0), (1, 0), (0, 1))  # (Y_p, Y_o), or a run's own first two labels
-DASHES: tuple[Literal["-", "--"], ...] = ("-", "--")
+DASHES = ("-", "--")
 
 
 @dataclass(frozen=True)
@@ -293,32 +293,20 @@ def _shade(axis: Axes, panel: Panel, frame: lines.Frame) -> None:
             axis.add_patch(Polygon(area, facecolor=colour, alpha=0.12, linewidth=0, zorder=0))
 
 
-def _handles(panel: Panel) -> list:
-    from matplotlib.lines import Line2D
-
+def _handles(panel: Panel) -> list[Any]:
     handles = [
-        Line2D(
-            [],
-            [],
-            color=style.CLUSTER_COLOURS[cluster],
+        style.sign(
+            cluster_text(panel.points, panel.labels, cluster),
+            style.CLUSTER_COLOURS[cluster],
             marker=style.CLUSTER_MARKERS[cluster],
             linestyle="none",
             markersize=5.5,
-            label=cluster_text(panel.points, panel.labels, cluster),
         )
         for cluster in CLUSTERS
     ]
-    for label, pattern in zip(panel.labels, DASHES, strict=True):
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color="0.15",
-                linewidth=1.6,
-                linestyle=pattern,
-                label=f"{style.symbol(label)} probe at 0.5",
-            )
-        )
+    for label, dash in zip(panel.labels, DASHES, strict=True):
+        text = f"{style.symbol(label)} probe at 0.5"
+        handles.append(style.sign(text, "0.15", linewidth=1.6, linestyle=dash))
     return handles
 
 

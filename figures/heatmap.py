@@ -110,7 +110,9 @@ def ticks(count: int) -> list[int]:
     return list(range(0, count, step))
 
 
-def heatmap_figure(table: pd.DataFrame, split: str, samples: int, title: Sequence[str]) -> Figure:
+def heatmap_figure(
+    table: pd.DataFrame, split: str, samples: int | None, title: Sequence[str]
+) -> Figure:
     """One panel a label on a shared colour scale. ``table`` is from `accuracy_table`."""
     labels = list(dict.fromkeys(table["label"]))
     grids = [grid(table, label) for label in labels]
@@ -130,7 +132,7 @@ def heatmap_figure(table: pd.DataFrame, split: str, samples: int, title: Sequenc
         )
     panels[0].set_ylabel("layer (0 at the top)")
     bar = figure.colorbar(mesh, cax=bar_axis)
-    bar.set_label(f"{split} accuracy\n(N = {samples} samples)")
+    bar.set_label(f"{split} accuracy" + (f"\n(N = {samples} samples)" if samples else ""))
     marks = [limits[0] + 0.1 * i for i in range(round((limits[1] - limits[0]) * 10) + 1)]
     bar.set_ticks(
         marks, labels=[f"{m:.1f}" + (" chance" if abs(m - CHANCE) < 1e-9 else "") for m in marks]

@@ -262,27 +262,14 @@ def _draw_margin(panel: Axes, values: np.ndarray, colour: str, frame: Frame, acr
 
 
 def _legend(figure: Figure, table: pd.DataFrame, label: str, crossed: bool) -> None:
-    from matplotlib.lines import Line2D
-
     handles = []
     found = classes_of(table[label])
     for value, colour, marker in zip(found, style.CLASS_COLOURS, style.CLASS_MARKERS, strict=False):
         count = int((table[label] == value).sum())
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color=colour,
-                marker=marker,
-                markersize=5,
-                linewidth=1.2,
-                label=f"{style.symbol(label)} {_word(value)} (n = {count})",
-            )
-        )
+        text = f"{style.symbol(label)} {_word(value)} (n = {count})"
+        handles.append(style.sign(text, colour, marker=marker, markersize=5, linewidth=1.2))
     if crossed:
-        handles.append(
-            Line2D([], [], color="0.25", linewidth=1, linestyle=(0, (4, 3)), label="probe at 0.5")
-        )
+        handles.append(style.sign("probe at 0.5", "0.25", linewidth=1, linestyle=(0, (4, 3))))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 DPI = 200
 HEADING_SIZE = 9.0  # points
@@ -125,6 +126,13 @@ def heading(figure: Figure, parts: Sequence[str], subject: str | None = None) ->
 def heading_lines(parts: Sequence[str], width: float) -> list[str]:
     """The lines that `heading` breaks ``parts`` into in a figure ``width`` inches wide."""
     return wrap(parts, 72.0 * (width - 0.3), HEADING_SIZE)
+
+
+def sign(label: str, colour: str, **line: Any) -> Line2D:
+    """What a legend shows for ``label``: a marker, or the line that ``line`` describes."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=colour, label=label, **line)
 
 
 def write_notes(axis: Axes, notes: Sequence[str]) -> None:

@@ -305,34 +305,26 @@ def _draw_panel(axis: Axes, table: pd.DataFrame, main: str) -> None:
 
 
 def _legend(figure: Figure, table: pd.DataFrame) -> None:
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Any] = [
-        Line2D(
-            [],
-            [],
-            color=COLOURS[measure],
+        style.sign(
+            MEASURE_TEXT.get(measure, measure),
+            COLOURS[measure],
             marker=MARKERS[measure],
             markersize=4,
             linewidth=2.0 if measure == "Both" else 1.3,
-            label=MEASURE_TEXT.get(measure, measure),
         )
         for measure in MEASURES
     ]
     handles += [
-        Line2D(
-            [],
-            [],
-            color=CONTROL_COLOURS[control],
-            linewidth=1.1,
-            linestyle=DASHES[control],
-            label=f"Both, {text}",
+        style.sign(
+            f"Both, {text}", CONTROL_COLOURS[control], linewidth=1.1, linestyle=DASHES[control]
         )
         for control, text in CONTROLS.items()
         if ((table["direction"] == control) & (table["panel"] != control)).any()
     ]
-    handles.append(Line2D([], [], color="black", linewidth=0.7, label="Both without steering"))
+    handles.append(style.sign("Both without steering", "black", linewidth=0.7))
     handles.append(Patch(color="0.5", alpha=0.25, linewidth=0, label="bands: 95 % intervals"))
     wide = figure.get_figwidth() > 7
     figure.legend(
