@@ -20,8 +20,8 @@ from bench.workload import Workload
 from hooks.capture import Capture
 from hooks.geometry import HEAD_OUT
 from hooks.positions import LAST_PROMPT
-from probing.ahead import ahead
-from probing.extraction import activations_of, extract
+from probing.extraction import activations_of, fill_store
+from probing.prefetch import prefetch
 from sally_anne.models.prompts import to_model
 
 # whole: every prompt uncut, a batch padded together. single: one prompt after the other.
@@ -128,7 +128,7 @@ class BareInParallel(Bare):
         def run(rows: Sequence[int]) -> None:
             self.forward(work, prepare(work, self.form, rows))
 
-        with ahead(run, work.batches, torch.get_num_threads()) as results:
+        with prefetch(run, work.batches, torch.get_num_threads()) as results:
             for future in results:
                 future.result()
         return None
@@ -147,7 +147,7 @@ class Captured(Contender):
 
 
 class Shared(Contender):
-    """What `extract` does, in this process: beginnings once, each prompt's end on top of it."""
+    """What `fill_store` does, in this process: beginnings once, each prompt's end on top of it."""
 
     name = SHARED
     form = "beginnings"
@@ -158,21 +158,17 @@ class Shared(Contender):
 
 
 class Ours(Shared):
-    """:func:`probing.extraction.extract` as a user runs it, store and all."""
+    """:func:`probing.extraction.fill_store` as a user runs it, store and all."""
 
     name = OURS
     measures = ("whole",)
-    note = "probing.extraction.extract: shared beginnings, processes of its own, the store written"
+    note = (
+        "probing.extraction.fill_store: shared beginnings, processes of its own, the store written"
+    )
 
     def whole(self, work: Workload, clock: Clock, folder: Path) -> Tensor | None:
-        store = extract(
-            work.loaded,
-            work.samples,
-            folder / "activations",
-            HEAD_OUT,
-            work.video,
-            work.batch_size,
-            {},
+        store = fill_store(
+            work.loaded, work.samples, folder / "activations", HEAD_OUT, work.batch_size, {}
         )
         return store.read()
 

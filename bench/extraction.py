@@ -151,7 +151,7 @@ def _measure_model(
         "heads": geometry.n_heads,
         "head width": geometry.head_dim,
         "setting": config.setting,
-        "stories": len({s.story for s in work.samples}),
+        "stories": len({s.group for s in work.samples}),
         "samples": len(work.samples),
         "batch size": config.batch_size,
         "batches": len(work.batches),

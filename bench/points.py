@@ -64,8 +64,8 @@ def extraction(
         samples = []
         for sample in work.samples:
             context, _, statement = sample.content.rpartition(" Belief: ")
-            content = " ".join([context] * longer) + f" Belief: {statement}"
-            samples.append(replace(sample, content=content))
+            text = " ".join([context] * longer) + f" Belief: {statement}"
+            samples.append(replace(sample, text=text))
         work = replace(work, samples=samples)
         touch(work.loaded.model)
         made = Ours() if contender == "ours" else Bare()

@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> None:
     from bench.clock import Clock
     from bench.workload import probe_set
     from hooks.geometry import HEAD_OUT
-    from probing.extraction import extract
+    from probing.extraction import fill_store
     from sally_anne.core.processes import here
 
     model, stories, setting, batch_size, folder = arguments
@@ -32,16 +32,7 @@ def main(arguments: list[str]) -> None:
     _ = work.loaded.model
     processes.wait()
     clock = Clock()
-    extract(
-        work.loaded,
-        work.samples,
-        Path(folder),
-        HEAD_OUT,
-        work.video,
-        work.batch_size,
-        {},
-        processes,
-    )
+    fill_store(work.loaded, work.samples, Path(folder), HEAD_OUT, work.batch_size, {}, processes)
     if processes.first:
         print(json.dumps({"seconds": clock.seconds(), "samples": len(work.samples)}))
 

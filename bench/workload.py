@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from bench.errors import PerfError
-from probing import contrasts
-from probing.batches import Prepared, plan_batches, prepare_shared, prepare_whole
-from probing.contrasts import Sample
-from sally_anne.benchmarks.gridtom import splits
+from probing.extraction import Prepared, plan_batches, prepare
+from sally_anne.benchmarks.gridtom import contrasts, splits
 from sally_anne.benchmarks.gridtom.records import StorySet
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.items import Setting
+from sally_anne.benchmarks.samples import Sample, Split
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,20 @@ class Workload:
     @cached_property
     def prompts(self) -> list[str]:
         """The rendered prompt of each sample."""
-        return [open_prompt(self.loaded, s.content, self.video) for s in self.samples]
+        return [open_prompt(self.loaded, s.turns, s.shows) for s in self.samples]
 
     def part(self, stories: int) -> Workload:
         """The same with only so many of its stories, evenly spread; all if there are fewer."""
-        chosen = set(spread(list(dict.fromkeys(s.story for s in self.samples)), stories))
-        return replace(self, samples=[s for s in self.samples if s.story in chosen])
+        chosen = set(spread(list(dict.fromkeys(s.group for s in self.samples)), stories))
+        return replace(self, samples=[s for s in self.samples if s.group in chosen])
 
     def whole(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
         """Every prompt uncut, with frames of its own: what `models.prompts.process` makes."""
-        return prepare_whole(self.loaded, self._chosen(rows), self.video).inputs
+        return prepare(self.loaded, self._chosen(rows), shared=False).inputs
 
     def beginnings(self, rows: Sequence[int]) -> Prepared:
         """Samples with the same frames and caption share them."""
-        return prepare_shared(self.loaded, self._chosen(rows), self.video)
+        return prepare(self.loaded, self._chosen(rows))
 
     def _chosen(self, rows: Sequence[int]) -> list[tuple[Sample, str]]:
         return [(self.samples[i], self.prompts[i]) for i in rows]
@@ -85,12 +87,12 @@ def probe_set(
     probing = [i for i in everything.indices if i not in tested]
     if stories is not None and not 1 <= stories <= len(probing):
         raise PerfError(f"--stories must be 1 to {len(probing)}, got {stories}")
-    chosen = dict.fromkeys(spread(probing, stories or len(probing)), "train")
+    chosen: dict[int, Split] = dict.fromkeys(spread(probing, stories or len(probing)), "train")
     samples = contrasts.build((everything.story(i) for i in chosen), chosen, 1, "matched", setting)
     return Workload(load_model(model), samples, setting != "text", batch_size)
 
 
-def spread(items: Sequence[int], count: int) -> list[int]:
+def spread(items: Sequence[Item], count: int) -> list[Item]:
     """``count`` of the items, evenly spread and in their order."""
     count = min(count, len(items))
     return [items[i * len(items) // count] for i in range(count)]

@@ -30,14 +30,20 @@ class ProbeConfig(ModelOptions):
         model: catalogue name, hub id or folder. Shipped: tiny-qwen2-vl, tiny-llava-next-video.
             Catalogue: qwen2-vl, qwen2-vl-2b, qwen2.5-vl, qwen3-vl, llava-next-video,
             llava-onevision, internvl3; for text alone gemma3, llama3, qwen3, mistral.
+        task: gridtom, or mmtom_qa: belief pairs made of MMToM-QA's official files in --data.
+        samples: labelled texts or chats of your own, with pictures or films, in place of a task: a
+            file of JSON lines with the fields text or messages, images or video, labels, group,
+            split. All its labels are probed.
         order: 1 asks where the protagonist believes the participant is, 2 what the participant
             thinks that the protagonist believes.
         contrast: matched shares the context within a pair; paper follows the paper's figure 6.
-        setting: what the model is given: frames and text, frames, or text.
+        setting: what the model is given: frames and text, frames, or text. Order, contrast,
+            stories, data-seed and frames alone are GridToM's.
         site: where activations are read. head_out is the paper's definition; the others
             reproduce released code.
         backend: which library reads the activations; all give the same numbers.
-        data: folder in the release layout; stories are generated if none is given.
+        data: folder in the benchmark's own layout; GridToM's stories are generated if none is
+            given.
         stories: use only so many stories, test, train and validation in proportion.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: inputs that go through the model together; auto takes as many as fit on a GPU,
@@ -46,13 +52,15 @@ class ProbeConfig(ModelOptions):
             batched fits all heads at once, to the optimum.
         c: inverse strength of the probes' penalty.
         max_iter: limit of the solver's iterations.
-        split_seed: which stories test, train and validate.
+        split_seed: which stories, or groups of samples, test, train and validate.
         data_seed: seed of generated stories.
         figures: draw the figures.
         dry_run: say what the run would do and need (tokens, memory, disk), and do nothing. Of the
             catalogue's models no weights are needed.
     """
 
+    task: Literal["gridtom", "mmtom_qa"] = "gridtom"
+    samples: Path | None = None
     order: Literal[1, 2] = 1
     contrast: Contrast = "matched"
     setting: Setting = "multimodal"
@@ -77,6 +85,10 @@ class ProbeConfig(ModelOptions):
             return self.out
         name = Path(self.model).name or "model"
         parts = [name, f"order{self.order}", self.contrast, self.setting, self.site]
+        if self.samples is not None:
+            parts = [name, f"samples-{self.samples.stem}", self.setting, self.site]
+        elif self.task != ProbeConfig.task:
+            parts = [name, self.task, self.setting, self.site]
         if self.stories is not None:
             parts.append(f"{self.stories}stories")
         if self.data is not None:

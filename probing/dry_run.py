@@ -12,15 +12,13 @@ from pathlib import Path
 from hooks.backends import NATIVE
 from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry, slice_width
+from hooks.saved_run import ACTIVATIONS
 from hooks.store import ActivationStore
 from hooks.store.manifest import MANIFEST_NAME, mismatch, read_manifest
-from probing import contrasts
-from probing.batches import cut_shared, plan_batches
 from probing.config import DEFAULT_BATCH, ProbeConfig
-from probing.contrasts import Sample
-from probing.extraction import stored_size
-from probing.pipeline import choose_stories, require_same_probes
-from sally_anne.benchmarks.gridtom.stories import open_stories
+from probing.extraction import cut, plan_batches, stored_size
+from probing.pipeline import PAIR, open_samples, require_same_probes
+from sally_anne.benchmarks.samples import Sample
 from sally_anne.core.console import Console
 from sally_anne.core.options import check_options
 from sally_anne.core.run_folder import PROBING, require_own
@@ -42,13 +40,10 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
     check_options(config)
     require_own(config.folder, PROBING)
     require_same_probes(config)
-    stories = open_stories(config.data, config.data_seed)
-    chosen = choose_stories(stories, config)
-    samples = contrasts.build(
-        (stories.story(i) for i in chosen), chosen, config.order, config.contrast, config.setting
-    )
-    loaded = open_described(config, videos=config.setting != "text")
-    folder = config.folder / "activations"
+    data = open_samples(config)
+    samples = data.samples
+    loaded = open_described(config, videos=any(sample.shows for sample in samples))
+    folder = config.folder / ACTIVATIONS
     size = config.batch_size
     if size == AUTO:
         size = stored_size(folder) or DEFAULT_BATCH
@@ -58,16 +53,18 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
     geometry = find_geometry(loaded.skeleton)
     width = slice_width(geometry, config.site)
     there = _stored(folder, batches)
-    probes = 3 * geometry.n_layers * geometry.n_heads
+    labels = tuple(samples[0].labels)
+    kinds = len(labels) + (set(PAIR) <= set(labels))
+    probes = kinds * geometry.n_layers * geometry.n_heads
     figures = [
-        Figure("stories", len(chosen), f"{len(chosen):,}", "of the three splits", "exact"),
-        Figure("samples N", len(samples), f"{len(samples):,}", "stories x cases x rooms", "exact"),
+        Figure(data.noun, data.groups, f"{data.groups:,}", "of the three splits", "exact"),
+        Figure("samples N", len(samples), f"{len(samples):,}", f"of all {data.noun}", "exact"),
         Figure("batches", len(batches), f"{len(batches):,}", f"of {size} samples at most", "exact"),
         Figure("stored", there, f"{there:,}", f"batches in {folder}; not computed again", "exact"),
         tokens_each("tokens a sample", tokens, counter),
         *needs(loaded, loads, config.quantization).values(),
         disk(len(samples), geometry.n_layers, geometry.n_heads, width, loaded.dtype),
-        Figure("probes", probes, f"{probes:,}", "L x H, of Y_p, Y_o and both", "exact"),
+        Figure("probes", probes, f"{probes:,}", f"L x H x {kinds} labels", "exact"),
     ]
     show(console or Console(), loaded, figures)
     return {figure.name: figure for figure in figures}
@@ -80,18 +77,18 @@ def _loads(
     counter: Counter,
 ) -> tuple[list[Load], list[int]]:
     """What each batch asks of the model, and the tokens of each sample, in no order."""
-    video = config.setting != "text"
-    prompts = [open_prompt(counter.loaded, sample.content, video) for sample in samples]
-    # All stories show as many frames, of the same size.
-    shape = samples[0].case.frames(samples[0].perspective).shape if video else None
+    prompts = [open_prompt(counter.loaded, s.turns, s.shows) for s in samples]
     loads, tokens = [], []
     for batch in batches:
-        texts, rows, ends = [prompts[i] for i in batch], list(range(len(batch))), [0] * len(batch)
-        if config.backend == NATIVE:
-            cut = cut_shared(counter.loaded, [(samples[i], prompts[i]) for i in batch])
-            texts, rows = cut.beginnings, cut.rows
-            ends = [counter.ending(ending) for ending in cut.endings]
-        counted = [counter.context(text, shape) for text in texts]
+        chosen = [(samples[i], prompts[i]) for i in batch]
+        parts = cut(counter.loaded, chosen, config.backend == NATIVE)
+        rows = parts.rows or list(range(len(batch)))
+        ends = [counter.ending(ending) for ending in parts.endings] or [0] * len(batch)
+        shapes = [(*shape, 3) if (shape := s.shape()) else None for s in parts.firsts]
+        counted = [
+            counter.context(text, shape)
+            for text, shape in zip(parts.beginnings, shapes, strict=True)
+        ]
         contexts = tuple(words for words, _ in counted)
         loads.append(Load(contexts, tuple(ends), sum(patches for _, patches in counted)))
         tokens += [contexts[row] + end for row, end in zip(rows, ends, strict=True)]

@@ -1,10 +1,13 @@
-"""Last-token activations of every head for every sample, kept in a store."""
+"""Last-token activations of every head for every sample, in memory or kept in a store."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +17,191 @@ import torch
 
 from hooks.backends import NATIVE, Backend
 from hooks.backends import backend as backend_named
-from hooks.batch_size import AUTO, BatchSize, fitting, within_memory
+from hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
 from hooks.capture import Capture
-from hooks.geometry import find_geometry, slice_width
+from hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from hooks.positions import LAST_PROMPT
 from hooks.store import ActivationStore, BatchWriter, StoreMeta
 from hooks.store.manifest import MANIFEST_NAME, mismatch, read_manifest
-from probing.ahead import ahead
-from probing.batches import Prepared, plan_batches, prepare_shared, prepare_whole
+from probing.activations import Activations, items_table
 from probing.config import DEFAULT_BATCH
-from probing.contrasts import Sample
+from probing.prefetch import prefetch
+from sally_anne.benchmarks.samples import Sample, fingerprint, with_splits
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.processes import ALONE, Processes
-from sally_anne.models.decoding import extend, prefill
+from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prompts import open_prompt, to_model
+from sally_anne.models.prompts import open_prompt, process, to_model
 
 POSITION = LAST_PROMPT
 # Parameters below which a batch needs little memory, and the most that run side by side.
 _SMALL, _MOST_WORKERS = 1_000_000_000, 8
 
 
-def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
-    """Labels and groups of the samples, one row each."""
-    columns = ("item_id", "story", "group", "split", "condition", "perspective", "room")
-    table = {name: [getattr(s, name) for s in samples] for name in columns}
-    table |= {name: [bool(getattr(s, name)) for s in samples] for name in ("y_p", "y_o")}
-    return pd.DataFrame(table)
+@dataclass(frozen=True)
+class Cut:
+    """Prompts of a batch, cut where those of one context part.
+
+    Attributes:
+        beginnings: text of each context; whole prompts where nothing is shared.
+        firsts: the first sample of each context, whose frames are those of all.
+        rows: for each sample, its context; empty where nothing is shared.
+        endings: token ids of each sample's own end; likewise.
+    """
+
+    beginnings: list[str]
+    firsts: list[Sample]
+    rows: list[int]
+    endings: list[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch ready for the model: what the processor makes of a :class:`Cut`."""
+
+    inputs: dict[str, np.ndarray]
+    rows: list[int]
+    endings: list[tuple[int, ...]]
+
+
+def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[int]]:
+    """Rows of each batch.
+
+    What is nearly equally long goes together: without padding, attention computes half as much.
+    Contexts of one kind are. Samples of one context stay together, too.
+    """
+
+    def kind(row: int) -> tuple[bool, bool, int]:
+        sample = samples[row]
+        return sample.shows, not sample.context, len(sample.images)
+
+    def place(row: int) -> tuple[Any, ...]:
+        sample = samples[row]
+        return *kind(row), sample.context, 0 if sample.context else len(sample.content), row
+
+    rows = sorted(range(len(samples)), key=place)
+    alike = [list(members) for _, members in groupby(rows, kind)]
+    return [batch for members in alike for batch in in_batches(members, batch_size)]
+
+
+def cut(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], shared: bool = True) -> Cut:
+    """Samples of a batch with their prompts, cut where those of one context part.
+
+    Args:
+        loaded: whose tokenizer reads them.
+        chosen: samples of one context stand together; those without one are never cut.
+        shared: False leaves all prompts whole.
+    """
+    if not shared or not chosen[0][0].context:
+        return Cut([prompt for _, prompt in chosen], [sample for sample, _ in chosen], [], [])
+    found = Cut([], [], [], [])
+    for _, members in groupby(chosen, lambda m: (m[0].group, m[0].context)):
+        group = list(members)
+        parts = split_common_prefix(loaded, [prompt for _, prompt in group])
+        found.rows.extend([len(found.beginnings)] * len(group))
+        found.endings.extend(parts.endings)
+        found.beginnings.append(parts.beginning)
+        found.firsts.append(group[0][0])
+    return found
+
+
+def prepare(
+    loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], shared: bool = True
+) -> Prepared:
+    """A batch's inputs, drawn and processed; contexts once each if they are ``shared``.
+
+    Raises:
+        ModelError: the processor dropped frames.
+        ClipError: a picture or film cannot be read.
+    """
+    parts = cut(loaded, chosen, shared)
+    frames = [sample.frames() for sample in parts.firsts] if parts.firsts[0].shows else None
+    return Prepared(process(loaded, parts.beginnings, frames), parts.rows, parts.endings)
+
+
+def activations_of(
+    loaded: LoadedModel,
+    batch: Prepared,
+    site: str,
+    items: Sequence[str] | None = None,
+    reader: Backend | None = None,
+) -> np.ndarray:
+    """Run one batch.
+
+    Args:
+        loaded: the model.
+        batch: of :func:`prepare`; of whole prompts if a backend reads it.
+        site: where activations are read.
+        items: one id a sample, to name in errors.
+        reader: a backend; the native hooks by default.
+
+    Returns:
+        ``float32 [B, L, H, D]``.
+
+    Raises:
+        NonFiniteError: an activation is not a number; names the item and layer.
+    """
+    with torch.inference_mode():
+        inputs = to_model(loaded, batch.inputs)
+        if not batch.rows:
+            reader = reader or backend_named(NATIVE)
+            found = reader.read(loaded.model, inputs, site, POSITION, items=items)
+            return found[:, 0].float().numpy()
+        prefix = prefill(loaded, inputs)
+        with Capture(loaded.model, site=site, positions=POSITION) as capture:
+            extend(loaded, prefix, batch.rows, batch.endings)
+            return capture.take(items=items)[:, 0].float().cpu().numpy()
+
+
+@dataclass(frozen=True)
+class _Extraction:
+    """Samples on their way through a model."""
+
+    loaded: LoadedModel
+    samples: Sequence[Sample]
+    site: str
+    reader: Backend | None
+
+    @cached_property
+    def prompts(self) -> list[str]:
+        return [open_prompt(self.loaded, s.turns, s.shows) for s in self.samples]
+
+    def prepare(self, rows: Sequence[int]) -> Prepared:
+        chosen = [(self.samples[i], self.prompts[i]) for i in rows]
+        return prepare(self.loaded, chosen, self.reader is None)
+
+    def activations(self, rows: Sequence[int], batch: Prepared) -> np.ndarray:
+        items = [self.samples[i].item_id for i in rows]
+        return activations_of(self.loaded, batch, self.site, items, self.reader)
+
+    def size(self, batch_size: BatchSize, processes: Processes) -> int:
+        """The largest batch that fits, if that is asked for."""
+
+        def trial(size: int) -> None:
+            batches = plan_batches(self.samples, size)
+            longest = max(batches, key=lambda b: max(len(self.prompts[i]) for i in b))
+            self.activations(longest, self.prepare(longest))
+
+        if batch_size != AUTO:
+            return batch_size
+        return fitting(self.loaded.model, trial, DEFAULT_BATCH, processes)
+
+    def run(
+        self, batches: Sequence[Sequence[int]], pending: Sequence[int]
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Number and activations of each pending batch."""
+        workers = _models_at_once(self.loaded) if pending and self.reader is None else 1
+
+        def whole(b: int) -> np.ndarray:
+            return self.activations(batches[b], self.prepare(batches[b]))
+
+        def work(b: int) -> Any:
+            return whole(b) if workers > 1 else self.prepare(batches[b])
+
+        with prefetch(work, pending, workers) as results:
+            for b, future in zip(pending, results, strict=True):
+                result = _result(future)
+                yield b, result if workers > 1 else self.activations(batches[b], result)
 
 
 @within_memory(
@@ -50,32 +211,83 @@ def items_table(samples: Sequence[Sample]) -> pd.DataFrame:
 def extract(
     loaded: LoadedModel,
     samples: Sequence[Sample],
+    folder: Path | str | None = None,
+    site: str = HEAD_OUT,
+    batch_size: BatchSize = DEFAULT_BATCH,
+    backend: str = NATIVE,
+    seed: int = 0,
+) -> Activations:
+    """Run every sample through the model once and take its activations.
+
+    Args:
+        loaded: the model.
+        samples: those without a split are drawn into one, group by group.
+        folder: keeps the activations in a store, which is resumed and read again; in memory alone
+            by default.
+        site: where activations are read, see :mod:`hooks.geometry`.
+        batch_size: samples that go through the model together, or auto.
+        backend: which library reads; one of `hooks.backends.BACKENDS`.
+        seed: of splits that are drawn.
+
+    Raises:
+        RecordError: too few groups for three splits.
+        StoreMismatchError: the folder holds the store of another run.
+        NonFiniteError: an activation is not a number; names the item and layer.
+        OutOfMemoryError: a batch does not fit.
+        ProbingError: there are no samples, or a worker was killed.
+        BackendError: the backend is not installed, or does not know the model.
+    """
+    if not samples:
+        raise ProbingError("there are no samples")
+    samples = with_splits(samples, seed)
+    if folder is not None:
+        about = {"samples": fingerprint(samples)}
+        store = fill_store(loaded, samples, Path(folder), site, batch_size, about, backend=backend)
+        x = store.read().float().numpy()
+    else:
+        run = _Extraction(loaded, samples, site, _reader(backend))
+        batches = plan_batches(samples, run.size(batch_size, ALONE))
+        geometry = find_geometry(loaded.skeleton)
+        shape = (geometry.n_layers, geometry.n_heads, slice_width(geometry, site))
+        x = np.empty((len(samples), *shape), dtype=np.float32)
+        for b, found in run.run(batches, range(len(batches))):
+            x[list(batches[b])] = found
+    facts = loaded.identity.facts()
+    model = {"model": facts.pop("source"), **facts}
+    return Activations(x, items_table(samples), tuple(samples[0].labels), site, model)
+
+
+@within_memory(
+    "use a smaller --batch-size, and if it is 1 smaller --max-pixels",
+    "its batches belong to the store, so delete the run's activations or give another --out too",
+)
+def fill_store(
+    loaded: LoadedModel,
+    samples: Sequence[Sample],
     folder: Path,
     site: str,
-    video: bool,
     batch_size: BatchSize,
-    about: dict[str, str],
+    about: Mapping[str, str],
     processes: Processes = ALONE,
     backend: str = NATIVE,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ActivationStore:
     """Run every sample through the model once and keep its activations; resumes.
 
-    Samples with the same frames and context share one pass over them. Several processes share the
-    batches, which are the same however many there are, and so is the store.
+    Samples of one context share one pass over it. Several processes share the batches, which are
+    the same however many there are, and so is the store.
 
     Args:
         loaded: the model.
-        samples: what is run, in the order of the store.
+        samples: what is run, in the order of the store; each in a split.
         folder: of the store.
         site: where activations are read.
-        video: whether the samples' frames are shown.
         batch_size: samples that go through the model together. With auto a store that is there
             keeps its own; else what fits is tried.
         about: further facts that must agree when a store is resumed.
         processes: those that call this with the same arguments, each from its own place.
-        backend: which library reads; one of `hooks.backends.BACKENDS`. All but the native
-            one read every prompt whole, from its first token on, which differs by rounding.
+        backend: which library reads. All but the native one read every prompt whole, from its
+            first token on, which differs by rounding.
         on_progress: told how many of how many batches are stored, also at the start; of several
             processes, each counts what was stored before and its own share.
 
@@ -83,25 +295,19 @@ def extract(
         The complete store, ``[N, L, H, D]``.
 
     Raises:
-        StoreMismatchError: the folder holds the store of another run.
-        NonFiniteError: an activation is not a number; names the item and layer.
-        OutOfMemoryError: a batch does not fit.
-        ProbingError: a worker was killed.
         ProcessError: another of the processes has ended.
-        BackendError: the backend is not installed, or does not know the model.
+        Others: as :func:`extract`.
     """
-    reader = None if backend == NATIVE else backend_named(backend)
-    if reader is not None:
-        about = about | {"backend": backend}
+    run = _Extraction(loaded, samples, site, _reader(backend))
+    about = dict(about) | ({"backend": backend} if backend != NATIVE else {})
     geometry = find_geometry(loaded.skeleton)
-    prompts = [open_prompt(loaded, s.content, video) for s in samples]
     meta = StoreMeta(
         site=site,
         position=POSITION,
         model_id=loaded.source,
         model_revision=loaded.revision,
         processor_hash=loaded.processor_hash,
-        prompt_hash=hashlib.sha256("\0".join(prompts).encode()).hexdigest(),
+        prompt_hash=hashlib.sha256("\0".join(run.prompts).encode()).hexdigest(),
         dtype=loaded.dtype,
         n_layers=geometry.n_layers,
         n_heads=geometry.n_heads,
@@ -109,28 +315,8 @@ def extract(
         extra=about,
     )
     _require_same_options(folder, about)
-
-    def prepared(rows: Sequence[int]) -> Prepared:
-        chosen = [(samples[i], prompts[i]) for i in rows]
-        return (prepare_shared if reader is None else prepare_whole)(loaded, chosen, video)
-
-    def items(rows: Sequence[int]) -> list[str]:
-        return [samples[i].item_id for i in rows]
-
-    def trial(size: int) -> None:
-        longest = max(plan_batches(samples, size), key=lambda b: max(len(prompts[i]) for i in b))
-        activations_of(loaded, prepared(longest), site, items(longest), reader)
-
-    if batch_size == AUTO:
-        batch_size = stored_size(folder) or fitting(loaded.model, trial, DEFAULT_BATCH, processes)
-    batches = plan_batches(samples, batch_size)
-
-    def prepare(b: int) -> Prepared:
-        return prepared(batches[b])
-
-    def run(b: int, batch: Prepared) -> np.ndarray:
-        return activations_of(loaded, batch, site, items(batches[b]), reader)
-
+    size = stored_size(folder) if batch_size == AUTO else None
+    batches = plan_batches(samples, size or run.size(batch_size, processes))
     with _open(folder, meta, items_table(samples), batches, processes) as store:
         if processes.first:
             processes.wait()
@@ -140,16 +326,9 @@ def extract(
         pending = processes.share(pending)
         total = stored + len(pending)
         on_progress(stored, total)
-        workers = _models_at_once(loaded) if pending and reader is None else 1
-        alone = workers > 1
-        work = (lambda b: run(b, prepare(b))) if alone else prepare
-        with ahead(work, pending, workers) as results:
-            for b, future in zip(pending, results, strict=True):
-                result = _result(future)
-                activations = torch.from_numpy(result if alone else run(b, result))
-                store.write_batch(b, activations.to(getattr(torch, loaded.dtype)))
-                stored += 1
-                on_progress(stored, total)
+        for done, (b, found) in enumerate(run.run(batches, pending), start=stored + 1):
+            store.write_batch(b, torch.from_numpy(found).to(getattr(torch, loaded.dtype)))
+            on_progress(done, total)
         if not isinstance(store, ActivationStore):
             store.close()
         processes.wait()
@@ -172,39 +351,6 @@ def _open(
         return ActivationStore.open_or_create(folder, meta, items, batches)
     processes.wait()
     return BatchWriter.join(folder, meta, items, batches)
-
-
-def activations_of(
-    loaded: LoadedModel,
-    batch: Prepared,
-    site: str,
-    items: Sequence[str] | None = None,
-    reader: Backend | None = None,
-) -> np.ndarray:
-    """Run one batch.
-
-    Args:
-        loaded: the model.
-        batch: of `prepare_shared`, or of `prepare_whole` if a backend reads it.
-        site: where activations are read.
-        items: one id a sample, to name in errors.
-        reader: a backend; the native hooks by default.
-
-    Returns:
-        ``float32 [B, L, H, D]``.
-
-    Raises:
-        NonFiniteError: an activation is not a number; names the item and layer.
-    """
-    with torch.inference_mode():
-        inputs = to_model(loaded, batch.inputs)
-        if reader is not None:
-            found = reader.read(loaded.model, inputs, site, POSITION, items=items)
-            return found[:, 0].float().numpy()
-        prefix = prefill(loaded, inputs)
-        with Capture(loaded.model, site=site, positions=POSITION) as capture:
-            extend(loaded, prefix, batch.rows, batch.endings)
-            return capture.take(items=items)[:, 0].float().cpu().numpy()
 
 
 def stored_size(folder: Path) -> int | None:
@@ -249,3 +395,7 @@ def _require_same_options(folder: Path, about: dict[str, str]) -> None:
             raise mismatch(
                 folder, f"{name} is {stored.get(name)!r} in the store, {value!r} in this run"
             )
+
+
+def _reader(backend: str) -> Backend | None:
+    return None if backend == NATIVE else backend_named(backend)

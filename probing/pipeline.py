@@ -1,46 +1,45 @@
-"""A probing run from config to table: samples, activations, probes, ranking, figures."""
+"""A probing run from config to table: samples, activations, probes, ranking."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.markup import escape
+from safetensors.numpy import save
 
 from hooks.geometry import find_geometry
-from hooks.store import ActivationStore
-from probing import contrasts
+from hooks.identity import SEEN
+from hooks.saved_run import ACTIVATIONS, AGAIN, CONFIG, HEADS, MANIFEST, PROBES, Run
+from probing.activations import Activations
 from probing.config import ProbeConfig
-from probing.confounds import confound_report
-from probing.contrasts import Sample
-from probing.extraction import POSITION, extract
-from probing.ranking import ProbeSet, fit_probes, rank_heads
-from probing.reporting import misfits, print_confounds, print_summary, summarise
-from probing.saving import (
-    AGAIN,
-    CONFIG,
-    HEADS,
-    MANIFEST,
-    PROBES,
-    read_heads,
-    save_heads,
-    save_probes,
+from probing.extraction import POSITION, fill_store
+from probing.probes import HeadProbes
+from probing.reporting import (
+    confound_report,
+    misfits,
+    print_confounds,
+    print_summary,
+    summarise,
 )
-from sally_anne.benchmarks.gridtom import splits
-from sally_anne.benchmarks.gridtom.records import StorySet
-from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
+from sally_anne.benchmarks import samples as own
+from sally_anne.benchmarks.gridtom import contrasts as gridtom
 from sally_anne.benchmarks.gridtom.stories import open_stories
-from sally_anne.benchmarks.lineage import SEEN, Lineage
+from sally_anne.benchmarks.mmtom_qa import contrasts as mmtom_qa
+from sally_anne.benchmarks.mmtom_qa.load import load as load_mmtom_qa
+from sally_anne.benchmarks.samples import SampleSet
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.files import intact, require_sealed, write_sealed
-from sally_anne.core.options import check_options
+from sally_anne.core.files import intact, require_sealed, write_atomic, write_sealed
+from sally_anne.core.options import check_options, spelled
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import PROBING, claims, versions
 from sally_anne.models.loading import LoadedModel, load_model
@@ -52,14 +51,27 @@ from sally_anne.models.videos import check_room, crop_notes
 FINISHED = "finished"
 # What else decides the results, beside the activations.
 SETTINGS = ("c", "max_iter", "solver")
+GRIDTOM_ALONE = ("order", "contrast", "stories", "data_seed")
+# Probes of both labels of a belief statement at once: 2 * y_o + y_p, of which o0p0, o0p1, o1p0 and
+# o1p1 are the classes (section 4.2).
+BOTH, PAIR = "op", ("y_p", "y_o")
+
+Draw = Callable[[Path], list[Path]]
 
 
 @claims(PROBING)
-def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
+def run(
+    config: ProbeConfig, console: Console | None = None, draw: Draw | None = None
+) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is already there is not computed again.
 
     Started several times by a launcher, the processes share the extraction; then the first fits
     the probes, draws and prints, and the others wait for it.
+
+    Args:
+        config: the options.
+        console: where it prints.
+        draw: draws the figures of a finished run's folder, unless the options are against it.
 
     Returns:
         The table of heads.
@@ -76,40 +88,29 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     check_options(config)
     if processes.first:
         require_same_probes(config)
-    stories = open_stories(config.data, config.data_seed)
-    chosen = choose_stories(stories, config)
-    samples = contrasts.build(
-        (stories.story(i) for i in chosen), chosen, config.order, config.contrast, config.setting
-    )
-    loaded = load_model(
-        **config.opening() | {"device_map": device_map}, videos=config.setting != "text"
-    )
-    _check_room(loaded, samples, config, console)
+    data = open_samples(config)
+    shown = any(sample.shows for sample in data.samples)
+    loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shown)
+    _check_room(loaded, data, console)
     geometry = find_geometry(loaded.skeleton)
+    heads_in_all = geometry.n_layers * geometry.n_heads
     console.print(
         f"[bold]{escape(config.model)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
-        f"heads x {geometry.head_dim}; {len(chosen)} stories, {len(samples)} samples"
+        f"heads x {geometry.head_dim}; {data.groups} {data.noun}, {len(data.samples)} samples"
     )
-    unknown = unknown_words(loaded, (sample.content for sample in samples))
+    unknown = unknown_words(
+        loaded, ("\n".join(turn["content"] for turn in s.turns) for s in data.samples)
+    )
     if warning := unknown.warning(loaded.name):
         console.print(escape(warning), soft_wrap=True)
-    about = {
-        "order": str(config.order),
-        "contrast": config.contrast,
-        "setting": config.setting,
-        "stories": str(len(chosen)),
-        "splits": f"seed {config.split_seed}",
-        "data": stories.fingerprint,
-        **loaded.changes,
-    }
+    about = {**data.facts, "data": data.fingerprint, **loaded.changes}
     with Bars(console) as bar:
         task = bar.add_task("activations", total=None)
-        store = extract(
+        store = fill_store(
             loaded,
-            samples,
-            folder / "activations",
+            data.samples,
+            folder / ACTIVATIONS,
             config.site,
-            config.setting != "text",
             config.batch_size,
             about,
             processes,
@@ -118,31 +119,37 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
         )
     if not processes.first:
         processes.wait()
-        return read_heads(folder / HEADS)
-    description = {
-        "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
-        "model": loaded.identity.facts()
-        | {
-            "class": loaded.family.class_name,
-            "attention": loaded.attention,
-            **loaded.changes,
-            "layers": geometry.n_layers,
-            "heads": geometry.n_heads,
-            "head_dim": geometry.head_dim,
-        },
-        "data": {"source": stories.source, "fingerprint": stories.fingerprint},
-        "unknown_words": asdict(unknown),
-        SEEN: Lineage.of_splits(chosen, lambda i: stories.identity(i).content).facts(),
-    }
+        return Run.open(folder).heads
     key = _key(config, folder)
     saved = _finished(folder, key)
     if saved is None:
-        with stage(console, f"fitting {geometry.n_layers * geometry.n_heads} heads' probes"):
-            heads, probes = _probe(config, store, folder)
-        saved = description | {
+        labels = tuple(data.samples[0].labels)
+        with stage(console, f"fitting {heads_in_all} heads' probes"):
+            # Stopped half-way, the folder must not pass for the finished run that it was before.
+            (folder / CONFIG).unlink(missing_ok=True)
+            x = Activations(store.read().float().numpy(), store.items, labels, config.site)
+            probes = fit_probes(x, config)
+            heads = rank_heads(x, probes)
+            save_probes(folder / PROBES, probes, heads)
+            write_atomic(folder / HEADS, heads.to_parquet(None, index=False))
+        saved = {
+            "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
+            "model": loaded.identity.facts()
+            | {
+                "class": loaded.family.class_name,
+                "attention": loaded.attention,
+                **loaded.changes,
+                "layers": geometry.n_layers,
+                "heads": geometry.n_heads,
+                "head_dim": geometry.head_dim,
+            },
+            "data": {"source": data.source, "fingerprint": data.fingerprint},
+            "labels": {label: probes[label].classes_.tolist() for label in labels},
+            "unknown_words": asdict(unknown),
+            SEEN: data.lineage.facts(),
             "versions": versions(),
-            "results": summarise(heads, store.items, probes),
-            "confounds": confound_report(store.items, samples),
+            "results": summarise(heads, x, probes),
+            "confounds": confound_report(x.items, data),
             "figures": [],
             FINISHED: key,
         }
@@ -150,83 +157,142 @@ def run(config: ProbeConfig, console: Console | None = None) -> pd.DataFrame:
     else:
         store.verify()
         intact(folder, PROBES, saved, AGAIN.format(folder))
-        heads = read_heads(folder / HEADS, saved)
+        heads = Run.open(folder).heads
         console.print("[dim]finished before; nothing was computed again[/dim]")
-    if config.figures and not _drawn(folder, saved):
-        # Upwards, and only here: a run ends with its pictures, as the same commands draw them.
-        from figures import draw_all
-
+    if draw is not None and config.figures and not _drawn(folder, saved):
         with stage(console, "drawing figures"):
-            paths = draw_all(folder)
+            paths = draw(folder)
         saved["figures"] = [path.relative_to(folder).as_posix() for path in paths]
         write_sealed(folder / CONFIG, saved, (HEADS, PROBES, MANIFEST))
-    print_summary(console, heads, saved["results"], config)
-    print_confounds(console, saved["confounds"])
+    print_summary(console, heads, saved["results"], data.meaning, config.c)
+    print_confounds(console, saved["confounds"], saved["results"])
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
     processes.wait()
     return heads
 
 
-def _check_room(
-    loaded: LoadedModel, samples: Sequence[Sample], config: ProbeConfig, console: Console
-) -> None:
-    """The longest sample fits the model's context; frames that are padded are told of."""
-    video = config.setting != "text"
-    longest = max(samples, key=lambda sample: len(sample.content))
-    prompt = open_prompt(loaded, longest.content, video)
-    shape = CLIP_SHAPE if video else None
-    remedy = "take a model that reads more" + (", or --setting text" if video else "")
-    check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy)
-    for line in crop_notes(loaded, {shape[1:]: len(samples)} if shape else {}):
-        console.print(escape(line))
-
-
-def choose_stories(stories: StorySet, config: ProbeConfig) -> dict[int, str]:
-    """Split of each story that takes part.
+def open_samples(config: ProbeConfig) -> SampleSet:
+    """The samples that a run asks for, each in a split.
 
     Raises:
-        ProbingError: more stories than there are, or too few for three splits.
+        ProbingError: options that do not go together.
+        BenchmarkError: the data is not usable; the message says what and where.
     """
-    by_split: dict[str, list[int]] = {name: [] for name in splits.SPLITS}
-    for index, split in splits.assign(stories, config.split_seed).items():
-        by_split[split].append(index)
-    if empty := [name for name, members in by_split.items() if not members]:
-        raise ProbingError(splits.why_none(stories, empty[0]))
-    if config.stories is not None:
-        sizes = {name: len(members) for name, members in by_split.items()}
-        wanted = _in_proportion(config.stories, sizes)
-        by_split = {name: members[: wanted[name]] for name, members in by_split.items()}
-    if empty := [name for name, members in by_split.items() if not members]:
-        raise ProbingError(
-            f"no {empty[0]} stories among {sum(map(len, by_split.values()))}: "
-            f"--stories {config.stories} is too few; 20 is the least that makes sense"
+    if config.samples is None and config.task == "gridtom":
+        stories = open_stories(config.data, config.data_seed)
+        return gridtom.sample_set(
+            stories,
+            config.order,
+            config.contrast,
+            config.setting,
+            config.stories,
+            config.split_seed,
         )
-    return {i: name for name, members in by_split.items() for i in sorted(members)}
+    of = "--samples" if config.samples is not None else f"--task {config.task}"
+    if alone := [n for n in GRIDTOM_ALONE if getattr(config, n) != getattr(ProbeConfig, n)]:
+        raise ProbingError(f"{spelled(alone[0])} is for GridToM's stories, not for {of}")
+    if config.setting == "video":
+        raise ProbingError(f"--setting video is for GridToM's stories; {of} takes text")
+    if config.samples is None:
+        if config.data is None:
+            raise ProbingError(f"{of} needs the benchmark's own files: --data FOLDER")
+        items = load_mmtom_qa(config.data)
+        return mmtom_qa.sample_set(items, config.setting, config.split_seed)
+    if config.data is not None or config.task != ProbeConfig.task:
+        raise ProbingError("--samples is in place of --task and --data: leave these out")
+    samples = own.read_samples(config.samples)
+    if config.setting == "text":
+        samples = [replace(sample, images=(), video=None) for sample in samples]
+    facts = {"setting": config.setting}
+    return own.sample_set(samples, config.samples.name, config.split_seed, facts)
 
 
-def _in_proportion(total: int, sizes: dict[str, int]) -> dict[str, int]:
-    """``total`` in parts that are to each other as ``sizes``, by largest remainder."""
-    whole = sum(sizes.values())
-    if total > whole:
-        raise ProbingError(f"--stories {total} is more than the {whole} that there are")
-    parts = {name: total * size // whole for name, size in sizes.items()}
-    by_remainder = sorted(sizes, key=lambda name: total * sizes[name] % whole, reverse=True)
-    for name in by_remainder[: total - sum(parts.values())]:
-        parts[name] += 1
-    return parts
+def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
+    """Probes of all labels, fitted on the training samples alone; of beliefs, of both at once too.
+
+    Raises:
+        ProbingError: there is no training sample, or all have one value.
+    """
+    train = x.train
+    if not len(train):
+        raise ProbingError("no train samples: use more samples (--stories)")
+
+    def probes() -> HeadProbes:
+        return HeadProbes(config.c, config.max_iter, config.solver)
+
+    found = {label: probes().fit(train, label=label) for label in x.labels}
+    if set(PAIR) <= set(x.labels):
+        found[BOTH] = probes().fit(train.x, four_way(train.items))
+    return found
 
 
-def _probe(
-    config: ProbeConfig, store: ActivationStore, folder: Path
-) -> tuple[pd.DataFrame, ProbeSet]:
-    # Stopped half-way, the folder must not pass for the finished run that it was before.
-    (folder / CONFIG).unlink(missing_ok=True)
-    x = store.read().float().numpy()
-    probes = fit_probes(x, store.items, config.c, config.max_iter, config.solver)
-    heads = rank_heads(x, store.items, probes)
-    save_probes(folder / PROBES, probes, heads)
-    save_heads(folder / HEADS, heads)
-    return heads, probes
+def four_way(items: pd.DataFrame) -> np.ndarray:
+    """The four-way label 2 * y_o + y_p of each sample."""
+    return (2 * items["y_o"].astype(int) + items["y_p"].astype(int)).to_numpy()
+
+
+def rank_heads(x: Activations, probes: Mapping[str, HeadProbes]) -> pd.DataFrame:
+    """The table of heads for all labels, see :meth:`probing.probes.HeadProbes.rank`."""
+    tables = [probes[label].rank(x).set_index(["layer", "head"]) for label in x.labels]
+    return pd.concat(tables, axis=1).reset_index()
+
+
+def save_probes(path: Path, probes: Mapping[str, HeadProbes], heads: pd.DataFrame) -> None:
+    """Weights of all probes.
+
+    Keys of each label: ``y_p.coef [L, H, D]``, ``y_p.intercept [L, H]``, ``y_p.theta [L, H, D]``
+    (unit) and ``y_p.sigma [L, H]``. Of more than two classes, ``coef`` and ``theta [L, H, K, D]``
+    and ``intercept [L, H, K]``; ``op`` has classes 2 * y_o + y_p.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for name, probe in probes.items():
+        tensors |= {
+            f"{name}.coef": probe.coef_,
+            f"{name}.intercept": probe.intercept_,
+            f"{name}.theta": probe.theta_,
+        }
+        if probe.binary and name != BOTH:
+            sigma = heads[f"{name}_sigma"].to_numpy()
+            tensors[f"{name}.sigma"] = sigma.reshape(probe.intercept_.shape)
+    if BOTH in probes:
+        tensors[f"{BOTH}.classes"] = probes[BOTH].classes_.astype(np.int64)
+    write_atomic(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}))
+
+
+def require_same_probes(config: ProbeConfig) -> None:
+    """That a run finished in the folder has the same probes: its numbers, and figures, stay.
+
+    Raises:
+        ProbingError: names what differs.
+        AlteredError: its config.json is not as it was written.
+    """
+    saved = _saved(config.folder) or {}
+    before = saved.get("config")
+    if not isinstance(before, dict) or FINISHED not in saved:
+        return
+    for name in SETTINGS:
+        was, wanted = before.get(name, getattr(ProbeConfig, name)), getattr(config, name)
+        if was != wanted:
+            raise ProbingError(
+                f"{config.folder} holds a finished run with {spelled(name)} {was}, not {wanted}. "
+                "Choose another --out; activations need not be read again if you copy its folder "
+                "activations there first"
+            )
+
+
+def _check_room(loaded: LoadedModel, data: SampleSet, console: Console) -> None:
+    """The longest samples fit the model's context; frames that are padded are told of."""
+    shapes = [sample.shape() for sample in data.samples]
+    remedy = "take a model that reads more"
+    for shape in dict.fromkeys(shapes):
+        alike = [s for s, other in zip(data.samples, shapes, strict=True) if other == shape]
+        longest = max(alike, key=lambda sample: sum(len(t["content"]) for t in sample.turns))
+        prompt = open_prompt(loaded, longest.turns, longest.shows)
+        more = ", or --setting text" if longest.shows else ""
+        check_room(loaded, f"sample {longest.item_id}", prompt, shape, 0, remedy + more)
+    sizes = Counter(shape[1:] for shape in shapes if shape is not None)
+    for line in crop_notes(loaded, sizes):
+        console.print(escape(line))
 
 
 def _key(config: ProbeConfig, folder: Path) -> str:
@@ -270,28 +336,6 @@ def _saved(folder: Path) -> dict[str, Any] | None:
         return None
     require_sealed(path, saved, AGAIN.format(folder))
     return saved if isinstance(saved, dict) else None
-
-
-def require_same_probes(config: ProbeConfig) -> None:
-    """That a run finished in the folder has the same probes: its numbers, and figures, stay.
-
-    Raises:
-        ProbingError: names what differs.
-        AlteredError: its config.json is not as it was written.
-    """
-    saved = _saved(config.folder) or {}
-    before = saved.get("config")
-    if not isinstance(before, dict) or FINISHED not in saved:
-        return
-    for name in SETTINGS:
-        was, wanted = before.get(name, getattr(ProbeConfig, name)), getattr(config, name)
-        if was != wanted:
-            option = f"--{name.replace('_', '-')}"
-            raise ProbingError(
-                f"{config.folder} holds a finished run with {option} {was}, not {wanted}. Choose "
-                "another --out; activations need not be read again if you copy its folder "
-                "activations there first"
-            )
 
 
 def _drawn(folder: Path, saved: dict[str, Any]) -> bool:

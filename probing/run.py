@@ -7,7 +7,7 @@ from sally_anne.core.commands import command
 
 
 def run(config: ProbeConfig) -> None:
-    """Carry out a probing run, or show a finished one.
+    """Do a probing run and draw its figures, or show a finished one.
 
     Raises:
         ProbingError, ModelError, BenchmarkError, SallyAnneError: bad input, named.
@@ -18,9 +18,10 @@ def run(config: ProbeConfig) -> None:
 
         dry_run(config)
         return
+    from figures.all import draw_all
     from probing.pipeline import run as work
 
-    work(config)
+    work(config, draw=draw_all)
 
 
 main = command("sally-anne probe", ProbeConfig, run, resumes=True, together=True)

@@ -14,15 +14,15 @@ import numpy as np
 import pandas as pd
 import torch
 
+from hooks.saved_run import AGAIN, CONFIG, HEADS, MANIFEST, Run
 from hooks.store import ActivationStore
 from hooks.vector import SteeringVector
-from probing.ranking import LABELS
-from probing.saving import AGAIN, CONFIG, HEADS, MANIFEST, PROBES, load_probes, read_heads
 from sally_anne.benchmarks.lineage import SEEN
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import intact, read_object, require_sealed
 from steering.config import Direction, Label
 
+LABELS = ("y_p", "y_o")
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
 _CELL = re.compile(r"multinomial:o([01])p([01])")
 _KEPT = ("order", "contrast", "setting", "stories", "c", "max_iter", "split_seed", "data_seed")
@@ -36,7 +36,7 @@ class FinishedRun:
         folder: the run folder.
         saved: what ``config.json`` holds.
         heads: the table of heads.
-        probes: as of :func:`probing.saving.load_probes`.
+        probes: as of `hooks.saved_run.Run.probes`.
         store: the activations.
     """
 
@@ -52,12 +52,12 @@ class FinishedRun:
 
         Raises:
             SteeringError: not a finished run.
-            ProbingError, StoreError, AlteredError: the run's files are damaged.
+            RunFolderError, StoreError, AlteredError: the run's files are damaged.
         """
         folder = Path(folder)
         saved = read_config(folder)
-        heads = read_heads(folder / HEADS, saved)
-        probes = load_probes(folder / PROBES, saved)
+        run = Run.open(folder)
+        heads, probes = run.heads, run.probes
         store = ActivationStore.open(folder / "activations")
         intact(folder, MANIFEST, saved, AGAIN.format(folder))
         return cls(folder, saved, heads, probes, store)
@@ -107,7 +107,7 @@ def fit_vector(
     Raises:
         SteeringError: not a finished run, an unknown direction or label, or K without so many
             usable heads.
-        ProbingError, StoreError, AlteredError: the run's files are damaged.
+        RunFolderError, StoreError, AlteredError: the run's files are damaged.
     """
     if direction not in DIRECTIONS:
         raise SteeringError(

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from figures.all import draw_all
 from hooks.identity import ModelIdentity, require_same
+from hooks.saved_run import CONFIG as FINISHED_RUN
 from probing.config import ProbeConfig
-from probing.pipeline import CONFIG as FINISHED_RUN
 from probing.pipeline import run as probe
 from sally_anne.benchmarks.gridtom import splits
 from sally_anne.benchmarks.gridtom.records import StorySet
@@ -107,7 +108,7 @@ def probing_run(
     wanted = probing_of(config, len(splits.assign(stories, config.split_seed)))
     if not (wanted.folder / FINISHED_RUN).exists():
         console.print(f"first the probes: {escape(str(wanted.folder))}")
-        probe(wanted, console)
+        probe(wanted, console, draw_all)
     _require_own(config, wanted.folder, loaded)
     return wanted.folder
 

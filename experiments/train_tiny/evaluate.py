@@ -78,7 +78,7 @@ class Item:
 
 def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
     """The prompts of all measures for each story."""
-    from probing.contrasts import statement_text
+    from sally_anne.benchmarks.gridtom.contrasts import statement_text
     from sally_anne.benchmarks.gridtom.records import context_text
 
     for record in stories:

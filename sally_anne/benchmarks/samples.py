@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
 from sally_anne.benchmarks.clips import MOST_PIXELS, read_clip, shape_of
 from sally_anne.benchmarks.fields import Field, parse_json, read_text
 from sally_anne.benchmarks.items import Media, Sampling
+from sally_anne.benchmarks.lineage import Lineage
 from sally_anne.benchmarks.pictures import read_picture
 from sally_anne.core.errors import ClipError, RecordError
 from sally_anne.core.files import file_sha256
@@ -36,6 +37,18 @@ Label = bool | int | str
 Frames = np.ndarray
 
 
+@runtime_checkable
+class Drawn(Protocol):
+    """A film that is drawn when it is asked for."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Frames, height and width."""
+
+    def frames(self) -> Frames:
+        """``uint8 [F, height, width, 3]``."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One labelled input. Activations are read at the end of its text, or of its last message.
@@ -46,7 +59,7 @@ class Sample:
         messages: a chat, each message with ``role`` (system, user, assistant) and ``content``.
         images: pictures of one size, shown as the frames of a film: files, or arrays
             ``uint8 [height, width, 3]``.
-        video: a film: a file, frames ``uint8 [F, height, width, 3]``, or a function that draws
+        video: a film: a file, a part of one, frames ``uint8 [F, height, width, 3]``, or what draws
             them.
         labels: value by name; binary or several classes.
         group: samples of one group are never split; each is its own by default.
@@ -60,7 +73,7 @@ class Sample:
     text: str = ""
     messages: tuple[Mapping[str, str], ...] = ()
     images: tuple[Path | Frames, ...] = ()
-    video: Path | Frames | Callable[[], Frames] | None = None
+    video: Path | Media | Frames | Drawn | None = None
     labels: Mapping[str, Label] = field(default_factory=dict)
     group: str = ""
     split: Split | None = None
@@ -108,12 +121,12 @@ class Sample:
         Raises:
             ClipError: a file cannot be read, or pictures differ in size.
         """
-        if callable(self.video):
-            return self.video()
-        if isinstance(self.video, Path):
-            return read_clip(_media(self.video), "full", Sampling(count=FRAMES)).frames
-        if self.video is not None:
+        if isinstance(self.video, Drawn):
+            return self.video.frames()
+        if isinstance(self.video, np.ndarray):
             return self.video
+        if self.video is not None:
+            return read_clip(_media(self.video), "full", Sampling(count=FRAMES)).frames
         pictures = [read_picture(i, MOST_PIXELS) if isinstance(i, Path) else i for i in self.images]
         if any(picture.shape != pictures[0].shape for picture in pictures):
             raise ClipError(f"sample {self.item_id}: its images differ in size; scale them alike")
@@ -125,12 +138,79 @@ class Sample:
         Raises:
             ClipError: as :meth:`frames`.
         """
-        if isinstance(self.video, Path):
+        if isinstance(self.video, Drawn):
+            return self.video.shape
+        if isinstance(self.video, Path | Media):
             return shape_of(_media(self.video), "full", Sampling(count=FRAMES))
-        if not self.shows:
+        if isinstance(self.video, np.ndarray):
+            return self.video.shape[:3]
+        if not self.images:
             return None
-        count, height, width, _ = self.frames().shape
-        return count, height, width
+        first = replace(self, images=self.images[:1]).frames()
+        return len(self.images), *first.shape[1:3]
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    """Samples of one source, each in a split, and what a run says of them.
+
+    Attributes:
+        samples: in order; all have the same labels.
+        source: where they come from, for people to read.
+        fingerprint: hash of the data.
+        noun: what groups are.
+        facts: what else was chosen; runs whose facts differ are different runs.
+        meaning: for some labels, what a probe of it tells.
+        features: for some tags, what they are, in words; others go by their names.
+        content: tags that say what a sample's own words name. Within one condition they decide the
+            labels, so that what they give away is asked over all conditions.
+        identities: content of each group, by which other runs know it again.
+    """
+
+    samples: list[Sample]
+    source: str
+    fingerprint: str
+    noun: str = "groups"
+    facts: Mapping[str, str] = field(default_factory=dict)
+    meaning: Mapping[str, str] = field(default_factory=dict)
+    features: Mapping[str, str] = field(default_factory=dict)
+    content: tuple[str, ...] = ()
+    identities: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def lineage(self) -> Lineage:
+        """Which groups trained and which validated."""
+        train, validation = (
+            frozenset(self.identities[s.group] for s in self.samples if s.split == split)
+            for split in ("train", "validation")
+        )
+        return Lineage(train, validation)
+
+    @property
+    def groups(self) -> int:
+        """How many there are."""
+        return len({sample.group for sample in self.samples})
+
+
+def sample_set(
+    samples: Sequence[Sample], source: str, seed: int = 0, facts: Mapping[str, str] | None = None
+) -> SampleSet:
+    """Samples of any source, those without a split drawn into one.
+
+    Raises:
+        RecordError: too few groups for three splits.
+    """
+    drawn = with_splits(samples, seed)
+    said: dict[str, str] = {}
+    for sample in drawn:
+        said[sample.group] = f"{said.get(sample.group, '')}{sample.turns}"
+    return SampleSet(
+        samples=drawn,
+        source=source,
+        fingerprint=fingerprint(samples),
+        facts={"splits": f"seed {seed}", **(facts or {})},
+        identities={g: hashlib.sha256(s.encode()).hexdigest()[:16] for g, s in said.items()},
+    )
 
 
 def read_samples(path: Path | str) -> list[Sample]:
@@ -204,11 +284,18 @@ def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
     return [s if s.split else replace(s, split=drawn[s.group]) for s in samples]
 
 
-def fingerprint(path: Path, samples: Sequence[Sample]) -> str:
-    """SHA-256 of a file of samples and of the pictures and films that it names."""
-    files = {p for s in samples for p in (*s.images, s.video) if isinstance(p, Path)}
-    each = [file_sha256(file) for file in (path, *sorted(files))]
-    return hashlib.sha256(" ".join(each).encode()).hexdigest()
+def fingerprint(samples: Sequence[Sample]) -> str:
+    """SHA-256 of samples and of the files of their pictures and films."""
+    digest = hashlib.sha256()
+    for sample in samples:
+        plain = replace(sample, images=(), video=None)
+        digest.update(repr(plain).encode())
+        for media in (*sample.images, sample.video):
+            if isinstance(media, Path):
+                digest.update(file_sha256(media).encode())
+            elif isinstance(media, np.ndarray):
+                digest.update(f"{media.shape}".encode() + media.tobytes())
+    return digest.hexdigest()
 
 
 def _sample(record: Field, folder: Path, name: str) -> Sample:
@@ -274,5 +361,5 @@ def _label(value: Field, name: str) -> Any:
     return value.value
 
 
-def _media(path: Path) -> Media:
-    return Media(path=path)
+def _media(video: Path | Media) -> Media:
+    return Media(path=video) if isinstance(video, Path) else video

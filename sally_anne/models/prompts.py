@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from sally_anne.models.families import OpenModel, check_frames, check_videos
 from sally_anne.models.processor import plain
 from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limits, times_of
 
+# Who says it (role: system, user, assistant) and what (content).
+Message = Mapping[str, str]
+
 
 def reply_prompt(loaded: OpenModel, content: str, video: bool) -> str:
     """The user's turn with ``content``, closed, and the assistant's turn opened.
@@ -22,31 +25,39 @@ def reply_prompt(loaded: OpenModel, content: str, video: bool) -> str:
     Raises:
         ModelError: the model takes no videos, or has no chat template.
     """
-    return _render(loaded, plain(loaded, content), video, reply=True)
+    turns = [{"role": "user", "content": plain(loaded, content)}]
+    return _render(loaded, turns, video, reply=True)
 
 
-def open_prompt(loaded: OpenModel, content: str, video: bool) -> str:
-    """The user's turn up to the last character of ``content``, left open.
+def open_prompt(loaded: OpenModel, content: str | Sequence[Message], video: bool) -> str:
+    """The conversation up to the last character of its last message, which is left open.
 
-    Its last token is the last token of ``content``: the place where the paper reads activations
+    Its last token is the last token of that message: the place where the paper reads activations
     (section 4.2). Marks of the model in it are plain text.
+
+    Args:
+        loaded: the model.
+        content: what the user says, or a chat: messages with ``role`` and ``content``.
+        video: whether a film comes with the user's first message.
 
     Raises:
         ModelError: the model takes no videos or has no chat template, or the template changes the
             content, so that its end cannot be found.
     """
-    content = plain(loaded, content)
-    rendered = _render(loaded, content, video, reply=False)
-    end = rendered.rfind(content)
+    turns = [{"role": "user", "content": content}] if isinstance(content, str) else content
+    turns = [{**turn, "content": plain(loaded, turn["content"])} for turn in turns]
+    rendered = _render(loaded, turns, video, reply=False)
+    last = turns[-1]["content"]
+    end = rendered.rfind(last)
     if end < 0:
         raise ModelError(
             f"the chat template of {loaded.name} rewrites the user's text, so the end of the "
             "statement cannot be found in the prompt"
         )
-    return rendered[: end + len(content)]
+    return rendered[: end + len(last)]
 
 
-def _render(loaded: OpenModel, content: str, video: bool, reply: bool) -> str:
+def _render(loaded: OpenModel, turns: Sequence[Message], video: bool, reply: bool) -> str:
     if video:
         check_videos(loaded.family, loaded.name)
     if not (loaded.processor.chat_template or loaded.processor.tokenizer.chat_template):
@@ -54,11 +65,14 @@ def _render(loaded: OpenModel, content: str, video: bool, reply: bool) -> str:
             f"model {loaded.name!r} has no chat template, so it cannot be asked; take one that was "
             "tuned on conversations (often named -Instruct, -chat or -it)"
         )
-    parts: list[dict[str, str]] = [{"type": "video"}] if video else []
-    parts.append({"type": "text", "text": content})
+    chat: list[dict[str, Any]] = []
+    for turn in turns:
+        parts = [{"type": "video"}] if video and turn["role"] == "user" else []
+        video = video and not parts
+        chat.append({**turn, "content": [*parts, {"type": "text", "text": turn["content"]}]})
     try:
         return loaded.processor.apply_chat_template(
-            [{"role": "user", "content": parts}], add_generation_prompt=reply, tokenize=False
+            chat, add_generation_prompt=reply, tokenize=False
         )
     # What a template does is up to who wrote it.
     except Exception as error:

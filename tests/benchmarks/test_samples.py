@@ -37,9 +37,9 @@ def test_every_field_is_read(tmp_path):
     assert first.shows and first.shape() == (2, 3, 4)
     assert first.frames()[:, 0, 0].tolist() == [[255, 0, 0], [0, 0, 255]]
     assert second.group == second.item_id == "line-00003" and second.shape() is None
-    before = fingerprint(path, [first, second])
+    before = fingerprint([first, second])
     Image.new("RGB", (4, 3), "green").save(tmp_path / "b.png")
-    assert fingerprint(path, [first, second]) != before
+    assert fingerprint([first, second]) != before
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ from hooks.batch_size import fitting
 from hooks.geometry import find_geometry
 from hooks.store import ActivationStore
 from hooks.vector import SteeringVector
-from probing import contrasts
-from probing.batches import prepare_shared
 from probing.config import ProbeConfig
-from probing.extraction import activations_of, extract
+from probing.extraction import activations_of, fill_store, prepare
 from probing.logistic import Problems, Settings, solve
 from probing.pipeline import run
+from sally_anne.benchmarks.gridtom import contrasts
 from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.benchmarks.samples import Sample
 from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.processes import ALONE
 from sally_anne.harness.model import Prompt, SteeredModel
@@ -66,7 +66,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def samples() -> list[contrasts.Sample]:
+def samples() -> list[Sample]:
     """Four samples of a story, with frames: two statements on each of two contexts."""
     return contrasts.build(generated().subset([0]), {0: "test"}, 1, "matched", "multimodal")
 
@@ -75,15 +75,15 @@ def opened(name: str, device: str, dtype: str = "float32") -> LoadedModel:
     return load_model(name, dtype, device)
 
 
-def activations(loaded: LoadedModel, samples: list[contrasts.Sample]) -> np.ndarray:
+def activations(loaded: LoadedModel, samples: list[Sample]) -> np.ndarray:
     prompts = [(s, open_prompt(loaded, s.content, True)) for s in samples]
-    return activations_of(loaded, prepare_shared(loaded, prompts, True), "head_out")
+    return activations_of(loaded, prepare(loaded, prompts), "head_out")
 
 
-def logits(loaded: LoadedModel, samples: list[contrasts.Sample], vector: Any = None) -> Tensor:
+def logits(loaded: LoadedModel, samples: list[Sample], vector: Any = None) -> Tensor:
     """After each prompt, in float32."""
     prompts = [open_prompt(loaded, s.content, True) for s in samples]
-    clips = [s.case.frames(s.perspective) for s in samples]
+    clips = [s.frames() for s in samples]
     model = SteeredModel(loaded, vector)
     with model.reading([Prompt(p, c, whole=True) for p, c in zip(prompts, clips, strict=True)]) as (
         begun,
@@ -115,7 +115,7 @@ def close(found: Any, wanted: Any, dtype: str) -> bool:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", TINY)
 def test_capture_and_steering_as_on_the_cpu(
-    device: str, name: str, dtype: str, samples: list[contrasts.Sample]
+    device: str, name: str, dtype: str, samples: list[Sample]
 ) -> None:
     if device == "cpu" and dtype == "float16":
         pytest.skip("slow on a CPU, and bfloat16 goes the same way")
@@ -132,8 +132,8 @@ def test_capture_and_steering_as_on_the_cpu(
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_replies_as_on_the_cpu(device: str, name: str, samples: list[contrasts.Sample]) -> None:
-    prompts = [Prompt(s.content, s.case.frames(s.perspective)) for s in samples]
+def test_replies_as_on_the_cpu(device: str, name: str, samples: list[Sample]) -> None:
+    prompts = [Prompt(s.content, s.frames()) for s in samples]
 
     def replies(place: str) -> list[str]:
         loaded = opened(name, place)
@@ -171,7 +171,7 @@ def test_the_batch_size_that_fits_is_the_largest(device: str) -> None:
 
 
 def test_the_map_auto_and_layers_on_disk(
-    device: str, tmp_path: Path, samples: list[contrasts.Sample]
+    device: str, tmp_path: Path, samples: list[Sample]
 ) -> None:
     name = "tiny-qwen2-vl"
     wanted = activations(opened(name, device), samples)
@@ -237,15 +237,13 @@ def no_memory_left(model: nn.Module, device: str) -> Iterator[None]:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
 
 
-def test_what_does_not_fit_is_named(
-    device: str, tmp_path: Path, samples: list[contrasts.Sample]
-) -> None:
+def test_what_does_not_fit_is_named(device: str, tmp_path: Path, samples: list[Sample]) -> None:
     loaded = opened("tiny-qwen2-vl", device)
     assert loaded.model is not None  # its weights are read while there is room
 
     def take() -> ActivationStore:
         folder = tmp_path / "store"
-        return extract(loaded, samples, folder, "head_out", True, 4, {})
+        return fill_store(loaded, samples, folder, "head_out", 4, {})
 
     with (
         no_memory_left(loaded.model, device),

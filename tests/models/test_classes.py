@@ -25,9 +25,9 @@ from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.vector import SteeringVector
 from probing.config import ProbeConfig
-from probing.contrasts import build
-from probing.extraction import extract
+from probing.extraction import fill_store
 from probing.pipeline import run as probe
+from sally_anne.benchmarks.gridtom.contrasts import build
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.errors import ModelError, UnsupportedModelError
@@ -512,12 +512,12 @@ def test_extraction_keeps_what_a_plain_forward_gives(opened, tmp_path, name, vid
     stories = generated()
     setting: Setting = "multimodal" if video else "text"
     samples = build(stories.subset([0]), {0: "train"}, 1, "matched", setting)
-    store = extract(loaded, samples, tmp_path / "store", "head_out", video, 8, {"setting": setting})
+    store = fill_store(loaded, samples, tmp_path / "store", "head_out", 8, {"setting": setting})
     found = store.read()
     assert found.shape == (len(samples), LAYERS, HEADS, HEAD_DIMS.get(name, 12))
     for i in (0, len(samples) // 2, len(samples) - 1):
         sample = samples[i]
-        clip = sample.case.frames(sample.perspective) if video else None
+        clip = sample.frames() if video else None
         close(found[i], alone(loaded, open_prompt(loaded, sample.content, video), clip)[0])
     assert (found[0] - found[1]).abs().max() > 1e-3
 

@@ -13,6 +13,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+import figures.all
+from probing.activations import Activations
 from probing.config import ProbeConfig
 from probing.pipeline import run as work
 from sally_anne.models.loading import LoadedModel
@@ -22,12 +24,9 @@ STORIES = {"train": 10, "validation": 5, "test": 8}
 LAYERS, HEADS, WIDTH = 2, 4, 6
 
 
-@dataclass(frozen=True)
-class Made:
-    """Activations ``[N, L, H, D]`` and their labels."""
-
-    x: np.ndarray
-    items: pd.DataFrame
+@dataclass(frozen=True, eq=False)
+class Made(Activations):
+    """Activations of which the rows of a split can be asked for."""
 
     def rows(self, split: str) -> np.ndarray:
         return (self.items["split"] == split).to_numpy()
@@ -53,7 +52,7 @@ def made() -> Made:
     x = np.random.default_rng(0).normal(size=(len(items), LAYERS, HEADS, WIDTH))
     for axis, label in enumerate(("y_p", "y_o")):
         x[..., axis] += (2.0 * items[label].to_numpy()[:, None, None] - 1.0) * strength
-    return Made(x.astype(np.float32), items)
+    return Made(x.astype(np.float32), items, ("y_p", "y_o"))
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +68,7 @@ def carry(options: dict[str, Any]) -> Callable[..., str]:
     def run(out: Path, **changes: Any) -> str:
         printed = io.StringIO()
         config = ProbeConfig(**{**options, "out": out, **changes})
-        work(config, Console(file=printed, width=200))
+        work(config, Console(file=printed, width=200), lambda run: figures.all.draw_all(run))
         return printed.getvalue()
 
     return run

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from probing import contrasts
-from probing.extraction import extract
+from probing.extraction import fill_store
+from sally_anne.benchmarks.gridtom import contrasts
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.errors import StoreMismatchError
 from sally_anne.models.loading import load_model
@@ -25,7 +25,7 @@ def test_nnsight_extracts_the_same(model_folder: Path, tmp_path: Path) -> None:
     )
 
     def activations(name: str, folder: str) -> np.ndarray:
-        store = extract(loaded, samples, tmp_path / folder, "head_out", True, 4, {}, backend=name)
+        store = fill_store(loaded, samples, tmp_path / folder, "head_out", 4, {}, backend=name)
         return np.asarray(store.read())
 
     expected = activations("native", "native")

@@ -98,7 +98,7 @@ def test_weights_that_are_not_numbers(monkeypatch, tmp_path, model_folder) -> No
 
 
 def test_interrupt_says_how_to_go_on(monkeypatch, tmp_path, capsys) -> None:
-    def interrupted(config) -> None:
+    def interrupted(config, draw) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pipeline, "run", interrupted)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hooks.geometry import SITES
 from probing import pipeline
 from probing.config import ProbeConfig, Site
-from probing.pipeline import choose_stories, run
+from probing.pipeline import run
+from sally_anne.benchmarks.gridtom.contrasts import choose_stories
 from sally_anne.benchmarks.gridtom.records import Identity, StorySet
-from sally_anne.core.errors import OptionError, ProbingError
+from sally_anne.core.errors import BenchmarkError, OptionError
 
 # Of stories that all say something else; see tests/benchmarks/gridtom/test_splits.py for twins.
 FULL = {"test": 500, "train": 96, "validation": 48}
@@ -92,15 +93,15 @@ def test_runs_of_other_samples_or_probes_have_folders_of_their_own() -> None:
 
 
 def test_all_stories_are_split_by_whole_maps() -> None:
-    chosen = choose_stories(story_set(range(648)), ProbeConfig())
+    chosen = choose_stories(story_set(range(648)))
     assert Counter(chosen.values()) == FULL
 
 
 @given(st.integers(17, 644), st.integers(0, 3))
 @settings(max_examples=40, deadline=None)
 def test_a_part_of_the_stories_keeps_the_proportions(stories: int, seed: int) -> None:
-    everything = choose_stories(story_set(range(648)), ProbeConfig(split_seed=seed))
-    chosen = choose_stories(story_set(range(648)), ProbeConfig(stories=stories, split_seed=seed))
+    everything = choose_stories(story_set(range(648)), split_seed=seed)
+    chosen = choose_stories(story_set(range(648)), stories, seed)
     assert len(chosen) == stories
     assert chosen.items() <= everything.items()
     counts = Counter(chosen.values())
@@ -109,14 +110,14 @@ def test_a_part_of_the_stories_keeps_the_proportions(stories: int, seed: int) ->
 
 
 def test_too_few_and_too_many_stories_are_refused() -> None:
-    with pytest.raises(ProbingError, match="--stories 5 is too few; 20 is the least"):
-        choose_stories(story_set(range(648)), ProbeConfig(stories=5))
-    with pytest.raises(ProbingError, match="--stories 649 is more than the 644"):
-        choose_stories(story_set(range(648)), ProbeConfig(stories=649))
+    with pytest.raises(BenchmarkError, match="--stories 5 is too few; 20 is the least"):
+        choose_stories(story_set(range(648)), 5)
+    with pytest.raises(BenchmarkError, match="--stories 649 is more than the 644"):
+        choose_stories(story_set(range(648)), 649)
     with pytest.raises(
-        ProbingError, match="no train stories among the 3 of test: they are of 1 map, "
+        BenchmarkError, match="no train stories among the 3 of test: they are of 1 map, "
     ):
-        choose_stories(story_set(range(3)), ProbeConfig())
+        choose_stories(story_set(range(3)))
 
 
 @pytest.mark.parametrize(

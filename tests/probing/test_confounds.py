@@ -6,21 +6,27 @@ from dataclasses import replace
 
 import pytest
 
-from probing.confounds import ROOM, confound_report
-from probing.contrasts import build
-from probing.extraction import items_table
+from probing.activations import items_table
+from probing.reporting import confound_report
+from sally_anne.benchmarks.gridtom.contrasts import FEATURES, build
 from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.benchmarks.samples import Sample, SampleSet
 
 SPLITS = {i: ("train", "validation", "test")[i % 3] for i in range(12)}
-PERSPECTIVE = "perspective of frames and caption"
+PERSPECTIVE, ROOM = FEATURES["perspective"], FEATURES["room"]
 LENGTH = "length of the text in words"
 
 
 def accuracies(samples) -> dict[tuple[str, str, str], float]:
-    rows = confound_report(items_table(samples), samples)
+    data = SampleSet(samples, "test", "", features=FEATURES, content=("room",))
+    rows = confound_report(items_table(samples), data)
     found = {(r["condition"], r["feature"], r["label"]): r["accuracy"] for r in rows}
     assert len(found) == len(rows)
     return found
+
+
+def seen_by(sample: Sample, perspective: str) -> Sample:
+    return replace(sample, tags={**sample.tags, "perspective": perspective})
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +58,8 @@ def test_the_room_gives_away_reality_but_not_the_belief(stories) -> None:
 
 def test_a_guess_is_learned_from_training_stories_alone(stories) -> None:
     samples = build(stories, SPLITS, 1, "paper", "multimodal")
-    held_out_changed = [
-        s if s.split == "train" else replace(s, perspective="participant") for s in samples
-    ]
+    held_out_changed = [s if s.split == "train" else seen_by(s, "participant") for s in samples]
     # A value that no training sample has is a coin toss.
     assert accuracies(held_out_changed)["FB", PERSPECTIVE, "y_p"] == 0.5
-    train_changed = [
-        s if s.split != "train" else replace(s, perspective="omniscient") for s in samples
-    ]
+    train_changed = [s if s.split != "train" else seen_by(s, "omniscient") for s in samples]
     assert accuracies(train_changed)["FB", PERSPECTIVE, "y_p"] == 0.5

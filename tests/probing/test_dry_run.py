@@ -16,13 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hooks.store import ActivationStore
-from probing import contrasts, extraction, run
-from probing.batches import plan_batches, prepare_shared
+from probing import extraction, run
 from probing.config import ProbeConfig
 from probing.dry_run import dry_run
-from probing.pipeline import choose_stories
+from probing.extraction import plan_batches, prepare
+from probing.pipeline import open_samples
 from probing.pipeline import run as work
-from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import FolderError, ModelError, OptionError, StoreMismatchError
 from sally_anne.models.estimate import Figure
 from sally_anne.models.loading import LoadedModel, load_model
@@ -121,12 +120,10 @@ def test_memory_is_near_what_the_tensors_of_a_pass_take(model: str, setting: Any
     config = ProbeConfig(model=model, setting=setting, stories=20)
     loaded = load_model(model)
     video = setting != "text"
-    stories = generated()
-    chosen = choose_stories(stories, config)
-    samples = contrasts.build(stories.subset(chosen), chosen, 1, "matched", setting)
+    samples = open_samples(config).samples
     rows = plan_batches(samples, config.batch_size)[0]
-    prompts = [(samples[i], open_prompt(loaded, samples[i].content, video)) for i in rows]
-    batch = prepare_shared(loaded, prompts, video)
+    prompts = [(samples[i], open_prompt(loaded, samples[i].text, video)) for i in rows]
+    batch = prepare(loaded, prompts)
     with Live(loaded.model) as live:
         extraction.activations_of(loaded, batch, config.site)
     said = told(config)[0]["above the weights"].value

@@ -8,15 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from probing.ranking import LABELS, ProbeSet, fit_probes, four_way, rank_heads
+from probing.config import ProbeConfig
+from probing.pipeline import fit_probes, four_way, rank_heads
+from probing.probes import HeadProbes
 from sally_anne.core.errors import ProbingError
 
-C, MAX_ITER = 0.05, 200
+LABELS = ("y_p", "y_o")
+CONFIG = ProbeConfig(c=0.05, max_iter=200)
 
 
-def probed(made) -> tuple[ProbeSet, pd.DataFrame]:
-    probes = fit_probes(made.x, made.items, C, MAX_ITER)
-    return probes, rank_heads(made.x, made.items, probes)
+def probed(made) -> tuple[dict[str, HeadProbes], pd.DataFrame]:
+    probes = fit_probes(made, CONFIG)
+    return probes, rank_heads(made, probes)
 
 
 def corrupted(made, split: str):
@@ -43,7 +46,7 @@ def test_test_stories_touch_nothing_but_their_own_columns(made, change) -> None:
     probes, heads = probed(made)
     other_probes, other = probed(change(made, "test"))
     for name in (*LABELS, "op"):
-        before, after = getattr(probes, name), getattr(other_probes, name)
+        before, after = probes[name], other_probes[name]
         np.testing.assert_array_equal(before.coef_, after.coef_)
         np.testing.assert_array_equal(before.intercept_, after.intercept_)
         np.testing.assert_array_equal(before.theta_, after.theta_)
@@ -57,9 +60,7 @@ def test_validation_stories_rank_but_are_never_fitted(made) -> None:
     probes, heads = probed(made)
     other_probes, other = probed(corrupted(made, "validation"))
     for name in (*LABELS, "op"):
-        np.testing.assert_array_equal(
-            getattr(probes, name).coef_, getattr(other_probes, name).coef_
-        )
+        np.testing.assert_array_equal(probes[name].coef_, other_probes[name].coef_)
     for label in LABELS:
         pd.testing.assert_series_equal(heads[f"{label}_sigma"], other[f"{label}_sigma"])
         assert not heads[f"{label}_rank"].equals(other[f"{label}_rank"])
@@ -68,7 +69,7 @@ def test_validation_stories_rank_but_are_never_fitted(made) -> None:
 def test_training_stories_decide_the_probes(made) -> None:
     probes, _ = probed(made)
     other, _ = probed(permuted(made, "train"))
-    assert not np.allclose(probes.y_p.coef_, other.y_p.coef_)
+    assert not np.allclose(probes["y_p"].coef_, other["y_p"].coef_)
 
 
 def test_ranked_by_validation_accuracy_then_by_log_loss(made) -> None:
@@ -88,7 +89,7 @@ def test_numbers_are_those_of_the_probes_on_each_split(made) -> None:
     assert heads["layer"].tolist() == [i for i in range(layers) for _ in range(n_heads)]
     assert heads["head"].tolist() == list(range(n_heads)) * layers
     for label in LABELS:
-        probe, y = getattr(probes, label), made.items[label].to_numpy()
+        probe, y = probes[label], made.items[label].to_numpy()
         for split in ("train", "validation", "test"):
             rows = made.rows(split)
             np.testing.assert_array_equal(
@@ -107,8 +108,10 @@ def test_four_way_label_and_its_probe(made) -> None:
     probes, _ = probed(made)
     table = pd.DataFrame({"y_o": [False, False, True, True], "y_p": [False, True, False, True]})
     assert four_way(table).tolist() == [0, 1, 2, 3]
-    assert probes.op.classes_.tolist() == [0, 1, 2, 3]
-    strongest = probes.op.score(made.x[made.rows("test")], four_way(made.items)[made.rows("test")])
+    assert probes["op"].classes_.tolist() == [0, 1, 2, 3]
+    strongest = probes["op"].score(
+        made.x[made.rows("test")], four_way(made.items)[made.rows("test")]
+    )
     assert strongest[-1, -1] > 0.9 > strongest[0, 0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from hooks.saved_run import CONFIG, HEADS, PROBES
+from probing.activations import Activations
 from probing.config import ProbeConfig
-from probing.pipeline import CONFIG, FINISHED, HEADS, PROBES, _finished
+from probing.pipeline import FINISHED, _finished, fit_probes, rank_heads
 from probing.probes import HeadProbes
-from probing.ranking import ProbeSet, fit_probes, rank_heads
 from probing.reporting import misfits, print_confounds, print_summary, summarise
+from sally_anne.benchmarks.gridtom.contrasts import MEANING
 from sally_anne.core.errors import ProbingError
 
 C = 0.05
+LABELS = ("y_p", "y_o")
 
 
 @pytest.fixture
@@ -30,16 +34,17 @@ def summarised(made):
         x = made.x.copy()
         for layer, head in silent:
             x[:, layer, head] = 1.0
-        probes = fit_probes(x, made.items, C, 200)
-        heads = rank_heads(x, made.items, probes)
-        return heads, summarise(heads, made.items, probes)
+        silenced = replace(made, x=x)
+        probes = fit_probes(silenced, ProbeConfig(c=C, max_iter=200))
+        heads = rank_heads(silenced, probes)
+        return heads, summarise(heads, silenced, probes)
 
     return summary
 
 
 def printed(heads, results: dict[str, Any]) -> list[str]:
     console = Console(file=io.StringIO(), width=200)
-    print_summary(console, heads, results, ProbeConfig(c=C))
+    print_summary(console, heads, results, MEANING[1], C)
     assert isinstance(console.file, io.StringIO)
     return [line.strip() for line in console.file.getvalue().splitlines()]
 
@@ -101,16 +106,18 @@ def by_hand() -> tuple[Any, dict[str, Any]]:
         {
             "split": ["train"] * 6 + ["validation"] * 3 + ["test"] * 4,
             "group": ["a", "a", "b", "b", "c", "c", "d", "d", "d", "e", "e", "f", "g"],
+            "y_p": [True, True, True, True, False, False] * 2 + [True],
+            "y_o": [True, False] * 6 + [True],
         }
     )
-    probes = []
-    for silent, unconverged in ((2, 0), (1, 3), (0, 5)):
-        probe = HeadProbes()
+    probes = {}
+    for name, silent, unconverged in (("y_p", 2, 0), ("y_o", 1, 3), ("op", 0, 5)):
+        probe = probes[name] = HeadProbes()
         probe.coef_ = np.ones((4, 3, 2))
         probe.coef_[3, :silent] = 0.0
+        probe.intercept_ = np.zeros((4, 3))
         probe.unconverged_ = unconverged
-        probes.append(probe)
-    return heads, summarise(heads, items, ProbeSet(*probes))
+    return heads, summarise(heads, Activations(np.empty((13, 4, 3, 2)), items, LABELS), probes)
 
 
 def test_what_is_quoted_is_what_the_table_says() -> None:
@@ -127,6 +134,8 @@ def test_what_is_quoted_is_what_the_table_says() -> None:
             "best_test_accuracy": pytest.approx(0.716),
             # Of 0.700, 0.701 and 0.704: layer 0 alone, and no mean.
             "layer_0_median_test_accuracy": pytest.approx(0.701),
+            # Most training samples are true, and of four test samples two.
+            "chance_test_accuracy": 0.5,
         },
         "y_o": {
             "best_layer": 3,
@@ -134,6 +143,7 @@ def test_what_is_quoted_is_what_the_table_says() -> None:
             "best_validation_accuracy": pytest.approx(0.971),
             "best_test_accuracy": pytest.approx(0.871),
             "layer_0_median_test_accuracy": pytest.approx(0.751),
+            "chance_test_accuracy": 0.5,
         },
     }
 
@@ -179,7 +189,7 @@ def test_confounds_are_named_with_their_own_numbers() -> None:
         {"condition": "FB", "feature": "last room", "label": "y_o", "accuracy": 0.6},
         {"condition": "all", "feature": "room order", "label": "y_o", "accuracy": 0.94},
     ]
-    print_confounds(console, rows)
+    print_confounds(console, rows, {})
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == [
         "confound (TB): the length alone gives Y_P with accuracy 0.71",

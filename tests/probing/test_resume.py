@@ -63,17 +63,17 @@ def test_large_models_run_in_one_process_and_give_the_same_numbers(
 
 
 def test_a_killed_worker_leaves_what_was_done(carry, finished, tmp_path, monkeypatch) -> None:
-    batch = extraction.prepare_shared
+    batch = extraction.prepare
 
-    def prepare(loaded, chosen, video):
+    def prepare(loaded, chosen, shared):
         if any(sample.item_id == killing for sample, _ in chosen):
             os.kill(os.getpid(), signal.SIGKILL)
-        return batch(loaded, chosen, video)
+        return batch(loaded, chosen, shared)
 
     store = ActivationStore.open(finished / "activations")
     killing = store.items["item_id"].iloc[-1]
     with monkeypatch.context() as patch:
-        patch.setattr(extraction, "prepare_shared", prepare)
+        patch.setattr(extraction, "prepare", prepare)
         with pytest.raises(ProbingError, match="killed.*the same command goes on"):
             carry(tmp_path / "run")
     assert 0 < len(ActivationStore.open(tmp_path / "run" / "activations").pending()) < 12
@@ -101,9 +101,9 @@ def test_progress_counts_what_is_stored_already(carry, tmp_path, options, monkey
 
     def watched(*args):
         *rest, on_progress = args
-        return extraction.extract(*rest, lambda done, total: seen.append((done, total)))
+        return extraction.fill_store(*rest, lambda done, total: seen.append((done, total)))
 
-    monkeypatch.setattr(pipeline, "extract", watched)
+    monkeypatch.setattr(pipeline, "fill_store", watched)
     with monkeypatch.context() as patch:
         interrupt_after(patch, 2, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
@@ -181,7 +181,7 @@ def test_a_fit_that_breaks_off_does_not_pass_for_the_run_before(
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     (folder / "heads.parquet").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "save_heads", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(pipeline, "save_probes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             carry(folder)
     assert not (folder / "config.json").exists()

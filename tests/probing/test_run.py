@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.identity import weights_hash
 from hooks.store import ActivationStore
 from probing.config import Contrast, ProbeConfig
-from probing.contrasts import build
-from probing.extraction import extract
-from probing.pipeline import choose_stories
-from probing.saving import load_probes
+from probing.extraction import fill_store
+from probing.pipeline import open_samples
+from sally_anne.benchmarks.gridtom.contrasts import build
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.items import Setting
 from sally_anne.models.loading import load_model
@@ -46,9 +46,7 @@ COLUMNS = [
 
 
 def samples_of(config: ProbeConfig):
-    stories = generated(config.data_seed)
-    chosen = choose_stories(stories, config)
-    return build(stories.subset(chosen), chosen, config.order, config.contrast, config.setting)
+    return open_samples(config).samples
 
 
 def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
@@ -72,8 +70,8 @@ def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
     assert saved["data"]["fingerprint"] == generated().fingerprint
     items = ActivationStore.open(finished / "activations").items
     for part, contents in saved["seen"].items():
-        stories = set(items.loc[items["split"] == part, "story"])
-        assert set(contents) == {generated().story(i).identity.content for i in stories}
+        stories = set(items.loc[items["split"] == part, "group"])
+        assert set(contents) == {generated().story(int(i[6:])).identity.content for i in stories}
         assert len(contents) == saved["results"]["stories"][part]
     assert saved["versions"]["torch"] == torch.__version__.split("+")[0]
     results = saved["results"]
@@ -101,7 +99,7 @@ def test_table_of_heads(finished: Path) -> None:
 
 
 def test_probes_have_the_models_shape_and_score_as_in_the_table(finished: Path) -> None:
-    probes = load_probes(finished / "probes.safetensors")
+    probes = load_file(finished / "probes.safetensors")
     for label in ("y_p", "y_o"):
         assert probes[f"{label}.coef"].shape == (LAYERS, HEADS, WIDTH)
         assert probes[f"{label}.intercept"].shape == (LAYERS, HEADS)
@@ -126,8 +124,12 @@ def test_probes_have_the_models_shape_and_score_as_in_the_table(finished: Path) 
 def test_labels_in_the_store_are_those_of_the_contrast(finished: Path, options) -> None:
     items = ActivationStore.open(finished / "activations").items
     samples = samples_of(ProbeConfig(**options))
-    for column in ("item_id", "story", "group", "split", "condition", "room", "y_p", "y_o"):
+    for column in ("item_id", "group", "split"):
         assert items[column].tolist() == [getattr(s, column) for s in samples], column
+    for column in ("condition", "room"):
+        assert items[column].tolist() == [s.tags[column] for s in samples], column
+    for column in ("y_p", "y_o"):
+        assert items[column].tolist() == [s.labels[column] for s in samples], column
 
 
 def test_activations_are_what_goes_into_w_o_at_the_last_token(finished: Path, options) -> None:
@@ -213,7 +215,7 @@ def test_frames_reach_the_model(carry, tmp_path, options) -> None:
     names = find_geometry(loaded.model).o_proj_names
     found = {}
     for perspective in ("protagonist", "omniscient"):
-        inputs = encode(loaded, [prompt], [sample.case.frames(perspective)])
+        inputs = encode(loaded, [prompt], [sample.video.case.frames(perspective)])
         kept: list[torch.Tensor] = []
         module = loaded.model.get_submodule(names[-1])
         handle = module.register_forward_pre_hook(lambda m, args, to=kept: to.append(args[0]))
@@ -236,9 +238,9 @@ def test_shared_contexts_equal_whole_prompts(
     for contrast in contrasts:
         setting: Setting = "multimodal" if video else "text"
         samples = build(generated(stories=splits), splits, 1, contrast, setting)
-        store = extract(loaded, samples, tmp_path / contrast, "head_out", video, 3, {})
+        store = fill_store(loaded, samples, tmp_path / contrast, "head_out", 3, {})
         for row, sample in zip(store.read(), samples, strict=True):
-            clips = [sample.case.frames(sample.perspective)] if video else None
+            clips = [sample.frames()] if video else None
             inputs = encode(loaded, [open_prompt(loaded, sample.content, video)], clips)
             with torch.inference_mode(), Capture(loaded.model) as capture:
                 loaded.model(**inputs)

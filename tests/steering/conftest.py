@@ -16,11 +16,11 @@ import torch
 from rich.console import Console
 
 from hooks.store import ActivationStore, StoreMeta
+from probing.activations import Activations
 from probing.config import ProbeConfig
 from probing.extraction import POSITION
+from probing.pipeline import fit_probes, rank_heads, save_probes
 from probing.pipeline import run as probe
-from probing.ranking import fit_probes, rank_heads
-from probing.saving import save_heads, save_probes
 from steering.fit import fit_vector
 
 ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
@@ -56,10 +56,11 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
             store.finish()
         x = stored.float().numpy()
         config = ProbeConfig(model="tiny", c=0.05, max_iter=200, **options)
-        probes = fit_probes(x, items, config.c, config.max_iter)
-        heads = rank_heads(x, items, probes)
+        activations = Activations(x, items, ("y_p", "y_o"))
+        probes = fit_probes(activations, config)
+        heads = rank_heads(activations, probes)
         save_probes(folder / "probes.safetensors", probes, heads)
-        save_heads(folder / "heads.parquet", heads)
+        heads.to_parquet(folder / "heads.parquet", index=False)
         saved = {
             "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
             "model": {"source": "tiny", "revision": "0", "dtype": dtype},

@@ -13,10 +13,10 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from hooks.saved_run import Run
 from hooks.store import ActivationStore
 from hooks.vector import SteeringVector
-from probing.saving import load_probes
-from sally_anne.core.errors import ProbingError, SteeringError, StoreError
+from sally_anne.core.errors import RunFolderError, SteeringError, StoreError
 from steering.config import VectorConfig
 from steering.fit import DIRECTIONS, fit_vector
 
@@ -79,7 +79,7 @@ def test_a_head_that_fails_on_validation_stories_is_not_chosen(made, again) -> N
 @pytest.mark.parametrize("label", ["y_p", "y_o"])
 def test_logistic_is_the_probes_unit_weight(made, label: str) -> None:
     vector = fit_vector(made.folder, K, label=label)
-    probes = load_probes(made.folder / "probes.safetensors")
+    probes = Run.open(made.folder).probes
     train, y = made.rows("train"), made.items[label].to_numpy(bool)
     for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
         np.testing.assert_allclose(theta, unit(probes[f"{label}.coef"][layer, head]), rtol=1e-12)
@@ -329,7 +329,7 @@ def test_an_unfinished_store(copy, made) -> None:
 @pytest.mark.parametrize("name", ["heads.parquet", "probes.safetensors"])
 def test_a_file_of_the_run_is_missing(copy, name: str) -> None:
     (copy.folder / name).unlink()
-    with pytest.raises((SteeringError, ProbingError), match=f"{name} is missing"):
+    with pytest.raises((SteeringError, RunFolderError), match=f"{name} is missing"):
         fit_vector(copy.folder, K)
 
 
@@ -338,7 +338,7 @@ def test_a_file_of_the_run_is_missing(copy, name: str) -> None:
 def test_a_file_of_the_run_is_cut_short(copy, name: str, kept: int) -> None:
     path = copy.folder / name
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises((SteeringError, ProbingError), match=f"{name} is damaged"):
+    with pytest.raises((SteeringError, RunFolderError), match=f"{name} is damaged"):
         fit_vector(copy.folder, K)
 
 

@@ -17,7 +17,6 @@ import pytest
 
 from figures import heatmap, kde
 from hooks.vector import SteeringVector
-from probing.saving import load_probes, read_heads
 from sally_anne.core.errors import SallyAnneError
 from steering.fit import fit_vector
 
@@ -118,16 +117,11 @@ CONSUMERS = {
     "steering.fit": lambda run: fit_vector(run, 3),
     "figures.heatmap": lambda run: heatmap.draw(heatmap.HeatmapConfig(run)),
     "figures.kde": lambda run: kde.draw(kde.KdeConfig(run)),
-    "probing.saving": lambda run: (
-        load_probes(run / "probes.safetensors"),
-        read_heads(run / "heads.parquet"),
-    ),
 }
 NEEDED = {
     "steering.fit": FILES,
     "figures.heatmap": (*FILES[:2], *FILES[3:5]),
     "figures.kde": FILES,
-    "probing.saving": FILES[1:3],
 }
 
 

@@ -16,38 +16,25 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from sally_anne.benchmarks.items import BenchmarkItem
+from sally_anne.benchmarks.items import BenchmarkItem, Media, Setting
 from sally_anne.benchmarks.mmtom_qa.contents import Contents
+from sally_anne.benchmarks.samples import Sample, SampleSet
+from sally_anne.benchmarks.samples import sample_set as from_samples
+from sally_anne.core.errors import BenchmarkError
 
 Condition = Literal["TB", "FB"]
+MEANING = {
+    "y_p": "does the statement fit the person's belief?",
+    "y_o": "does the statement fit reality?",
+}
+FEATURES = {"says": "word inside or not inside in the statement"}
 _GOAL = re.compile(r"If (?P<goal>[^,]+), which one of the following statements is more likely\b")
 _STATEMENT = re.compile(
     r"(?P<person>.+?) thinks that the (?P<thing>.+?) is (?P<no>not )?inside the (?P<place>.+?)\.?"
 )
-
-
-@dataclass(frozen=True)
-class BeliefSample:
-    """One labelled input.
-
-    Attributes:
-        item_id: of the item, with ``/inside`` or ``/not-inside`` for the statement.
-        group: the episode.
-        condition: TB or FB.
-        content: the text, ending with the statement.
-        y_p: whether the statement fits the person's belief.
-        y_o: whether what the statement says is so.
-    """
-
-    item_id: str
-    group: str
-    condition: Condition
-    content: str
-    y_p: bool
-    y_o: bool
 
 
 @dataclass(frozen=True)
@@ -62,6 +49,7 @@ class BeliefPair:
         true_statement: what the person believes.
         false_statement: what the person does not believe.
         says_inside: whether the person believes that the thing is inside.
+        media: the episode's film.
     """
 
     item_id: str
@@ -71,23 +59,60 @@ class BeliefPair:
     true_statement: str
     false_statement: str
     says_inside: bool
+    media: Media = Media()
 
-    def samples(self) -> tuple[BeliefSample, BeliefSample]:
-        """The pair as labelled inputs, the true statement first."""
+    def samples(self, setting: Setting = "text") -> tuple[Sample, Sample]:
+        """The pair as labelled inputs, the true statement first.
+
+        Args:
+            setting: ``text``, or ``multimodal`` with the film.
+        """
         return (
-            self._sample(self.true_statement, self.says_inside, y_p=True),
-            self._sample(self.false_statement, not self.says_inside, y_p=False),
+            self._sample(self.true_statement, self.says_inside, True, setting),
+            self._sample(self.false_statement, not self.says_inside, False, setting),
         )
 
-    def _sample(self, statement: str, inside: bool, y_p: bool) -> BeliefSample:
-        return BeliefSample(
-            item_id=f"{self.item_id}/{'inside' if inside else 'not-inside'}",
+    def _sample(self, statement: str, inside: bool, held: bool, setting: Setting) -> Sample:
+        says = "inside" if inside else "not-inside"
+        return Sample(
+            item_id=f"{self.item_id}/{says}",
+            text=f"{self.context} Belief: {statement}",
+            video=None if setting == "text" else self.media,
+            labels={"y_p": held, "y_o": held if self.condition == "TB" else not held},
             group=self.group,
-            condition=self.condition,
-            content=f"{self.context} Belief: {statement}",
-            y_p=y_p,
-            y_o=y_p if self.condition == "TB" else not y_p,
+            tags={"condition": self.condition, "says": says},
+            context=self.item_id,
         )
+
+
+def sample_set(
+    items: Iterable[BenchmarkItem], setting: Setting = "text", split_seed: int = 0
+) -> SampleSet:
+    """The samples of a probing run: belief pairs, :func:`balanced`, drawn into splits by episode.
+
+    Args:
+        items: of MMToM-QA.
+        setting: ``text``, or ``multimodal`` with films.
+        split_seed: which episodes test, train and validate.
+
+    Raises:
+        BenchmarkError: there is no such setting or too few episodes, or a film is not there.
+    """
+    if setting == "video":
+        raise BenchmarkError("MMToM-QA's belief pairs have no setting video; take text")
+    pairs = balanced(belief_pairs(items))
+    if setting != "text" and (lacking := [p for p in pairs if p.media.path is None]):
+        raise BenchmarkError(
+            f"the film of {lacking[0].item_id} is not there; take --setting text, or get it from "
+            f"{lacking[0].media.url}"
+        )
+    found = from_samples(
+        [sample for pair in pairs for sample in pair.samples(setting)],
+        "belief pairs of MMToM-QA",
+        split_seed,
+        {"task": "mmtom_qa", "setting": setting},
+    )
+    return replace(found, meaning=MEANING, features=FEATURES, content=("says",))
 
 
 def belief_pairs(items: Iterable[BenchmarkItem]) -> list[BeliefPair]:
@@ -137,6 +162,7 @@ def belief_pair(item: BenchmarkItem) -> BeliefPair | None:
         true_statement=held[0],
         false_statement=other[0],
         says_inside=says_inside,
+        media=item.media[0] if item.media else Media(),
     )
 
 

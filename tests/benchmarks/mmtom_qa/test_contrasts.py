@@ -51,11 +51,11 @@ def test_a_pair_is_labelled_by_belief_and_by_what_is_so(kind, answer, scene, con
     true, false = (INSIDE, NOT_INSIDE) if answer == "a" else (NOT_INSIDE, INSIDE)
     assert (pair.true_statement, pair.false_statement) == (true, false)
     held, other = pair.samples()
-    assert (held.y_p, other.y_p) == (True, False)
+    assert (held.labels["y_p"], other.labels["y_p"]) == (True, False)
     inside = held if answer == "a" else other
     outside = other if answer == "a" else held
     # What is so is the scene's, whatever is believed.
-    assert (inside.y_o, outside.y_o) == (scene == FULL, scene == EMPTY)
+    assert (inside.labels["y_o"], outside.labels["y_o"]) == (scene == FULL, scene == EMPTY)
     assert inside.item_id == f"episode-1/{kind}/0-1/inside"
     assert outside.item_id == f"episode-1/{kind}/0-1/not-inside"
 

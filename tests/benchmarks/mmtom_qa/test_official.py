@@ -136,5 +136,5 @@ def test_pairs_of_all_belief_types(items) -> None:
     samples = [sample for pair in balanced(pairs) for sample in pair.samples()]
     assert len(samples) >= asked
     says_not = [" is not inside " in sample.content.split("Belief:")[1] for sample in samples]
-    table = Counter(zip((s.y_p for s in samples), says_not, strict=True))
+    table = Counter(zip((s.labels["y_p"] for s in samples), says_not, strict=True))
     assert len(table) == 4 and len(set(table.values())) == 1

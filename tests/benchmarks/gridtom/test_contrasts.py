@@ -9,10 +9,11 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from probing.contrasts import Sample, build
 from sally_anne.benchmarks.gridtom import splits
+from sally_anne.benchmarks.gridtom.contrasts import build
 from sally_anne.benchmarks.gridtom.records import StorySet
 from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.benchmarks.samples import Sample
 
 # (y_p, y_o): first order, the protagonist and the omniscient.
 FIGURE_6 = {
@@ -44,10 +45,14 @@ def stories() -> StorySet:
 def pairs(samples: list[Sample]) -> list[tuple[Sample, Sample]]:
     """(Y_p true, Y_p false) of each story and condition."""
     found = []
-    for _, members in groupby(samples, key=lambda s: (s.story, s.condition)):
-        true, false = sorted(members, key=lambda s: not s.y_p)
+    for _, members in groupby(samples, key=lambda s: (s.group, s.tags["condition"])):
+        true, false = sorted(members, key=lambda s: not s.labels["y_p"])
         found.append((true, false))
     return found
+
+
+def story_of(sample: Sample) -> int:
+    return int(sample.group.removeprefix("story-"))
 
 
 def context(sample: Sample) -> str:
@@ -63,16 +68,18 @@ def statement(sample: Sample) -> str:
 def test_labels_are_those_of_the_paper(stories, order: Literal[1, 2], contrast) -> None:
     samples = build(stories, SPLITS, order, contrast, "multimodal")
     for index in SPLITS:
-        own = [s for s in samples if s.story == index]
+        own = [s for s in samples if story_of(s) == index]
         assert len(own) == 4 * order
-        assert {(s.condition, s.room): (s.y_p, s.y_o) for s in own} == TABLES[order]
+        assert {
+            (s.tags["condition"], s.tags["room"]): (s.labels["y_p"], s.labels["y_o"]) for s in own
+        } == TABLES[order]
 
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_statements_name_their_room_and_the_agents(stories, order: Literal[1, 2]) -> None:
     for s in build(stories, SPLITS, order, "matched", "multimodal"):
-        cast = stories.story(s.story).cast
-        colour = cast.last_room if s.room == "last" else cast.first_room
+        cast = stories.story(story_of(s)).cast
+        colour = cast.last_room if s.tags["room"] == "last" else cast.first_room
         place = f"he {cast.participant} agent is now in the {colour} room."
         expected = f"T{place}" if order == 1 else f"The {cast.protagonist} agent believes t{place}"
         assert statement(s) == expected
@@ -82,26 +89,27 @@ def test_statements_name_their_room_and_the_agents(stories, order: Literal[1, 2]
 def test_matched_pairs_differ_in_the_statement_alone(stories, order: Literal[1, 2]) -> None:
     for true, false in pairs(build(stories, SPLITS, order, "matched", "multimodal")):
         assert context(true) == context(false)
-        assert true.perspective == false.perspective == "omniscient"
-        assert true.case is false.case
+        assert true.tags["perspective"] == false.tags["perspective"] == "omniscient"
+        assert true.video.case is false.video.case
         assert statement(true) != statement(false)
-    np.testing.assert_array_equal(
-        true.case.frames(true.perspective), false.case.frames(false.perspective)
-    )
+    np.testing.assert_array_equal(true.frames(), false.frames())
 
 
 def test_paper_pairs_of_false_belief_stories_differ_in_perspective(stories) -> None:
     for true, false in pairs(build(stories, SPLITS, 1, "paper", "multimodal")):
-        told = true.case.captions
-        if true.condition == "TB":
+        told = true.video.case.captions
+        if true.tags["condition"] == "TB":
             assert context(true) == context(false)
-            assert true.perspective == false.perspective == "omniscient"
+            assert true.tags["perspective"] == false.tags["perspective"] == "omniscient"
             continue
-        assert (true.perspective, false.perspective) == ("protagonist", "omniscient")
+        assert (true.tags["perspective"], false.tags["perspective"]) == (
+            "protagonist",
+            "omniscient",
+        )
         assert context(true).endswith(told["protagonist"])
         assert context(false).endswith(told["omniscient"])
         assert told["protagonist"] != told["omniscient"]
-    seen = [s.case.frames(s.perspective) for s in (true, false)]
+    seen = [s.frames() for s in (true, false)]
     assert seen[0].shape == seen[1].shape and (seen[0] != seen[1]).any()
 
 
@@ -115,14 +123,14 @@ def test_settings_decide_what_is_told(stories) -> None:
         build(stories, SPLITS, 1, "paper", setting) for setting in ("multimodal", "text", "video")
     )
     for full, told, shown in zip(multimodal, text, video, strict=True):
-        record = stories.story(full.story)
-        caption = full.case.captions[full.perspective]
+        record = stories.story(story_of(full))
+        caption = full.video.case.captions[full.tags["perspective"]]
         assert full.content == told.content
         assert context(told) == f"{record.environment} {caption}"
         assert context(shown) == record.environment
         assert statement(shown) == statement(full)
         # The frames still follow the contrast.
-        assert shown.perspective == full.perspective
+        assert shown.tags["perspective"] == full.tags["perspective"]
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -130,16 +138,16 @@ def test_ids_are_unique_and_groups_lie_in_one_split(order: Literal[1, 2]) -> Non
     assigned = {i: splits.SPLITS[i % 3] for i in range(48)}
     samples = build(generated(stories=range(48)), assigned, order, "matched", "text")
     assert max(Counter(s.item_id for s in samples).values()) == 1
-    assert Counter(s.story for s in samples) == dict.fromkeys(range(48), 4 * order)
+    assert Counter(story_of(s) for s in samples) == dict.fromkeys(range(48), 4 * order)
     of_group: dict[str, set[str]] = {}
     for s in samples:
         of_group.setdefault(s.group, set()).add(s.split)
-        assert s.split == assigned[s.story]
-        assert s.item_id == f"{s.group}/{s.condition}/{s.room}"
+        assert s.split == assigned[story_of(s)]
+        assert s.item_id == f"{s.group}/{s.tags['condition']}/{s.tags['room']}"
     assert len(of_group) == 48
     assert all(len(found) == 1 for found in of_group.values())
 
 
 def test_stories_without_a_split_are_left_out(stories) -> None:
     samples = build(stories, {30: "train"}, 1, "matched", "text")
-    assert {s.story for s in samples} == {30}
+    assert {story_of(s) for s in samples} == {30}

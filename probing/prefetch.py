@@ -38,7 +38,7 @@ _KEPT_BYTES = 1 << 30
 
 
 @contextlib.contextmanager
-def ahead(
+def prefetch(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int = 1
 ) -> Iterator[Iterator[Future[Result]]]:
     """Do ``work`` on each piece in forked processes, ``workers`` pieces ahead of the reader.
