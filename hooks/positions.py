@@ -58,47 +58,32 @@ def check_spec(spec: str) -> str:
     return spec
 
 
-def make_pass(
-    attention_mask: Tensor | None,
-    n_query: int,
-    n_cached: int,
-    *,
-    batch: int,
-    n_prompt: int | None = None,
-    device: torch.device | str | None = None,
-) -> Pass:
-    """Describe a forward pass of `n_query` columns after `n_cached` cached ones.
+def real_columns(
+    attention_mask: Any, n_query: int, n_cached: int, batch: int, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Which of `n_query` columns after `n_cached` cached ones are not padding, `[B, T]` bool.
 
     Args:
         attention_mask: `[B, n_cached + n_query]`, or None where nothing is padding.
-        n_prompt: leading columns of this pass that are prompt. By default all of them without a
-            cache, none of them with one.
 
     Raises:
         PositionError: the mask is not two-dimensional or does not cover cache and query.
     """
-    if n_prompt is None:
-        n_prompt = 0 if n_cached else n_query
     if attention_mask is None:
-        real = torch.ones(batch, n_query, dtype=torch.bool, device=device)
-        return Pass(real, n_prompt)
+        return torch.ones(batch, n_query, dtype=torch.bool, device=device)
     if not isinstance(attention_mask, Tensor) or attention_mask.ndim != 2:
-        found = (
-            f"a tensor of shape {tuple(attention_mask.shape)}"
-            if isinstance(attention_mask, Tensor)
-            else f"a {type(attention_mask).__name__}"
-        )
+        shape = getattr(attention_mask, "shape", None)
         raise PositionError(
             "positions are read from an attention mask of shape [batch, tokens], but the model was "
-            f"given {found}. Static and compiled caches build such masks: generate with the "
-            "default dynamic cache."
+            f"given a {type(attention_mask).__name__}{f' {tuple(shape)}' if shape else ''}. Static "
+            "and compiled caches build such masks: generate with the default dynamic cache."
         )
     if tuple(attention_mask.shape) != (batch, n_cached + n_query):
         raise PositionError(
             f"the attention mask has shape {tuple(attention_mask.shape)}, but this pass has batch "
             f"{batch} and {n_cached} cached + {n_query} new tokens. Pass a mask that covers both."
         )
-    return Pass(attention_mask[:, n_cached:].bool(), n_prompt)
+    return attention_mask[:, n_cached:].bool()
 
 
 def position_mask(spec: str, at: Pass) -> Tensor:
@@ -210,8 +195,6 @@ class PassTracker:
         batch, n_query = tokens.shape[:2]
         cache = given.get("past_key_values")
         n_cached = int(cache.get_seq_length()) if cache is not None else 0
-        mask = given.get("attention_mask")
-
         caller = _generating()
         if "_assisted_decoding" in caller:
             raise PositionError(
@@ -219,65 +202,48 @@ class PassTracker:
                 "apart in a forward pass. Generate without prompt_lookup_num_tokens, "
                 "assistant_model and the like."
             )
+        before, self._ids = self._ids, None
         if n_cached:
-            seen = self._n_total == n_cached or self._cache() is cache
-            begins = n_query > 1 or "_prefill" in caller
-            at = self._on_cache(mask, n_query, n_cached, batch, tokens.device, begins, seen)
+            n_prompt = n_query if n_query > 1 or "_prefill" in caller else 0
+            n_seen, begins = 0, self._n_total != n_cached
+            if n_prompt and self.spec != ALL and (not begins or self._cache() is cache):
+                raise PositionError(
+                    f"positions {self.spec!r}: a pass of {n_query} tokens follows {n_cached} "
+                    "cached ones of a sequence that is under way; a prompt in chunks "
+                    "(prefill_chunk_size) or guessed tokens (assisted decoding) cannot be told "
+                    "apart. Turn that off, use a new copy of the cache for each prompt, or "
+                    "positions 'all'."
+                )
         else:
-            uncached = given.get("use_cache") is False
-            at = self._without_cache(
-                mask, ids if uncached else None, n_query, batch, tokens.device, caller
-            )
+            self._ids = ids if given.get("use_cache") is False else None
+            begins = "_prefill" in caller or not self._one_token_more(before)
+            if begins:
+                self._n_prompt = n_query
+            elif "generate" not in caller and self.spec != ALL:
+                raise PositionError(
+                    f"positions {self.spec!r}: with use_cache=False this pass repeats the tokens "
+                    "of the one before and one more, which may be a generated token or another "
+                    "prompt. To generate, call model.generate or keep a cache; for another prompt, "
+                    "leave use_cache out or open a new block."
+                )
+            n_prompt, n_seen = self._n_prompt, 0 if begins else n_query - 1
+        mask = given.get("attention_mask")
+        real = real_columns(mask, n_query, n_cached, batch, tokens.device)
         self._n_total = n_cached + n_query
         self._cache = weakref.ref(cache) if cache is not None else lambda: None
-        return at
+        return Pass(real, n_prompt, n_seen, begins)
 
-    def _on_cache(
-        self,
-        mask: Any,
-        n_query: int,
-        n_cached: int,
-        batch: int,
-        device: torch.device,
-        begins: bool,
-        seen: bool,
-    ) -> Pass:
-        self._ids = None
-        if begins and seen and self.spec != ALL:
-            raise PositionError(
-                f"positions {self.spec!r}: a pass of {n_query} tokens follows {n_cached} cached "
-                "ones of a sequence that is under way; a prompt in chunks (prefill_chunk_size) or "
-                "guessed tokens (assisted decoding) cannot be told apart. Turn that off, use a new "
-                "copy of the cache for each prompt, or positions 'all'."
-            )
-        n_prompt = n_query if begins else 0
-        at = make_pass(mask, n_query, n_cached, batch=batch, n_prompt=n_prompt, device=device)
-        return Pass(at.real, at.n_prompt, new_sequence=self._n_total != n_cached)
-
-    def _without_cache(
-        self,
-        mask: Any,
-        ids: Tensor | None,
-        n_query: int,
-        batch: int,
-        device: torch.device,
-        caller: set[str],
-    ) -> Pass:
-        before, self._ids = self._ids, ids
+    def _one_token_more(self, before: Tensor | None) -> bool:
+        """Whether the ids are `before`, or its prompt alone if rows may move, and one more."""
+        now = self._ids
         kept = self._n_prompt if self.rows_may_move else None
-        goes_on = before is not None and ids is not None and _one_token_more(before, ids, kept)
-        if not goes_on or "_prefill" in caller:
-            self._n_prompt = n_query
-            return make_pass(mask, n_query, 0, batch=batch, device=device)
-        if "generate" not in caller and self.spec != ALL:
-            raise PositionError(
-                f"positions {self.spec!r}: with use_cache=False this pass repeats the tokens of "
-                "the one before and one more, which may be a generated token or another prompt. "
-                "To generate, call model.generate or keep a cache; for another prompt, leave "
-                "use_cache out or open a new block."
-            )
-        at = make_pass(mask, n_query, 0, batch=batch, n_prompt=self._n_prompt, device=device)
-        return Pass(at.real, at.n_prompt, n_seen=n_query - 1, new_sequence=False)
+        return (
+            before is not None
+            and now is not None
+            and now.device.type != "meta"
+            and now.shape == (before.shape[0], before.shape[1] + 1)
+            and torch.equal(now[:, :-1][:, :kept], before[:, :kept])
+        )
 
 
 def _generating() -> set[str]:
@@ -292,15 +258,6 @@ def _generating() -> set[str]:
             names.add(frame.f_code.co_name)
         frame = frame.f_back
     return names
-
-
-def _one_token_more(before: Tensor, now: Tensor, kept: int | None) -> bool:
-    """Whether `now` is `before` and one token; of `before` only `kept` columns if that is given."""
-    return (
-        now.device.type != "meta"
-        and now.shape == (before.shape[0], before.shape[1] + 1)
-        and torch.equal(now[:, :-1][:, :kept], before[:, :kept])
-    )
 
 
 def _named_arguments(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hooks.capture import Capture, require_finite
 from hooks.edit import Edit
-from hooks.geometry import HEAD_OUT, Geometry
+from hooks.geometry import HEAD_OUT
 from hooks.positions import (
     ALL,
     LAST_PROMPT,
@@ -30,6 +30,7 @@ from hooks.positions import (
 )
 from sally_anne.core.errors import BackendError, CaptureError, EditError
 
+Inputs = Mapping[str, Any]
 NATIVE = "native"
 # Name, which is that of the package: module and class. Both are imported late: they are slow.
 _OTHERS = {
@@ -58,7 +59,7 @@ class Backend:
     def read(
         self,
         model: nn.Module,
-        inputs: Mapping[str, Any],
+        inputs: Inputs,
         site: str = HEAD_OUT,
         positions: str = LAST_PROMPT,
         layers: Sequence[int] | None = None,
@@ -87,7 +88,7 @@ class Backend:
         rows = torch.arange(len(index), device=index.device)[:, None]
         if items is not None and len(items) != len(rows):
             raise CaptureError(f"{len(items)} items, but the model ran {len(rows)} rows.")
-        pieces = self._read(model, inputs, asked.geometry, site, asked.layers, rows, index)
+        pieces = self._read(asked, inputs, rows, index)
         stacked = torch.stack([pieces[layer].detach().cpu() for layer in asked.layers], dim=2)
         stacked[~valid.cpu()] = 0
         require_finite(stacked.movedim(2, 1), items, asked.layers)
@@ -96,7 +97,7 @@ class Backend:
     def logits(
         self,
         model: nn.Module,
-        inputs: Mapping[str, Any],
+        inputs: Inputs,
         delta: Tensor,
         site: str = HEAD_OUT,
         positions: str = LAST_PROMPT_GENERATED,
@@ -121,29 +122,16 @@ class Backend:
         if len(given) > 1:
             given = given.repeat_interleave(rows // len(given), dim=0)
         vectors = {layer: given[:, layer].flatten(1)[:, None] for layer in asked.layers}
-        return self._add(model, inputs, asked.geometry, site, mask[..., None], vectors)
+        return self._add(asked, inputs, mask[..., None], vectors)
 
     def _read(
-        self,
-        model: nn.Module,
-        inputs: Mapping[str, Any],
-        geometry: Geometry,
-        site: str,
-        layers: Sequence[int],
-        rows: Tensor,
-        index: Tensor,
+        self, asked: Capture, inputs: Inputs, rows: Tensor, index: Tensor
     ) -> dict[int, Tensor]:
-        """`[B, P, W]` of each layer, at `rows [B, 1]` and `index [B, P]`."""
+        """`[B, P, W]` of each layer asked for, at `rows [B, 1]` and `index [B, P]`."""
         raise NotImplementedError
 
     def _add(
-        self,
-        model: nn.Module,
-        inputs: Mapping[str, Any],
-        geometry: Geometry,
-        site: str,
-        mask: Tensor,
-        vectors: Mapping[int, Tensor],
+        self, asked: Edit, inputs: Inputs, mask: Tensor, vectors: Mapping[int, Tensor]
     ) -> Tensor:
         """The logits with `[1 or B, 1, W]` of each layer added where `mask [B, T, 1]` is set."""
         raise NotImplementedError
@@ -160,7 +148,7 @@ class NativeBackend(Backend):
     def read(
         self,
         model: nn.Module,
-        inputs: Mapping[str, Any],
+        inputs: Inputs,
         site: str = HEAD_OUT,
         positions: str = LAST_PROMPT,
         layers: Sequence[int] | None = None,
@@ -174,7 +162,7 @@ class NativeBackend(Backend):
     def logits(
         self,
         model: nn.Module,
-        inputs: Mapping[str, Any],
+        inputs: Inputs,
         delta: Tensor,
         site: str = HEAD_OUT,
         positions: str = LAST_PROMPT_GENERATED,

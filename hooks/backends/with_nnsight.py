@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import nnsight
 import torch
 from torch import Tensor, nn
 
-from hooks.backends import Backend
+from hooks.backends import Backend, Inputs
 from hooks.backends.shared_weights import SharedWeights
-from hooks.geometry import HEAD_OUT, Geometry, site_module
+from hooks.capture import Capture
+from hooks.edit import Edit
+from hooks.geometry import HEAD_OUT, site_module
 from sally_anne.core.errors import BackendError
 
 # Runs the whole remote path in this process: the trace is sent to itself.
@@ -44,20 +46,12 @@ class NnsightBackend(Backend):
         self._served: dict[tuple[str, str | None], Any] = {}
 
     def _read(
-        self,
-        model: nn.Module,
-        inputs: Mapping[str, Any],
-        geometry: Geometry,
-        site: str,
-        layers: Sequence[int],
-        rows: Tensor,
-        index: Tensor,
+        self, asked: Capture, inputs: Inputs, rows: Tensor, index: Tensor
     ) -> dict[int, Tensor]:
-        traced = self._trace_of(model)
+        traced, before = self._trace_of(asked.model), asked.site == HEAD_OUT
         # A trace meets modules in the order in which they run.
-        order = sorted(layers)
-        modules = [traced.get(site_module(geometry, layer, site)) for layer in order]
-        before = site == HEAD_OUT
+        order = sorted(asked.layers)
+        modules = [traced.get(site_module(asked.geometry, layer, asked.site)) for layer in order]
         with torch.no_grad(), traced.trace(**inputs, **self._how):
             pieces = nnsight.save([])
             for module in modules:
@@ -68,20 +62,13 @@ class NnsightBackend(Backend):
         return dict(zip(order, pieces, strict=True))
 
     def _add(
-        self,
-        model: nn.Module,
-        inputs: Mapping[str, Any],
-        geometry: Geometry,
-        site: str,
-        mask: Tensor,
-        vectors: Mapping[int, Tensor],
+        self, asked: Edit, inputs: Inputs, mask: Tensor, vectors: Mapping[int, Tensor]
     ) -> Tensor:
-        traced = self._trace_of(model)
+        traced, before = self._trace_of(asked.model), asked.site == HEAD_OUT
         steps = [
-            (traced.get(site_module(geometry, layer, site)), added)
-            for layer, added in vectors.items()
+            (traced.get(site_module(asked.geometry, layer, asked.site)), vector)
+            for layer, vector in vectors.items()
         ]
-        before = site == HEAD_OUT
         with torch.no_grad(), traced.trace(**inputs, **self._how):
             # Plain torch calls alone: a remote host has no module of this project.
             for module, vector in steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,10 +11,13 @@ from torch import Tensor, nn
 from transformer_lens.model_bridge.bridge import TransformerBridge
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-from hooks.backends import Backend
+from hooks.backends import Backend, Inputs
 from hooks.backends.shared_weights import SharedWeights
 from hooks.backends.transformer_lens_adapters import register
-from hooks.geometry import ATTN_OUT, HEAD_OUT, RESID, Geometry
+from hooks.capture import Capture
+from hooks.edit import Edit
+from hooks.geometry import ATTN_OUT, HEAD_OUT, RESID
+from hooks.model_hooks import ModelHooks
 from sally_anne.core.errors import BackendError
 
 # TransformerLens' own names of the sites.
@@ -40,14 +43,7 @@ class TransformerLensBackend(Backend):
         self._bridges = SharedWeights(self.name, _build)
 
     def _read(
-        self,
-        model: nn.Module,
-        inputs: Mapping[str, Any],
-        geometry: Geometry,
-        site: str,
-        layers: Sequence[int],
-        rows: Tensor,
-        index: Tensor,
+        self, asked: Capture, inputs: Inputs, rows: Tensor, index: Tensor
     ) -> dict[int, Tensor]:
         pieces: dict[int, Tensor] = {}
 
@@ -56,17 +52,11 @@ class TransformerLensBackend(Backend):
             here = tensor.device
             pieces[layer] = tensor[rows.to(here), index.to(here)].flatten(2)
 
-        self._run(model, inputs, {layer: partial(keep, layer) for layer in layers}, site)
+        self._run(asked, inputs, keep)
         return pieces
 
     def _add(
-        self,
-        model: nn.Module,
-        inputs: Mapping[str, Any],
-        geometry: Geometry,
-        site: str,
-        mask: Tensor,
-        vectors: Mapping[int, Tensor],
+        self, asked: Edit, inputs: Inputs, mask: Tensor, vectors: Mapping[int, Tensor]
     ) -> Tensor:
         def add(layer: int, tensor: Tensor, hook: Any) -> Tensor:
             flat = tensor.flatten(2)
@@ -74,19 +64,13 @@ class TransformerLensBackend(Backend):
             where = mask.to(flat.device) & added.ne(0)
             return torch.where(where, flat + added, flat).view(tensor.shape)
 
-        hooks = {layer: partial(add, layer) for layer in vectors}
-        return self._run(model, inputs, hooks, site).logits
+        return self._run(asked, inputs, add).logits
 
-    def _run(
-        self,
-        model: nn.Module,
-        inputs: Mapping[str, Any],
-        hooks: Mapping[int, Callable[..., Any]],
-        site: str,
-    ) -> Any:
-        bridge = self._bridges.of(model)
-        named = [(f"blocks.{layer}.{HOOKS[site]}", hook) for layer, hook in hooks.items()]
-        with torch.no_grad(), bridge.hooks(fwd_hooks=named):
+    def _run(self, asked: ModelHooks, inputs: Inputs, hook: Callable[..., Any]) -> Any:
+        bridge = self._bridges.of(asked.model)
+        name = HOOKS[asked.site]
+        hooks = [(f"blocks.{layer}.{name}", partial(hook, layer)) for layer in asked.layers]
+        with torch.no_grad(), bridge.hooks(fwd_hooks=hooks):
             return bridge.original_model(**inputs)
 
 

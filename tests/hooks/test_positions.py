@@ -9,11 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hooks.positions import POSITIONS, Pass, PassTracker, fresh_index, make_pass, position_mask
+from hooks.positions import (
+    POSITIONS,
+    Pass,
+    PassTracker,
+    fresh_index,
+    position_mask,
+    real_columns,
+)
 from sally_anne.core.errors import PositionError
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=5)
 sides = st.sampled_from(["left", "right"])
+
+
+def make_pass(mask: object, n_query: int, n_cached: int, batch: int) -> Pass:
+    return Pass(real_columns(mask, n_query, n_cached, batch), 0 if n_cached else n_query)
 
 
 def padded_mask(row_lengths: list[int], side: str) -> torch.Tensor:
