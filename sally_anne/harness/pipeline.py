@@ -15,11 +15,10 @@ from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic, write_sealed
-from sally_anne.core.options import check_options
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import EVALUATION, RESULTS, claims, save_config
 from sally_anne.harness.agreement import agreement, read_labels
-from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
+from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check_steered
 from sally_anne.harness.endpoint_judge import EndpointJudge, public
 from sally_anne.harness.evaluate import ask, check_items
 from sally_anne.harness.journal import Journal
@@ -147,11 +146,9 @@ def check(config: EvalConfig) -> None:
     Raises:
         OptionError, HarnessError: names the option.
     """
-    check_options(config)
+    check_steered(config)
     if config.human is not None and config.judge is None:
         raise HarnessError("--human is compared with a judge: give one with --judge")
-    if config.alpha is not None and config.steer is None:
-        raise HarnessError("--alpha is the strength of a vector: give one with --steer")
     own = ("view", "window", "frames", "template", "judge")
     others = ("order", "setting", "style", "data_seed", "split_seed")
     gridtom = config.task == "gridtom"

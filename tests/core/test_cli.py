@@ -19,9 +19,7 @@ from sally_anne.__main__ import COMMANDS, main
 from sally_anne.core.commands import command, read_options
 from sally_anne.core.options import Positive
 from sally_anne.core.run_folder import save_config
-from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.distractors_config import DistractorConfig
-from sally_anne.harness.limp.config import LimpConfig
+from sally_anne.harness.config import DistractorConfig, EvalConfig, LimpConfig
 from steering.config import SweepConfig
 from steering.side_effects import SideEffectsConfig
 

@@ -36,13 +36,13 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
     "LIMP": (
         "sally_anne.harness.limp.pipeline",
         "run",
-        "sally_anne.harness.limp.config",
+        "sally_anne.harness.config",
         "LimpConfig",
         {},
     ),
     "distractors": (
         *("sally_anne.harness.distractors_run", "run"),
-        *("sally_anne.harness.distractors_config", "DistractorConfig"),
+        *("sally_anne.harness.config", "DistractorConfig"),
         {},
     ),
     "build": (

@@ -12,7 +12,7 @@ import pytest
 
 from sally_anne.benchmarks.items import Option
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.distractors import Verdict, assess, orders_of, reordered
+from sally_anne.harness.distractors_run import Verdict, assess, orders_of, reordered
 
 TEXTS = ("hope", "fear", "joy", "spite")
 OPTIONS = tuple(Option(label, text) for label, text in zip("ABCD", TEXTS, strict=True))

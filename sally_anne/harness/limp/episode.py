@@ -123,22 +123,19 @@ def read_episodes(path: Path) -> dict[str, Episode]:
     Raises:
         RecordError: the file cannot be read or is no JSON object, or an episode is malformed.
     """
-    return {
-        number: from_json(Field(entry, f"{path}, episode {number}"))
-        for number, entry in read_object(path).items()
-    }
+    return {number: from_json(entry) for number, entry in read_entries(path).items()}
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """A file with one JSON object.
+def read_entries(path: Path) -> dict[str, Field]:
+    """The entries of a JSON file by episode, not yet checked.
 
     Raises:
-        RecordError: it cannot be read, or holds something else.
+        RecordError: it cannot be read, or holds something else than one object.
     """
     value = read_json(path)
     if not isinstance(value, dict):
         raise RecordError(f"{path}: must be an object with one entry an episode")
-    return value
+    return {number: Field(entry, f"{path}, episode {number}") for number, entry in value.items()}
 
 
 def _texts(field: Field, name: str) -> tuple[str, ...]:

@@ -1,71 +1,34 @@
-"""The models behind LIMP: one judges how likely steps are, one writes lists."""
+"""How likely steps are under each hypothesis, and the option that follows from that.
+
+Two forms of one rule, hypothesis by hypothesis, with equal prior odds:
+
+``log``: of the two answers, likely and unlikely, the first one's part, p / (p + q), summed in
+logarithms over the steps. It neither underflows nor depends on what else the model might reply.
+
+``official``: as in the released code. The probability p of the answer "likely" as it is, multiplied
+over the steps, and a softmax over these products. As products are at most 1, the softmax is nearly
+flat; products below about 1e-16 cannot be told from each other in it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
 
-import numpy as np
-
-from hooks.batch_size import in_batches
+from sally_anne.benchmarks.items import Polarity
 from sally_anne.benchmarks.muma_tom.wording import People
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.config import Mode
 from sally_anne.harness.limp import prompts
 from sally_anne.harness.limp.episode import Episode, Hypothesis, steps
-from sally_anne.harness.limp.posterior import Judged
-from sally_anne.harness.model import Prompt, SteeredModel
 
-
-class LikelihoodModel(Protocol):
-    """Gives the log-probabilities of two answers."""
-
-    def log_probs(self, prompts: Sequence[str], answers: tuple[str, str]) -> list[Judged]:
-        """Log-probabilities of both answers as the beginning of each reply, in nats."""
-
-
-class Writer(Protocol):
-    """Writes replies."""
-
-    def write(self, text: str, clip: np.ndarray | None = None) -> str:
-        """The reply to a text and frames ``uint8 [F, height, width, 3]``."""
-
-
-class ModelLikelihood:
-    """A model of the harness as a judge, steered or not.
-
-    Args:
-        model: who judges.
-        batch_size: prompts that go through the model together.
-    """
-
-    def __init__(self, model: SteeredModel, batch_size: int = 16) -> None:
-        self.model = model
-        self.batch_size = batch_size
-
-    def log_probs(self, prompts: Sequence[str], answers: tuple[str, str]) -> list[Judged]:
-        """As :class:`LikelihoodModel`."""
-        found: list[Judged] = []
-        for texts in in_batches(prompts, self.batch_size):
-            batch = [Prompt(text) for text in texts]
-            scores = self.model.option_log_probs(batch, [answers] * len(batch))
-            found += [(likely, unlikely) for likely, unlikely in scores]
-        return found
-
-
-class ModelWriter:
-    """A model of the harness as a writer.
-
-    Args:
-        model: who writes.
-        max_new_tokens: length of a reply.
-    """
-
-    def __init__(self, model: SteeredModel, max_new_tokens: int = 256) -> None:
-        self.model = model
-        self.max_new_tokens = max_new_tokens
-
-    def write(self, text: str, clip: np.ndarray | None = None) -> str:
-        """As :class:`Writer`."""
-        return self.model.generate([Prompt(text, clip)], self.max_new_tokens)[0]
+MODES: tuple[Mode, ...] = get_args(Mode)
+# Log-probabilities of the answers "likely" and "unlikely", in nats.
+Judged = tuple[float, float]
+# Prompts and both answers to the log-probabilities of these as the beginning of each reply.
+LikelihoodModel = Callable[[Sequence[str], tuple[str, str]], list[Judged]]
 
 
 def judge(
@@ -87,6 +50,70 @@ def judge(
     # Once each: in different batches the same prompt may differ in its last digits, and would
     # settle what nothing in the question does.
     distinct = list(dict.fromkeys(text for texts in asked.values() for text in texts))
-    answers = model.log_probs(distinct, prompts.ANSWERS) if distinct else []
+    answers = model(distinct, prompts.ANSWERS) if distinct else []
     found = dict(zip(distinct, answers, strict=True))
     return {label: [found[text] for text in texts] for label, texts in asked.items()}
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """How much each option's hypothesis is believed after all steps.
+
+    Attributes:
+        log: natural logarithms of the posterior, by label.
+        official: softmax over raw products, by label.
+    """
+
+    log: dict[str, float]
+    official: dict[str, float]
+
+    def choose(self, polarity: Polarity, mode: Mode = "log") -> str | None:
+        """The option asked for; None if the best ones are equal, which chooses none of them."""
+        scores = self.log if mode == "log" else self.official
+        wanted = (max if polarity == "most" else min)(scores.values(), default=math.nan)
+        labels = [label for label, score in scores.items() if score == wanted]
+        return labels[0] if len(labels) == 1 else None
+
+
+def posterior(judged: Mapping[str, Sequence[Judged]]) -> Posterior:
+    """Weigh hypotheses.
+
+    Args:
+        judged: for each label the answers to all steps, in their order.
+
+    Raises:
+        HarnessError: options with different numbers of steps, or a value that is no
+            log-probability.
+    """
+    if len({len(pairs) for pairs in judged.values()}) > 1:
+        counts = ", ".join(f"{label}: {len(pairs)}" for label, pairs in judged.items())
+        raise HarnessError(f"every option needs the same steps, got {counts}")
+    for label, pairs in judged.items():
+        for number, pair in enumerate(pairs):
+            # A little above 0 is rounding.
+            if not all(value <= 1e-3 for value in pair):
+                raise HarnessError(
+                    f"option {label}, step {number}: {pair} are no log-probabilities"
+                )
+    sums = {label: math.fsum(map(log_preference, pairs)) for label, pairs in judged.items()}
+    products = {label: math.prod(math.exp(p) for p, _ in pairs) for label, pairs in judged.items()}
+    logs = _log_softmax(products)
+    return Posterior(_log_softmax(sums), {label: math.exp(value) for label, value in logs.items()})
+
+
+def log_preference(pair: Judged) -> float:
+    """log(p / (p + q)) from log p and log q; two impossible answers tell nothing: log(1/2)."""
+    likely, unlikely = pair
+    if likely == unlikely:
+        return -math.log(2)
+    # -log(1 + q/p), where exp cannot overflow.
+    gap = unlikely - likely
+    return -math.log1p(math.exp(gap)) if gap < 0 else -gap - math.log1p(math.exp(-gap))
+
+
+def _log_softmax(scores: Mapping[str, float]) -> dict[str, float]:
+    top = max(scores.values(), default=0.0)
+    if top == -math.inf:
+        return dict.fromkeys(scores, -math.log(len(scores)))
+    total = math.log(math.fsum(math.exp(score - top) for score in scores.values())) if scores else 0
+    return {label: score - top - total for label, score in scores.items()}

@@ -1,53 +1,59 @@
-"""A run of LIMP from config to files."""
+"""A run of LIMP from config to files: episodes are gathered once, questions judged one by one."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from rich.markup import escape
-from rich.table import Table
 
-from hooks.batch_size import within_memory
+from hooks.batch_size import in_batches, within_memory
 from hooks.vector import SteeringVector
+from sally_anne.benchmarks.clips import read_clip
+from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.benchmarks.muma_tom import MUMA_TOM
+from sally_anne.benchmarks.muma_tom.wording import People, people
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.run_folder import LIMP, RESULTS, claims, save_config
+from sally_anne.harness.config import LimpConfig, check_steered
 from sally_anne.harness.journal import Journal
-from sally_anne.harness.limp.answering import answer_all, gather_all, persons
-from sally_anne.harness.limp.config import LimpConfig
-from sally_anne.harness.limp.episode import Episode, read_episodes, to_json
-from sally_anne.harness.limp.gather import Account, Sources, account, read_accounts
-from sally_anne.harness.limp.likelihood import ModelLikelihood, ModelWriter
-from sally_anne.harness.limp.posterior import MODES
+from sally_anne.harness.limp.episode import (
+    Episode,
+    from_json,
+    read_entries,
+    read_episodes,
+    steps,
+    to_json,
+)
+from sally_anne.harness.limp.likelihood import MODES, Judged, LikelihoodModel, judge, posterior
+from sally_anne.harness.limp.understanding import Account, Sources, account, gather, hypotheses
 from sally_anne.harness.metrics import accuracy
-from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.reporting import percent
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.reporting import print_table, steered_by
 from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.processor import unknown_words
 
-READ, ANSWERS = "episodes.jsonl", "answers.jsonl"
+GATHERED, ANSWERS = "episodes.jsonl", "answers.jsonl"
 EPISODES, TABLE = "episodes.json", "answers.parquet"
 
 
-def film_frames(item: BenchmarkItem) -> np.ndarray:
+def video_frames(item: BenchmarkItem) -> np.ndarray:
     """The frames that the benchmark takes, ``uint8 [F, height, width, 3]``.
 
     Raises:
-        ClipError: the film is missing or damaged.
+        ClipError: the video is missing or damaged.
     """
-    from sally_anne.benchmarks.clips import read_clip
-
     return read_clip(item.media[0], "full", MUMA_TOM.sampling).frames
 
 
@@ -58,7 +64,7 @@ def run(
     vector: SteeringVector | None = None,
     console: Console | None = None,
     loaded: LoadedModel | None = None,
-    frames: Callable[[BenchmarkItem], np.ndarray] = film_frames,
+    frames: Callable[[BenchmarkItem], np.ndarray] = video_frames,
 ) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is there is not asked again.
 
@@ -70,23 +76,25 @@ def run(
         frames: gives a record's frames.
 
     Returns:
-        The scored questions, see :func:`sally_anne.harness.limp.answering.score`.
+        The scored questions, see :func:`score`.
 
     Raises:
         HarnessError, SteeringError, BenchmarkError, ModelError, SallyAnneError: bad input, named
             before long work wherever it can be known.
     """
     console = console or Console()
-    config.check()
+    check_steered(config)
     if vector is None and config.steer is not None:
         vector = open_vector(config.steer, config.force)
-    items = _chosen(MUMA_TOM.load(config.data), config.limit)
+    every = MUMA_TOM.load(config.data)
+    groups = set(list(dict.fromkeys(item.group for item in every))[: config.limit])
+    items = [item for item in every if item.group in groups]
     persons(items)
     parsed = read_episodes(config.parsed) if config.parsed is not None else {}
     accounts = _accounts(config, items, parsed)
     if loaded is None:
         loaded = load_model(**config.opening(), videos=accounts is None)
-    read = {
+    gathering = {
         "model": loaded.source,
         "revision": loaded.revision,
         "dtype": loaded.dtype,
@@ -96,26 +104,186 @@ def run(
         "actions": _hash(sorted(accounts.items())) if accounts is not None else None,
         "parsed": _hash(sorted((n, to_json(e)) for n, e in parsed.items())) if parsed else None,
     }
-    about = read | {"steering": vector and vector.describe(), "alpha": config.alpha}
+    about = gathering | {"steering": vector and vector.describe(), "alpha": config.alpha}
     if vector is not None:
         require_fits(vector, loaded, config.alpha)
-    writer = ModelWriter(SteeredModel(loaded), config.max_new_tokens)
-    sources = Sources(writer, frames, accounts, parsed)
-    judge = ModelLikelihood(SteeredModel(loaded, vector, config.alpha), config.batch_size)
+    unknown = unknown_words(loaded, map(_words, items))
+    write = partial(write_reply, SteeredModel(loaded), config.max_new_tokens)
+    sources = Sources(write, frames, accounts, parsed)
+    model = partial(log_probs, SteeredModel(loaded, vector, config.alpha), config.batch_size)
     with Bars(console) as bar:
-        with Journal(config.folder / READ, read) as journal:
+        with Journal(config.folder / GATHERED, gathering) as journal:
             save_config(config.folder, asdict(config))
-            reading = bar.add_task("episodes", total=len({item.group for item in items}))
-            episodes = gather_all(items, sources, journal, lambda: bar.advance(reading))
+            done = bar.add_task("episodes", total=len(groups))
+            episodes = gather_all(items, sources, journal, lambda: bar.advance(done))
         with Journal(config.folder / ANSWERS, about) as journal:
-            judging = bar.add_task("questions", total=len(items))
+            judged = bar.add_task("questions", total=len(items))
             table = answer_all(
-                items, episodes, sources, judge, journal, lambda: bar.advance(judging)
+                items, episodes, sources, model, journal, lambda: bar.advance(judged)
             )
     results = summarise(table)
-    _save(config, about, episodes, table, results)
+    forms = {number: to_json(episode) for number, episode in episodes.items()}
+    text = json.dumps(forms, indent=2, default=str) + "\n"
+    write_atomic(config.folder / EPISODES, text.encode())
+    chosen = {f"{config.mode}_{name}": name for name in ("label", "correct", "invalid")}
+    saved_table = table.assign(**{new: table[old] for old, new in chosen.items()})
+    write_atomic(config.folder / TABLE, saved_table.to_parquet(None, index=False))
+    saved = {
+        "config": asdict(config),
+        "about": about,
+        "unknown_words": asdict(unknown),
+        "results": results,
+    }
+    write_sealed(config.folder / RESULTS, saved, (TABLE,))
+    if warning := unknown.warning(loaded.name):
+        console.print(escape(warning), soft_wrap=True)
     _print(console, config, results)
     return table
+
+
+def write_reply(
+    model: SteeredModel, max_new_tokens: int, text: str, clip: np.ndarray | None = None
+) -> str:
+    """The reply to a text and frames ``uint8 [F, height, width, 3]``."""
+    return model.generate([Prompt(text, clip)], max_new_tokens)[0]
+
+
+def log_probs(
+    model: SteeredModel, batch_size: int, prompts: Sequence[str], answers: tuple[str, str]
+) -> list[Judged]:
+    """Log-probabilities of both answers as the beginning of each reply, in nats."""
+    found: list[Judged] = []
+    for texts in in_batches(prompts, batch_size):
+        batch = [Prompt(text) for text in texts]
+        scores = model.option_log_probs(batch, [answers] * len(batch))
+        found += [(likely, unlikely) for likely, unlikely in scores]
+    return found
+
+
+def persons(items: Iterable[BenchmarkItem]) -> dict[str, People]:
+    """Who each episode's questions are about.
+
+    Raises:
+        HarnessError: the questions of an episode name no two persons, or several pairs.
+    """
+    texts: dict[str, list[str]] = {}
+    for item in items:
+        texts.setdefault(item.group, []).extend([item.question, *(o.text for o in item.options)])
+    named = {}
+    for group, wording in texts.items():
+        who = people(wording)
+        if who is None:
+            raise HarnessError(
+                f"episode {group}: its questions do not tell whose mind they are about and who the "
+                "other person is; LIMP knows the official wording"
+            )
+        named[group] = who
+    return named
+
+
+def gather_all(
+    items: Sequence[BenchmarkItem],
+    sources: Sources,
+    journal: Journal,
+    on_progress: Callable[[], None] = lambda: None,
+) -> dict[str, Episode]:
+    """The episode of each group; what the open journal holds is not gathered again.
+
+    Raises:
+        HarnessError, BenchmarkError: as :func:`sally_anne.harness.limp.understanding.gather`.
+    """
+    who = persons(items)
+    found = {}
+    for item in {item.group: item for item in items}.values():
+        if item.group not in journal.answers:
+            episode = gather(item, who[item.group], sources)
+            journal.add([{"item_id": item.group, "episode": to_json(episode)}])
+        kept = Field(journal.answers[item.group], f"{journal.path}, episode {item.group}")
+        found[item.group] = from_json(kept.get("episode"))
+        on_progress()
+    return found
+
+
+def answer_all(
+    items: Sequence[BenchmarkItem],
+    episodes: Mapping[str, Episode],
+    sources: Sources,
+    model: LikelihoodModel,
+    journal: Journal,
+    on_progress: Callable[[], None] = lambda: None,
+) -> pd.DataFrame:
+    """Judge what the open journal does not hold yet.
+
+    Args:
+        items: the questions.
+        episodes: by group.
+        sources: writes down options of unknown wording.
+        model: who judges.
+        journal: keeps what was judged.
+        on_progress: called after each question.
+
+    Returns:
+        :func:`score` of all items.
+    """
+    who = persons(items)
+    for item in items:
+        if item.item_id not in journal.answers:
+            found = _answer(item, who[item.group], episodes[item.group], sources, model)
+            journal.add([{"item_id": item.item_id, **found}])
+        on_progress()
+    return score(items, [journal.answers[item.item_id] for item in items])
+
+
+def _answer(
+    item: BenchmarkItem, who: People, episode: Episode, sources: Sources, model: LikelihoodModel
+) -> dict[str, Any]:
+    if not steps(episode.person(who.subject)):
+        return {"problem": f"nothing is known of what {who.subject} says or does"}
+    options = hypotheses(item, who, episode, sources.write)
+    if options is None:
+        return {"problem": "the options' wording was not understood"}
+    return {
+        "problem": "",
+        "hypotheses": {label: asdict(entry) for label, entry in options.items()},
+        "judged": judge(model, episode, who, options),
+    }
+
+
+def score(items: Sequence[BenchmarkItem], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """One row a question, in both forms of the rule.
+
+    Returns:
+        Columns ``item_id, story, type, polarity, answer, steps, problem``, for each of the modes
+        ``log`` and ``official`` ``<mode>_label``, ``<mode>_correct``, ``<mode>_invalid`` (no option
+        stands out, or there is a problem) and ``<mode>_scores`` (posterior by label as JSON-like
+        text; logarithms for ``log``), and ``agree``: whether both choose the same.
+    """
+    rows = []
+    for item, answer in zip(items, answers, strict=True):
+        judged = answer.get("judged", {})
+        try:
+            found = posterior({k: [(p, q) for p, q in pairs] for k, pairs in judged.items()})
+        except HarnessError as error:
+            raise HarnessError(f"item {item.item_id}: {error}") from error
+        row: dict[str, Any] = {
+            "item_id": item.item_id,
+            "story": item.group,
+            "type": "|".join(item.tags.get("type", ())),
+            "polarity": item.polarity,
+            "answer": item.answer,
+            "steps": max((len(pairs) for pairs in judged.values()), default=0),
+            "problem": answer["problem"],
+        }
+        for mode in MODES:
+            label = found.choose(item.polarity, mode)
+            row[f"{mode}_label"] = label
+            row[f"{mode}_correct"] = label is not None and label == item.answer
+            row[f"{mode}_invalid"] = label is None
+            beliefs: dict[str, float] = getattr(found, mode)
+            row[f"{mode}_scores"] = ", ".join(f"{k}: {v!r}" for k, v in beliefs.items())
+        row["agree"] = row["log_label"] == row["official_label"]
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def summarise(table: pd.DataFrame) -> dict[str, Any]:
@@ -123,18 +291,13 @@ def summarise(table: pd.DataFrame) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for mode in MODES:
         names = {f"{mode}_correct": "correct", f"{mode}_invalid": "invalid"}
-        sheet = table[["item_id", "story", "type", *names]].rename(columns=names)
-        found[mode] = asdict(accuracy(sheet, by="type"))
+        theirs = table[["item_id", "story", "type", *names]].rename(columns=names)
+        found[mode] = asdict(accuracy(theirs, by="type"))
     found["agreement"] = float(table["agree"].mean())
     found["problems"] = {
         str(problem): int(n) for problem, n in table["problem"].value_counts().items() if problem
     }
     return found
-
-
-def _chosen(items: Sequence[BenchmarkItem], limit: int | None) -> list[BenchmarkItem]:
-    groups = set(list(dict.fromkeys(item.group for item in items))[:limit])
-    return [item for item in items if item.group in groups]
 
 
 def _accounts(
@@ -155,50 +318,32 @@ def _accounts(
                     "what films show with --actions, or whole episodes with --parsed"
                 )
         return None
-    entries = read_accounts(config.actions)
+    entries = read_entries(config.actions)
     if missing := [group for group in todo if group not in entries]:
         raise HarnessError(f"--actions {config.actions}: has no entry for episode {missing[0]}")
     return {group: account(entries[group]) for group in todo}
+
+
+def _words(item: BenchmarkItem) -> str:
+    """All that is told and asked in a question."""
+    context = item.context
+    words = (context.scene, context.actions, context.dialogue)
+    return "\n".join([*words, item.question, *(option.text for option in item.options)])
 
 
 def _hash(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
-def _save(
-    config: LimpConfig,
-    about: Mapping[str, Any],
-    episodes: Mapping[str, Episode],
-    table: pd.DataFrame,
-    results: Mapping[str, Any],
-) -> None:
-    folder: Path = config.folder
-    forms = {number: to_json(episode) for number, episode in episodes.items()}
-    saved = {"config": asdict(config), "about": about, "results": results}
-    text = json.dumps(forms, indent=2, default=str) + "\n"
-    write_atomic(folder / EPISODES, text.encode())
-    chosen = {f"{config.mode}_{name}": name for name in ("label", "correct", "invalid")}
-    table = table.assign(**{new: table[old] for old, new in chosen.items()})
-    write_atomic(folder / TABLE, table.to_parquet(None, index=False))
-    write_sealed(folder / RESULTS, saved, (TABLE,))
-
-
 def _print(console: Console, config: LimpConfig, results: Mapping[str, Any]) -> None:
     """Accuracy by type, the run's own form of the rule first."""
     modes = sorted(MODES, key=lambda mode: mode != config.mode)
-    steered = "not steered" if config.steer is None else f"steered by {config.steer.name}"
-    table = Table(title=escape(f"LIMP, {config.model}, {steered} (% right)"))
-    for name in ("questions", "n", *modes):
-        table.add_column(name, justify="left" if name == "questions" else "right")
-    first = results[modes[0]]
-    for kind in ("overall", *first["groups"], "invalid"):
+    rows = []
+    for kind in ("overall", *results[modes[0]]["groups"], "invalid"):
         cells = [results[mode].get(kind) or results[mode]["groups"][kind] for mode in modes]
-        table.add_row(
-            escape("all" if kind == "overall" else kind),
-            str(cells[0]["n"]),
-            *(percent(cell) for cell in cells),
-        )
-    console.print(table)
+        rows.append(["all" if kind == "overall" else kind, cells[0]["n"], *cells])
+    title = f"LIMP, {config.model}, {steered_by(config)} (% right)"
+    print_table(console, title, ["questions", "n", *modes], rows)
     console.print(f"both forms choose the same in {100 * results['agreement']:.1f} % of questions")
     for problem, n in results["problems"].items():
         console.print(escape(f"{n} questions without an answer: {problem}"), soft_wrap=True)

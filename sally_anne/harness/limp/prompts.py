@@ -1,12 +1,21 @@
-"""What models are asked, in words of our own (what is asked for: paper, appendix 11)."""
+"""What models are asked, in words of our own (paper, appendix 11), and what their replies list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.benchmarks.muma_tom.wording import People
 from sally_anne.harness.limp.episode import Episode, Hypothesis, Step
+
+_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.):])\s*")
+_NOTHING = {"", "none", "nothing", "n/a", "null", "blank", "[]"}
+# A reply that repeats itself up to its last token is no list of actions.
+MOST = 40
 
 LIKELY, UNLIKELY = ANSWERS = ("A", "B")
 _LIST = "Reply with a JSON list of short texts and nothing else."
@@ -32,15 +41,9 @@ def watch(name: str) -> str:
     )
 
 
-def list_actions(account: str, name: str, told: str = "") -> str:
-    """One person's actions out of an account.
-
-    Args:
-        account: what was told or seen.
-        name: whose actions.
-        told: what else is known, to name things that could not be made out.
-    """
-    known = f"What else is known:\n{told}\n\n" if told else ""
+def list_actions(account: str, name: str, known: str = "") -> str:
+    """One person's actions out of an account; ``known`` names what could not be made out in it."""
+    known = f"What else is known:\n{known}\n\n" if known else ""
     return (
         f"{known}Account:\n{account}\n\nList what {name} does there, in order, without the name "
         "and without what others do or what is said: walks to a place, opens or closes something, "
@@ -81,18 +84,18 @@ def judge(step: Step, hypothesis: Hypothesis, who: People, episode: Episode) -> 
         f"{who.subject} believes: {hypothesis.belief}",
         f"{who.subject} thinks that {who.other} wants: {hypothesis.believed_goal}",
     ]
-    told = [line for line in lines if not line.endswith(": ")]
+    known = [line for line in lines if not line.endswith(": ")]
     other = episode.person(who.other)
     if step.kind == "utterance":
-        told += [f'{who.other} said: "{text}"' for text in other.utterances]
+        known += [f'{who.other} said: "{text}"' for text in other.utterances]
         last = f'Then {who.subject} said: "{step.text}"'
     else:
-        told += [f"At the beginning: {text}" for text in episode.initial]
-        told += [f"{who.other}: {text}" for text in other.actions]
-        told += [f"{who.subject}: {text}" for text in step.before]
+        known += [f"At the beginning: {text}" for text in episode.initial]
+        known += [f"{who.other}: {text}" for text in other.actions]
+        known += [f"{who.subject}: {text}" for text in step.before]
         last = f"Then {who.subject}: {step.text}"
     return (
-        f"{_lines(told)}\n{last}\n\n{_RULES[step.kind]} Is the last line likely?\n"
+        f"{_lines(known)}\n{last}\n\n{_RULES[step.kind]} Is the last line likely?\n"
         f"{LIKELY}) likely\n{UNLIKELY}) unlikely\nReply with {LIKELY} or {UNLIKELY} only."
     )
 
@@ -107,3 +110,93 @@ def _done(episode: Episode) -> str:
 
 def _lines(texts: Iterable[str]) -> str:
     return "\n".join(texts)
+
+
+def read_list(reply: str) -> tuple[str, ...]:
+    """The texts of the first list: JSON, Python, bulleted or numbered lines, or one a line.
+
+    Args:
+        reply: any text.
+
+    Returns:
+        At most :data:`MOST` texts without white space around them, without empty ones and without
+        "none"; a text right after the same one counts once.
+    """
+    for value in _values(reply, "[", "]"):
+        if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+            return _kept(value)
+    lines = [line for line in reply.splitlines() if line.strip() and not line.startswith("```")]
+    bulleted = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)]
+    if bulleted:
+        return _kept(bulleted)
+    if len(lines) == 1:
+        lines = re.split(r"(?<=[.;!?])\s+", lines[0])
+    return _kept(line for line in lines if not line.rstrip().endswith(":"))
+
+
+def read_hypotheses(reply: str, labels: Sequence[str]) -> dict[str, Hypothesis] | None:
+    """Latent variables by label from a JSON or Python object; None if a label is left out."""
+    for value in _values(reply, "{", "}"):
+        if not isinstance(value, dict):
+            continue
+        entries = {_label(name): entry for name, entry in value.items()}
+        found = {label: _hypothesis(entries.get(label.casefold())) for label in labels}
+        if None not in found.values():
+            return {label: entry for label, entry in found.items() if entry}
+    return None
+
+
+def _hypothesis(entry: Any) -> Hypothesis | None:
+    if not isinstance(entry, dict):
+        return None
+    fields = {str(name).strip().casefold().replace(" ", "_"): text for name, text in entry.items()}
+    found = {}
+    for name in ("belief", "social_goal", "believed_goal"):
+        text = fields.get(name)
+        if not isinstance(text, str | None):
+            return None
+        plain = " ".join((text or "").split())
+        found[name] = "" if plain.casefold() in _NOTHING else plain
+    return Hypothesis(**found) if any(found.values()) else None
+
+
+def _label(name: Any) -> str:
+    return str(name).casefold().removeprefix("option").strip(" .):(")
+
+
+def _values(reply: str, opening: str, closing: str) -> Iterator[Any]:
+    """JSON or Python values that begin with a bracket, from left to right."""
+    decoder = json.JSONDecoder()
+    start = reply.find(opening)
+    while start >= 0:
+        end = start + 1
+        try:
+            value, end = decoder.raw_decode(reply, start)
+            yield value
+        except ValueError:
+            stop = reply.find(closing, start)
+            # Nested objects end at the last bracket rather than at the next one.
+            for last in dict.fromkeys((stop, reply.rfind(closing))):
+                if last > start and (value := _python(reply[start : last + 1])) is not None:
+                    end = last + 1
+                    yield value
+                    break
+        except RecursionError:  # thousands of brackets; reading on would take as many attempts
+            return
+        start = reply.find(opening, end)
+
+
+def _python(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+def _kept(texts: Any) -> tuple[str, ...]:
+    found: list[str] = []
+    for text in texts:
+        plain = " ".join(text.split()).strip(" ,;\"'")
+        if plain.casefold().rstrip(".") not in _NOTHING and found[-1:] != [plain]:
+            found.append(plain)
+    return tuple(found[:MOST])

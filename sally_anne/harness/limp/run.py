@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sally_anne.core.commands import command
-from sally_anne.harness.limp.config import LimpConfig
+from sally_anne.harness.config import LimpConfig
 
 
 def run(config: LimpConfig) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option, Polarity
 from sally_anne.benchmarks.muma_tom.wording import People
-from sally_anne.harness.limp.posterior import Judged
+from sally_anne.harness.limp.likelihood import Judged
 
 WHO = People("Dee", "Cy")
 
@@ -32,7 +32,7 @@ class ScriptedLikelihood:
     rule: Callable[[str], tuple[float, float]]
     asked: list[str] = field(default_factory=list)
 
-    def log_probs(self, prompts: Sequence[str], answers: tuple[str, str]) -> list[Judged]:
+    def __call__(self, prompts: Sequence[str], answers: tuple[str, str]) -> list[Judged]:
         assert answers == ("A", "B")
         self.asked += prompts
         return logs(*(self.rule(prompt) for prompt in prompts))
@@ -50,7 +50,7 @@ class ScriptedWriter:
     replies: dict[str, str]
     asked: list[tuple[str, bool]] = field(default_factory=list)
 
-    def write(self, text: str, clip: np.ndarray | None = None) -> str:
+    def __call__(self, text: str, clip: np.ndarray | None = None) -> str:
         self.asked.append((text, clip is not None))
         return next(reply for cue, reply in self.replies.items() if cue in text)
 

@@ -12,10 +12,9 @@ import pytest
 from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.journal import Journal
-from sally_anne.harness.limp.answering import answer_all, gather_all, persons
 from sally_anne.harness.limp.episode import Episode, Person
-from sally_anne.harness.limp.gather import Sources
-from sally_anne.harness.limp.pipeline import summarise
+from sally_anne.harness.limp.pipeline import answer_all, gather_all, persons, summarise
+from sally_anne.harness.limp.understanding import Sources
 from tests.harness.limp.scripted import (
     ScriptedLikelihood,
     ScriptedWriter,

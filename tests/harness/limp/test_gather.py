@@ -12,9 +12,9 @@ from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem, Context
 from sally_anne.benchmarks.muma_tom.load import load
 from sally_anne.core.errors import HarnessError, RecordError
-from sally_anne.harness.limp.answering import persons
-from sally_anne.harness.limp.episode import Episode, Person
-from sally_anne.harness.limp.gather import Sources, account, actor_of, gather, read_accounts
+from sally_anne.harness.limp.episode import Episode, Person, read_entries
+from sally_anne.harness.limp.pipeline import persons
+from sally_anne.harness.limp.understanding import Sources, account, actor_of, gather
 from tests.harness.limp.scripted import WHO, ScriptedWriter, goal, social
 from tests.shared_data import official_data
 
@@ -88,7 +88,7 @@ def test_whose_actions_the_texts_tell(source: str, count: int) -> None:
     folder = official_data(source, "muma_tom")
     items = {item.group: item for item in load(folder)}
     who = persons(list(items.values()))
-    entries = read_accounts(folder / "actions_extracted.json")
+    entries = read_entries(folder / "actions_extracted.json")
     silent = [item for item in items.values() if item.context.actions]
     assert len(silent) == count
     for item in silent:
@@ -102,7 +102,7 @@ def test_whose_actions_the_texts_tell(source: str, count: int) -> None:
 
 @pytest.mark.parametrize(("source", "count", "one"), [("made", 4, "7"), ("published", 40, "42")])
 def test_accounts_in_the_published_layout_are_empty(source: str, count: int, one: str) -> None:
-    entries = read_accounts(official_data(source, "muma_tom", "actions_extracted.json"))
+    entries = read_entries(official_data(source, "muma_tom", "actions_extracted.json"))
     assert len(entries) == count
     problem = rf"episode {one}: field action is empty: .* prompts alone"
     with pytest.raises(RecordError, match=problem):

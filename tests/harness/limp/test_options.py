@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sally_anne.benchmarks.muma_tom.load import load
-from sally_anne.harness.limp.answering import persons
 from sally_anne.harness.limp.episode import Episode, Hypothesis, Person
-from sally_anne.harness.limp.options import hypotheses
+from sally_anne.harness.limp.pipeline import persons
+from sally_anne.harness.limp.understanding import hypotheses
 from tests.harness.limp.scripted import WHO, ScriptedWriter, goal, question, social
 from tests.shared_data import SOURCES, official_data
 
@@ -68,7 +68,7 @@ def test_another_wording_is_read_by_the_writer() -> None:
     writer = ScriptedWriter(
         {"What is it that Dee wants?": str({x: {"social_goal": x * 2} for x in "ABC"})}
     )
-    found = hypotheses(item, WHO, episode("takes a pear"), writer.write)
+    found = hypotheses(item, WHO, episode("takes a pear"), writer)
     assert found == {x: Hypothesis("", x * 2, "") for x in "ABC"}
     assert "B. To hinder." in writer.asked[0][0] and "- takes a pear" in writer.asked[0][0]
     assert hypotheses(item, WHO, EMPTY, lambda prompt: "no idea") is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sally_anne.harness.limp.episode import Hypothesis
-from sally_anne.harness.limp.parse import MOST, read_hypotheses, read_list
+from sally_anne.harness.limp.prompts import MOST, read_hypotheses, read_list
 
 
 @pytest.mark.parametrize(

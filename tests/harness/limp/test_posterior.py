@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.limp.posterior import log_share, posterior
+from sally_anne.harness.limp.likelihood import log_preference, posterior
 from tests.harness.limp.scripted import logs
 
 # Shares of "likely": A .8 * .6 = .48, B .5 * .5 = .25, C .1 * .7 = .07; together .8.
@@ -71,8 +71,8 @@ def test_one_option_that_stands_out_is_chosen_beside_equal_ones() -> None:
 
 def test_impossible_answers() -> None:
     inf = math.inf
-    assert log_share((-inf, -inf)) == pytest.approx(math.log(0.5))
-    assert log_share((-inf, -1.0)) == -inf and log_share((-1.0, -inf)) == 0.0
+    assert log_preference((-inf, -inf)) == pytest.approx(math.log(0.5))
+    assert log_preference((-inf, -1.0)) == -inf and log_preference((-1.0, -inf)) == 0.0
     found = posterior({"A": [(-inf, -1.0)], "B": [(-1.0, -inf)], "C": [(-inf, -2.0)]})
     assert found.log == {"A": -inf, "B": 0.0, "C": -inf}
     assert found.choose("most") == "B" and found.choose("least") is None

@@ -18,12 +18,12 @@ from rich.console import Console
 from hooks.geometry import find_geometry
 from hooks.vector import SteeringVector
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.config import LimpConfig
 from sally_anne.harness.limp import run as command
-from sally_anne.harness.limp.config import LimpConfig
 from sally_anne.harness.limp.episode import read_episodes
-from sally_anne.harness.limp.likelihood import ModelLikelihood, ModelWriter
+from sally_anne.harness.limp.likelihood import posterior
+from sally_anne.harness.limp.pipeline import log_probs, write_reply
 from sally_anne.harness.limp.pipeline import run as work
-from sally_anne.harness.limp.posterior import posterior
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
 from tests.benchmarks.muma_tom.records import silent, talking, write
@@ -142,12 +142,12 @@ def test_the_model_judges_as_its_probabilities_say(config, loaded, parsed) -> No
 def test_likelihoods_are_the_models_own(loaded) -> None:
     texts = ["Is it likely? A) yes B) no", "The red room.", "Where is the blue agent now?"]
     model = SteeredModel(loaded)
-    found = ModelLikelihood(model, batch_size=2).log_probs(texts, ("A", "B"))
+    found = log_probs(model, 2, texts, ("A", "B"))
     for text, pair in zip(texts, found, strict=True):
         alone = model.option_log_probs([Prompt(text)], [("A", "B")])[0]
         assert pair == pytest.approx(tuple(alone), abs=1e-4)
     assert len({round(p, 4) for p, _ in found}) == 3
-    written = ModelWriter(model, 3).write(texts[0])
+    written = write_reply(model, 3, texts[0])
     assert written == model.generate([Prompt(texts[0])], 3)[0]
 
 

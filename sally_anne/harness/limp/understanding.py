@@ -1,0 +1,245 @@
+"""What is understood of a record: its episode, and its options as hypotheses.
+
+As in the released code, where people talk the utterances are evidence and the film tells what the
+one who asks did; where nobody talks the text tells one person's actions and the film the other's.
+Options are taken by the official wording, or by a model where the wording is another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from sally_anne.benchmarks.fields import Field
+from sally_anne.benchmarks.items import BenchmarkItem
+from sally_anne.benchmarks.muma_tom.wording import People, cleaned
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.limp import prompts
+from sally_anne.harness.limp.episode import Episode, Hypothesis, Person
+from sally_anne.harness.limp.prompts import read_hypotheses, read_list
+
+Account = str | tuple[str, ...]
+# The reply to a text, and frames beside it ``uint8 [F, height, width, 3]``.
+Write = Callable[..., str]
+
+_GIVEN_GOAL = re.compile(r"\bif \w+ has been trying to (help|hinder) \w+")
+_KNOWN_PLACE = re.compile(r"\bassuming that \w+ knows (what is [^,]+)")
+_BELIEVED = re.compile(r"\w+ believed that (there (?:was|were|is|are) .+?)\.?")
+_HELPED = re.compile(r"\w+ has been trying to help \w+ (?:to )?(?:locate|find) (?P<thing>.+?)\.?")
+_HINDERED = re.compile(r"\w+ has been trying to prevent \w+ from \w+ing (?P<thing>.+?)\.?")
+_INDIFFERENT = re.compile(r"\w+ was indifferent towards \w+['’]s? goals?\.?")
+_MOVED = r": \w+ (?:intentionally )?moved .+ to (?P<aim>help|hinder) \w+\.?"
+_LEFT = re.compile(
+    r"\w+ believed that \w+ placed the (?P<thing>.+?) at \w+ desired location" + _MOVED
+)
+_WANTED = re.compile(r"\w+ believed that \w+ want(?:s|ed) to (?P<wish>(?:place|put) .+?)" + _MOVED)
+_UNKNOWN = re.compile(r"\w+ doesn['’]t know \w+['’]s? goal .*")
+_PREAMBLE = re.compile(r"^When giving information, ")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where episodes come from.
+
+    Attributes:
+        write: sums up texts and films.
+        frames: gives a record's frames ``uint8 [F, height, width, 3]``.
+        accounts: what films show, by episode: a text, or actions one by one; None to watch them.
+        parsed: episodes that need no reading, by number.
+    """
+
+    write: Write
+    frames: Callable[[BenchmarkItem], np.ndarray]
+    accounts: Mapping[str, Account] | None = None
+    parsed: Mapping[str, Episode] = field(default_factory=dict)
+
+
+def account(entry: Field) -> Account:
+    """What a film shows: field ``action`` of an entry, a text or a list of texts.
+
+    Raises:
+        RecordError: no such field, or, as in the published file, an empty one.
+    """
+    actions = entry.get("action")
+    if actions.value in ("", []):
+        actions.fail(
+            "is empty: the published file holds prompts alone. Fill in what a model says to them, "
+            "or leave --actions out to have the films watched"
+        )
+    if isinstance(actions.value, list):
+        return tuple(cleaned(item) for item in actions.items())
+    return cleaned(actions)
+
+
+def gather(item: BenchmarkItem, who: People, sources: Sources) -> Episode:
+    """The episode of a record; see the module's text.
+
+    Args:
+        item: any question of the episode.
+        who: the persons that its questions name.
+        sources: where it comes from.
+
+    Raises:
+        HarnessError: a parsed episode of other people, or a text that names neither person.
+        BenchmarkError: the film cannot be read.
+    """
+    names = (who.subject, who.other)
+    if item.group in sources.parsed:
+        episode = sources.parsed[item.group]
+        try:
+            for name in names:
+                episode.person(name)
+        except HarnessError as error:
+            raise HarnessError(f"--parsed, episode {item.group}: {error}") from error
+        return episode
+    context = item.context
+    if context.dialogue:
+        seen = who.other
+        people = [Person(n, utterances=_said(context.dialogue, n)) for n in names]
+    else:
+        actor = actor_of(context.actions, who, item.group)
+        seen = who.other if actor == who.subject else who.subject
+        done = read_list(sources.write(prompts.list_actions(context.actions, actor)))
+        people = [Person(n, done if n == actor else ()) for n in names]
+    actions = _watched(item, seen, sources)
+    first, second = (replace(p, actions=actions) if p.name == seen else p for p in people)
+    episode = Episode((first, second))
+    return replace(episode, initial=read_list(sources.write(prompts.list_initial(episode))))
+
+
+def actor_of(text: str, who: People, episode: str) -> str:
+    """Whose actions a text tells: the person whom it names first.
+
+    Raises:
+        HarnessError: it names neither.
+    """
+    places = {
+        name: found.start()
+        for name in (who.subject, who.other)
+        if (found := re.search(rf"\b{re.escape(name)}\b", text))
+    }
+    if not places:
+        raise HarnessError(
+            f"episode {episode}: its text names neither {who.subject} nor {who.other}, so whose "
+            "actions it tells is unknown; give the episode with --parsed"
+        )
+    return min(places, key=places.__getitem__)
+
+
+def _said(dialogue: str, name: str) -> tuple[str, ...]:
+    lines = (line.partition(": ") for line in dialogue.splitlines())
+    return tuple(said for speaker, _, said in lines if speaker == name)
+
+
+def _watched(item: BenchmarkItem, name: str, sources: Sources) -> tuple[str, ...]:
+    """What a person does in the film; things that cannot be made out are named by the text."""
+    if sources.accounts is not None:
+        seen = sources.accounts[item.group]
+    else:
+        seen = sources.write(prompts.watch(name), sources.frames(item))
+    if isinstance(seen, tuple):
+        return seen
+    known = item.context.dialogue or item.context.actions
+    return read_list(sources.write(prompts.list_actions(seen, name, known)))
+
+
+def hypotheses(
+    item: BenchmarkItem, who: People, episode: Episode, write: Write | None = None
+) -> dict[str, Hypothesis] | None:
+    """The hypothesis of each option.
+
+    Args:
+        item: the question.
+        who: whose mind, and the other person.
+        episode: what was where, and what was done: "knows what is in the box" and "at the desired
+            location" mean what they find there.
+        write: asks a model, for options whose wording the rules do not know.
+
+    Returns:
+        By label; None if neither the rules nor the model's reply give all of them.
+    """
+    rule = _rule(item, who, episode)
+    found = {o.label: rule(_PREAMBLE.sub("", o.text)) for o in item.options}
+    if found and None not in found.values():
+        return {label: entry for label, entry in found.items() if entry}
+    if write is None:
+        return None
+    reply = write(prompts.list_hypotheses(item, who, episode))
+    return read_hypotheses(reply, [option.label for option in item.options])
+
+
+def _rule(item: BenchmarkItem, who: People, episode: Episode) -> Callable[[str], Hypothesis | None]:
+    """What an option of this question says, by its wording."""
+    if given := _GIVEN_GOAL.search(item.question):
+        return lambda option: _belief(option, f"{given[1]} {who.other}", who)
+    if known := _KNOWN_PLACE.search(item.question):
+        knowledge = _knowledge(item, who, episode, known[1])
+        return lambda option: _social(option, knowledge, who)
+    return lambda option: _goal(option, who, episode)
+
+
+def _belief(option: str, aim: str, who: People) -> Hypothesis | None:
+    believed = _BELIEVED.fullmatch(option)
+    if believed is None:
+        return None
+    return Hypothesis(believed[1], aim, f"to find what {who.other} asks for")
+
+
+def _social(option: str, knowledge: str, who: People) -> Hypothesis | None:
+    asked = f"to find what {who.other} asks for"
+    if _HELPED.fullmatch(option):
+        return Hypothesis(knowledge, f"help {who.other}", asked)
+    if _HINDERED.fullmatch(option):
+        return Hypothesis(knowledge, f"hinder {who.other}", asked)
+    if _INDIFFERENT.fullmatch(option):
+        return Hypothesis(knowledge, _neither(who), asked)
+    return None
+
+
+def _goal(option: str, who: People, episode: Episode) -> Hypothesis | None:
+    if _UNKNOWN.fullmatch(option):
+        return Hypothesis("", _neither(who), f"something that {who.subject} does not know")
+    if wanted := _WANTED.fullmatch(option):
+        return Hypothesis("", f"{wanted['aim']} {who.other}", f"to {wanted['wish']}")
+    if left := _LEFT.fullmatch(option):
+        wish = f"to have the {left['thing']} {_left_at(left['thing'], who.other, episode)}"
+        return Hypothesis("", f"{left['aim']} {who.other}", wish)
+    return None
+
+
+def _neither(who: People) -> str:
+    return f"neither help nor hinder {who.other}"
+
+
+def _knowledge(item: BenchmarkItem, who: People, episode: Episode, place: str) -> str:
+    """What is known about the thing asked for: where it was, as far as the episode tells."""
+    things = {
+        _bare(found["thing"])
+        for option in item.options
+        for pattern in (_HELPED, _HINDERED)
+        if (found := pattern.fullmatch(_PREAMBLE.sub("", option.text)))
+    }
+    facts = [fact for fact in episode.initial if any(_named(t, fact) for t in things)]
+    return " ".join(facts) if facts else f"{who.subject} knows {place}"
+
+
+def _left_at(thing: str, name: str, episode: Episode) -> str:
+    """Where a person last put a thing, as the actions have it."""
+    for action in reversed(episode.person(name).actions):
+        put = re.search(r"\b(?:put|puts|place|places|placed|set|sets|move|moves|moved)\b", action)
+        where = re.search(r"\b(?:on|onto|in|into|inside|at)\b.*", action)
+        if put and where and _named(thing, action):
+            return where[0].rstrip(". ")
+    return f"stay where {name} put it"
+
+
+def _bare(thing: str) -> str:
+    return re.sub(r"^(?:the|an?|some) ", "", thing)
+
+
+def _named(thing: str, text: str) -> bool:
+    """Whether a text names a thing, in whole words."""
+    return re.search(rf"\b{re.escape(_bare(thing))}\b", text, re.IGNORECASE) is not None
