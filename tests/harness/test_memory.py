@@ -78,6 +78,6 @@ def test_inverse_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     def full(config: LimpConfig) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(LimpConfig, "check", full)
+    monkeypatch.setattr("sally_anne.harness.limp.pipeline.check_steered", full)
     with pytest.raises(OutOfMemoryError, match="smaller --batch-size, or .* --actions"):
         run(LimpConfig(tmp_path, out=tmp_path / "out"))
