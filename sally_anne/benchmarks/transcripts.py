@@ -87,7 +87,7 @@ def parse_srt(text: str, where: str) -> tuple[Utterance, ...]:
     Raises:
         RecordError: a block without times, or one that ends before it starts; names the line.
     """
-    return _in_order(_cues(_blocks(text), where, _srt_words))
+    return _in_order(_cue(block, where, _srt_words) for block in _blocks(text))
 
 
 def parse_vtt(text: str, where: str) -> tuple[Utterance, ...]:
@@ -102,7 +102,7 @@ def parse_vtt(text: str, where: str) -> tuple[Utterance, ...]:
     if not blocks or not re.fullmatch(r"WEBVTT(?:\s.*)?", blocks[0][1][0]):
         raise RecordError(f"{where}, line 1: must begin with WEBVTT")
     spoken = (block for block in blocks[1:] if not _VTT_OTHER.match(block[1][0]))
-    return _in_order(_cues(spoken, where, _vtt_words))
+    return _in_order(_cue(block, where, _vtt_words) for block in spoken)
 
 
 def parse_whisperx(text: str, where: str) -> tuple[Utterance, ...]:
@@ -179,34 +179,25 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
             block = []
 
 
-def _cues(
-    blocks: Iterable[tuple[int, list[str]]], where: str, words: Callable[[str], tuple[str, str]]
-) -> Iterator[Utterance | None]:
-    for number, lines in blocks:
-        # The first line may be a number or a name.
-        timed = next((i for i, line in enumerate(lines[:2]) if "-->" in line), None)
-        if timed is None:
-            raise RecordError(
-                f"{where}, line {number}: must be times such as 00:01:02,500 --> 00:01:04,000, "
-                f"or a number and times under it, is {lines[0].strip()[:60]!r}"
-            )
-        start, end = _times(lines[timed], f"{where}, line {number + timed}")
-        said, speaker = words("\n".join(lines[timed + 1 :]))
-        yield Utterance(start, end, said, speaker) if said else None
-
-
-def _times(line: str, where: str) -> tuple[float, float]:
-    match = _TIMES.fullmatch(line)
-    if match is None:
+def _cue(
+    block: tuple[int, list[str]], where: str, words: Callable[[str], tuple[str, str]]
+) -> Utterance | None:
+    number, lines = block
+    # The first line may be a number or a name.
+    timed = next((i for i, line in enumerate(lines[:2]) if "-->" in line), None)
+    line = lines[timed or 0]
+    place, found = f"{where}, line {number + (timed or 0)}", _TIMES.fullmatch(line)
+    if timed is None or found is None:
+        also = ", or a number and times under it" if timed is None else ""
         raise RecordError(
-            f"{where}: must be times such as 00:01:02,500 --> 00:01:04,000, is "
+            f"{place}: must be times such as 00:01:02,500 --> 00:01:04,000{also}, is "
             f"{line.strip()[:60]!r}"
         )
-    groups = match.groups()
-    start, end = _seconds(groups[:4]), _seconds(groups[4:])
+    start, end = _seconds(found.groups()[:4]), _seconds(found.groups()[4:])
     if end < start:
-        raise RecordError(f"{where}: ends before it starts, {line.strip()[:60]!r}")
-    return start, end
+        raise RecordError(f"{place}: ends before it starts, {line.strip()[:60]!r}")
+    said, speaker = words("\n".join(lines[timed + 1 :]))
+    return Utterance(start, end, said, speaker) if said else None
 
 
 def _seconds(parts: Sequence[str | None]) -> float:
@@ -251,9 +242,7 @@ def _line(text: str) -> str:
 
 
 def _segment(segment: Field) -> Utterance | None:
-    start, end = segment.get("start").seconds(), segment.get("end").seconds()
-    if end < start:
-        segment.get("end").fail(f"is before start, {end:g} < {start:g} s")
+    start, end = _span(segment)
     said = segment.get("text")
     if not isinstance(said.value, str):
         said.fail("must be a text")
@@ -264,10 +253,12 @@ def _segment(segment: Field) -> Utterance | None:
 
 
 def _word(word: Field) -> Word:
-    text = _line(word.get("word").text())
-    if not (word.has("start") and word.has("end")):
-        return Word(text)
-    start, end = word.get("start").seconds(), word.get("end").seconds()
+    timed = word.has("start") and word.has("end")
+    return Word(_line(word.get("word").text()), *(_span(word) if timed else ()))
+
+
+def _span(field: Field) -> tuple[float, float]:
+    start, end = field.get("start").seconds(), field.get("end").seconds()
     if end < start:
-        word.get("end").fail(f"is before start, {end:g} < {start:g} s")
-    return Word(text, start, end)
+        field.get("end").fail(f"is before start, {end:g} < {start:g} s")
+    return start, end

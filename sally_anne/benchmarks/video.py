@@ -109,9 +109,9 @@ def _counted(path: Path) -> Timeline:
             broken = f"; it is damaged there ({error})"
     if not times:
         raise ClipError(f"{path}: this video has no frames{broken}")
-    known = [time for time in times if time is not None]
-    if len(known) == len(times) and all(np.diff(known) > 0):
-        found = np.array(known) - known[0]
+    known = np.array([time for time in times if time is not None])
+    if len(known) == len(times) and (np.diff(known) > 0).all():
+        found = known - known[0]
     elif rate > 0:
         found = np.arange(len(times)) / rate
     else:
@@ -134,21 +134,23 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
     Raises:
         ClipError: a frame cannot be decoded; names file and time.
     """
-    path = timeline.path
-    found = Frames(places, most)
+    found, why = Frames(places, most), "it is damaged there"
     try:
-        with opened_video(path) as (container, stream):
+        with opened_video(timeline.path) as (container, stream):
             stream.thread_type = "AUTO"
             if timeline.stamps is None:
                 decode_counting(container, stream, found)
             else:
                 _decode_stamped(container, stream, timeline, places, found)
+    except ClipError:
+        raise
     except _UNREADABLE as error:
-        if isinstance(error, ClipError):
-            raise
-        _undecodable(timeline, places, found, str(error))
-    if not found.complete:
-        _undecodable(timeline, places, found, "it is damaged there")
+        why = str(error)
+    if missing := [place for place in places if place not in found.there]:
+        raise ClipError(
+            f"{timeline.path}: the frame at {timeline.times[missing[0]]:.2f} s cannot be decoded "
+            f"({why}); download the video again"
+        )
     assert found.pixels is not None
     return found.pixels
 
@@ -161,9 +163,6 @@ class Frames:
         self.most = most
         self.there: set[int] = set()
         self.pixels: np.ndarray | None = None
-
-    def __contains__(self, place: int) -> bool:
-        return place in self.there
 
     @property
     def complete(self) -> bool:
@@ -182,14 +181,6 @@ class Frames:
             whole = np.asarray(picture)
         self.pixels[self.rows[place]] = whole
         self.there.add(place)
-
-
-def _undecodable(timeline: Timeline, places: Sequence[int], found: Frames, why: str) -> None:
-    first = next(place for place in places if place not in found)
-    raise ClipError(
-        f"{timeline.path}: the frame at {timeline.times[first]:.2f} s cannot be decoded ({why}); "
-        "download the video again"
-    )
 
 
 def decode_counting(container: Any, stream: Any, found: Frames) -> None:
@@ -221,12 +212,12 @@ def _decode_stamped(
         for start in dict.fromkeys((key, max(key - 1, 0))):
             container.seek(int(timeline.keys[start]), stream=stream, backward=True)
             _decode_from_here(container, stream, wanted, found)
-            if all(place in found for place in wanted.values()):
+            if all(place in found.there for place in wanted.values()):
                 break
         else:
             with opened_video(timeline.path) as (again, beginning):
                 _decode_from_here(again, beginning, wanted, found)
-            if any(place not in found for place in wanted.values()):
+            if any(place not in found.there for place in wanted.values()):
                 return
 
 
@@ -240,18 +231,6 @@ def _decode_from_here(container: Any, stream: Any, wanted: dict[int, int], found
                 return
     except av.EOFError:
         return
-
-
-def _bound(path: Path, codec: Any) -> None:
-    """Refuse frames that are too large, also those of which the header does not say so."""
-    # A stream of an unknown kind has no codec, and fails when it is decoded.
-    if codec is None:
-        return
-    try:
-        check_pixels(codec.width, codec.height)
-    except ClipError as error:
-        raise ClipError(f"{path}: a frame of this video {error}") from error
-    codec.options = {"max_pixels": str(MOST_PIXELS)}
 
 
 @contextmanager
@@ -272,9 +251,16 @@ def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, A
     except _UNREADABLE as error:
         raise ClipError(f"{path}: this file cannot be opened as a video ({error})") from error
     with container:
-        for stream in container.streams.video:
-            if not stream.disposition & Disposition.attached_pic:
-                _bound(path, stream.codec_context)
-                yield container, stream
-                return
-        raise ClipError(f"{path}: has no video stream, only sound or a cover")
+        streams = container.streams.video
+        moving = [s for s in streams if not s.disposition & Disposition.attached_pic]
+        if not moving:
+            raise ClipError(f"{path}: has no video stream, only sound or a cover")
+        # A stream of an unknown kind has no codec, and fails when it is decoded.
+        if codec := moving[0].codec_context:
+            try:
+                check_pixels(codec.width, codec.height)
+            except ClipError as error:
+                raise ClipError(f"{path}: a frame of this video {error}") from error
+            # Also for frames of which the header does not say how large they are.
+            codec.options = {"max_pixels": str(MOST_PIXELS)}
+        yield container, moving[0]

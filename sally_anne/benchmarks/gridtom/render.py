@@ -13,9 +13,9 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 from PIL import Image
 
-from sally_anne.benchmarks.gridtom.maps import COLUMNS, ROWS
-from sally_anne.benchmarks.gridtom.plot import Staging, State, Trace
-from sally_anne.benchmarks.gridtom.world import tile
+from sally_anne.benchmarks.gridtom.maps import COLUMNS, ROWS, WALL
+from sally_anne.benchmarks.gridtom.plot import State, Trace
+from sally_anne.benchmarks.gridtom.world import World, tile
 
 TILE = 42
 WIDTH, HEIGHT = COLUMNS * TILE, ROWS * TILE
@@ -41,9 +41,9 @@ def render(
     Returns:
         ``uint8 [N, 420, 294, 3]``.
     """
-    painter = _Painter(trace.staging)
+    world = trace.staging.world()
     chosen = range(len(trace.states)) if ticks is None else ticks
-    return np.stack([painter.frame(trace.states[t], perspective) for t in chosen])
+    return np.stack([_frame(world, trace.states[t], perspective) for t in chosen])
 
 
 def key_frames(nodes: tuple[int, int, int, int]) -> tuple[int, ...]:
@@ -52,32 +52,23 @@ def key_frames(nodes: tuple[int, int, int, int]) -> tuple[int, ...]:
     return (a, (a + b) // 2, b, (b + c) // 2, c, (c + d) // 2, d)
 
 
-class _Painter:
-    def __init__(self, staging: Staging) -> None:
-        self.world = staging.world()
-        self.masked_tile = np.full((TILE, TILE, 3), MASKED, dtype=np.uint8)
-
-    def frame(self, state: State, perspective: Perspective) -> np.ndarray:
-        world = self.world
-        for room, is_open in enumerate(state.open_doors):
-            world.door(room).is_open = is_open
-        standing = {}
-        for name, (cell, direction) in state.agents.items():
-            agent = world.agents[name]
-            agent.cell, agent.direction = cell, direction
-            agent.ground = world.grid.get(*cell)
-            standing[cell] = agent
-        seen = None if perspective == "omniscient" else state.seen[perspective]
-        image = np.empty((HEIGHT, WIDTH, 3), dtype=np.uint8)
-        for x, y in world.layout.cells():
-            # Walls never move and stay drawn; they carry no information about the story.
-            if seen is not None and (x, y) not in seen and world.layout.mark((x, y)) != "#":
-                drawn = self.masked_tile
-            else:
-                thing = standing.get((x, y)) or world.grid.get(x, y)
-                drawn = tile(thing, TILE)
-            image[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE] = drawn
-        return image
+def _frame(world: World, state: State, perspective: Perspective) -> np.ndarray:
+    for room, is_open in enumerate(state.open_doors):
+        world.door(room).is_open = is_open
+    standing = {}
+    for name, (cell, direction) in state.agents.items():
+        agent = world.agents[name]
+        agent.cell, agent.direction = cell, direction
+        agent.ground = world.grid.get(*cell)
+        standing[cell] = agent
+    seen = None if perspective == "omniscient" else state.seen[perspective]
+    image = np.empty((HEIGHT, WIDTH, 3), dtype=np.uint8)
+    for x, y in world.layout.cells():
+        # Walls never move and stay drawn; they carry no information about the story.
+        masked = seen is not None and (x, y) not in seen and world.layout.mark((x, y)) != WALL
+        drawn = MASKED if masked else tile(standing.get((x, y)) or world.grid.get(x, y), TILE)
+        image[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE] = drawn
+    return image
 
 
 FPS = 3

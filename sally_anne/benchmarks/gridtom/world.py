@@ -156,13 +156,11 @@ class World:
 
     def _furnish(self, cell: Cell, room_colours: tuple[str, ...]) -> WorldObj | None:
         mark = self.layout.mark(cell)
-        if mark == WALL:
-            return Wall()
         if mark in ROOM_MARKS:
             return RoomFloor(room_colours[ROOM_MARKS.index(mark)])
         if mark in DOOR_MARKS:
             return Door(room_colours[DOOR_MARKS.index(mark)])
-        return None
+        return Wall() if mark == WALL else None
 
     def door(self, room: int) -> Door:
         """The door of room ``room``."""
