@@ -17,7 +17,7 @@ def replies_of(
     model: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int
 ) -> list[list[int]]:
     """Token ids of each greedy reply, its end token with it."""
-    with model.reading(prompts) as (begun, ends):
+    with model.prefilled(prompts) as (begun, ends):
         state = extend(model.loaded, begun, range(len(ends)), ends)
         tokens = greedy(model.loaded, state, max_new_tokens)
     stops = set(end_tokens(model.loaded))

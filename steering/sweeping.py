@@ -22,7 +22,7 @@ from sally_anne.core.processes import Processes
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
-from sally_anne.harness.model import cut_prompts, read_prompts
+from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.results import score
 from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
@@ -85,7 +85,7 @@ def run_cells(
     deltas = {cell: None if v is None else v.delta() for cell, v in vectors.items()}
     for batch in todo:
         with torch.inference_mode():
-            state, endings = read_prompts(loaded, [prompt_of(item) for item in batch])
+            state, endings = prefill_prompts(loaded, [prompt_of(item) for item in batch])
             for part in _parts(left, batch, width, rows):
                 wanted = [missing(cell, batch[number]) for cell, number in part]
                 if not any(wanted):

@@ -66,9 +66,7 @@ def agreement(
         judged: ``item_id``, ``story``, ``judge_correct``, ``judge_invalid``, and ``hidden`` where
             there are hidden references; from :func:`sally_anne.harness.judge.judge_answers`.
         human: from :func:`read_labels`.
-        bootstrap: number of resamples of stories.
-        seed: draws them.
-        level: of the intervals.
+        bootstrap, seed, level: resamples of stories, what draws them, and level of the intervals.
 
     Returns:
         ``agreement`` and ``kappa``, each with ``_low`` and ``_high`` ends of its percentile

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from hooks.positions import ALL, LAST_PROMPT
 from sally_anne.core.errors import HarnessError
@@ -29,11 +30,7 @@ _COLUMNS = 256
 
 
 def token_inputs(loaded: LoadedModel, contexts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    """Padded inputs of contexts without frames; those with frames are made by `models.prompts`.
-
-    Args:
-        loaded: the model.
-        contexts: token ids of each, at least one.
+    """Inputs of contexts (token ids) without frames; `models.prompts` makes those with frames.
 
     Returns:
         ``input_ids`` and ``attention_mask``, ``[R, T]``, padded on the left, on the model's device.
@@ -72,7 +69,7 @@ def complete(
     ends += [tokenizer.convert_tokens_to_ids(stop) for stop in stops if stop in special]
     lengths = inputs["attention_mask"].sum(1).tolist()
     listener = Listener(tokenizer, ends, lengths, stops)
-    with torch.inference_mode(), _steered(model):
+    with torch.inference_mode(), model.applied():
         greedy(loaded, prefill(loaded, inputs), max_new_tokens, listener)
     return [reply.text for reply in listener.replies()]
 
@@ -108,20 +105,13 @@ def continuation_log_probs(
     size = batch_size or max(len(rows), 1)
     found: list[tuple[float, bool]] = []
     with torch.inference_mode():
-        with _steered(model):
+        with model.applied():
             state = prefill(model.loaded, inputs)
         with _steered_along(model):
             for start in range(0, len(rows), size):
                 chosen = slice(start, start + size)
                 found += _forced(model.loaded, state, rows[chosen], endings[chosen])
     return found
-
-
-def _steered(model: SteeredModel) -> AbstractContextManager[Any]:
-    """For passes that the tracker of positions tells apart: a whole prompt, then single tokens."""
-    if model.steering is None:
-        return nullcontext()
-    return model.steering.apply(model.loaded.model, model.alpha)
 
 
 def _steered_along(model: SteeredModel) -> AbstractContextManager[Any]:
@@ -177,20 +167,20 @@ def _forced(
 
 
 def _gained(logits: Tensor, endings: Sequence[Sequence[int]], first: int) -> tuple[Tensor, Tensor]:
-    """Log-probability of, and agreement with, tokens ``first`` to ``first + T`` of each ending.
+    """What tokens ``first`` to ``first + T`` of each ending gain, and whether they are likeliest.
 
     Args:
         logits: ``[R, T, V]``; column t is what the model expects as token ``first + t``.
         endings: R rows of token ids; what lies beyond a row's end counts for nothing.
-        first: number of the token that column 0 tells about.
+        first: number of the token that column 0 is about.
 
     Returns:
-        Sums ``float64 [R]`` and flags ``bool [R]``, on the CPU.
+        Sums of log-probabilities ``float64 [R]`` and flags ``bool [R]``, on the CPU.
     """
     width = logits.shape[1]
     parts = [list(ending[first : first + width]) for ending in endings]
     tokens = torch.tensor([[*part, *[0] * (width - len(part))] for part in parts])
-    real = torch.tensor([[column < len(part) for column in range(width)] for part in parts])
+    real = torch.arange(width) < torch.tensor([[len(part)] for part in parts])
     chosen = tokens.to(logits.device)[..., None]
     log_probs = logits.float().log_softmax(-1).gather(2, chosen)[..., 0].double().cpu()
     agrees = (logits.argmax(-1).cpu() == tokens) | ~real
@@ -201,14 +191,8 @@ def _padded(
     loaded: LoadedModel, rows: Sequence[Sequence[int]], left: bool
 ) -> tuple[Tensor, Tensor]:
     """Token ids and mask ``[R, T]``, int64, on the CPU."""
+    side = "left" if left else "right"
+    ids = [torch.tensor(row, dtype=torch.long) for row in rows]
     pad = loaded.processor.tokenizer.pad_token_id
-    width = max(len(row) for row in rows)
-    gaps = [width - len(row) for row in rows]
-    pairs = list(zip(rows, gaps, strict=True))
-    if left:
-        ids = [[*[pad] * gap, *row] for row, gap in pairs]
-        mask = [[0] * gap + [1] * len(row) for row, gap in pairs]
-    else:
-        ids = [[*row, *[pad] * gap] for row, gap in pairs]
-        mask = [[1] * len(row) + [0] * gap for row, gap in pairs]
-    return torch.tensor(ids, dtype=torch.long), torch.tensor(mask, dtype=torch.long)
+    padded = pad_sequence(ids, True, pad, side)
+    return padded, pad_sequence([torch.ones_like(row) for row in ids], True, 0, side)

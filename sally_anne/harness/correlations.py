@@ -7,7 +7,7 @@ Pearson's, over the videos that have questions of both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -32,8 +32,8 @@ def group_accuracy(table: pd.DataFrame, reader: str, tag: str = "category") -> p
         tag: kind of tag.
 
     Returns:
-        One row a group, one column a category, NaN where a group has no question of it. Groups are
-        sorted; categories are in the paper's order, others after them, sorted.
+        One row a group, one column a category (the paper's order, others after them, sorted), NaN
+        where a group has no question of it.
 
     Raises:
         HarnessError: a column is missing, or no item has a key and a category.
@@ -63,7 +63,8 @@ def group_accuracy(table: pd.DataFrame, reader: str, tag: str = "category") -> p
     if rows.empty:
         raise HarnessError(f"no answer with a key has a {tag}")
     wide = rows.pivot_table(index="group", columns="category", values="right", aggfunc="mean")
-    return wide[_ordered(list(wide.columns))]
+    known = [name for name in CATEGORIES if name in wide.columns]
+    return wide[known + sorted(set(wide.columns) - set(known))]
 
 
 def category_correlations(
@@ -77,13 +78,8 @@ def category_correlations(
 ) -> pd.DataFrame:
     """Correlation of the accuracies of each two categories, over the groups that have both.
 
-    Args:
-        table: as :func:`group_accuracy` takes it.
-        reader: who read the answers.
-        tag: kind of tag.
-        bootstrap: number of resamples of groups.
-        seed: draws them.
-        level: of the intervals.
+    Takes what :func:`group_accuracy` does, and the number of resamples of groups, what draws them,
+    and the level of the intervals.
 
     Returns:
         One row a pair: ``first``, ``second`` (in the order of the categories), ``correlation``,
@@ -102,16 +98,13 @@ def category_correlations(
     values = wide.to_numpy(dtype=float)
     draws = draw_groups(len(values), bootstrap, seed, "multinomial")
     rows = []
-    for i, first in enumerate(names):
-        for j, second in list(enumerate(names))[i + 1 :]:
-            both = np.isfinite(values[:, i]) & np.isfinite(values[:, j])
-            x, y, n = values[both, i], values[both, j], int(both.sum())
-            whole = low = high = float("nan")
-            if n >= FEWEST:
-                whole = float(_pearson(np.ones((1, n)), x, y)[0])
-            if np.isfinite(whole):
-                low, high = percentile_interval(_pearson(draws[:, both], x, y), level)
-            rows.append((first, second, whole, low, high, n))
+    for i, j in combinations(range(len(names)), 2):
+        both = np.isfinite(values[:, [i, j]]).all(axis=1)
+        x, y, n = values[both, i], values[both, j], int(both.sum())
+        whole, low, high = float(_pearson(np.ones((1, n)), x, y)[0]), np.nan, np.nan
+        if np.isfinite(whole):
+            low, high = percentile_interval(_pearson(draws[:, both], x, y), level)
+        rows.append((names[i], names[j], whole, low, high, n))
     return pd.DataFrame(rows, columns=["first", "second", "correlation", "low", "high", "n"])
 
 
@@ -122,11 +115,6 @@ def correlation_matrix(pairs: pd.DataFrame, column: str = "correlation") -> pd.D
     for first, second, value in pairs[["first", "second", column]].itertuples(index=False):
         matrix.loc[first, second] = matrix.loc[second, first] = float(value)
     return matrix
-
-
-def _ordered(names: Sequence[str]) -> list[str]:
-    known = [name for name in CATEGORIES if name in names]
-    return known + sorted(name for name in names if name not in known)
 
 
 def _pearson(times: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:

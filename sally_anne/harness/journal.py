@@ -11,17 +11,16 @@ import reprlib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 from sally_anne.core.errors import HarnessError, StoreError
 from sally_anne.core.files import reading, write_atomic
 from sally_anne.core.processes import ALONE, Processes
 
-# How a line ends that has a checksum; within a text of JSON these quotes would be escaped.
 # Values in messages: hashes of hundreds of stories are not for reading.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
+# How a line ends that has a checksum; within a text of JSON these quotes would be escaped.
 _SUM = re.compile(rb', "sha256": "([0-9a-f]{16})"}$')
 
 
@@ -69,7 +68,8 @@ class Journal:
         self._open = True
         try:
             if self.processes.first:
-                self._take_over()
+                if self._unsummed or _parts(self.path):
+                    self._rewrite()
                 self._begin()
                 self.processes.wait()
             else:
@@ -81,38 +81,25 @@ class Journal:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._close()
 
     def add(self, answers: Iterable[dict[str, Any]]) -> None:
-        """Keep answers; each has an ``item_id``. They are on disk when this returns.
-
-        Raises:
-            HarnessError: the journal is not open, or the disk is full.
-        """
+        """Keep answers, each with an ``item_id``; they are on disk when this returns."""
         new = list(answers)
         self._write(new)
         self.answers |= {a["item_id"]: a for a in new}
 
     def gather(self, order: Iterable[str]) -> None:
-        """Bring the answers of all processes together, in an order that no run changes.
+        """Bring the answers of all processes together: those of ``order`` first, then the others.
 
         The file is the same bytes then, whether one process wrote it or many, at once or in parts.
-
-        Args:
-            order: item ids; their answers stand first, and others after them as they stood.
 
         Raises:
             HarnessError: the journal is not open, a file is damaged, or the disk is full.
             ProcessError: another process of the run has ended.
         """
-        if not self._open:
-            raise HarnessError("the journal is not open")
+        self._require_open()
         self._close_file()
         self.processes.wait()
         if self.processes.first:
@@ -149,9 +136,12 @@ class Journal:
                 self._file.close()
             self._file = None
 
-    def _write(self, lines: Iterable[dict[str, Any]]) -> None:
+    def _require_open(self) -> None:
         if not self._open:
             raise HarnessError("the journal is not open")
+
+    def _write(self, lines: Iterable[dict[str, Any]]) -> None:
+        self._require_open()
         if self._file is None:
             self._begin()
         assert self._file is not None
@@ -164,11 +154,6 @@ class Journal:
                 f"{self._own} cannot be written ({error.strerror}); what was answered before is "
                 "kept: make room and run again"
             ) from error
-
-    def _take_over(self) -> None:
-        """Move what other processes of an earlier run have left into the file, with checksums."""
-        if self._unsummed or _parts(self.path):
-            self._rewrite()
 
     def _rewrite(self) -> None:
         """Write the file anew if it does not say just what is known; it is whole at any moment."""
@@ -188,18 +173,10 @@ class Journal:
 
     def _of_others(self) -> dict[str, dict[str, Any]]:
         """What the files beside this one hold."""
-        found: dict[str, dict[str, Any]] = {}
-        for part in _parts(self.path):
-            found |= self._read(part)
-        return found
+        return {name: a for part in _parts(self.path) for name, a in self._read(part).items()}
 
     def _read(self, path: Path, repair: bool = False) -> dict[str, dict[str, Any]]:
-        """Answers in a file by item.
-
-        Args:
-            path: the file; it need not be there.
-            repair: cut off a last line that is not whole.
-        """
+        """Answers in a file by item, if it is there; ``repair`` cuts off a torn last line."""
         if not path.exists():
             return {}
         with reading(path, HarnessError):
@@ -253,10 +230,7 @@ def _checksum(text: bytes) -> str:
 
 
 def _difference(there: dict[str, Any], here: dict[str, Any]) -> tuple[str, Any, Any] | None:
-    """Name and both values of the first part that differs, inside parts that are objects, too.
-
-    What only one of them names is None to the other.
-    """
+    """Name and both values of the first part that differs; None where only one names it."""
     for name in here | there:
         one, two = there.get(name), here.get(name)
         if one == two:

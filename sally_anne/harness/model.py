@@ -67,12 +67,8 @@ class SteeredModel:
         self.alpha = alpha
 
     def generate(self, prompts: Sequence[Prompt], max_new_tokens: int = 16) -> list[str]:
-        """Replies, without special tokens; a reply ends at the model's end token.
-
-        Raises:
-            ModelError: the processor dropped frames.
-        """
-        with self.reading(prompts) as (begun, ends):
+        """Replies, without special tokens; a reply ends at the model's end token."""
+        with self.prefilled(prompts) as (begun, ends):
             state = extend(self.loaded, begun, range(len(ends)), ends)
             tokens = greedy(self.loaded, state, max_new_tokens)
         return decode(self.loaded, tokens)
@@ -91,12 +87,9 @@ class SteeredModel:
             max_new_tokens: length of a reply.
             stops: strings at which a reply stops, too; none of them empty.
             top: keep the log-probability of each token, and so many of the likeliest at its place.
-
-        Raises:
-            ModelError: the processor dropped frames.
         """
         tokenizer, ends = self.loaded.processor.tokenizer, end_tokens(self.loaded)
-        with self.reading(prompts) as (begun, endings):
+        with self.prefilled(prompts) as (begun, endings):
             state = extend(self.loaded, begun, range(len(endings)), endings)
             listener = Listener(tokenizer, ends, state.mask.sum(1).tolist(), stops, top)
             greedy(self.loaded, state, max_new_tokens, listener)
@@ -105,19 +98,15 @@ class SteeredModel:
     def log_probs_along(
         self, prompts: Sequence[Prompt], replies: Sequence[Sequence[int]]
     ) -> list[Tensor]:
-        """Log-probabilities of all tokens at each place of given replies.
-
-        Args:
-            prompts: what is asked.
-            replies: token ids of a reply to each, at least one.
+        """Log-probabilities of all tokens at each place of given replies (token ids), in nats.
 
         Returns:
             ``float32 [n, V]`` a prompt, on the CPU: row i is what the model expects after the
-            prompt and the reply's first i tokens, in nats.
+            prompt and the reply's first i tokens.
         """
         found: list[list[Tensor]] = [[] for _ in prompts]
         longest = max(len(reply) for reply in replies)
-        with self.reading(prompts) as (begun, ends):
+        with self.prefilled(prompts) as (begun, ends):
             state = extend(self.loaded, begun, range(len(ends)), ends)
             for column in range(longest):
                 log_probs = state.logits.float().log_softmax(-1).cpu()
@@ -133,11 +122,7 @@ class SteeredModel:
     def option_log_probs(
         self, prompts: Sequence[Prompt], options: Sequence[Sequence[str]]
     ) -> list[list[float]]:
-        """Log-probability of each option as the beginning of the reply, in nats.
-
-        Args:
-            prompts: what is asked.
-            options: the options of each prompt; summed over an option's tokens.
+        """Log-probability of each option of each prompt as the beginning of the reply, in nats.
 
         Raises:
             ValueError: a prompt without options.
@@ -147,33 +132,26 @@ class SteeredModel:
         said = [self.continuations(p, o) for p, o in zip(prompts, options, strict=True)]
         rows = [i for i, choices in enumerate(said) for _ in choices]
         flat = [choice for choices in said for choice in choices]
-        with self.reading(prompts) as (begun, ends):
+        with self.prefilled(prompts) as (begun, ends):
             state = extend(self.loaded, begun, rows, [ends[i] for i in rows])
             total = _walk(self.loaded, state, flat)
         scores = iter(total.tolist())
         return [[next(scores) for _ in choices] for choices in said]
 
     @contextmanager
-    def reading(self, prompts: Sequence[Prompt]) -> Iterator[tuple[State, list[tuple[int, ...]]]]:
-        """The prompts' beginnings, read; what is run in the block is steered as it should be.
-
-        Yields:
-            State and endings as :func:`read_prompts` gives them.
-        """
-        with torch.inference_mode(), self._everywhere():
-            begun, ends = read_prompts(self.loaded, prompts)
-            with self._at_the_end():
+    def prefilled(self, prompts: Sequence[Prompt]) -> Iterator[tuple[State, list[tuple[int, ...]]]]:
+        """What :func:`prefill_prompts` gives; what runs in the block is steered as it should be."""
+        everywhere = self.steering is not None and self.steering.positions == ALL
+        with torch.inference_mode(), self.applied(everywhere):
+            begun, ends = prefill_prompts(self.loaded, prompts)
+            with self.applied(not everywhere):
                 yield begun, ends
 
-    def _everywhere(self) -> AbstractContextManager[Any]:
-        if self.steering is not None and self.steering.positions == ALL:
-            return self.steering.apply(self.loaded.model, self.alpha)
-        return nullcontext()
-
-    def _at_the_end(self) -> AbstractContextManager[Any]:
-        if self.steering is not None and self.steering.positions != ALL:
-            return self.steering.apply(self.loaded.model, self.alpha)
-        return nullcontext()
+    def applied(self, where: bool = True) -> AbstractContextManager[Any]:
+        """Steering, if there is a vector and ``where`` holds."""
+        if self.steering is None or not where:
+            return nullcontext()
+        return self.steering.apply(self.loaded.model, self.alpha)
 
     def continuations(self, prompt: Prompt, options: Sequence[str]) -> list[list[int]]:
         """Token ids of each option as they follow the prompt, ``[len(options)][n]``."""
@@ -197,16 +175,12 @@ def laid_out(loaded: LoadedModel, prompt: Prompt) -> str:
     return reply_prompt(loaded, prompt.text, prompt.clip is not None)
 
 
-def read_prompts(
+def prefill_prompts(
     loaded: LoadedModel, prompts: Sequence[Prompt]
 ) -> tuple[State, list[tuple[int, ...]]]:
-    """Read all but the last tokens of each prompt, which no vector at its end touches.
+    """The state after all but the last tokens of each prompt, and the token ids that are left.
 
-    Returns:
-        The state, one row a prompt, and the token ids that are left of each.
-
-    Raises:
-        ValueError, ModelError: as of :func:`cut_prompts`.
+    No vector at the end of a prompt touches it.
     """
     inputs, endings = cut_prompts(loaded, prompts)
     return prefill(loaded, inputs), endings
@@ -234,7 +208,7 @@ def _walk(loaded: LoadedModel, state: State, endings: Sequence[Sequence[int]]) -
     longest = max(len(e) for e in endings)
     pad = loaded.processor.tokenizer.pad_token_id
     tokens = torch.tensor([[*e, *[pad] * (longest - len(e))] for e in endings])
-    real = torch.tensor([[True] * len(e) + [False] * (longest - len(e)) for e in endings])
+    real = torch.arange(longest) < torch.tensor([[len(e)] for e in endings])
     total = torch.zeros(len(endings), dtype=torch.float64)
     for column in range(longest):
         chosen = tokens[:, column].to(state.logits.device)

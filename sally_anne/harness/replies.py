@@ -57,57 +57,48 @@ class Listener:
         self.prompt_tokens = list(prompt_tokens)
         self.stops = tuple(stops)
         self.top = top
-        rows = range(len(self.prompt_tokens))
-        self.tokens: list[list[int]] = [[] for _ in rows]
-        self.log_probs: list[list[float]] = [[] for _ in rows]
-        self.likeliest: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in rows]
-        self.ended = [False for _ in rows]
+        rows = len(self.prompt_tokens)
+        self.tokens: list[list[int]] = [[] for _ in range(rows)]
+        self.log_probs: list[list[float]] = [[] for _ in range(rows)]
+        self.likeliest: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in range(rows)]
+        self.ended = [False] * rows
 
     def __call__(self, logits: Tensor, tokens: Tensor) -> Tensor:
-        """Hear one token of each row; rows that have ended are passed over.
-
-        Args:
-            logits: ``[R, V]`` from which the tokens were chosen.
-            tokens: ``[R]``.
+        """Hear tokens ``[R]`` chosen from logits ``[R, V]``; rows that have ended are passed over.
 
         Returns:
             ``[R]`` bool, the rows that say no more.
         """
-        said = tokens.tolist()
         if self.top is not None:
             log_probs = logits.float().log_softmax(-1)
             chosen = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
-            best = [pairs.tolist() for pairs in log_probs.topk(self.top)]
-        for row, token in enumerate(said):
+            values, ids = (pairs.tolist() for pairs in log_probs.topk(self.top))
+        for row, token in enumerate(tokens.tolist()):
             if self.ended[row]:
                 continue
             self.tokens[row].append(token)
             if self.top is not None:
                 self.log_probs[row].append(chosen[row])
-                pairs = zip(best[1][row], best[0][row], strict=True)
-                self.likeliest[row].append(tuple(pairs))
-            self.ended[row] = token in self.ends or self._at_a_stop(row)
+                self.likeliest[row].append(tuple(zip(ids[row], values[row], strict=True)))
+            self.ended[row] = token in self.ends or (
+                bool(self.stops) and self._stop(self._text(row)) is not None
+            )
         return torch.tensor(self.ended, device=tokens.device)
 
     def replies(self) -> list[Reply]:
         """What each row has said."""
-        found = []
-        for row, tokens in enumerate(self.tokens):
-            text = self._text(row)
-            found.append(
-                Reply(
-                    text=text[: self._stop(text)],
-                    tokens=tuple(tokens),
-                    log_probs=tuple(self.log_probs[row]),
-                    likeliest=tuple(self.likeliest[row]),
-                    prompt_tokens=self.prompt_tokens[row],
-                    ended=self.ended[row],
-                )
+        texts = [self._text(row) for row in range(len(self.tokens))]
+        return [
+            Reply(
+                text=text[: self._stop(text)],
+                tokens=tuple(self.tokens[row]),
+                log_probs=tuple(self.log_probs[row]),
+                likeliest=tuple(self.likeliest[row]),
+                prompt_tokens=self.prompt_tokens[row],
+                ended=self.ended[row],
             )
-        return found
-
-    def _at_a_stop(self, row: int) -> bool:
-        return bool(self.stops) and self._stop(self._text(row)) is not None
+            for row, text in enumerate(texts)
+        ]
 
     def _text(self, row: int) -> str:
         tokens = self.tokens[row]

@@ -85,7 +85,9 @@ def logits(loaded: LoadedModel, samples: list[Sample], vector: Any = None) -> Te
     prompts = [open_prompt(loaded, s.content, True) for s in samples]
     clips = [s.frames() for s in samples]
     model = SteeredModel(loaded, vector)
-    with model.reading([Prompt(p, c, whole=True) for p, c in zip(prompts, clips, strict=True)]) as (
+    with model.prefilled(
+        [Prompt(p, c, whole=True) for p, c in zip(prompts, clips, strict=True)]
+    ) as (
         begun,
         ends,
     ):

@@ -19,7 +19,7 @@ from sally_anne.core.errors import HarnessError, OutOfMemoryError, SteeringError
 from sally_anne.harness.gridtom import items
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
-from sally_anne.harness.model import Prompt, SteeredModel, read_prompts
+from sally_anne.harness.model import Prompt, SteeredModel, prefill_prompts
 from sally_anne.models.decoding import (
     ROOM,
     State,
@@ -119,7 +119,7 @@ def test_rows_follow_from_memory_and_its_end_is_told(
     asked = questions("text")
     vectors = vectors_of(GRID, vector)
     (text,) = (item.text for item in [max(asked, key=lambda item: len(item.text))])
-    state, (ending,) = read_prompts(lively, [Prompt(text)])
+    state, (ending,) = prefill_prompts(lively, [Prompt(text)])
     tokens = state.mask.shape[1] + len(ending) + ROOM
     size = sum(row_bytes_by_device(lively.model, tokens).values())
     sizes: list[int] = []
