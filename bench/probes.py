@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from bench.errors import PerfError
@@ -261,17 +262,21 @@ def permuted(config: ProbesPerfConfig, made: Made) -> dict[str, Any]:
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    from probing.permutations import permutation_test, shuffled
-    from probing.refits import Split
+    from probing.activations import Activations
+    from probing.resampling import permutation_test, shuffled
 
     n = len(made.x)
     x = made.x.reshape(n, -1, config.width)
     count = x.shape[1] if config.permuted_heads is None else config.permuted_heads
     # Heads of all layers.
     chosen = np.linspace(0, x.shape[1] - 1, count).astype(int)
-    split = Split(x[:, chosen][:, None], made.groups, made.train, ~made.train)
+    items = pd.DataFrame({"group": made.groups, "y": made.y})
+    train, held = (
+        Activations(np.ascontiguousarray(x[mask][:, chosen][:, None]), items[mask], ("y",))
+        for mask in (made.train, ~made.train)
+    )
     begun = _now()
-    test = permutation_test(split, made.y, config.permutations)
+    test = permutation_test(train, held, "y", config.permutations)
     ours = _since(begun)
     labels = shuffled(made.y, made.groups, config.peer_permutations)
     peers = np.linspace(0, x.shape[1] - 1, config.peer_heads).astype(int)

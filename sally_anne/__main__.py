@@ -10,6 +10,7 @@ from difflib import get_close_matches
 # Name, module with its ``main``, and what it does. A module is imported only when it is called.
 COMMANDS = {
     "probe": ("probing.run", "find the attention heads that tell belief from fact"),
+    "nulls": ("probing.nulls", "test a probing run's heads against permuted labels"),
     "sweep": ("steering.sweep", "choose how many heads to steer, and how strongly"),
     "steer": ("steering.run", "make a steering vector from a probing run"),
     "evaluate": ("sally_anne.harness.run", "ask a model, steered or not, a benchmark's questions"),
