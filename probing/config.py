@@ -48,8 +48,8 @@ class ProbeConfig(ModelOptions):
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: inputs that go through the model together; auto takes as many as fit on a GPU,
             and 8 on a CPU. A run that goes on keeps its own.
-        solver: sklearn fits the probes head after head with scikit-learn, to its default tolerance;
-            batched fits all heads at once, to the optimum.
+        solver: batched fits the probes of all heads at once, to the optimum; sklearn head after
+            head with scikit-learn, to its default tolerance.
         c: inverse strength of the probes' penalty.
         max_iter: limit of the solver's iterations.
         split_seed: which stories, or groups of samples, test, train and validate.
@@ -70,7 +70,7 @@ class ProbeConfig(ModelOptions):
     stories: int | None = None
     out: Path | None = None
     batch_size: int | Literal["auto"] = DEFAULT_BATCH
-    solver: Solver = "sklearn"
+    solver: Solver = "batched"
     c: Positive = DEFAULT_C
     max_iter: int = DEFAULT_MAX_ITER
     split_seed: Seed = 0

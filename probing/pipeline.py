@@ -299,7 +299,7 @@ def _key(config: ProbeConfig, folder: Path) -> str:
     """Hash of all that the probes' results depend on."""
     manifest = (folder / MANIFEST).read_bytes()
     settings = f"{config.c} {config.max_iter}"
-    if config.solver != ProbeConfig.solver:
+    if config.solver != "sklearn":
         settings += f" {config.solver}"
     return hashlib.sha256(manifest + settings.encode()).hexdigest()
 

@@ -60,7 +60,7 @@ class HeadProbes(BaseEstimator):
     ranked_: list[tuple[int, int]]
 
     def __init__(
-        self, c: float = DEFAULT_C, max_iter: int = DEFAULT_MAX_ITER, solver: Solver = "sklearn"
+        self, c: float = DEFAULT_C, max_iter: int = DEFAULT_MAX_ITER, solver: Solver = "batched"
     ) -> None:
         self.c = c
         self.max_iter = max_iter

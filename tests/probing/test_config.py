@@ -58,8 +58,8 @@ def test_choices_are_those_of_the_rooms_below() -> None:
         (ProbeConfig(data=Path("/a/..")), f"{DEFAULT_FOLDER}-data-root"),
         (ProbeConfig(stories=24, split_seed=1), f"{DEFAULT_FOLDER}-24stories-split1"),
         (
-            ProbeConfig(solver="batched", c=10.0, max_iter=9),
-            f"{DEFAULT_FOLDER}-batched-c10-iter9",
+            ProbeConfig(solver="sklearn", c=10.0, max_iter=9),
+            f"{DEFAULT_FOLDER}-sklearn-c10-iter9",
         ),
         (ProbeConfig(out=Path("here"), stories=24, c=10.0), "here"),
     ],
@@ -86,7 +86,7 @@ def test_runs_of_other_samples_or_probes_have_folders_of_their_own() -> None:
         {"c": 10.0},
         {"c": 0.0150001},
         {"max_iter": 3},
-        {"solver": "batched"},
+        {"solver": "sklearn"},
     ]
     folders = {ProbeConfig(**change).folder for change in changes}  # type: ignore[arg-type]
     assert len(folders) == len(changes)

@@ -29,7 +29,7 @@ def labelled(n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_each_head_is_its_own_logistic_regression(n_classes: int) -> None:
     x, y = labelled(n_classes, seed=0)
     held_x, held_y = labelled(n_classes, seed=1)
-    probes = HeadProbes(c=C, max_iter=200).fit(x, y)
+    probes = HeadProbes(c=C, max_iter=200, solver="sklearn").fit(x, y)
     probabilities, accuracy = probes.predict_proba(held_x), probes.score(held_x, held_y)
     predicted, losses = probes.predict(held_x), probes.log_loss(held_x, held_y)
     logits = probes.decision_function(held_x)
@@ -88,7 +88,7 @@ def test_a_zero_weight_has_a_zero_theta_and_no_sigma() -> None:
 
 def test_defaults_are_those_of_the_released_code() -> None:
     probes = HeadProbes()
-    assert (probes.c, probes.max_iter, probes.solver) == (0.015, 400, "sklearn")
+    assert (probes.c, probes.max_iter, probes.solver) == (0.015, 400, "batched")
 
 
 @pytest.mark.parametrize("solver", ["sklearn", "batched"])
@@ -219,7 +219,7 @@ def _activations() -> Activations:
 def test_an_estimator_of_scikit_learn() -> None:
     probes = HeadProbes(c=2.0).fit(_activations().train, label="true")
     copy = clone(probes)
-    assert copy.get_params() == {"c": 2.0, "max_iter": 400, "solver": "sklearn"}
+    assert copy.get_params() == {"c": 2.0, "max_iter": 400, "solver": "batched"}
     assert not hasattr(copy, "coef_")
     assert copy.set_params(c=3.0).c == 3.0
     with pytest.raises(NotFittedError):

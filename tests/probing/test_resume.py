@@ -143,7 +143,7 @@ def test_other_options_in_the_same_folder_are_named(
     [
         ({"c": 10.0}, "a finished run with --c 0.015, not 10.0"),
         ({"max_iter": 9}, "a finished run with --max-iter 400, not 9"),
-        ({"solver": "batched"}, "a finished run with --solver sklearn, not batched"),
+        ({"solver": "sklearn"}, "a finished run with --solver batched, not sklearn"),
     ],
 )
 def test_other_probe_settings_leave_a_finished_run_alone(
@@ -159,13 +159,13 @@ def test_other_probe_settings_leave_a_finished_run_alone(
 def test_activations_serve_other_probe_settings_in_another_folder(
     finished, carry, tmp_path, no_weights
 ) -> None:
-    for name, changes in {"c": {"c": 1.0}, "batched": {"solver": "batched"}}.items():
+    for name, changes in {"c": {"c": 1.0}, "sklearn": {"solver": "sklearn"}}.items():
         shutil.copytree(finished / "activations", tmp_path / name / "activations")
         assert "nothing was computed again" not in carry(tmp_path / name, **changes)
         assert "nothing was computed again" in carry(tmp_path / name, **changes)
     old, far, near = (
         pd.read_parquet(f / "heads.parquet")
-        for f in (finished, tmp_path / "c", tmp_path / "batched")
+        for f in (finished, tmp_path / "c", tmp_path / "sklearn")
     )
     assert json.loads((tmp_path / "c" / "config.json").read_text())["config"]["c"] == 1.0
     for label in ("y_p", "y_o"):
