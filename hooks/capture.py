@@ -118,7 +118,7 @@ class Capture(ModelHooks):
                 f"{len(items)} items, but the model ran {rows} rows (beams and "
                 "num_return_sequences multiply rows)."
             )
-        require_finite(activations.movedim(2, 1), items, self.layers)
+        _require_finite(activations.movedim(2, 1), items, self.layers)
         self.valid = valid
         return activations
 
@@ -134,24 +134,27 @@ class Capture(ModelHooks):
                 "a new batch began before the last one was taken: call take() after each batch. "
                 "(Beam search without a cache looks like this, too.)"
             )
-        self._index, self._valid = fresh_index(self.positions, at)
+        self.index, self._valid = fresh_index(self.positions, at)
+        self.rows = torch.arange(len(self.index), device=self.index.device)[:, None]
         self._pieces: dict[int, Tensor] = {}
         if self._beams is not None:
             self._beams.watch(cache)
 
     def _see(self, layer: int, activation: Tensor) -> None:
-        """Copy the positions asked for, on the layer's own device."""
-        if not self._index.shape[1]:
-            return
-        index = self._index.to(activation.device)
-        rows = torch.arange(index.shape[0], device=activation.device)[:, None]
-        piece = activation.detach()[rows, index]
+        # On the layer's own device.
+        rows, index = self.rows.to(activation.device), self.index.to(activation.device)
+        if self.index.shape[1]:
+            self.keep(layer, activation.detach()[rows, index])
+
+    def keep(self, layer: int, piece: Tensor) -> None:
+        """Add `[B, P, W]` of a layer, at `rows [B, 1]` and `index [B, P]`, to the running pass."""
+        self._ran.add(layer)
         # Every token of every layer would fill the accelerator; few positions travel together.
         self._pieces[layer] = self._move(piece) if self.positions == ALL else piece
 
     def _end(self) -> None:
         self._n_passes += 1
-        if not self._pieces:
+        if not self.index.shape[1]:
             return
         pieces = [self._pieces[layer] for layer in self.layers]
         if len({piece.device for piece in pieces}) > 1:
@@ -166,7 +169,7 @@ class Capture(ModelHooks):
         return tensor if tensor.device.type == "meta" else tensor.to(self.device)
 
 
-def require_finite(activations: Tensor, items: Sequence[str] | None, layers: Sequence[int]) -> None:
+def _require_finite(activations: Tensor, items: Sequence[str] | None, layers: Sequence[int]) -> None:
     """Check `[B, L, ...]`, of which row b belongs to `items[b]` and column l to `layers[l]`.
 
     Tensors on the meta device hold no numbers and pass.

@@ -95,6 +95,17 @@ class Edit(ModelHooks):
         if gate is not None:
             _check_gate(gate, self.geometry, self.layers)
 
+    def vectors(self, layer: int) -> Tensor:
+        """What is added in a layer of the running pass, `[1 or R, W]`."""
+        vectors, rows = self.delta[:, layer].flatten(1), len(self.mask)
+        if len(vectors) == 1:
+            return vectors
+        if rows % len(vectors):
+            raise EditError(
+                f"delta has vectors for {len(vectors)} rows, but the model runs {rows} rows."
+            )
+        return vectors.repeat_interleave(rows // len(vectors), dim=0)
+
     def _add_hooks(self) -> None:
         add = self._handles.append
         add(self.model.register_forward_hook(self._after_error, always_call=True))
@@ -109,7 +120,7 @@ class Edit(ModelHooks):
             self._reset()
 
     def _begin(self, at: Pass, cache: Any) -> None:
-        self._mask = position_mask(self.positions, at)
+        self.mask = position_mask(self.positions, at)
         self._open_gate: Tensor | None = None
         # For each layer, which heads became infinite or NaN: bool [H].
         self._broken: dict[int, Tensor] = {}
@@ -133,20 +144,12 @@ class Edit(ModelHooks):
 
     def _see(self, layer: int, activation: Tensor) -> Tensor:
         """`activation [R, T, W]` with the layer's vectors added at the positions."""
-        vectors = self.delta[:, layer].flatten(1)
-        rows = activation.shape[0]
-        if len(vectors) not in (1, rows):
-            if rows % len(vectors):
-                raise EditError(
-                    f"delta has vectors for {len(vectors)} rows, but the model runs {rows} rows."
-                )
-            vectors = vectors.repeat_interleave(rows // len(vectors), dim=0)
-        mask = self._mask.to(activation.device)
+        mask = self.mask.to(activation.device)
         if self.gate is not None:
             if self._open_gate is None:
                 raise EditError(f"the gate's layer {self.gate.layer} did not run before {layer}.")
             mask = mask & self._open_gate.to(activation.device)
-        vectors = vectors.to(activation.device, activation.dtype)[:, None]
+        vectors = self.vectors(layer).to(activation.device, activation.dtype)[:, None]
         # Zeros are not added: -0.0 would lose its sign.
         added = torch.where(mask[..., None] & vectors.ne(0), activation + vectors, activation)
         broken = activation.isfinite() & ~added.isfinite()

@@ -123,15 +123,14 @@ class ModelHooks:
 
     def _add_hooks(self) -> None:
         add = self._handles.append
-        add(self.model.register_forward_pre_hook(self._before_model, with_kwargs=True))
-        add(self.model.register_forward_hook(self._after_model))
+        add(self.model.register_forward_pre_hook(self.before_pass, with_kwargs=True))
+        add(self.model.register_forward_hook(self.after_pass))
         for layer in self.layers:
             see = partial(self._checked, layer)
             add(attach(self.model, self.geometry, self.site, layer, see))
 
-    def _before_model(
-        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def before_pass(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The hook before `model(*args, **kwargs)`; who runs that elsewhere calls it."""
         if self._pass is not None:
             # The pass before was interrupted, and nothing of it may be taken for this one's.
             self._reset()
@@ -150,7 +149,8 @@ class ModelHooks:
         self._ran.add(layer)
         return self._see(layer, activation)
 
-    def _after_model(self, model: nn.Module, args: Any, output: Any) -> None:
+    def after_pass(self, model: nn.Module, args: Any, output: Any) -> None:
+        """The hook after it. Raises `error` if a layer did not run."""
         if missing := [layer for layer in self.layers if layer not in self._ran]:
             raise self.error(
                 f"layers {missing} did not run in this forward pass of the {type(model).__name__}: "

@@ -17,18 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hooks.capture import Capture, require_finite
+from hooks.capture import Capture
 from hooks.edit import Edit
 from hooks.geometry import HEAD_OUT
-from hooks.positions import (
-    ALL,
-    LAST_PROMPT,
-    LAST_PROMPT_GENERATED,
-    PassTracker,
-    fresh_index,
-    position_mask,
-)
-from sally_anne.core.errors import BackendError, CaptureError, EditError
+from hooks.positions import LAST_PROMPT, LAST_PROMPT_GENERATED
+from sally_anne.core.errors import BackendError
 
 Inputs = Mapping[str, Any]
 NATIVE = "native"
@@ -75,24 +68,11 @@ class Backend:
             BackendError: the backend cannot run this model.
         """
         asked = Capture(model, site, positions, layers)
-        at = PassTracker(positions).follow(model, (), dict(inputs))
-        index, valid = fresh_index(positions, at)
-        if not index.shape[1]:
-            raise CaptureError(
-                f"nothing to read: one forward pass over a prompt holds no position {positions!r}."
-            )
-        if positions == ALL:
-            # Real columns first, in their order.
-            order = torch.argsort((~valid).long(), dim=1, stable=True)[:, : int(valid.sum(1).max())]
-            index, valid = index.gather(1, order), valid.gather(1, order)
-        rows = torch.arange(len(index), device=index.device)[:, None]
-        if items is not None and len(items) != len(rows):
-            raise CaptureError(f"{len(items)} items, but the model ran {len(rows)} rows.")
-        pieces = self._read(asked, inputs, rows, index)
-        stacked = torch.stack([pieces[layer].detach().cpu() for layer in asked.layers], dim=2)
-        stacked[~valid.cpu()] = 0
-        require_finite(stacked.movedim(2, 1), items, asked.layers)
-        return stacked.unflatten(-1, (asked.geometry.n_heads, -1))
+        asked.before_pass(asked.model, (), dict(inputs))
+        for layer, piece in self._read(asked, inputs).items():
+            asked.keep(layer, piece.detach())
+        asked.after_pass(asked.model, (), None)
+        return asked.take(items)
 
     def logits(
         self,
@@ -112,22 +92,12 @@ class Backend:
             BackendError: the backend cannot run this model.
         """
         asked = Edit(model, delta, site, positions)
-        at = PassTracker(positions, rows_may_move=True).follow(model, (), dict(inputs))
-        mask, given = position_mask(positions, at), asked.delta
-        rows = len(mask)
-        if rows % len(given):
-            raise EditError(
-                f"delta has vectors for {len(given)} rows, but the model runs {rows} rows."
-            )
-        if len(given) > 1:
-            given = given.repeat_interleave(rows // len(given), dim=0)
-        vectors = {layer: given[:, layer].flatten(1)[:, None] for layer in asked.layers}
-        return self._add(asked, inputs, mask[..., None], vectors)
+        asked.before_pass(asked.model, (), dict(inputs))
+        vectors = {layer: asked.vectors(layer)[:, None] for layer in asked.layers}
+        return self._add(asked, inputs, asked.mask[..., None], vectors)
 
-    def _read(
-        self, asked: Capture, inputs: Inputs, rows: Tensor, index: Tensor
-    ) -> dict[int, Tensor]:
-        """`[B, P, W]` of each layer asked for, at `rows [B, 1]` and `index [B, P]`."""
+    def _read(self, asked: Capture, inputs: Inputs) -> dict[int, Tensor]:
+        """`[B, P, W]` of each layer asked for, at `asked.rows [B, 1]` and `asked.index [B, P]`."""
         raise NotImplementedError
 
     def _add(

@@ -45,13 +45,12 @@ class NnsightBackend(Backend):
         self._traced: SharedWeights[Any] = SharedWeights(self.name, build)
         self._served: dict[tuple[str, str | None], Any] = {}
 
-    def _read(
-        self, asked: Capture, inputs: Inputs, rows: Tensor, index: Tensor
-    ) -> dict[int, Tensor]:
+    def _read(self, asked: Capture, inputs: Inputs) -> dict[int, Tensor]:
         traced, before = self._trace_of(asked.model), asked.site == HEAD_OUT
         # A trace meets modules in the order in which they run.
         order = sorted(asked.layers)
         modules = [traced.get(site_module(asked.geometry, layer, asked.site)) for layer in order]
+        rows, index = asked.rows, asked.index
         with torch.no_grad(), traced.trace(**inputs, **self._how):
             pieces = nnsight.save([])
             for module in modules:

@@ -42,15 +42,13 @@ class TransformerLensBackend(Backend):
     def __init__(self) -> None:
         self._bridges = SharedWeights(self.name, _build)
 
-    def _read(
-        self, asked: Capture, inputs: Inputs, rows: Tensor, index: Tensor
-    ) -> dict[int, Tensor]:
+    def _read(self, asked: Capture, inputs: Inputs) -> dict[int, Tensor]:
         pieces: dict[int, Tensor] = {}
 
         def keep(layer: int, tensor: Tensor, hook: Any) -> None:
             # [B, T, H, D] at hook_z, [B, T, W] elsewhere.
             here = tensor.device
-            pieces[layer] = tensor[rows.to(here), index.to(here)].flatten(2)
+            pieces[layer] = tensor[asked.rows.to(here), asked.index.to(here)].flatten(2)
 
         self._run(asked, inputs, keep)
         return pieces
