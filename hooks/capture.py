@@ -169,7 +169,9 @@ class Capture(ModelHooks):
         return tensor if tensor.device.type == "meta" else tensor.to(self.device)
 
 
-def _require_finite(activations: Tensor, items: Sequence[str] | None, layers: Sequence[int]) -> None:
+def _require_finite(
+    activations: Tensor, items: Sequence[str] | None, layers: Sequence[int]
+) -> None:
     """Check `[B, L, ...]`, of which row b belongs to `items[b]` and column l to `layers[l]`.
 
     Tensors on the meta device hold no numbers and pass.
