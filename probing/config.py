@@ -14,6 +14,7 @@ from sally_anne.models.options import ModelOptions
 Contrast = Literal["matched", "paper"]
 Site = Literal["head_out", "attn_out", "resid"]
 Solver = Literal["sklearn", "batched"]
+Position = Literal["last_prompt"]
 
 # The released GridToM code's settings (equation 3 is the same model without a penalty).
 DEFAULT_C = 0.015
@@ -41,6 +42,7 @@ class ProbeConfig(ModelOptions):
             stories, data-seed and frames alone are GridToM's.
         site: where activations are read. head_out is the paper's definition; the others
             reproduce released code.
+        position: at which tokens.
         backend: which library reads the activations; all give the same numbers.
         data: folder in the benchmark's own layout; GridToM's stories are generated if none is
             given.
@@ -65,6 +67,7 @@ class ProbeConfig(ModelOptions):
     contrast: Contrast = "matched"
     setting: Setting = "multimodal"
     site: Site = "head_out"
+    position: Position = "last_prompt"
     backend: Literal["native", "nnsight", "transformer_lens"] = "native"
     data: Path | None = None
     stories: int | None = None

@@ -20,7 +20,7 @@ from hooks.identity import SEEN
 from hooks.saved_run import ACTIVATIONS, AGAIN, CONFIG, HEADS, MANIFEST, PROBES, Run
 from probing.activations import Activations
 from probing.config import ProbeConfig
-from probing.extraction import POSITION, fill_store
+from probing.extraction import fill_store
 from probing.probes import HeadProbes
 from probing.reporting import (
     confound_report,
@@ -41,7 +41,7 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import intact, require_sealed, write_atomic, write_sealed
 from sally_anne.core.options import check_options, spelled
 from sally_anne.core.processes import here
-from sally_anne.core.run_folder import PROBING, claims, versions
+from sally_anne.core.run_folder import PROBING, RESULTS, claims, versions
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import unknown_words
 from sally_anne.models.prompts import open_prompt
@@ -49,6 +49,8 @@ from sally_anne.models.videos import check_room, crop_notes
 
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"
+# Those of results.json.
+FOUND = ("results", "confounds", "figures")
 # What else decides the results, beside the activations.
 SETTINGS = ("c", "max_iter", "solver")
 GRIDTOM_ALONE = ("order", "contrast", "stories", "data_seed")
@@ -121,8 +123,8 @@ def run(
         processes.wait()
         return Run.open(folder).heads
     key = _key(config, folder)
-    saved = _finished(folder, key)
-    if saved is None:
+    saved, found = _finished(folder, key)
+    if not saved:
         labels = tuple(data.samples[0].labels)
         with stage(console, f"fitting {heads_in_all} heads' probes"):
             # Stopped half-way, the folder must not pass for the finished run that it was before.
@@ -133,7 +135,7 @@ def run(
             save_probes(folder / PROBES, probes, heads)
             write_atomic(folder / HEADS, heads.to_parquet(None, index=False))
         saved = {
-            "config": json.loads(json.dumps(asdict(config), default=str)) | {"position": POSITION},
+            "config": asdict(config),
             "model": loaded.identity.facts()
             | {
                 "class": loaded.family.class_name,
@@ -148,24 +150,27 @@ def run(
             "unknown_words": asdict(unknown),
             SEEN: data.lineage.facts(),
             "versions": versions(),
+            FINISHED: key,
+        }
+        found = {
             "results": summarise(heads, x, probes),
             "confounds": confound_report(x.items, data),
             "figures": [],
-            FINISHED: key,
         }
+        write_sealed(folder / RESULTS, found)
         write_sealed(folder / CONFIG, saved, (HEADS, PROBES, MANIFEST))
     else:
         store.verify()
         intact(folder, PROBES, saved, AGAIN.format(folder))
         heads = Run.open(folder).heads
         console.print("[dim]finished before; nothing was computed again[/dim]")
-    if draw is not None and config.figures and not _drawn(folder, saved):
+    if draw is not None and config.figures and not _drawn(folder, found):
         with stage(console, "drawing figures"):
             paths = draw(folder)
-        saved["figures"] = [path.relative_to(folder).as_posix() for path in paths]
-        write_sealed(folder / CONFIG, saved, (HEADS, PROBES, MANIFEST))
-    print_summary(console, heads, saved["results"], data.meaning, config.c)
-    print_confounds(console, saved["confounds"], saved["results"])
+        figures = [path.relative_to(folder).as_posix() for path in paths]
+        write_sealed(folder / RESULTS, found | {"figures": figures})
+    print_summary(console, heads, found["results"], data.meaning, config.c)
+    print_confounds(console, found["confounds"], found["results"])
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
     processes.wait()
     return heads
@@ -266,7 +271,7 @@ def require_same_probes(config: ProbeConfig) -> None:
         ProbingError: names what differs.
         AlteredError: its config.json is not as it was written.
     """
-    saved = _saved(config.folder) or {}
+    saved = _saved(config.folder / CONFIG)
     before = saved.get("config")
     if not isinstance(before, dict) or FINISHED not in saved:
         return
@@ -304,42 +309,43 @@ def _key(config: ProbeConfig, folder: Path) -> str:
     return hashlib.sha256(manifest + settings.encode()).hexdigest()
 
 
-def _finished(folder: Path, key: str) -> dict[str, Any] | None:
-    """What a finished run with this key saved; None if there is none.
+def _finished(folder: Path, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a finished run with this key saved: how it was made, what it found; empty without one.
 
     Raises:
         ProbingError: there is one, and an entry that is read again is not as it was written.
     """
-    saved = _saved(folder)
-    if saved is None or not all((folder / name).exists() for name in (HEADS, PROBES)):
-        return None
-    if saved.get(FINISHED) != key:
-        return None
-    if wrong := misfits(saved):
+    saved = _saved(folder / CONFIG)
+    # Earlier versions kept what was found in the same file.
+    old = "results" in saved and not (folder / RESULTS).exists()
+    path = folder / (CONFIG if old else RESULTS)
+    if saved.get(FINISHED) != key or not all((folder / n).exists() for n in (HEADS, PROBES)):
+        return {}, {}
+    found = _saved(path)
+    if found and (wrong := misfits(found, list(saved.get("labels", PAIR)))):
         raise ProbingError(
-            f"{folder / CONFIG}: {', '.join(wrong)} cannot be read; delete the file and run again "
-            "to fit the probes anew"
+            f"{path}: {', '.join(wrong)} cannot be read; delete the file and run again to fit the "
+            "probes anew"
         )
-    return saved
+    return (saved, {name: found[name] for name in FOUND}) if found else ({}, {})
 
 
-def _saved(folder: Path) -> dict[str, Any] | None:
-    """What the folder's run wrote when it was finished; None if none was, or it is no JSON.
+def _saved(path: Path) -> dict[str, Any]:
+    """What a finished run wrote to a JSON file; empty if there is none, or it is no JSON.
 
     Raises:
         AlteredError: it is not as it was written.
     """
-    path = folder / CONFIG
     try:
         saved = json.loads(path.read_text())
     except (FileNotFoundError, ValueError, RecursionError):
-        return None
-    require_sealed(path, saved, AGAIN.format(folder))
-    return saved if isinstance(saved, dict) else None
+        return {}
+    require_sealed(path, saved, AGAIN.format(path.parent))
+    return saved if isinstance(saved, dict) else {}
 
 
-def _drawn(folder: Path, saved: dict[str, Any]) -> bool:
-    return bool(saved["figures"]) and all((folder / name).exists() for name in saved["figures"])
+def _drawn(folder: Path, found: dict[str, Any]) -> bool:
+    return bool(found["figures"]) and all((folder / name).exists() for name in found["figures"])
 
 
 if __name__ == "__main__":

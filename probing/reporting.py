@@ -124,14 +124,13 @@ def _guessed(table: pd.DataFrame, label: str) -> float:
     return float(pd.Series(right, dtype=float).mean())
 
 
-def misfits(saved: dict[str, Any]) -> list[str]:
+def misfits(found: Mapping[str, Any], labels: Sequence[str]) -> list[str]:
     """Entries of a saved run that printing needs and that are missing or of another type."""
-    results, confounds, pictures = (saved.get(k) for k in ("results", "confounds", "figures"))
+    results, confounds, pictures = (found.get(k) for k in ("results", "confounds", "figures"))
     if not isinstance(results, dict):
         wrong = ["results"]
     else:
-        # Runs of older versions lack the labels, which were two, and the heads at zero weights.
-        labels = saved.get("labels", ("y_p", "y_o"))
+        # Runs of older versions lack the heads at zero weights.
         wrong = [f"results.{label}" for label in labels if not _has(results.get(label), QUOTED)]
         counts = {
             "unconverged_heads": results.get("unconverged_heads"),

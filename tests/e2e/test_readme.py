@@ -41,7 +41,7 @@ def test_main_job_finds_belief_heads(run_folder: Path) -> None:
     best = heads.loc[heads["y_p_rank"].idxmin()]
     assert best["y_p_test_accuracy"] >= FLOOR[run_folder.name]
     assert heads.loc[heads["layer"] == 0, "y_p_test_accuracy"].median() <= 0.65
-    saved = json.loads((run_folder / "config.json").read_text())
+    saved = json.loads((run_folder / "results.json").read_text())
     assert saved["results"]["stories"] == {"test": 500, "train": 86, "validation": 45}
     assert all((run_folder / name).exists() for name in RUN_FILES)
     assert {p.suffix for p in (run_folder / "figures").iterdir()} == {".png", ".pdf", ".parquet"}

@@ -16,11 +16,12 @@ from rich.console import Console
 from hooks.saved_run import CONFIG, HEADS, PROBES
 from probing.activations import Activations
 from probing.config import ProbeConfig
-from probing.pipeline import FINISHED, _finished, fit_probes, rank_heads
+from probing.pipeline import FINISHED, FOUND, _finished, fit_probes, rank_heads
 from probing.probes import HeadProbes
 from probing.reporting import misfits, print_confounds, print_summary, summarise
 from sally_anne.benchmarks.gridtom.contrasts import MEANING
 from sally_anne.core.errors import ProbingError
+from sally_anne.core.run_folder import RESULTS
 
 C = 0.05
 LABELS = ("y_p", "y_o")
@@ -75,7 +76,7 @@ def test_without_such_probes_nothing_is_said(summarised) -> None:
 def test_a_run_of_an_older_version_is_still_printed(summarised) -> None:
     heads, results = summarised()
     del results["zero_weight_heads"]
-    assert misfits({"results": results, "confounds": [], "figures": []}) == []
+    assert misfits({"results": results, "confounds": [], "figures": []}, LABELS) == []
     assert printed(heads, results)
 
 
@@ -214,8 +215,15 @@ def write(folder: Path, saved: object) -> None:
 
 def test_what_was_written_is_read_back(saved, tmp_path) -> None:
     write(tmp_path, saved)
-    assert _finished(tmp_path, "key") == saved
-    assert _finished(tmp_path, "another key") is None
+    found = {name: saved[name] for name in FOUND}
+    assert _finished(tmp_path, "key") == (saved, found)  # as earlier versions wrote it
+    assert _finished(tmp_path, "another key") == ({}, {})
+    (tmp_path / RESULTS).write_text(json.dumps(found | {"figures": []}))
+    assert _finished(tmp_path, "key") == (saved, found | {"figures": []})
+    write(tmp_path, {FINISHED: "key"})
+    assert _finished(tmp_path, "key") == ({FINISHED: "key"}, found | {"figures": []})
+    (tmp_path / RESULTS).unlink()
+    assert _finished(tmp_path, "key") == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -242,20 +250,20 @@ def test_an_entry_of_the_wrong_type_is_named(saved, tmp_path, path, value) -> No
         holder = holder[name]
     holder[last] = value
     write(tmp_path, saved)
-    assert misfits(saved) == [path]
+    assert misfits(saved, LABELS) == [path]
     with pytest.raises(ProbingError, match=rf"config\.json: {path} cannot be read; delete"):
         _finished(tmp_path, "key")
-    assert _finished(tmp_path, "another key") is None
+    assert _finished(tmp_path, "another key") == ({}, {})
 
 
 @pytest.mark.parametrize("entry", ["results", "confounds", "figures"])
 def test_a_missing_entry_is_named(saved, entry) -> None:
     del saved[entry]
-    assert misfits(saved) == [entry]
+    assert misfits(saved, LABELS) == [entry]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", "[" * 100_000])
 def test_a_file_that_holds_no_run_counts_as_none(tmp_path, text) -> None:
     write(tmp_path, {})
     (tmp_path / CONFIG).write_text(text)
-    assert _finished(tmp_path, "key") is None
+    assert _finished(tmp_path, "key") == ({}, {})

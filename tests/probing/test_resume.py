@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -207,8 +208,8 @@ def swapped(path: Path) -> None:
     table.iloc[[1, 0, *range(2, len(table))]].to_parquet(path, index=False)
 
 
-def another_result(path: Path) -> None:
-    path.write_text(path.read_text().replace('"best_head": ', '"best_head": 1'))
+def another_count(path: Path) -> None:
+    path.write_text(re.sub(r'"(layers|best_head)": ', r'"\1": 1', path.read_text()))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def another_result(path: Path) -> None:
         ("probes.safetensors", flipped),
         ("heads.parquet", swapped),
         ("heads.parquet", flipped),
-        ("config.json", another_result),
+        ("config.json", another_count),
         ("activations/shard-00000.safetensors", flipped),
         ("activations/manifest.json", flipped),
     ],
@@ -244,6 +245,16 @@ def test_altered_results_do_not_pass_for_finished(
         for again in ("heads.parquet", "probes.safetensors"):
             assert (folder / again).read_bytes() == (finished / again).read_bytes()
         assert "nothing was computed again" in carry(folder)
+
+
+def test_altered_figures_of_a_run_are_not_printed(finished, carry, tmp_path) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    another_count(folder / "results.json")
+    with pytest.raises(AlteredError, match="results.json is altered"):
+        carry(folder)
+    (folder / "results.json").unlink()
+    carry(folder)
+    assert (folder / "heads.parquet").read_bytes() == (finished / "heads.parquet").read_bytes()
 
 
 def test_missing_figures_are_drawn_without_fitting(

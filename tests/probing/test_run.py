@@ -51,6 +51,7 @@ def samples_of(config: ProbeConfig):
 
 def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
     saved = json.loads((finished / "config.json").read_text())
+    found = json.loads((finished / "results.json").read_text())
     config = saved["config"]
     assert (config["order"], config["contrast"], config["setting"]) == (1, "matched", "text")
     assert (config["site"], config["position"]) == ("head_out", "last_prompt")
@@ -72,13 +73,13 @@ def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
     for part, contents in saved["seen"].items():
         stories = set(items.loc[items["split"] == part, "group"])
         assert set(contents) == {generated().story(int(i[6:])).identity.content for i in stories}
-        assert len(contents) == saved["results"]["stories"][part]
+        assert len(contents) == found["results"]["stories"][part]
     assert saved["versions"]["torch"] == torch.__version__.split("+")[0]
-    results = saved["results"]
+    results = found["results"]
     assert results["stories"] == {"test": 19, "train": 3, "validation": 2}
     assert results["samples"] == {"test": 76, "train": 12, "validation": 8}
     assert results["unconverged_heads"] == {"y_p": 0, "y_o": 0, "op": 0}
-    assert {row["feature"] for row in saved["confounds"]}
+    assert {row["feature"] for row in found["confounds"]}
     assert saved["unknown_words"] == {"prompts": 0, "of": 96, "tokens": 0, "examples": []}
 
 
@@ -92,7 +93,7 @@ def test_table_of_heads(finished: Path) -> None:
         # In the first layer context and statement hardly meet in the last token, so a matched
         # contrast may leave its probes at zero.
         assert (heads.loc[heads["layer"] > 0, f"{label}_sigma"] > 0).all()
-    saved = json.loads((finished / "config.json").read_text())["results"]["y_p"]
+    saved = json.loads((finished / "results.json").read_text())["results"]["y_p"]
     best = heads[heads["y_p_rank"] == 1].iloc[0]
     assert (saved["best_layer"], saved["best_head"]) == (best["layer"], best["head"])
     assert saved["best_test_accuracy"] == best["y_p_test_accuracy"]
@@ -158,7 +159,7 @@ def test_activations_are_what_goes_into_w_o_at_the_last_token(finished: Path, op
 
 def test_figures_are_drawn_and_recorded(finished: Path) -> None:
     drawn = sorted(p.relative_to(finished).as_posix() for p in (finished / "figures").iterdir())
-    saved = json.loads((finished / "config.json").read_text())
+    saved = json.loads((finished / "results.json").read_text())
     assert sorted(saved["figures"]) == drawn
     assert {Path(name).suffix for name in drawn} == {".png", ".pdf", ".parquet"}
 
