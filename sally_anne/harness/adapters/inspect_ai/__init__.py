@@ -1,4 +1,39 @@
 """Plug-in for inspect-ai: the model provider ``sally-anne`` and the task ``sally_anne/gridtom``.
 
-inspect-ai finds it by its entry point, see :mod:`sally_anne.harness.adapters.inspect_ai.registry`.
+inspect-ai finds this package by its entry point. It names things after their import package, which
+is not the distribution's here; so the task and its scorers are entered once more under the name
+that users write.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inspect_ai._util.registry import registry_add, registry_info
+from inspect_ai.model import modelapi
+
+from sally_anne.harness.adapters.inspect_ai.task import belief, gridtom, official, robust
+
+if TYPE_CHECKING:
+    from inspect_ai.model import ModelAPI
+
+NAMESPACE = "sally_anne"
+
+
+@modelapi(name="sally-anne")
+def sally_anne() -> type[ModelAPI]:
+    """Models of this project: ``--model sally-anne/tiny-qwen2-vl``."""
+    # Torch is imported only when such a model is asked for.
+    from sally_anne.harness.adapters.inspect_ai.provider import SallyAnneAPI
+
+    return SallyAnneAPI
+
+
+def _under_our_name(thing: Any) -> None:
+    info = registry_info(thing)
+    name = f"{NAMESPACE}/{info.name.rpartition('/')[2]}"
+    registry_add(thing, info.model_copy(update={"name": name}))
+
+
+for _thing in (gridtom, robust, official, belief):
+    _under_our_name(_thing)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
@@ -15,17 +13,72 @@ from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.common import open_steered, whole
 from sally_anne.harness.adapters.inspect_ai.batches import Batches
-from sally_anne.harness.adapters.inspect_ai.conversation import prompt_of
-from sally_anne.harness.adapters.inspect_ai.errors import shown_plainly
-from sally_anne.harness.adapters.inspect_ai.outputs import output_of
-from sally_anne.harness.adapters.inspect_ai.settings import DEFAULT_MAX_TOKENS, Settings, settings
-from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.adapters.inspect_ai.messages import output_of, prompt_of
+from sally_anne.harness.adapters.inspect_ai.task import shown_plainly
+from sally_anne.harness.model import Prompt
 from sally_anne.harness.replies import Reply
-from sally_anne.harness.vectors import open_vector, require_fits
-from sally_anne.models.loading import load_model
 
 DEFAULT_BATCH = 16
+DEFAULT_MAX_TOKENS = 256
+# Options that would change the reply, and the values at which they do not.
+_ONLY: dict[str, tuple[object, ...]] = {
+    "temperature": (None, 0),
+    "num_choices": (None, 1),
+    "best_of": (None, 1),
+    "frequency_penalty": (None, 0),
+    "presence_penalty": (None, 0),
+    "logit_bias": (None, {}),
+    "response_schema": (None,),
+    "prompt_logprobs": (None,),
+    "modalities": (None, []),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a reply is generated; requests with equal settings can share a batch.
+
+    Attributes:
+        max_tokens: its length.
+        stops: strings at which it stops.
+        top: how many likeliest tokens are reported at each place; None for no log-probabilities.
+    """
+
+    max_tokens: int
+    stops: tuple[str, ...]
+    top: int | None
+
+
+def settings(config: GenerateConfig, vocabulary: int) -> Settings:
+    """The settings that a config asks for.
+
+    Decoding is greedy: it draws nothing, so ``seed``, ``top_p`` and ``top_k`` change nothing.
+
+    Args:
+        config: inspect-ai's.
+        vocabulary: number of tokens that the model knows.
+
+    Raises:
+        HarnessError: names an option that cannot be honoured.
+    """
+    for name, harmless in _ONLY.items():
+        value = getattr(config, name, None)
+        if value not in harmless:
+            raise HarnessError(
+                f"{name} = {value}: steered models decode greedily and give one reply; leave it out"
+            )
+    length = DEFAULT_MAX_TOKENS if config.max_tokens is None else config.max_tokens
+    if length < 1:
+        raise HarnessError(f"max_tokens must be at least 1, got {length}")
+    stops = tuple(config.stop_seqs or ())
+    if "" in stops:
+        raise HarnessError("stop_seqs: an empty string stops nothing")
+    top = config.top_logprobs
+    if top is not None and not 0 <= top <= vocabulary:
+        raise HarnessError(f"top_logprobs must be between 0 and {vocabulary}, got {top}")
+    return Settings(length, stops, (top or 0) if config.logprobs or top else None)
 
 
 @dataclass(frozen=True)
@@ -47,14 +100,12 @@ class SallyAnneAPI(ModelAPI):
         config: inspect-ai's generation options.
         steer: folder of a steering vector; none leaves the model as it is.
         alpha: its strength; the vector's own by default.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
-        device_map: as in accelerate, e.g. auto.
-        revision: branch, tag or commit on the hub.
         batch_size: prompts that go through the model together; by default as many as inspect-ai's
             max_connections, or 16.
-        frames: of a film so many frames are taken, spread evenly; all by default.
+        frames: of a video so many frames are taken, spread evenly; all by default.
         force: steer a model that the vector was not fitted on.
-        unknown: anything else is refused.
+        options: dtype, device, device_map, revision, attn_implementation, quantization and
+            max_pixels, see :class:`sally_anne.models.options.ModelOptions`.
 
     Raises:
         PrerequisiteError: a model, vector or option that cannot be used; the message says why.
@@ -68,25 +119,20 @@ class SallyAnneAPI(ModelAPI):
         config: GenerateConfig = GenerateConfig(),  # noqa: B008 - inspect-ai's own signature
         steer: str | None = None,
         alpha: float | None = None,
-        dtype: str = "auto",
-        device_map: str | None = None,
-        revision: str | None = None,
         batch_size: int | None = None,
         frames: int | None = None,
         force: bool = False,
-        **unknown: Any,
+        **options: Any,
     ) -> None:
         super().__init__(model_name, base_url, api_key, config=config)
         with shown_plainly():
-            _check(base_url, steer, alpha, batch_size, frames, unknown)
-            loaded = load_model(
-                model_name, dtype, device_map, None if revision is None else str(revision)
-            )
-            vector = None
-            if steer is not None:
-                vector = open_vector(Path(str(steer)), force)
-                require_fits(vector, loaded, alpha)
-        self.steered = SteeredModel(loaded, vector, alpha)
+            if base_url is not None:
+                raise HarnessError("there is no base URL for a model that runs here")
+            for name, value in (("batch_size", batch_size), ("frames", frames)):
+                if value is not None:
+                    whole(name, value)
+            vector = None if steer is None else str(steer)
+            self.steered = open_steered(model_name, options, vector, alpha, force)
         self.batch_size = batch_size
         self.frames = frames
         self._batches: Batches[_Request, Reply] = Batches(self._reply, _kind)
@@ -110,7 +156,7 @@ class SallyAnneAPI(ModelAPI):
                 "choose a task or solver without tools"
             )
         loaded = self.steered.loaded
-        how = settings(config, _vocabulary(loaded.config))
+        how = settings(config, int(loaded.config.get_text_config().vocab_size))
         # Frames are decoded in a thread: what is sent at once is read side by side.
         prompt = await anyio.to_thread.run_sync(partial(prompt_of, loaded, input, self.frames))
         most = self.batch_size or config.max_connections or DEFAULT_BATCH
@@ -149,34 +195,3 @@ def _kind(request: _Request) -> Hashable:
     """Settings, and the shape of the clip: not every processor takes clips that differ in it."""
     clip = request.prompt.clip
     return request.settings, None if clip is None else clip.shape
-
-
-def _vocabulary(config: Any) -> int:
-    return int(config.get_text_config().vocab_size)
-
-
-def _check(
-    base_url: str | None,
-    steer: str | None,
-    alpha: float | None,
-    batch_size: int | None,
-    frames: int | None,
-    unknown: dict[str, Any],
-) -> None:
-    if base_url is not None:
-        raise HarnessError("there is no base URL for a model that runs here")
-    if unknown:
-        raise HarnessError(
-            f"unknown model argument {next(iter(unknown))!r}; there are steer, alpha, dtype, "
-            "device_map, revision, batch_size, frames and force"
-        )
-    for name, value in (("batch_size", batch_size), ("frames", frames)):
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and (not whole or value < 1):
-            raise HarnessError(f"model argument {name} must be a number from 1, got {value!r}")
-    if alpha is None:
-        return
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
-        raise HarnessError(f"model argument alpha must be a finite number, got {alpha!r}")
-    if steer is None:
-        raise HarnessError("model argument alpha is the strength of a vector: give one with steer")

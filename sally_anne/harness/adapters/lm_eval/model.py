@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2.exceptions import TemplateError
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM, CacheHook
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
@@ -17,12 +17,18 @@ from tqdm import tqdm
 
 from hooks.vector import SteeringVector
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.adapters.lm_eval import pictures
-from sally_anne.harness.adapters.lm_eval.requests import Context, Decoding, batches, decoding, split
+from sally_anne.harness.adapters.common import SAMPLING, Decoding, decoding, open_steered, whole
+from sally_anne.harness.adapters.gridtom import MARK
+from sally_anne.harness.adapters.lm_eval.requests import (
+    Context,
+    batches,
+    clip_mark,
+    pictures_of,
+    place_clip,
+    split,
+)
 from sally_anne.harness.continuation import complete, continuation_log_probs, token_inputs
-from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.vectors import open_vector, require_fits
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import DEFAULT_MODEL
 from sally_anne.models.processor import plain
 from sally_anne.models.prompts import encode
@@ -32,6 +38,8 @@ LOGGER = logging.getLogger(__name__)
 BATCH_SIZE = 16
 MAX_GEN_TOKS = 256
 _CACHE_KEY = "sally-anne"
+# lm-eval's names for one thing, in its order of precedence.
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
 class SallyAnneLM(LM):
@@ -42,24 +50,22 @@ class SallyAnneLM(LM):
     context, one at ``generated`` on the tokens of a reply or, where log-likelihoods are asked for,
     of the continuation. In ``loglikelihood_rolling`` the context is the model's first token (or the
     one before a window), so ``generated`` is nearly all of the text. Pictures become the frames of
-    one clip, see :mod:`sally_anne.harness.adapters.lm_eval.pictures`.
+    one clip, see :mod:`sally_anne.harness.adapters.lm_eval.requests`.
 
     Args:
         pretrained: catalogue name, hub id or folder; or a model that is loaded already.
         steer: folder of a steering vector, or a vector; None leaves the model as it is.
         alpha: its strength; the vector's own by default.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
-        device: e.g. ``cuda:1`` or ``cpu``; the first GPU, or the CPU, by default. lm-eval's command
-            line gives ``cuda:0`` if nothing is said, so without a GPU that means the CPU.
-        device_map: as in accelerate, e.g. auto; stands before ``device``.
-        revision: branch, tag or commit on the hub.
         batch_size: contexts that go through the model together.
         max_batch_size: for lm-eval's ``batch_size=auto``, which is not supported; not used.
         max_length: tokens of a context and its continuation; the model's own by default. Longer
             contexts are cut on the left, with a warning.
         max_gen_toks: length of a reply where the task does not say.
         force: steer a model that the vector was not fitted on.
-        unknown: refused.
+        device: e.g. ``cuda:1`` or ``cpu``; the first GPU, or the CPU, by default. lm-eval's command
+            line gives ``cuda:0`` if nothing is said, so without a GPU that means the CPU.
+        options: dtype, device_map, revision, attn_implementation, quantization and max_pixels, see
+            :class:`sally_anne.models.options.ModelOptions`.
 
     Raises:
         HarnessError: an option cannot be used.
@@ -74,35 +80,23 @@ class SallyAnneLM(LM):
         pretrained: str | LoadedModel = DEFAULT_MODEL,
         steer: str | Path | SteeringVector | None = None,
         alpha: float | None = None,
-        dtype: str = "auto",
-        device: str | None = None,
-        device_map: str | None = None,
-        revision: str | None = None,
         batch_size: int | str = BATCH_SIZE,
         max_batch_size: int | None = None,
         max_length: int | None = None,
         max_gen_toks: int = MAX_GEN_TOKS,
         force: bool = False,
-        **unknown: Any,
+        device: str | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
-        if unknown:
-            raise HarnessError(f"the model sally-anne has no option {sorted(unknown)[0]!r}")
-        self.batch_size = _whole("batch_size", batch_size)
-        self.max_gen_toks = _whole("max_gen_toks", max_gen_toks)
-        strength = _strength(alpha, steer)
-        vector = open_vector(steer, force) if isinstance(steer, str | Path) else steer
-        if isinstance(pretrained, LoadedModel):
-            loaded = pretrained
-        else:
-            place = device_map or _there(device)
-            loaded = load_model(str(pretrained), dtype, place, revision)
-        if vector is not None:
-            require_fits(vector, loaded, strength)
-        self.model = SteeredModel(loaded, vector, strength)
-        self.max_length = (
-            _longest(loaded) if max_length is None else _whole("max_length", max_length)
-        )
+        self.batch_size = whole("batch_size", batch_size)
+        self.max_gen_toks = whole("max_gen_toks", max_gen_toks)
+        if device and device.startswith("cuda") and not torch.cuda.is_available():
+            LOGGER.warning("there is no GPU for device %s; the model goes to the CPU", device)
+            device = None
+        self.model = open_steered(pretrained, options | {"device": device}, steer, alpha, force)
+        longest = context_of(self.loaded) or int(self.tokenizer.model_max_length)
+        self.max_length = longest if max_length is None else whole("max_length", max_length)
         self._clip_mark: str | None = None
 
     @property
@@ -158,8 +152,6 @@ class SallyAnneLM(LM):
         Raises:
             HarnessError: the template refuses the conversation, e.g. a system turn.
         """
-        from jinja2.exceptions import TemplateError
-
         # Templates of the hub take lists of parts, not all of them bare texts.
         turns = [
             {**turn, "content": [{"type": "text", "text": self._said(turn["content"])}]}
@@ -182,7 +174,7 @@ class SallyAnneLM(LM):
 
     def _said(self, text: str) -> str:
         """What somebody says, as plain text, but for the marks of its pictures."""
-        return pictures.MARK.join(plain(self.loaded, part) for part in text.split(pictures.MARK))
+        return MARK.join(plain(self.loaded, part) for part in text.split(MARK))
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
         """Token ids; the model's first token is put before a text that does not begin with it."""
@@ -254,19 +246,19 @@ class SallyAnneLM(LM):
         groups: dict[Decoding, list[tuple[int, Context]]] = {}
         for number, request in enumerate(requests):
             context, settings, *_ = request.args
-            how = decoding(settings, self.max_gen_toks)
+            how = self._decoding(settings)
             found = _visuals(request)
             text = self._placed(context, found)
             ids = self.tok_encode(text) or [self.prefix_token_id]
-            begun = self._fitting(Context(text, tuple(ids), found), how.max_gen_toks)
+            begun = self._fitting(Context(text, tuple(ids), found), how.max_new_tokens)
             groups.setdefault(how, []).append((number, begun))
         replies: dict[int, str] = {}
         with _bar(requests, "generate_until", disable_tqdm) as bar:
             for how, members in groups.items():
                 contexts = [context for _, context in members]
                 for batch in batches(contexts, self.batch_size):
-                    inputs = self._inputs([contexts[i] for i in batch], how.max_gen_toks)
-                    said = complete(self.model, inputs, how.max_gen_toks, how.until)
+                    inputs = self._inputs([contexts[i] for i in batch], how.max_new_tokens)
+                    said = complete(self.model, inputs, how.max_new_tokens, how.until)
                     for i, reply in zip(batch, said, strict=True):
                         number = members[i][0]
                         replies[number] = reply
@@ -313,17 +305,26 @@ class SallyAnneLM(LM):
             "revision": self.loaded.revision,
             "dtype": self.loaded.dtype,
             "max_length": self.max_length,
+            **self.loaded.changes,
             "steering": steering and steering.describe(),
             "alpha": self.model.alpha,
         }
 
+    def _decoding(self, settings: dict[str, Any]) -> Decoding:
+        known = {"until", *SAMPLING, *_LENGTHS}
+        if unknown := sorted(
+            n for n, value in settings.items() if value is not None and n not in known
+        ):
+            raise HarnessError(f"generation_kwargs: {unknown[0]!r} is not supported")
+        return decoding(settings, self.max_gen_toks, _LENGTHS)
+
     def _placed(self, text: str, found: Sequence[Any]) -> str:
         """The text with the mark of a clip where its pictures stand."""
         if not found:
-            return text.replace(pictures.MARK, plain(self.loaded, pictures.MARK))
+            return text.replace(MARK, plain(self.loaded, MARK))
         if self._clip_mark is None:
-            self._clip_mark = pictures.clip_mark(self.loaded)
-        return pictures.place_clip(text, self._clip_mark, len(found))
+            self._clip_mark = clip_mark(self.loaded)
+        return place_clip(text, self._clip_mark, len(found))
 
     def _fitting(self, context: Context, fed: int) -> Context:
         """A context that leaves room for ``fed`` tokens; one with pictures is checked later."""
@@ -348,7 +349,7 @@ class SallyAnneLM(LM):
     def _inputs(self, contexts: Sequence[Context], fed: int) -> dict[str, Any]:
         if not contexts[0].pictures:
             return token_inputs(self.loaded, [context.ids for context in contexts])
-        clips = [pictures.frames(context.pictures) for context in contexts]
+        clips = [context.clip for context in contexts]
         inputs = encode(self.loaded, [context.text for context in contexts], clips)
         longest = int(inputs["attention_mask"].sum(1).max())
         if longest > self._room(fed):
@@ -378,41 +379,8 @@ class SallyAnneLM(LM):
             yield from zip(numbers, found, strict=True)
 
 
-def _strength(alpha: Any, steer: Any) -> float | None:
-    if alpha is None:
-        return None
-    if steer is None:
-        raise HarnessError("alpha is the strength of a vector: give one as steer")
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise HarnessError(f"alpha must be a finite number, is {alpha!r}")
-    return float(alpha)
-
-
-def _whole(name: str, value: Any) -> int:
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise HarnessError(f"{name} must be a whole number from 1 on, is {value!r}")
-    return number
-
-
-def _there(device: Any) -> str | None:
-    if device is not None and not isinstance(device, str):
-        raise HarnessError(f"device must be a name such as cpu or cuda:0, is {device!r}")
-    if device and device.startswith("cuda") and not torch.cuda.is_available():
-        LOGGER.warning("there is no GPU for device %s; the model goes to the CPU", device)
-        return None
-    return device
-
-
-def _longest(loaded: LoadedModel) -> int:
-    return context_of(loaded) or int(loaded.processor.tokenizer.model_max_length)
-
-
 def _visuals(request: Instance) -> tuple[Any, ...]:
-    extra = request.args[2] if len(request.args) > 2 else {}
-    if "audio" in extra:
-        raise HarnessError("the models of this toolkit see and read; they do not hear")
-    return pictures.checked(extra["visual"]) if extra.get("visual") else ()
+    return pictures_of(request.args[2]) if len(request.args) > 2 else ()
 
 
 def _bar(jobs: Sequence[Any], what: str, disable: bool) -> Any:

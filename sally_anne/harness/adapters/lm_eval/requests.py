@@ -1,22 +1,24 @@
-"""lm-eval's requests as contexts, continuations and settings of generation."""
+"""lm-eval's requests as contexts and continuations, their pictures as the frames of one clip.
+
+lm-eval marks each picture by ``<image>`` in the text. The models here were made for videos: the
+pictures of a request become one clip, which stands where the first of them stood, and the other
+marks are removed.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from sally_anne.core.errors import HarnessError
-
-# lm-eval's names for one thing, in its order of precedence.
-_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-# They say how a sample is drawn; greedy decoding draws none.
-_IDLE = ("top_p", "top_k", "min_p", "use_cache")
-
-Encode = Callable[..., list[int]]
+from sally_anne.harness.adapters.common import checked
+from sally_anne.harness.adapters.gridtom import MARK
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prompts import reply_prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,22 +45,18 @@ class Context:
         """Clips of one shape make a batch; empty for text."""
         return (len(self.pictures), *self.pictures[0].size) if self.pictures else ()
 
-
-@dataclass(frozen=True)
-class Decoding:
-    """How a reply is written.
-
-    Attributes:
-        max_gen_toks: at most so many tokens.
-        until: strings before which it is cut.
-    """
-
-    max_gen_toks: int
-    until: tuple[str, ...]
+    @property
+    def clip(self) -> np.ndarray:
+        """``uint8 [F, height, width, 3]``; all frames take the size of the first picture."""
+        size, bicubic = self.pictures[0].size, Image.Resampling.BICUBIC
+        frames = [picture.convert("RGB") for picture in self.pictures]
+        return np.stack(
+            [np.asarray(f if f.size == size else f.resize(size, bicubic)) for f in frames]
+        )
 
 
 def split(
-    encode: Encode, first_token: int, context: str, continuation: str
+    encode: Callable[..., list[int]], first_token: int, context: str, continuation: str
 ) -> tuple[str, list[int], list[int]]:
     """Where the context ends and the continuation begins, in tokens.
 
@@ -103,42 +101,6 @@ def split(
     return text, begun, ending
 
 
-def decoding(settings: Mapping[str, Any], max_gen_toks: int) -> Decoding:
-    """A request's settings of generation.
-
-    Args:
-        settings: the task's ``generation_kwargs``.
-        max_gen_toks: length of a reply if they do not say.
-
-    Raises:
-        HarnessError: sampling, beams, an unknown setting, or a value that makes no sense.
-    """
-    given = {name: value for name, value in settings.items() if value is not None}
-    unknown = sorted(
-        set(given) - {"until", "temperature", "do_sample", "num_beams", *_LENGTHS, *_IDLE}
-    )
-    if unknown:
-        raise HarnessError(f"generation_kwargs: {unknown[0]!r} is not supported")
-    temperature = _number("temperature", given.get("temperature", 0.0))
-    if temperature > 0 or (given.get("do_sample") and "temperature" not in given):
-        raise HarnessError(
-            f"generation_kwargs: decoding is greedy, but temperature is {temperature:g} and "
-            f"do_sample {given.get('do_sample', False)}; run with "
-            "--gen_kwargs do_sample=False,temperature=0"
-        )
-    if _number("num_beams", given.get("num_beams", 1)) != 1:
-        raise HarnessError("generation_kwargs: num_beams must be 1, as decoding is greedy")
-    lengths = [given[name] for name in _LENGTHS if name in given]
-    length = _number("max_gen_toks", lengths[0] if lengths else max_gen_toks)
-    if length < 1 or length != int(length):
-        raise HarnessError(f"generation_kwargs: max_gen_toks is {length:g}, not 1 or more")
-    until = given.get("until", [])
-    until = [until] if isinstance(until, str) else until
-    if not isinstance(until, list | tuple) or not all(isinstance(stop, str) for stop in until):
-        raise HarnessError(f"generation_kwargs: until must be texts, is {until!r}")
-    return Decoding(int(length), tuple(dict.fromkeys(stop for stop in until if stop)))
-
-
 def batches(contexts: Sequence[Context], size: int) -> Iterator[list[int]]:
     """Numbers of contexts that go through the model together: one shape, the longest first."""
     order = sorted(range(len(contexts)), key=lambda i: (contexts[i].shape, -len(contexts[i].ids)))
@@ -152,11 +114,50 @@ def batches(contexts: Sequence[Context], size: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _number(name: str, value: Any) -> float:
-    try:
-        found = float(value)
-    except (TypeError, ValueError) as error:
-        raise HarnessError(f"generation_kwargs: {name} must be a number, is {value!r}") from error
-    if not math.isfinite(found):
-        raise HarnessError(f"generation_kwargs: {name} must be finite, is {value!r}")
-    return found
+def clip_mark(loaded: LoadedModel) -> str:
+    """What the model's chat template writes for a clip, e.g. ``<video>`` and a line break.
+
+    Raises:
+        HarnessError: the template writes it somewhere else than before the text.
+    """
+    probe = "x"
+    without, with_clip = (reply_prompt(loaded, probe, video) for video in (False, True))
+    before, _, after = without.rpartition(probe)
+    if not (with_clip.startswith(before) and with_clip.endswith(probe + after)):
+        raise HarnessError(
+            f"the chat template of {loaded.name} does not put a clip right before the text, so "
+            "pictures have no place in its prompts"
+        )
+    return with_clip.removeprefix(before).removesuffix(probe + after)
+
+
+def place_clip(text: str, mark: str, pictures: int) -> str:
+    """The text with the clip's own mark in the place of the pictures' marks.
+
+    Raises:
+        HarnessError: there are not as many marks as pictures.
+    """
+    if (found := text.count(MARK)) != pictures:
+        raise HarnessError(
+            f"a prompt needs one {MARK} for each of its pictures: it has {found} for {pictures} "
+            f"({text[:60]!r} ...); examples of few-shot prompts cannot have pictures"
+        )
+    return text.replace(MARK, mark, 1).replace(MARK, "")
+
+
+def pictures_of(extra: dict[str, Any]) -> tuple[Image.Image, ...]:
+    """The pictures of a request, from what lm-eval sends beside its text.
+
+    Raises:
+        HarnessError: sound; no pictures of PIL, or of a format or size that is not read.
+    """
+    if "audio" in extra:
+        raise HarnessError("the models of this toolkit see and read; they do not hear")
+    visuals = extra.get("visual") or ()
+    found = tuple(visuals) if isinstance(visuals, list | tuple) else (visuals,)
+    for picture in found:
+        if not isinstance(picture, Image.Image):
+            raise HarnessError(
+                f"a task's doc_to_image must give PIL pictures, not {type(picture).__name__}"
+            )
+    return tuple(map(checked, found))

@@ -8,11 +8,25 @@
 
 The model is found by its entry point. The tasks work with the other models of lmms-eval, too. For
 other stories, or questions that ask for JSON, write a task of your own that includes one of ours
-and names a file of questions, see :mod:`sally_anne.harness.adapters.lmms_eval.gridtom`.
+and names a file of questions, see :mod:`sally_anne.harness.adapters.gridtom`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 TASKS = Path(__file__).parent / "tasks"
+NAME = "sally_anne"
+
+
+def manifest() -> Any:
+    """The model's name and class, for the entry point ``lmms_eval.models``.
+
+    Loaded whenever lmms-eval is imported: nothing heavy may stand in this file. A model of the kind
+    that lmms-eval calls simple is given text and visuals; the other kind, chat, is not asked for
+    log-likelihoods.
+    """
+    from lmms_eval.models.registry_v2 import ModelManifest
+
+    return ModelManifest(NAME, simple_class_path=f"{__name__}.model.SallyAnne")

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+import torch
 from lmms_eval.api.instance import GenerationResult, Instance
 from lmms_eval.api.model import lmms
+from loguru import logger
+from PIL import Image
 from tqdm import tqdm
 
+from sally_anne.benchmarks.clips import read_clip
+from sally_anne.benchmarks.items import Media, Sampling
 from sally_anne.core.errors import BenchmarkError, HarnessError
-from sally_anne.harness.adapters.lmms_eval.generation import Generation, generation_of
-from sally_anne.harness.adapters.lmms_eval.opening import count, open_model
-from sally_anne.harness.adapters.lmms_eval.visuals import clip_of
+from sally_anne.harness.adapters.common import (
+    SAMPLING,
+    Decoding,
+    checked,
+    decoding,
+    one_clip,
+    open_steered,
+    whole,
+)
 from sally_anne.harness.model import Prompt
 from sally_anne.harness.replies import Reply
 from sally_anne.models.options import DEFAULT_MODEL
 
+# As the models of lmms-eval have it where a task says nothing.
+DEFAULT_LENGTH = 128
 # Some tasks mark the place of pictures in their text; here frames come before it.
 _PLACES = ("<image>", "<video>")
 
@@ -28,7 +45,7 @@ class _Question:
     """What is asked, how it is to be answered, and which beginnings of an answer are scored."""
 
     prompt: Prompt
-    generation: Generation
+    generation: Decoding
     beginnings: tuple[str, ...] = ()
 
     @property
@@ -50,23 +67,19 @@ class Improbability(tuple, GenerationResult):
 class SallyAnne(lmms):
     """Qwen2-VL or LLaVA-NeXT-Video with a steering vector, or as it is.
 
-    What a document shows is one clip, see :func:`harness.adapters.lmms_eval.visuals.clip_of`, and
-    comes before the text. The model's own chat layout is used, and decoding is greedy, as in
-    ``python -m sally_anne.harness.run``.
+    What a document shows is one clip, see :func:`clip_of`, and comes before the text. The model's
+    own chat layout is used, and decoding is greedy, as in ``sally-anne evaluate``.
 
     Args:
         pretrained: catalogue name, hub id or folder.
         steer: folder of a steering vector; none leaves the model as it is.
         alpha: strength of the vector; its own by default.
-        max_frames: so many frames are taken of a film.
-        dtype: of the weights: auto, float32, bfloat16 or float16.
-        device_map: as in accelerate, e.g. auto.
-        revision: branch, tag or commit on the hub.
+        max_frames: so many frames are taken of a video.
         force: steer a model that the vector was not fitted on.
         batch_size: prompts that go through the model together.
-        device: where the whole model is put, e.g. cuda:1, unless ``device_map`` says it.
         max_batch_size: for models that find out their batch size; of no effect here.
-        unknown: refused.
+        options: dtype, device, device_map, revision, attn_implementation, quantization and
+            max_pixels, see :class:`sally_anne.models.options.ModelOptions`.
 
     Raises:
         HarnessError, ModelError, SteeringError: bad options, named.
@@ -80,25 +93,20 @@ class SallyAnne(lmms):
         steer: str | None = None,
         alpha: float | None = None,
         max_frames: int = 8,
-        dtype: str = "auto",
-        device_map: str | None = None,
-        revision: str | None = None,
         force: bool | str = False,
         batch_size: int | str = 1,
-        device: str | None = None,
         max_batch_size: int | None = None,
-        **unknown: Any,
+        **options: Any,
     ) -> None:
         super().__init__()
-        if unknown:
-            raise HarnessError(
-                f"--model_args: there is no {', '.join(sorted(unknown))}; there are pretrained, "
-                "steer, alpha, max_frames, dtype, device_map, revision and force"
-            )
-        self.batch_size = count("batch_size", batch_size)
-        self.max_frames = count("max_frames", max_frames)
-        place = device_map or device
-        self.model = open_model(pretrained, steer, alpha, dtype, place, revision, force)
+        self.batch_size = whole("batch_size", batch_size)
+        self.max_frames = whole("max_frames", max_frames)
+        rank = os.environ.get("LOCAL_RANK")
+        if rank and torch.cuda.is_available() and not options.get("device"):
+            # Where several processes share the work, each has its own GPU.
+            options["device"] = f"cuda:{rank}"
+        vector = None if steer is None else str(steer)
+        self.model = open_steered(str(pretrained), options, vector, alpha, force)
 
     @property
     def device(self) -> Any:
@@ -110,7 +118,7 @@ class SallyAnne(lmms):
 
         Raises:
             HarnessError: sampling is asked for, or something is shown that is not one clip.
-            ClipError: a film cannot be read. Both name the document.
+            ClipError: a video cannot be read. Both name the document.
         """
         questions = (self._question(request, request.args[1]) for request in requests)
         found: list[str] = []
@@ -171,7 +179,7 @@ class SallyAnne(lmms):
         doc = self.task_dict[task][split][doc_id]
         try:
             clip = clip_of(doc_to_visual(doc), self.max_frames)
-            generation = generation_of(options)
+            generation = decoding_of(options)
             beginnings = tuple(_beginning(one.args[1], doc) for one in scored)
         except (BenchmarkError, HarnessError) as error:
             raise type(error)(f"{task}, document {doc_id}: {error}") from error
@@ -204,6 +212,74 @@ class SallyAnne(lmms):
             tokenizer.decode(reply.tokens[:n], skip_special_tokens=True).strip() == beginning
             for n in range(1, len(reply.tokens) + 1)
         )
+
+
+@lru_cache
+def _pass_over(name: str, value: str) -> None:
+    """Warn once, not for every document."""
+    logger.warning(f"generation option {name}={value} is passed over: sally_anne has none")
+
+
+def decoding_of(options: Mapping[str, Any]) -> Decoding:
+    """A task's ``generation_kwargs``.
+
+    Options that are not known are passed over with a warning, since many are meant for one model
+    alone.
+
+    Raises:
+        HarnessError: sampling, beams, or a value that is of no use; names the option.
+    """
+    for name in sorted(set(options) - SAMPLING - {"max_new_tokens", "until"}):
+        _pass_over(name, repr(options[name]))
+    return decoding(options, DEFAULT_LENGTH)
+
+
+def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
+    """The frames of a document.
+
+    Args:
+        visuals: what a task's ``doc_to_visual`` gives: a list with the path of one video, with one
+            list of frames, or with frames themselves; frames are pictures or ``uint8 [height,
+            width, 3]``. A picture that stands alone is a clip of one frame.
+        max_frames: of a video so many frames are taken, spread evenly over it. Frames that a task
+            has chosen itself are taken as they are.
+
+    Returns:
+        ``uint8 [F, height, width, 3]``; None if there is nothing to see.
+
+    Raises:
+        HarnessError: sound, several videos, videos beside pictures, or frames of different sizes.
+        ClipError: the video cannot be read.
+    """
+    parts = list(visuals) if isinstance(visuals, (list, tuple)) else [visuals]
+    parts = [one for one in parts if one is not None]
+    if len(parts) == 1:
+        (one,) = parts
+        if isinstance(one, (str, Path)):
+            return read_clip(Media(path=Path(one)), "full", Sampling(count=max_frames)).frames
+        if isinstance(one, (list, tuple)) or _is_frames(one, 4):
+            parts = list(one)
+    return one_clip([_frame(one) for one in parts]) if parts else None
+
+
+def _frame(one: Any) -> np.ndarray:
+    if isinstance(one, Image.Image):
+        return np.asarray(checked(one).convert("RGB"))
+    if _is_frames(one, 3):
+        return one
+    what = f"the video {one}" if isinstance(one, (str, Path)) else f"a {type(one).__name__}"
+    raise HarnessError(
+        f"cannot show {what}: a question has one video, or pictures that are its frames"
+    )
+
+
+def _is_frames(one: Any, dimensions: int) -> bool:
+    return (
+        isinstance(one, np.ndarray)
+        and one.ndim == dimensions
+        and one.dtype == np.uint8
+        and one.shape[-1] == 3
+    )
 
 
 def _members(keyed: tuple[Any, Iterable[Instance]]) -> list[Instance]:

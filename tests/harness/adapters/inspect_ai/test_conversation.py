@@ -21,8 +21,11 @@ from inspect_ai.model import (  # noqa: E402
 from inspect_ai.tool import ToolCall  # noqa: E402
 
 from sally_anne.core.errors import HarnessError  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.conversation import prompt_of  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.media import film_uri, picture_uris  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.messages import (  # noqa: E402
+    picture_uris,
+    prompt_of,
+    video_uri,
+)
 from sally_anne.models.loading import LoadedModel  # noqa: E402
 from sally_anne.models.processor import BREAK  # noqa: E402
 from sally_anne.models.prompts import reply_prompt  # noqa: E402
@@ -31,7 +34,7 @@ pytestmark = pytest.mark.plugins
 
 ASKED = "Where is the red agent?"
 FRAMES = np.random.default_rng(1).integers(0, 256, (3, 28, 28, 3), dtype=np.uint8)
-FILM = ContentVideo(video=film_uri(FRAMES), format="mov")
+FILM = ContentVideo(video=video_uri(FRAMES), format="mov")
 PICTURES = [ContentImage(image=uri) for uri in picture_uris(FRAMES)]
 TEXT = ContentText(text=ASKED)
 

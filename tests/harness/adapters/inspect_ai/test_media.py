@@ -14,7 +14,8 @@ from PIL import Image
 pytest.importorskip("inspect_ai")
 
 from sally_anne.core.errors import HarnessError  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai import media  # noqa: E402
+from sally_anne.harness.adapters.common import one_clip  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai import messages  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
@@ -29,25 +30,25 @@ def decoded(uri: str) -> bytes:
 
 
 def test_a_film_keeps_every_bit(frames: np.ndarray, tmp_path: Path) -> None:
-    uri = media.film_uri(frames)
+    uri = messages.video_uri(frames)
     assert uri.startswith("data:video/quicktime;base64,")
-    assert np.array_equal(media.film(uri), frames)
+    assert np.array_equal(messages.video(uri), frames)
     (tmp_path / "film.mov").write_bytes(decoded(uri))
-    assert np.array_equal(media.film(str(tmp_path / "film.mov")), frames)
+    assert np.array_equal(messages.video(str(tmp_path / "film.mov")), frames)
 
 
 def test_pictures_keep_every_bit(frames: np.ndarray, tmp_path: Path) -> None:
-    uris = media.picture_uris(frames)
-    assert np.array_equal(media.as_clip([media.picture(uri) for uri in uris]), frames)
+    uris = messages.picture_uris(frames)
+    assert np.array_equal([messages.picture(uri) for uri in uris], frames)
     (tmp_path / "picture.png").write_bytes(decoded(uris[1]))
-    assert np.array_equal(media.picture(str(tmp_path / "picture.png")), frames[1:2])
+    assert np.array_equal(messages.picture(str(tmp_path / "picture.png")), frames[1])
 
 
 def test_frames_are_spread_from_first_to_last(frames: np.ndarray) -> None:
-    uri = media.film_uri(frames)
-    assert np.array_equal(media.film(uri, 3), frames[[0, 2, 4]])
-    assert np.array_equal(media.film(uri, 1), frames[:1])
-    assert np.array_equal(media.film(uri, 9), frames)
+    uri = messages.video_uri(frames)
+    assert np.array_equal(messages.video(uri, 3), frames[[0, 2, 4]])
+    assert np.array_equal(messages.video(uri, 1), frames[:1])
+    assert np.array_equal(messages.video(uri, 9), frames)
 
 
 def test_mp4_is_read(frames: np.ndarray) -> None:
@@ -60,24 +61,24 @@ def test_mp4_is_read(frames: np.ndarray) -> None:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(grey, "rgb24")))
         container.mux(stream.encode())
     uri = f"data:video/mp4;base64,{base64.b64encode(file.getvalue()).decode()}"
-    found = media.film(uri)
+    found = messages.video(uri)
     assert found.shape == (4, 32, 32, 3) and found.dtype == np.uint8
     assert abs(found.astype(int) - 90).max() < 10
 
 
 def test_a_long_film_needs_a_number_of_frames() -> None:
-    uri = media.film_uri(np.zeros((media.MOST_FRAMES + 1, 2, 2, 3), dtype=np.uint8))
+    uri = messages.video_uri(np.zeros((messages.MOST_FRAMES + 1, 2, 2, 3), dtype=np.uint8))
     with pytest.raises(HarnessError, match="129 frames; say with -M frames=8"):
-        media.film(uri)
-    assert len(media.film(uri, 8)) == 8
+        messages.video(uri)
+    assert len(messages.video(uri, 8)) == 8
 
 
 def test_pictures_of_two_sizes_are_no_clip(frames: np.ndarray) -> None:
-    with pytest.raises(HarnessError, match="of one size, got 30 x 21 and 34 x 21"):
-        media.as_clip([frames[:1], frames[:1, :, :30]])
+    with pytest.raises(HarnessError, match=r"different sizes \(34 x 21, 30 x 21\)"):
+        one_clip([frames[0], frames[0, :, :30]])
 
 
-@pytest.mark.parametrize("read", [media.picture, media.film])
+@pytest.mark.parametrize("read", [messages.picture, messages.video])
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
@@ -99,8 +100,8 @@ def test_what_is_broken_is_named(read, reference: str, message: str) -> None:
 @pytest.mark.parametrize("keep", [0.2, 0.6, 0.95])
 def test_what_is_cut_short_is_named(frames: np.ndarray, keep: float) -> None:
     for read, uri in (
-        (media.picture, media.picture_uris(frames)[0]),
-        (media.film, media.film_uri(frames)),
+        (messages.picture, messages.picture_uris(frames)[0]),
+        (messages.video, messages.video_uri(frames)),
     ):
         data = decoded(uri)
         cut = base64.b64encode(data[: int(keep * len(data))]).decode()
@@ -116,18 +117,18 @@ def test_sound_alone_is_no_film() -> None:
         sound.rate = 8000
         container.mux(stream.encode(sound))
     with pytest.raises(HarnessError, match="has no video"):
-        media.film(f"data:video/mp4;base64,{base64.b64encode(file.getvalue()).decode()}")
+        messages.video(f"data:video/mp4;base64,{base64.b64encode(file.getvalue()).decode()}")
 
 
 def test_a_picture_with_a_palette_is_read() -> None:
     file = io.BytesIO()
     Image.new("P", (3, 2), 0).save(file, "PNG")
-    found = media.picture(f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}")
-    assert found.shape == (1, 2, 3, 3)
+    found = messages.picture(f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}")
+    assert found.shape == (2, 3, 3)
 
 
 def test_a_picture_of_another_format_is_refused() -> None:
     file = io.BytesIO()
     Image.new("RGB", (3, 2)).save(file, "EPS")
     with pytest.raises(HarnessError, match="it is no PNG or JPEG or WEBP"):
-        media.picture(f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}")
+        messages.picture(f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}")

@@ -25,9 +25,9 @@ from inspect_ai.model import (  # noqa: E402
 )
 from inspect_ai.tool import ToolInfo  # noqa: E402
 
-import sally_anne.harness.adapters.inspect_ai.registry  # noqa: E402, F401
+import sally_anne.harness.adapters.inspect_ai  # noqa: E402, F401
 from hooks.vector import SteeringVector  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.media import film_uri  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.messages import video_uri  # noqa: E402
 from sally_anne.harness.model import Prompt, SteeredModel, end_tokens  # noqa: E402
 from sally_anne.models.loading import LoadedModel, load_model  # noqa: E402
 
@@ -62,7 +62,7 @@ def answers(
 
 
 def filmed(text: str) -> list[Any]:
-    return [ContentVideo(video=film_uri(CLIP), format="mov"), ContentText(text=text)]
+    return [ContentVideo(video=video_uri(CLIP), format="mov"), ContentText(text=text)]
 
 
 def said(outputs: Sequence[ModelOutput]) -> list[str]:
@@ -220,12 +220,12 @@ def test_sampling_is_refused() -> None:
         ("nowhere/at/all", {"revision": "x"}, "nowhere/at/all"),
         (QWEN, {"alpha": 2}, "give one with steer"),
         (QWEN, {"steer": "nowhere", "alpha": 2}, "nowhere"),
-        (QWEN, {"steer": "nowhere", "alpha": "much"}, "alpha must be a finite number, got 'much'"),
+        (QWEN, {"steer": "nowhere", "alpha": "much"}, "alpha must be a finite number, is 'much'"),
         (QWEN, {"steer": "nowhere", "alpha": float("inf")}, "finite"),
-        (QWEN, {"batch_size": 0}, "batch_size must be a number from 1, got 0"),
-        (QWEN, {"frames": "8"}, "frames must be a number from 1, got '8'"),
+        (QWEN, {"batch_size": 0}, "batch_size must be a whole number from 1 on, is 0"),
+        (QWEN, {"frames": "few"}, "frames must be a whole number from 1 on, is 'few'"),
         (QWEN, {"dtype": "int3"}, "int3"),
-        (QWEN, {"vector": "x"}, "unknown model argument 'vector'"),
+        (QWEN, {"vector": "x"}, "no model option 'vector'"),
         (QWEN, {"base_url": "http://localhost"}, "base URL"),
     ],
 )

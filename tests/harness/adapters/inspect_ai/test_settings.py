@@ -9,7 +9,7 @@ pytest.importorskip("inspect_ai")
 from inspect_ai.model import GenerateConfig  # noqa: E402
 
 from sally_anne.core.errors import HarnessError  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.settings import (  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.provider import (  # noqa: E402
     DEFAULT_MAX_TOKENS,
     Settings,
     settings,

@@ -19,10 +19,8 @@ from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.scorer import SampleScore, Score  # noqa: E402
 
 from hooks.vector import SteeringVector  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai import media  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.registry import gridtom  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.samples import item_of  # noqa: E402
-from sally_anne.harness.adapters.inspect_ai.scorers import measures  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai import gridtom, messages  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.task import item_of, measures  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.items import Item  # noqa: E402
@@ -118,9 +116,9 @@ def test_film_and_pictures_hold_the_same_frames() -> None:
         assert item.clip is not None
         assert not isinstance(shown.input, str) and not isinstance(pictured.input, str)
         video, *words = shown.input[0].content
-        assert np.array_equal(media.film(video.video), item.clip())
+        assert np.array_equal(messages.video(video.video), item.clip())
         *images, text = pictured.input[0].content
-        clip = media.as_clip([media.picture(image.image) for image in images])
+        clip = np.stack([messages.picture(image.image) for image in images])
         assert np.array_equal(clip, item.clip())
         assert [text] == words and text.text == item.text
 
@@ -162,9 +160,7 @@ def test_samples_and_numbers_are_those_made_by_hand(
     order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stories, questions and what is replied are all planted."""
-    monkeypatch.setattr(
-        "sally_anne.benchmarks.gridtom.stories.open_stories", lambda folder, seed: made_stories()
-    )
+    monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
     task = gridtom(order=order, setting="text", limit=2 if order == "2" else 4)
     stories = dict.fromkeys(int(s.metadata["story"].removeprefix("story-")) for s in task.dataset)
     wanted = [asked for index in stories for asked in asked_of(index, order)]
@@ -225,13 +221,13 @@ def test_numbers_on_the_command_line_are_taken() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"order": "3"}, "task argument order: '3' is none of 1, 2, initial"),
-        ({"setting": "smell"}, "setting: 'smell'"),
-        ({"style": "verse"}, "style: 'verse'"),
-        ({"split": "all"}, "split: 'all'"),
-        ({"media": "sound"}, "media: 'sound'"),
-        ({"limit": 0}, "limit must be a number from 1, got 0"),
-        ({"limit": "many"}, "limit must be a number from 1, got 'many'"),
+        ({"order": "3"}, "order must be one of 1, 2, initial, is '3'"),
+        ({"setting": "smell"}, "is 'smell'"),
+        ({"style": "verse"}, "is 'verse'"),
+        ({"split": "all"}, "is 'all'"),
+        ({"media": "sound"}, "is 'sound'"),
+        ({"limit": 0}, "limit must be a whole number from 1 on, is 0"),
+        ({"limit": "many"}, "limit must be a whole number from 1 on, is 'many'"),
         ({"data": "nowhere"}, "nowhere"),
     ],
 )

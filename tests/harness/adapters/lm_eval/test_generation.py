@@ -15,8 +15,9 @@ from lm_eval.models.hf_vlms import HFMultimodalLM
 from PIL import Image
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.gridtom import MARK
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
-from sally_anne.harness.adapters.lm_eval.pictures import MARK, clip_mark, frames, place_clip
+from sally_anne.harness.adapters.lm_eval.requests import Context, clip_mark, place_clip
 from sally_anne.harness.continuation import token_inputs
 from sally_anne.models.prompts import encode, reply_prompt
 
@@ -75,7 +76,9 @@ def test_pictures_become_one_clip(loaded, vector) -> None:
     shown = pictures(4)
     lm = SallyAnneLM(loaded, vector)
     prompt = lm.apply_chat_template([{"role": "user", "content": MARK * 4 + TEXTS[0]}])
-    inputs = encode(loaded, [reply_prompt(loaded, TEXTS[0], video=True)], [frames(shown)])
+    inputs = encode(
+        loaded, [reply_prompt(loaded, TEXTS[0], video=True)], [Context("", (), tuple(shown)).clip]
+    )
     assert place_clip(prompt, clip_mark(loaded), 4) == reply_prompt(loaded, TEXTS[0], video=True)
     with vector.apply(loaded.model):
         wanted = plainly(loaded, inputs)
@@ -137,11 +140,11 @@ def test_what_is_not_greedy_is_refused(loaded) -> None:
     for settings, message in (
         ({"temperature": 0.7}, "decoding is greedy, but temperature is 0.7"),
         ({"temperature": None, "do_sample": True}, "do_sample True"),
-        ({"num_beams": 4}, "num_beams must be 1"),
+        ({"num_beams": 4}, "num_beams is 4, not 1"),
         ({"repetition_penalty": 1.2}, "'repetition_penalty' is not supported"),
-        ({"temperature": "warm"}, "temperature must be a number, is 'warm'"),
-        ({"max_gen_toks": 0}, "max_gen_toks is 0"),
-        ({"until": [3]}, "until must be texts"),
+        ({"temperature": "warm"}, "temperature must be a finite number, is 'warm'"),
+        ({"max_gen_toks": 0}, "max_gen_toks must be a whole number from 1 on, is 0"),
+        ({"until": [3]}, "until must be a string or a list"),
     ):
         with pytest.raises(HarnessError, match=message):
             lm.generate_until(asked("Where?", **settings))

@@ -19,14 +19,9 @@ from sally_anne.benchmarks.gridtom import splits
 from sally_anne.benchmarks.gridtom.build import BuildConfig, build
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.gridtom import _items, both, lm_eval_results, pictures
+from sally_anne.harness.adapters.gridtom import lm_eval_documents as documents
 from sally_anne.harness.adapters.lm_eval import TASKS
-from sally_anne.harness.adapters.lm_eval.gridtom import (
-    _stories,
-    belief_results,
-    both,
-    documents,
-    pictures,
-)
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.gridtom import items
@@ -120,19 +115,20 @@ def test_replies_and_scores_are_those_of_our_own_harness(
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Asks about stories made by hand."""
-    monkeypatch.setattr(
-        "sally_anne.harness.adapters.lm_eval.gridtom.open_stories",
-        lambda folder, seed: made_stories(),
-    )
-    _stories.cache_clear()
+    monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
+    _items.cache_clear()
     yield
-    _stories.cache_clear()
+    _items.cache_clear()
 
 
-def asked_by_hand(found) -> list[Asked]:
+def numbers_of(found) -> list[int]:
+    """The stories of documents, in their order."""
+    return list(dict.fromkeys(int(story.removeprefix("story-")) for story in found["story"]))
+
+
+def asked_by_hand(found, order: str) -> list[Asked]:
     """What the documents should say, from the numbers of their stories alone."""
-    members = list(dict.fromkeys(found["index"]))
-    return [asked for index in members for asked in asked_of(index, found["order"][0])]
+    return [asked for index in numbers_of(found) for asked in asked_of(index, order)]
 
 
 @pytest.mark.parametrize("order", ["1", "2", "initial"])
@@ -141,14 +137,15 @@ def test_documents_are_those_made_by_hand(by_hand, order, setting) -> None:
     stories: list[int] = []
     for split in ("train", "validation", "test"):
         found = documents(order, setting, split=split)["test"]
-        stories += dict.fromkeys(found["index"])
+        stories += numbers_of(found)
         mark = "" if setting == "text" else "<image>" * len(KEY_FRAMES)
-        for document, asked in zip(found, asked_by_hand(found), strict=True):
+        for document, asked in zip(found, asked_by_hand(found, order), strict=True):
+            questions = json.loads(document.pop("questions"))
+            assert questions == {"order": order, "setting": setting, "split": split}
             assert document == {
                 "item_id": asked.item_id,
                 "story": asked.story,
                 "split": split,
-                "order": order,
                 "condition": asked.condition,
                 "first": asked.first,
                 "text": mark + asked.text,
@@ -156,9 +153,6 @@ def test_documents_are_those_made_by_hand(by_hand, order, setting) -> None:
                 "answer": ", ".join(asked.answer),
                 "answers": list(asked.answer),
                 "names": order == "initial",
-                "index": int(asked.story.removeprefix("story-")),
-                "data": "",
-                "data_seed": 2025,
             }
     # A story of a map that is not tested whole may be in no split.
     assert len(stories) == len(set(stories)) >= len(STORIES) - 1 and set(stories) <= set(STORIES)
@@ -166,7 +160,7 @@ def test_documents_are_those_made_by_hand(by_hand, order, setting) -> None:
 
 @pytest.mark.parametrize("order", ["1", "2", "initial"])
 def test_numbers_are_those_counted_by_hand(by_hand, trained, monkeypatch, order) -> None:
-    asked = asked_by_hand(documents(order, "text")["test"])[:8]
+    asked = asked_by_hand(documents(order, "text")["test"], order)[:8]
     said = {a.text: reply for a, reply in zip(asked, replies(order, asked), strict=True)}
     monkeypatch.setattr(
         SallyAnneLM,
@@ -200,7 +194,7 @@ def test_documents_stand_story_by_story() -> None:
     for order, each in (("1", 2), ("2", 4), ("initial", 3)):
         found = documents(order, "text", stories=3)["test"]
         assert len(found) == 3 * each
-        assert found["index"] == sorted(found["index"])
+        assert found["story"] == sorted(found["story"])
     tested = set(documents("1", "text")["test"]["story"])
     assert len(tested) == 500
     assert tested.isdisjoint(documents("1", "text", split="train")["test"]["story"])
@@ -221,7 +215,7 @@ def test_a_folder_of_stories_may_be_asked(tmp_path) -> None:
     folder = tmp_path / "stories"
     build(BuildConfig(out=folder, stories=2, workers=1))
     found = documents("1", "multimodal", data=str(folder), split="test")["test"]
-    assert found["data"] == [str(folder)] * len(found) and len(found)
+    assert json.loads(found[0]["questions"])["data"] == str(folder)
     assert len(pictures(found[0])) == 7
 
 
@@ -230,8 +224,8 @@ def test_a_folder_of_stories_may_be_asked(tmp_path) -> None:
     [
         ({"split": "dev"}, "split must be one of train, validation, test, is 'dev'"),
         ({"style": "loud"}, "style must be one of plain, json"),
-        ({"stories": 0}, "stories must be a whole number from 1 on"),
-        ({"stories": "ten"}, "stories must be a whole number from 1 on"),
+        ({"stories": 0}, "limit must be a whole number from 1 on"),
+        ({"stories": "ten"}, "limit must be a whole number from 1 on"),
         ({"data_seed": "a"}, "data_seed must be a whole number"),
     ],
 )
@@ -244,7 +238,7 @@ def test_invalid_replies_are_wrong_and_counted() -> None:
     true, false = documents("1", "text", stories=1)["test"]
     rows = []
     for document, reply in ((true, true["answer"]), (false, "I cannot tell")):
-        found = belief_results(document, [reply])
+        found = lm_eval_results(document, [reply])
         assert found[document["condition"]] == float(reply == true["answer"])
         assert found["invalid"] == float(reply == "I cannot tell")
         assert found["official_invalid"] == 1.0
@@ -254,7 +248,7 @@ def test_invalid_replies_are_wrong_and_counted() -> None:
     assert math.isnan(both(rows[:1]))
     assert pd.DataFrame(rows)["invalid"].tolist() == [False, True]
     answer = json.dumps({"answer": true["answer"]})
-    assert belief_results(true, [answer])["official_TB"] == 1.0
+    assert lm_eval_results(true, [answer])["official_TB"] == 1.0
 
 
 def test_what_a_vector_has_seen_is_left_out(seen_vector: str) -> None:

@@ -18,8 +18,9 @@ import sally_anne.harness.continuation
 from hooks.geometry import o_projs
 from hooks.positions import POSITIONS
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.gridtom import MARK
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
-from sally_anne.harness.adapters.lm_eval.pictures import MARK, clip_mark, frames, place_clip
+from sally_anne.harness.adapters.lm_eval.requests import Context, clip_mark, place_clip
 from sally_anne.harness.continuation import continuation_log_probs, token_inputs
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.prompts import encode
@@ -77,7 +78,7 @@ def by_hand(loaded, pair: tuple, vector=None) -> float:
     begun = tokenizer(context)["input_ids"] or [tokenizer.bos_token_id]
     clips = None
     if extra:
-        clips = [frames(extra[0]["visual"])]
+        clips = [Context("", (), tuple(extra[0]["visual"])).clip]
         context = place_clip(context, clip_mark(loaded), len(clips[0]))
         begun = encode(loaded, [context], clips)["input_ids"][0].tolist()
     added = tokenizer(continuation)["input_ids"]

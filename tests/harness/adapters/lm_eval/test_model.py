@@ -20,10 +20,10 @@ from PIL import Image
 
 import sally_anne.harness.adapters.lm_eval.model
 from sally_anne.core.errors import HarnessError, SteeringError
+from sally_anne.harness.adapters.gridtom import MARK
 from sally_anne.harness.adapters.lm_eval import TASKS, register
 from sally_anne.harness.adapters.lm_eval.__main__ import main
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
-from sally_anne.harness.adapters.lm_eval.pictures import MARK
 from sally_anne.harness.adapters.lm_eval.requests import split
 
 pytestmark = pytest.mark.plugins
@@ -69,8 +69,8 @@ def test_a_gpu_that_is_not_there_is_the_cpu(loaded, monkeypatch, caplog) -> None
     [
         ({"batch_size": "auto"}, "batch_size must be a whole number from 1 on, is 'auto'"),
         ({"alpha": 2}, "alpha is the strength of a vector"),
-        ({"alpha": "much"}, "alpha is the strength of a vector"),
-        ({"trust_remote_code": True}, "no option 'trust_remote_code'"),
+        ({"alpha": "much"}, "alpha must be a finite number"),
+        ({"trust_remote_code": True}, "no model option 'trust_remote_code'"),
         ({"max_length": 0}, "max_length must be a whole number"),
         ({"max_gen_toks": "long"}, "max_gen_toks must be a whole number"),
     ],

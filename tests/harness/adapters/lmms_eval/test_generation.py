@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("lmms_eval")
 
 from sally_anne.core.errors import HarnessError  # noqa: E402
-from sally_anne.harness.adapters.lmms_eval.generation import Generation, generation_of  # noqa: E402
+from sally_anne.harness.adapters.common import Decoding  # noqa: E402
+from sally_anne.harness.adapters.lmms_eval.model import decoding_of  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
@@ -17,28 +18,28 @@ pytestmark = pytest.mark.plugins
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, Generation(128, ())),
-        ({"max_new_tokens": 3, "until": "."}, Generation(3, (".",))),
-        ({"until": None}, Generation(128, ())),
-        ({"until": ["", "\n\n", "Q:"]}, Generation(128, ("\n\n", "Q:"))),
+        ({}, Decoding(128, ())),
+        ({"max_new_tokens": 3, "until": "."}, Decoding(3, (".",))),
+        ({"until": None}, Decoding(128, ())),
+        ({"until": ["", "\n\n", "Q:"]}, Decoding(128, ("\n\n", "Q:"))),
         # Tasks say so and mean greedy decoding; lmms-eval's own models read them so.
-        ({"temperature": 0, "do_sample": True, "top_p": 0.9}, Generation()),
-        ({"temperature": None, "do_sample": False, "num_beams": 1}, Generation()),
+        ({"temperature": 0, "do_sample": True, "top_p": 0.9}, Decoding(128)),
+        ({"temperature": None, "do_sample": False, "num_beams": 1}, Decoding(128)),
     ],
 )
-def test_greedy_options(options: dict[str, Any], expected: Generation) -> None:
-    assert generation_of(options) == expected
+def test_greedy_options(options: dict[str, Any], expected: Decoding) -> None:
+    assert decoding_of(options) == expected
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": 0.2}, "temperature is 0.2: .*greedily alone.*temperature=0"),
-        ({"temperature": "warm"}, "temperature must be a number, is 'warm'"),
-        ({"do_sample": True}, "do_sample is on"),
-        ({"do_sample": True, "temperature": None}, "do_sample is on"),
+        ({"temperature": 0.2}, "greedy, but temperature is 0.2 .*temperature=0"),
+        ({"temperature": "warm"}, "temperature must be a finite number, is 'warm'"),
+        ({"do_sample": True}, "do_sample True"),
+        ({"do_sample": True, "temperature": None}, "do_sample True"),
         ({"num_beams": 4}, "num_beams is 4"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be a number of tokens, is 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 on, is 0"),
         ({"max_new_tokens": "many"}, "is 'many'"),
         ({"max_new_tokens": True}, "is True"),
         ({"until": 5}, "until must be a string or a list of strings, is 5"),
@@ -47,7 +48,7 @@ def test_greedy_options(options: dict[str, Any], expected: Generation) -> None:
 )
 def test_what_is_not_done_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(HarnessError, match=message):
-        generation_of(options)
+        decoding_of(options)
 
 
 def test_unknown_options_are_named_once() -> None:
@@ -57,7 +58,7 @@ def test_unknown_options_are_named_once() -> None:
     number = logger.add(said.append, level="WARNING", format="{message}")
     try:
         for _ in range(2):
-            assert generation_of({"image_aspect_ratio": "original"}) == Generation()
+            assert decoding_of({"image_aspect_ratio": "original"}) == Decoding(128)
     finally:
         logger.remove(number)
     assert said == [

@@ -17,18 +17,18 @@ from sally_anne.core.errors import (
     BenchmarkError,  # noqa: E402
     HarnessError,  # noqa: E402
 )
-from sally_anne.harness.adapters.lmms_eval import TASKS  # noqa: E402
-from sally_anne.harness.adapters.lmms_eval.gridtom import (  # noqa: E402
+from sally_anne.harness.adapters.gridtom import (  # noqa: E402
     _items,
     both,
-    docs,
     false_belief,
-    frames,
     invalid,
-    results,
+    lmms_eval_documents,
+    lmms_eval_results,
+    pictures,
     right,
     true_belief,
 )
+from sally_anne.harness.adapters.lmms_eval import TASKS  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.results import (
     score,  # noqa: E402
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.plugins
 
 
 def documents(**options: Any) -> Dataset:
-    return docs(Dataset.from_list([options]))
+    return lmms_eval_documents(Dataset.from_list([options]))
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def test_documents_and_numbers_are_those_made_by_hand(by_hand, order: str, setti
             for name in ("item_id", "story", "condition", "first", "text"):
                 assert doc[name] == getattr(asked, name)
             assert doc["answer"] == ", ".join(asked.answer)
-        greys = [int(np.asarray(picture)[0, 0, 0]) for picture in frames(found[0])]
+        greys = [int(np.asarray(picture)[0, 0, 0]) for picture in pictures(found[0])]
         index = next(iter(members))
         assert greys == [40 * (index % 4) + t for t in KEY_FRAMES if setting != "text"]
     # A story of a map that is not tested whole may be in no split.
     assert len(stories) == len(set(stories)) >= len(STORIES) - 1 and set(stories) <= set(STORIES)
     rows: dict[str, list[dict[str, Any]]] = {}
     for doc, reply in zip(found.select(range(8)), replies(order, wanted[:8]), strict=True):
-        for metric, row in results(doc, [reply]).items():
+        for metric, row in lmms_eval_results(doc, [reply]).items():
             rows.setdefault(metric, []).append(row)
     shared = {"TB": true_belief, "FB": false_belief, "Both": both, "invalid": invalid}
     for reader, prefix in (("robust", ""), ("official", "official_")):
@@ -100,7 +100,7 @@ def test_documents_are_the_items(options: dict[str, Any], count: int) -> None:
     assert found["text"][: len(items)] == [item.text for item in items]
     assert found["condition"][: len(items)] == [item.condition for item in items]
     for doc, item in list(zip(found, items, strict=False))[::5]:
-        shown = frames(doc)
+        shown = pictures(doc)
         if item.clip is None:
             assert shown == [] and options["setting"] == "text"
         else:
@@ -116,12 +116,12 @@ def test_stories_of_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ordre": "1"}, "there is no 'ordre'; there are order, setting"),
-        ({"order": "3"}, "order must be 1, 2, initial, is '3'"),
-        ({"order": 1}, "order must be 1, 2, initial, is 1"),
-        ({"setting": "film"}, "setting must be multimodal, video, text, is 'film'"),
-        ({"split": "all"}, "split must be train, validation, test"),
-        ({"style": ["json"]}, "style must be plain, json"),
+        ({"ordre": "1"}, "no option 'ordre'; there are order, setting"),
+        ({"order": "3"}, "order must be one of 1, 2, initial, is '3'"),
+        ({"order": 1}, "order must be one of 1, 2, initial, is 1"),
+        ({"setting": "film"}, "setting must be one of multimodal, video, text, is 'film'"),
+        ({"split": "all"}, "split must be one of train, validation, test"),
+        ({"style": ["json"]}, "style must be one of plain, json"),
         ({"data": 5}, "data must be a folder, is 5"),
         ({"data_seed": "x"}, "data_seed must be a whole number, is 'x'"),
     ],
@@ -133,7 +133,7 @@ def test_bad_questions(options: dict[str, Any], message: str) -> None:
 
 def test_a_file_asks_once() -> None:
     with pytest.raises(HarnessError, match="holds one JSON object, this one 2"):
-        docs(Dataset.from_list([{"order": "1"}, {"order": "2"}]))
+        lmms_eval_documents(Dataset.from_list([{"order": "1"}, {"order": "2"}]))
 
 
 def test_every_task_has_its_questions() -> None:
@@ -160,7 +160,7 @@ def test_metrics_are_the_harness_own(order: str, reply) -> None:
     rows: dict[str, list[dict[str, Any]]] = {}
     # As lmms-eval does: replies are stripped, each metric's rows are put together.
     for doc, item in zip(found, items, strict=False):
-        for metric, row in results(doc, [reply(item).strip()]).items():
+        for metric, row in lmms_eval_results(doc, [reply(item).strip()]).items():
             rows.setdefault(metric, []).append(row)
     for prefix, reader in (("", "robust"), ("official_", "official")):
         expected = summarise(table, order)[reader]
@@ -178,7 +178,7 @@ def test_metrics_are_the_harness_own(order: str, reply) -> None:
 
 def test_initial_questions_have_accuracy() -> None:
     doc = documents(order="initial", setting="text", split="validation")[1]
-    found = results(doc, [doc["answer"]])
+    found = lmms_eval_results(doc, [doc["answer"]])
     assert set(found) == {"accuracy", "invalid", "official_accuracy", "official_invalid"}
     assert right([found["accuracy"]]) == 1 and invalid([found["invalid"]]) == 0
     assert right([found["official_accuracy"]]) == 0 and invalid([found["official_invalid"]]) == 1

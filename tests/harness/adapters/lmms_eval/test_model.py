@@ -29,7 +29,7 @@ from sally_anne.core.errors import (
     ModelError,  # noqa: E402
     SteeringError,  # noqa: E402
 )
-from sally_anne.harness.adapters.lmms_eval.manifest import manifest  # noqa: E402
+from sally_anne.harness.adapters.lmms_eval import manifest  # noqa: E402
 from sally_anne.harness.adapters.lmms_eval.model import SallyAnne  # noqa: E402
 from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
 
@@ -208,7 +208,9 @@ def test_what_is_not_offered_is_refused() -> None:
     lm = made_by_name(QWEN)
     with pytest.raises(HarnessError, match="generate_until_multi_round are not offered"):
         lm.generate_until_multi_round([])
-    with pytest.raises(HarnessError, match="made, document 0: temperature is 0.7"):
+    with pytest.raises(
+        HarnessError, match="made, document 0: decoding is greedy, but temperature is 0.7"
+    ):
         generated(lm, [[]], TEXTS[:1], temperature=0.7)
     with pytest.raises(HarnessError, match="made, document 0: .*different sizes"):
         wrong = [*pictures(CLIPS[0]), Image.new("RGB", (8, 8))]
@@ -223,10 +225,14 @@ def test_what_is_not_offered_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"max_frame": 3}, HarnessError, "there is no max_frame; there are pretrained, steer"),
-        ({"max_frames": 0}, HarnessError, "max_frames must be a whole number from 1, is 0"),
+        ({"max_frame": 3}, HarnessError, "there is no model option 'max_frame'; there are steer"),
+        ({"max_frames": 0}, HarnessError, "max_frames must be a whole number from 1 on, is 0"),
         ({"max_frames": 2.5}, HarnessError, "max_frames must be a whole number"),
-        ({"batch_size": "auto"}, HarnessError, "batch_size must be a finite number, is 'auto'"),
+        (
+            {"batch_size": "auto"},
+            HarnessError,
+            "batch_size must be a whole number from 1 on, is 'auto'",
+        ),
         ({"alpha": 2}, HarnessError, "alpha is the strength of a vector"),
         ({"alpha": "strong", "steer": "x"}, HarnessError, "alpha must be a finite number"),
         ({"alpha": float("nan"), "steer": "x"}, HarnessError, "alpha must be a finite number"),

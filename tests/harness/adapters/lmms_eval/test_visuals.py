@@ -15,7 +15,7 @@ from sally_anne.core.errors import (
     ClipError,  # noqa: E402
     HarnessError,  # noqa: E402
 )
-from sally_anne.harness.adapters.lmms_eval.visuals import clip_of  # noqa: E402
+from sally_anne.harness.adapters.lmms_eval.model import clip_of  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 
@@ -83,11 +83,11 @@ def test_frames_of_a_film_are_spread_over_it(film: Path, kind: type, count: int)
 @pytest.mark.parametrize(
     ("visuals", "message"),
     [
-        (["a.mp4", "b.mp4"], "cannot show the film a.mp4: a question has one film"),
-        ([PICTURES[0], "b.mp4"], "cannot show the film b.mp4"),
+        (["a.mp4", "b.mp4"], "cannot show the video a.mp4: a question has one video"),
+        ([PICTURES[0], "b.mp4"], "cannot show the video b.mp4"),
         ([{"array": FRAMES, "sampling_rate": 16000}], "cannot show a dict"),
         ([FRAMES.astype(float)], "cannot show a ndarray"),
-        ([PICTURES[0], PICTURES[1].resize((8, 8))], r"different sizes \(16x12, 8x8\)"),
+        ([PICTURES[0], PICTURES[1].resize((8, 8))], r"different sizes \(16 x 12, 8 x 8\)"),
     ],
 )
 def test_what_is_not_one_clip_is_refused(visuals, message: str) -> None:
