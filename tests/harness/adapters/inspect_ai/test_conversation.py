@@ -91,7 +91,7 @@ def test_all_turns_are_in_the_prompt(loaded: LoadedModel) -> None:
         ([user(FILM, TEXT, FILM)], "one clip at most, got 2"),
         ([user(FILM, TEXT), ChatMessageAssistant(content="b"), user(FILM, TEXT)], "one clip"),
         ([user(PICTURES[0], TEXT, PICTURES[1])], "without text between"),
-        ([ChatMessageSystem(content=[FILM]), user(TEXT)], "message 1: pictures and films"),
+        ([ChatMessageSystem(content=[FILM]), user(TEXT)], "message 1: pictures and videos"),
         ([ChatMessageTool(content="x", tool_call_id="1"), user(TEXT)], "message 1: .* no tool"),
         (
             [

@@ -123,7 +123,7 @@ def test_stories_of_a_folder(tmp_path: Path) -> None:
         ({"split": "all"}, "split must be one of train, validation, test"),
         ({"style": ["json"]}, "style must be one of plain, json"),
         ({"data": 5}, "data must be a folder, is 5"),
-        ({"data_seed": "x"}, "data_seed must be a whole number, is 'x'"),
+        ({"data_seed": "x"}, "data_seed must be a whole number from 0 on, is 'x'"),
     ],
 )
 def test_bad_questions(options: dict[str, Any], message: str) -> None:

@@ -208,9 +208,7 @@ def test_what_is_not_offered_is_refused() -> None:
     lm = made_by_name(QWEN)
     with pytest.raises(HarnessError, match="generate_until_multi_round are not offered"):
         lm.generate_until_multi_round([])
-    with pytest.raises(
-        HarnessError, match="made, document 0: decoding is greedy, but temperature is 0.7"
-    ):
+    with pytest.raises(HarnessError, match="made, document 0: .*greedy, but temperature is 0.7"):
         generated(lm, [[]], TEXTS[:1], temperature=0.7)
     with pytest.raises(HarnessError, match="made, document 0: .*different sizes"):
         wrong = [*pictures(CLIPS[0]), Image.new("RGB", (8, 8))]
@@ -231,7 +229,7 @@ def test_what_is_not_offered_is_refused() -> None:
         (
             {"batch_size": "auto"},
             HarnessError,
-            "batch_size must be a whole number from 1 on, is 'auto'",
+            "batch_size must be a whole number .*'auto'",
         ),
         ({"alpha": 2}, HarnessError, "alpha is the strength of a vector"),
         ({"alpha": "strong", "steer": "x"}, HarnessError, "alpha must be a finite number"),
