@@ -151,8 +151,8 @@ def sweep(
     from sally_anne.benchmarks.gridtom.stories import generated
     from sally_anne.harness.gridtom import items
     from sally_anne.models.loading import load_model
-    from steering.grid import cells as grid
-    from steering.grid import vectors_of
+    from steering.cells import cells as grid
+    from steering.cells import vectors_of
 
     torch.set_num_threads(threads)
     loaded = load_model(model)

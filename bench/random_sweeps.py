@@ -13,8 +13,7 @@ from hooks.vector import SteeringVector
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.models.loading import LoadedModel
-from steering.grid import Cell
-from steering.sweeping import run_cells
+from steering.cells import Cell, run_cells
 
 
 def random_vector(geometry: Geometry, k: int, seed: int = 0) -> SteeringVector:

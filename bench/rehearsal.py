@@ -152,8 +152,8 @@ def probing(folder: str, config: RehearsalConfig, threads: int) -> dict[str, Any
 def sweep(folder: str, config: RehearsalConfig, threads: int) -> dict[str, Any]:
     """A sweep of three cells, for a process of its own."""
     from steering.config import SweepConfig
-    from steering.dry_run import dry_run
     from steering.pipeline import run as work
+    from steering.prepare import dry_run
 
     run = SweepConfig(
         model=f"{folder}/model",
@@ -162,7 +162,7 @@ def sweep(folder: str, config: RehearsalConfig, threads: int) -> dict[str, Any]:
         alpha=(-10.0, 0.0, 10.0),
         controls=False,
         test=False,
-        fall=None,
+        max_initial_drop=None,
         limit=2,
         batch_size=config.batch_size,
         out=Path(folder) / "sweep",

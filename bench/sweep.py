@@ -79,7 +79,7 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
     from sally_anne.harness.model import SteeredModel
     from sally_anne.models.loading import load_model
     from sally_anne.models.prompts import encode, reply_prompt
-    from steering.grid import cells, vectors_of
+    from steering.cells import cells, vectors_of
 
     loaded = load_model(config.model)
     geometry = find_geometry(loaded.model)

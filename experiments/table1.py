@@ -72,7 +72,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     from sally_anne.core.files import write_sealed
     from sally_anne.harness.metrics import over
     from sally_anne.models.loading import load_model
-    from steering.choose import cell_metrics
+    from steering.cells import cell_metrics
     from steering.pipeline import run as sweep
 
     console = Console()

@@ -18,15 +18,104 @@ Both equal the vector at all positions but for rounding in the model's dtype.
 from __future__ import annotations
 
 import copy
+import json
+import shutil
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hooks.geometry import ATTN_OUT, HEAD_OUT, Geometry, find_geometry, slice_width
+from hooks.identity import require_fitted
+from hooks.vector import SteeringVector
+from hooks.vector_file import CARD, RECORD
 from sally_anne.core.errors import SteeringError
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.processor import forget, teach
 
 Carrier = Literal["o_proj.bias", "v_proj.bias"]
+
+
+def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: Path) -> Path:
+    """Write a checkpoint that acts as the model does with the vector at all positions.
+
+    Processor, tokenizer, chat template and generation config are saved beside the weights, and
+    a README.md and a ``steering.json`` that say what was baked.
+
+    Args:
+        loaded: the model; it stays as it is.
+        vector: at site ``head_out``, or at ``attn_out`` for classes with a bias on o_proj. Its own
+            positions play no part.
+        alpha: strength; the vector's own if None.
+        out: folder to write; it appears when it is whole.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        OtherModelError: the vector was fitted on another model.
+        SteeringError: the vector does not fit the model or cannot be baked into it, or ``out`` is
+            not empty or cannot be written.
+        ModelError: the weights cannot be had, or do not fit their config.
+    """
+    check_free(out)
+    strength = float(vector.alpha if alpha is None else alpha)
+    delta = vector.delta(strength)
+    where = carrier(loaded.skeleton, vector.site)
+    vector.check(loaded.skeleton)
+    forced = require_fitted(vector, loaded.identity)
+    baked = bake_model(loaded.model, delta, vector.site)
+    folder = Path(loaded.source).expanduser()
+    record: dict[str, Any] = {
+        "model": folder.resolve().name if folder.is_dir() else loaded.source,
+        "revision": loaded.revision,
+        "dtype": loaded.dtype,
+        "acts_at": "all",
+        "carried_by": where,
+        "n_kv_heads": find_geometry(baked).n_kv_heads,
+        "n_kv_heads_before": find_geometry(loaded.model).n_kv_heads,
+        "vector": vector.describe() | {"alpha": strength, "fitted": dict(vector.fitted)},
+    }
+    if forced:
+        record["forced"] = forced
+    _write(out, baked, loaded.processor, record)
+    return out
+
+
+def check_free(out: Path) -> None:
+    """Check that a checkpoint may be written to ``out``.
+
+    Raises:
+        SteeringError: there is something.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise SteeringError(f"{out} exists and is not an empty folder; give a new one with --out")
+
+
+def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> None:
+    out = out.resolve()
+    part = out.with_name(f".{out.name}.tmp")
+    # What the last call padded or cut would be saved with it, and what is ours.
+    forget(processor.tokenizer)
+    processor.tokenizer.backend_tokenizer.no_padding()
+    processor.tokenizer.backend_tokenizer.no_truncation()
+    try:
+        if part.exists():
+            shutil.rmtree(part)
+        part.mkdir(parents=True)
+        model.save_pretrained(part)
+        processor.save_pretrained(part)
+        text = json.dumps(record, indent=2, default=dict)
+        (part / RECORD).write_text(f"{text}\n", encoding="utf-8")
+        (part / CARD).write_text(_card(record), encoding="utf-8")
+        part.replace(out)
+    except (OSError, SafetensorError) as error:
+        raise SteeringError(f"{out} cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        teach(processor.tokenizer)
 
 
 def carrier(model: nn.Module, site: str = HEAD_OUT) -> Carrier:
@@ -204,3 +293,65 @@ def _check_loads(baked: Any) -> None:
             f"{type(baked).__name__} has no place for the vector: its weights and config do not "
             f"fit at {differ[0][0]}; apply the vector while the model runs"
         )
+
+
+def _card(record: dict[str, Any]) -> str:
+    """The README of a checkpoint."""
+    vector = record["vector"]
+    heads = ", ".join(f"L{layer}H{head}" for layer, head in vector["heads"])
+    means = {
+        "o_proj.bias": "the bias of o_proj (`attention_bias` in the config; the biases of q_proj, "
+        "k_proj and v_proj that come with it are zero unless the model had them)",
+        "v_proj.bias": "the bias of v_proj: attention weights sum to one, so what is added to the "
+        "values of a head is added to its output",
+    }
+    said = in_words(record).replace("\n", "\n\n")
+    return f"""---
+base_model: {record["model"]}
+tags: [steering-vector, theory-of-mind, interpretability]
+---
+# {record["model"]}, steered by its weights
+
+{said}
+
+It equals the model with the vector added by hooks at all positions, but for rounding
+in {record["dtype"]}. The vector is in {means[record["carried_by"]]}.
+
+| | |
+|---|---|
+| base model | {record["model"]}, revision {record["revision"]} |
+| alpha | {vector["alpha"]:g} |
+| direction | {vector["direction"]} |
+| site | {vector["site"]} |
+| K | {len(vector["heads"])} |
+| heads, best first | {heads} |
+| the vector's own positions, not used here | {vector["positions"]} |
+
+`{RECORD}` holds all of this and what the vector was fitted on. The license is the base model's.
+
+## Use
+
+```python
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+model = AutoModelForImageTextToText.from_pretrained("this/folder")
+processor = AutoProcessor.from_pretrained("this/folder")
+```
+"""
+
+
+def in_words(record: dict[str, Any]) -> str:
+    """Where a baked vector acts, and a line more if the model takes more memory by it."""
+    positions, alpha = record["vector"]["positions"], record["vector"]["alpha"]
+    own = "" if positions == "all" else f", not at {positions} alone, for which it was made"
+    acts = (
+        f"The steering vector (alpha {alpha:g}) acts at ALL positions, those of the prompt "
+        f"included{own}."
+    )
+    before, after = record["n_kv_heads_before"], record["n_kv_heads"]
+    if before == after:
+        return acts
+    return (
+        f"{acts}\nHeads that shared keys and values have their own now ({after} instead of "
+        f"{before} a layer): the KV cache takes {after / before:g} times the memory."
+    )

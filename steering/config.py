@@ -1,4 +1,4 @@
-"""What the commands of this room are asked to do."""
+"""What a sweep and a measurement of side effects are asked to do."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sally_anne.core.options import Seed
 from sally_anne.harness.tasks import reply_tokens
 from sally_anne.models.options import ModelOptions
 
+NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
 Direction = Literal[
     "logistic",
     "mass_mean",
@@ -24,44 +25,6 @@ Direction = Literal[
     "random",
     "random_heads",
 ]
-Label = Literal["y_p", "y_o"]
-
-
-@dataclass(frozen=True)
-class VectorConfig:
-    """Make a steering vector from a probing run and save it.
-
-    K and alpha have no default: what moves one model breaks another. A sweep chooses them.
-
-    Attributes:
-        run: folder of a finished probing run; the sweep's by default.
-        sweep: folder of a finished sweep of steering.sweep, which gives K and alpha.
-        k: number of heads; what the sweep chose by default.
-        alpha: strength, in standard deviations; what the sweep chose by default.
-        direction: how directions are found.
-        label: whose perspective ranks heads and gives directions.
-        positions: at which tokens the vector is applied.
-        seed: of random directions and heads.
-        out: folder of the vector; inside the run's by default.
-    """
-
-    run: Path | None = None
-    sweep: Path | None = None
-    k: Annotated[int | None, tyro.conf.arg(name="K")] = None
-    alpha: float | None = None
-    direction: Direction = "logistic"
-    label: Label = "y_p"
-    positions: Literal["last_prompt", "generated", "last_prompt+generated", "all"] = (
-        "last_prompt+generated"
-    )
-    seed: Seed = 0
-    out: Path | None = None
-
-    @property
-    def folder(self) -> Path:
-        """Where the vector is kept, once run, K and alpha are known."""
-        name = f"{self.direction.replace(':', '-')}-{self.label}-K{self.k}-alpha{self.alpha:g}"
-        return self.out or (self.run or Path()) / "vectors" / name
 
 
 @dataclass(frozen=True)
@@ -74,7 +37,7 @@ class SweepConfig(ModelOptions):
         alpha: strengths, in standard deviations; 0 is always in, once. By default up to 10 either
             way and fine around 1 for models of fewer than 256 heads, up to 50 for larger ones.
         direction: how directions are found.
-        label: whose perspective ranks heads and gives directions.
+        label: the label that ranks heads and gives directions.
         controls: also random directions in the same heads, and random heads.
         order: belief of first or second order.
         setting: what the model is given: frames and text, frames, or text.
@@ -83,15 +46,16 @@ class SweepConfig(ModelOptions):
             has three times so many in all, at least 20.
         style: plain questions, or questions that ask for a JSON object.
         reader: who reads the answers that choose K and alpha.
-        fall: K and alpha may lower the accuracy on initial-belief questions, which steering should
-            leave alone, by so much at most (a share, on validation stories); none does not ask
-            them.
+        max_initial_drop: K and alpha may lower the accuracy on initial-belief questions, which
+            steering should leave alone, by so much at most (a share, on validation stories); none
+            does not ask them.
         test: report the chosen K and alpha on the test stories.
         full: print every setting, not the best alone.
         data: folder in the release layout; stories are generated if none is given.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that are read together.
-        rows: answers that are given together; auto takes as many as fit in memory, 64 at most.
+        decode_batch_size: answers that are given together; auto takes as many as fit in memory, 64
+            at most.
         max_new_tokens: length of a reply; 16 by default, and 64 for a JSON object.
         seed: of random directions and heads.
         split_seed: which stories test, train and validate.
@@ -104,7 +68,7 @@ class SweepConfig(ModelOptions):
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
     alpha: tuple[float, ...] | None = None
     direction: Direction = "logistic"
-    label: Label = "y_p"
+    label: str = "y_p"
     controls: bool = True
     order: Literal["1", "2"] = "1"
     setting: Setting = "multimodal"
@@ -112,13 +76,13 @@ class SweepConfig(ModelOptions):
     limit: int | None = None
     style: Literal["plain", "json"] = "plain"
     reader: Literal["robust", "official"] = "robust"
-    fall: float | None = 0.01
+    max_initial_drop: float | None = 0.01
     test: bool = True
     full: bool = False
     data: Path | None = None
     out: Path | None = None
     batch_size: int = 8
-    rows: int | Literal["auto"] = "auto"
+    decode_batch_size: int | Literal["auto"] = "auto"
     max_new_tokens: int | None = None
     seed: Seed = 0
     split_seed: Seed = 0
@@ -146,3 +110,44 @@ class SweepConfig(ModelOptions):
         if self.limit is not None:
             parts.append(f"{self.limit}stories")
         return Path("runs") / "sweep" / "-".join(parts)
+
+
+@dataclass(frozen=True)
+class SideEffectsConfig(ModelOptions):
+    """Measure what a steering vector changes beside what it is for.
+
+    Attributes:
+        vector: folder of a steering vector.
+        alpha: strength; the vector's own by default.
+        tasks: what is asked with and without the vector: a task of ``sally-anne evaluate``, with
+            its order after a colon (gridtom:initial), or with its folder after an equals sign
+            (bigtom=FOLDER).
+        prompts: file with one neutral prompt a line; our own by default.
+        setting: GridToM: frames and text, frames, or text.
+        limit: only the first so many stories of each task.
+        out: folder; named after vector and model by default. An existing one is resumed.
+        batch_size: prompts that go through the model together.
+        max_new_tokens: length of a reply; by default 16 to neutral prompts, and what a task needs.
+        force: steer a model that the vector was not fitted on.
+    """
+
+    vector: Path
+    alpha: float | None = None
+    tasks: tuple[str, ...] = ("gridtom:1", "gridtom:initial")
+    prompts: Path = NEUTRAL
+    setting: Setting = "multimodal"
+    limit: int | None = 50
+    out: Path | None = None
+    batch_size: int = 8
+    max_new_tokens: int | None = None
+    force: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where the measurement is kept."""
+        if self.out is not None:
+            return self.out
+        parts = [Path(self.model).name or "model", self.vector.name]
+        if self.alpha is not None:
+            parts.append(f"alpha{self.alpha:g}")
+        return Path("runs") / "side-effects" / "-".join(parts)

@@ -9,52 +9,51 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
+from rich.table import Table
 
-from hooks.batch_size import AUTO
-from hooks.geometry import find_geometry
+from figures import sweep as picture
 from hooks.identity import FORCED
 from hooks.vector import SteeringVector
-from sally_anne.benchmarks.gridtom.records import StorySet
-from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.bootstrap import Estimate
-from sally_anne.core.commands import no_command
+from sally_anne.core.commands import command_line, no_command
 from sally_anne.core.console import Bars, Console, stage
-from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import write_atomic, write_sealed
-from sally_anne.core.processes import Processes, here
+from sally_anne.core.processes import here
 from sally_anne.core.run_folder import RESULTS, SWEEP, claims, save_config
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import check_items
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.metrics import mcnemar_both, over, paired_difference
-from sally_anne.harness.pipeline import check as check_evaluation
-from sally_anne.harness.reporting import BELIEF
+from sally_anne.harness.reporting import BELIEF, percent
 from sally_anne.harness.results import scores
-from sally_anne.harness.work import Unseen, items_of
+from sally_anne.harness.work import Unseen
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.choose import best_first, cell_metrics, choose, initial_gain
-from steering.config import SweepConfig
-from steering.fit import FinishedRun, fit_vector
-from steering.grid import (
+from steering.cells import (
     BASELINE,
-    CONTROLS,
     Cell,
-    cells,
-    default_alphas,
-    default_ks,
+    Vectors,
+    best_first,
+    cell_metrics,
+    choose,
+    initial_gain,
+    run_cells,
     vectors_of,
 )
-from steering.probed import lineage_of, probing_run, unseen_stories
-from steering.reporting import print_sweep
-from steering.sweeping import run_cells
+from steering.config import SweepConfig
+from steering.fit import fit_vector
+from steering.prepare import SPLITS, Questions, Split, check, lineage_of, probing_run, with_grid
 
 ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
+# Best settings that are printed, the mark of the chosen one, and columns of the terminal.
+TOP, MARK, WIDTH = 5, " *", 100
+CONTROL_LABELS = {"random": "random directions", "random_heads": "random heads"}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sweep:
     """What a finished sweep found.
 
@@ -97,67 +96,84 @@ def run(
     and prints, and the others wait for it.
 
     Raises:
-        SteeringError, HarnessError, ProbingError, ModelError, BenchmarkError, SallyAnneError: bad
-            input, named before long work wherever it can be known.
+        SallyAnneError: bad input, named before long work wherever it can be known.
     """
     processes = here()
     device_map = processes.device_map(config.place)
     processes.begin()
     console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
-    asked = {split: evaluation_of(config, split) for split in ("validation", "test")}
-    check_evaluation(asked["test"])
-    stories = open_stories(config.data, config.data_seed)
-    everything = [
-        item
-        for evaluation in asked.values()
-        for each in (evaluation, replace(evaluation, order="initial"))
-        for item in items_of(each, stories)
-    ]
+    questions = Questions(config)
     if loaded is None:
         loaded = load_model(
             **config.opening() | {"device_map": device_map}, videos=config.setting != "text"
         )
+    everything = [
+        item
+        for split in SPLITS
+        for initial in (False, True)
+        for item in questions.items(split, initial)
+    ]
     for line in check_items(loaded, everything, config.reply_tokens):
         console.print(escape(line))
     config, grid = with_grid(config, loaded)
-    assert config.k is not None
-    run = probing_run(config, stories, loaded, console)
-    known = lineage_of(config, run)
-    members, unseen, lineage = unseen_stories(asked, stories, known)
-    items = {split: items_of(asked[split], stories, members[split]) for split in asked}
-    first_beliefs = {
-        split: items_of(replace(asked[split], order="initial"), stories, members[split])
-        for split in asked
-    }
-    if config.test and unseen:
-        console.print(str(unseen), soft_wrap=True)
-
-    opened = FinishedRun.open(run)
+    probed = probing_run(config, questions, loaded, console)
+    questions.leave_out(lineage_of(config, probed))
+    if config.test and questions.unseen:
+        console.print(str(questions.unseen), soft_wrap=True)
 
     def fit(direction: str, k: int, seed: int) -> SteeringVector:
-        vector = fit_vector(opened, k, 1.0, direction, config.label, seed=seed)
+        vector = fit_vector(probed, k, 1.0, direction, config.label, seed=seed)
         return replace(vector, fitted={**vector.fitted, FORCED: True}) if config.force else vector
 
     with stage(console, f"making {len(grid)} vectors"):
         vectors = vectors_of(grid, fit)
-        widest = fit(config.direction, max(config.k), config.seed)
-    about = _about(config, loaded, stories, widest)
-    go = partial(_run, config, console, processes, loaded, about)
-    validation = go(items["validation"], vectors, "validation")
+        widest = fit(config.direction, max(config.k or ()), config.seed)
     if processes.first:
         save_config(config.folder, asdict(config))
+    about = {
+        "model": loaded.source,
+        "revision": loaded.revision,
+        "dtype": loaded.dtype,
+        **loaded.changes,
+        "order": config.order,
+        "setting": config.setting,
+        "style": config.style,
+        "max_new_tokens": config.reply_tokens,
+        "label": config.label,
+        "data": questions.stories.fingerprint,
+        "fitted": dict(widest.fitted),
+        # Of the widest vector, which holds those of all K.
+        "vector": widest.describe()["numbers"],
+    }
 
-    def initial(split: str, cell: Cell) -> pd.DataFrame:
-        chosen_from = {c: vectors[c] for c in (BASELINE, cell)}
-        return go(first_beliefs[split], chosen_from, f"initial-{split}")
+    def answer(split: str, items: Sequence[Item], asked: Vectors) -> pd.DataFrame:
+        journals = Journal(config.folder / f"{split}.jsonl", about, processes)
+        with journals as journal, Bars(console) as bar:
+            task = bar.add_task(f"{split}: {len(asked)} settings x {len(items)} items", total=None)
+            return run_cells(
+                loaded,
+                items,
+                asked,
+                journal,
+                config.batch_size,
+                config.decode_batch_size,
+                config.reply_tokens,
+                lambda done, total: bar.update(task, completed=done, total=total),
+            )
 
+    def initial_beliefs(split: Split, cell: Cell) -> pd.DataFrame:
+        asked = {c: vectors[c] for c in (BASELINE, cell)}
+        return answer(f"initial-{split}", questions.items(split, initial=True), asked)
+
+    validation = answer("validation", questions.items("validation"), vectors)
     ranked = best_first(
         validation, [c for c in grid if c.direction == config.direction], config.reader
     )
     chosen = ranked[0]
-    if config.fall is not None:
-        chosen = choose(ranked, partial(initial, "validation"), config.fall, config.reader)
+    if config.max_initial_drop is not None:
+        asking = partial(initial_beliefs, "validation")
+        chosen = choose(ranked, asking, config.max_initial_drop, config.reader)
     controls = tuple(
         c
         for c in grid
@@ -167,23 +183,21 @@ def run(
     assert best is not None
     vector = config.folder / vector_name(config, best)
     if processes.first:
-        if lineage is not None:
+        if questions.lineage is not None:
             # K and alpha were chosen on these stories, whichever the run's own are.
-            best = replace(best, fitted={**best.fitted, SEEN: lineage.facts()})
+            best = replace(best, fitted={**best.fitted, SEEN: questions.lineage.facts()})
         best.save(vector)
     test = None
+    against_baseline: dict[str, dict[str, Any]] = {}
+    gains: dict[str, Estimate] = {}
     if config.test:
         final = {cell: vectors[cell] for cell in (BASELINE, chosen, *controls)}
-        test = go(items["test"], final, "test")
-    against_baseline = {}
-    if test is not None:
-        against_baseline = {
-            cell.name: compare(test, cell, config.reader) for cell in (chosen, *controls)
-        }
-    gains = {}
-    if config.fall is not None:
-        for split in ("validation", "test") if config.test else ("validation",):
-            gains[split] = initial_gain(initial(split, chosen), chosen, config.reader)
+        test = answer("test", questions.items("test"), final)
+        for cell in (chosen, *controls):
+            against_baseline[cell.name] = compare(test, cell, config.reader)
+    if config.max_initial_drop is not None:
+        for split in SPLITS if config.test else SPLITS[:1]:
+            gains[split] = initial_gain(initial_beliefs(split, chosen), chosen, config.reader)
     sweep = Sweep(
         validation=validation,
         test=test,
@@ -192,58 +206,18 @@ def run(
         controls=controls,
         against_baseline=against_baseline,
         initial=gains,
-        run=run,
+        run=probed.folder,
         vector=vector,
-        lineage=lineage,
-        unseen=unseen,
+        lineage=questions.lineage,
+        unseen=questions.unseen,
     )
     if processes.first:
         _save(config, about, sweep)
-        # Upwards, and only here: a sweep ends with its picture, as the same command draws it.
-        from figures import sweep as picture
-
         with stage(console, "drawing the sweep"):
             picture.draw(picture.SweepConfig(config.folder))
         print_sweep(console, config, sweep)
     processes.wait()
     return sweep
-
-
-def check(config: SweepConfig) -> None:
-    """What is wrong with the options alone.
-
-    Raises:
-        SteeringError: names the option.
-    """
-    grid = cells(
-        (1,) if config.k is None else config.k,
-        (1.0,) if config.alpha is None else config.alpha,
-        (config.direction,),
-    )
-    if config.rows != AUTO and config.rows < 1:
-        raise SteeringError(f"--rows must be at least 1 or auto, got {config.rows}")
-    if len(grid) < 2:
-        raise SteeringError("--alpha holds nothing but 0: there is nothing to sweep")
-
-
-def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, list[Cell]]:
-    """The options with every K and alpha, which may follow from the model, and the cells.
-
-    Raises:
-        SteeringError: the model has fewer heads than a K.
-    """
-    geometry = find_geometry(loaded.skeleton)
-    n_layers, n_heads = geometry.n_layers, geometry.n_heads
-    ks = default_ks(n_layers, n_heads) if config.k is None else config.k
-    alphas = default_alphas(n_layers, n_heads) if config.alpha is None else config.alpha
-    if max(ks) > n_layers * n_heads:
-        raise SteeringError(
-            f"--K {max(ks)}: {config.model} has {n_layers} x {n_heads} = {n_layers * n_heads} heads"
-        )
-    grid = cells(ks, alphas, (config.direction,), config.seed)
-    if config.controls and config.direction not in CONTROLS:
-        grid += cells(ks, alphas, CONTROLS, config.seed)[1:]
-    return replace(config, k=ks, alpha=alphas), grid
 
 
 def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
@@ -255,58 +229,12 @@ def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
     return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{vector.describe()['numbers'][-6:]}"
 
 
-def evaluation_of(config: SweepConfig, split: Any) -> EvalConfig:
-    """The same questions as ``sally_anne.harness.run`` would ask."""
-    names = ["order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
-    names += ["batch_size", "max_new_tokens"]
-    options = config.model_options() | {name: getattr(config, name) for name in names}
-    return EvalConfig(split=split, **options)
-
-
-def _about(
-    config: SweepConfig, loaded: LoadedModel, stories: StorySet, vector: SteeringVector
-) -> dict[str, Any]:
-    """What answers depend on beside cell and item."""
-    return {
-        "model": loaded.source,
-        "revision": loaded.revision,
-        "dtype": loaded.dtype,
-        **loaded.changes,
-        "order": config.order,
-        "setting": config.setting,
-        "style": config.style,
-        "max_new_tokens": config.reply_tokens,
-        "label": config.label,
-        "data": stories.fingerprint,
-        "fitted": dict(vector.fitted),
-        # Of the widest vector, which holds those of all K.
-        "vector": vector.describe()["numbers"],
-    }
-
-
-def _run(
-    config: SweepConfig,
-    console: Console,
-    processes: Processes,
-    loaded: LoadedModel,
-    about: dict[str, Any],
-    items: Sequence[Item],
-    vectors: dict[Cell, SteeringVector | None],
-    split: str,
-) -> pd.DataFrame:
-    path = config.folder / f"{split}.jsonl"
-    with Journal(path, about, processes) as journal, Bars(console) as bar:
-        task = bar.add_task(f"{split}: {len(vectors)} settings x {len(items)} items", total=None)
-        return run_cells(
-            loaded,
-            items,
-            vectors,
-            journal,
-            config.batch_size,
-            config.rows,
-            config.reply_tokens,
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )
+def compare(table: pd.DataFrame, cell: Cell, reader: str) -> dict[str, Any]:
+    """A cell against the baseline on the same items: paired differences, and McNemar's p."""
+    before = scores(table[table["cell"] == BASELINE.name], reader)
+    after = scores(table[table["cell"] == cell.name], reader)
+    differences = {m: asdict(e) for m, e in paired_difference(before, after).items()}
+    return {"difference": differences, "mcnemar_both": mcnemar_both(before, after)}
 
 
 def metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
@@ -317,39 +245,22 @@ def metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
         interval from low to high is over maps, ``story_low, story_high`` are over stories.
     """
     over_stories = cell_metrics(table, reader, "story") if over(table) == "map" else {}
-    facts = table.drop_duplicates("cell").set_index("cell")
+    facts = table.drop_duplicates("cell").set_index("cell")[["direction", "k", "alpha"]]
     rows = []
     for name, metrics in cell_metrics(table, reader).items():
         for measure in BELIEF:
-            estimate = getattr(metrics, measure)
-            rows.append(
-                {
-                    "split": split,
-                    "cell": name,
-                    "direction": facts.loc[name, "direction"],
-                    "k": int(facts.loc[name, "k"]),
-                    "alpha": float(facts.loc[name, "alpha"]),
-                    "measure": measure,
-                    **asdict(estimate),
-                }
-            )
+            row = {"split": split, "cell": name, **facts.loc[name], "measure": measure}
+            rows.append(row | asdict(getattr(metrics, measure)))
             if over_stories:
                 beside = getattr(over_stories[name], measure)
                 rows[-1] |= {"story_low": beside.low, "story_high": beside.high}
     return pd.DataFrame(rows)
 
 
-def compare(table: pd.DataFrame, cell: Cell, reader: str) -> dict[str, Any]:
-    """A cell against the baseline on the same items: paired differences, and McNemar's p."""
-    before = scores(table[table["cell"] == BASELINE.name], reader)
-    after = scores(table[table["cell"] == cell.name], reader)
-    differences = {m: asdict(e) for m, e in paired_difference(before, after).items()}
-    return {"difference": differences, "mcnemar_both": mcnemar_both(before, after)}
-
-
 def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
-    tables = [metrics_table(sweep.validation, "validation", config.reader)]
-    answers = [sweep.validation]
+    parts = {"validation": sweep.validation}
+    if sweep.test is not None:
+        parts["test"] = sweep.test
     saved: dict[str, Any] = {
         "config": asdict(config),
         "about": about,
@@ -361,13 +272,83 @@ def _save(config: SweepConfig, about: dict[str, Any], sweep: Sweep) -> None:
         "initial": {split: asdict(gain) for split, gain in sweep.initial.items()},
     }
     if sweep.test is not None:
-        tables.append(metrics_table(sweep.test, "test", config.reader))
-        answers.append(sweep.test)
         saved["test"] = sweep.against_baseline
-    for name, parts in ((METRICS, tables), (ANSWERS, answers)):
-        whole = pd.concat(parts, ignore_index=True)
+    tables = [metrics_table(answers, split, config.reader) for split, answers in parts.items()]
+    for name, frames in ((METRICS, tables), (ANSWERS, list(parts.values()))):
+        whole = pd.concat(frames, ignore_index=True)
         write_atomic(config.folder / name, whole.to_parquet(None, index=False))
     write_sealed(config.folder / RESULTS, saved, (METRICS, ANSWERS))
+
+
+def print_sweep(console: Console, config: SweepConfig, sweep: Sweep) -> None:
+    """The choice, the best settings and the controls, beside the model as it is.
+
+    Rows are at most 100 columns wide; all settings are in ``sweep.parquet``.
+    """
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH)
+    chosen = sweep.chosen
+    tables = [("validation", sweep.validation, [BASELINE, *sweep.ranked[:TOP]])]
+    if sweep.test is not None:
+        tables.append(("test", sweep.test, [BASELINE]))
+    for split, answers, cells in tables:
+        rows = {cell: _label(cell, chosen) for cell in (*cells, chosen, *sweep.controls)}
+        everything = config.full and split == "validation"
+        if everything:
+            facts = answers.drop_duplicates("cell")[["direction", "k", "alpha", "seed"]]
+            found = [Cell(*row) for row in facts.itertuples(index=False)]
+            rows = {cell: _label(cell, chosen if cell == chosen else None) for cell in found}
+        metrics = cell_metrics(answers, config.reader)
+        # Without edges and wide gaps rows with intervals have room.
+        table = Table(
+            title=escape(f"{config.model}, order {config.order}, {split} stories (%)"),
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+            caption="95 % intervals over maps" if over(answers) == "map" else None,
+        )
+        table.add_column("setting", no_wrap=True)
+        for column in BELIEF:
+            table.add_column(column, justify="right", no_wrap=True)
+        group = None
+        for cell, label in rows.items():
+            if everything and cell.direction not in (group, BASELINE.direction):
+                group = cell.direction
+                table.add_row(escape(f"{CONTROL_LABELS.get(group, group)}:"))
+            estimates = (getattr(metrics[cell.name], column) for column in BELIEF)
+            table.add_row(label, *(percent(asdict(estimate)) for estimate in estimates))
+        console.print(table)
+    console.print(f"chosen on validation stories: {_label(chosen)}, direction {chosen.direction}")
+    for cell in (chosen, *sweep.controls):
+        if cell.name in sweep.against_baseline:
+            both = percent(sweep.against_baseline[cell.name]["difference"]["Both"])
+            what = _label(cell, chosen).removesuffix(MARK)
+            console.print(f"{what} minus {_label(BASELINE)}, Both: {both} points on test stories")
+    for split, gain in sweep.initial.items():
+        moved = percent(asdict(gain))
+        console.print(f"{_label(chosen)}, initial belief: {moved} points on {split} stories")
+    held = sweep.initial.get("validation")
+    if held is not None and -held.value > (config.max_initial_drop or 0) + 1e-9:
+        console.print("no K and alpha leaves the initial belief alone: this one changes it least")
+    if not config.full:
+        console.print("--full prints every setting")
+    console.print(f"sweep folder: {escape(str(config.folder))}", soft_wrap=True)
+    console.print(f"vector: {escape(str(sweep.vector))}", soft_wrap=True)
+    names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
+    options = config.model_options() | {name: getattr(config, name) for name in names}
+    steered = EvalConfig(steer=sweep.vector, **options)
+    console.print(f"next: {escape(command_line('sally-anne evaluate', steered))}", soft_wrap=True)
+
+
+def _label(cell: Cell, chosen: Cell | None = None) -> str:
+    """What a row is called; ``chosen`` is marked, and controls are named by what they control."""
+    if cell == BASELINE:
+        return "as it is"
+    if chosen is not None and cell.direction != chosen.direction:
+        return CONTROL_LABELS[cell.direction]
+    alpha = repr(cell.alpha).removesuffix(".0")
+    return f"K {cell.k}, alpha {alpha}{MARK if cell == chosen else ''}"
 
 
 if __name__ == "__main__":

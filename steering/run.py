@@ -1,19 +1,63 @@
-"""``python -m steering.run --sweep SWEEP``: a steering vector from a probing run."""
+"""``python -m steering.run``: a steering vector from a probing run."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from hooks.identity import FORCED
-from sally_anne.benchmarks.lineage import SEEN
+import tyro
+
+from hooks.identity import FORCED, SEEN
 from sally_anne.core.commands import command, command_line
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object, require_sealed
+from sally_anne.core.options import Seed
+from sally_anne.core.run_folder import VECTOR, require_own
 from sally_anne.models.options import ModelOptions
-from steering.config import SweepConfig, VectorConfig
+from steering.config import Direction, SweepConfig
+
+
+@dataclass(frozen=True)
+class VectorConfig:
+    """Make a steering vector from a probing run and save it.
+
+    K and alpha have no default: what moves one model breaks another. A sweep chooses them.
+
+    Attributes:
+        run: folder of a finished probing run; the sweep's by default.
+        sweep: folder of a finished sweep, which gives K and alpha.
+        k: number of heads; what the sweep chose by default.
+        alpha: strength, in standard deviations; what the sweep chose by default.
+        direction: how directions are found.
+        label: the label that ranks heads and gives directions.
+        towards: value of the label to steer towards; of two values the second (true) by default.
+        positions: at which tokens the vector is applied.
+        seed: of random directions and heads.
+        out: folder of the vector; inside the run's by default.
+    """
+
+    run: Path | None = None
+    sweep: Path | None = None
+    k: Annotated[int | None, tyro.conf.arg(name="K")] = None
+    alpha: float | None = None
+    direction: Direction = "logistic"
+    label: str = "y_p"
+    towards: str | None = None
+    positions: Literal["last_prompt", "generated", "last_prompt+generated", "all"] = (
+        "last_prompt+generated"
+    )
+    seed: Seed = 0
+    out: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the vector is kept, once run, K and alpha are known."""
+        parts = [self.direction.replace(":", "-"), self.label]
+        parts += [] if self.towards is None else [self.towards]
+        name = "-".join([*parts, f"K{self.k}", f"alpha{self.alpha:g}"])
+        return self.out or (self.run or Path()) / "vectors" / name
 
 
 def run(config: VectorConfig) -> None:
@@ -26,7 +70,6 @@ def run(config: VectorConfig) -> None:
     config = settled(config, found)
     assert config.run is not None and config.k is not None and config.alpha is not None
     # Heavy libraries are imported here, so that --help answers at once.
-    from sally_anne.core.run_folder import VECTOR, require_own
     from steering.fit import fit_vector
 
     require_own(config.folder, VECTOR)
@@ -38,6 +81,7 @@ def run(config: VectorConfig) -> None:
         config.label,
         config.positions,
         config.seed,
+        config.towards,
     )
     if found is not None:
         _check_same(config, found["about"]["fitted"], json.loads(json.dumps(dict(vector.fitted))))
@@ -104,16 +148,16 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
 
 def _to_choose(run: Path, config: VectorConfig) -> str:
     """The commands that choose K and alpha for a run, and make the vector."""
-    from steering.fit import read_config
+    from hooks.saved_run import Run
 
-    probing = read_config(run)["config"]
+    probing = Run.open(run).config
     names = (*ModelOptions.__dataclass_fields__, "setting", "data", "split_seed", "data_seed")
-    options = {n: probing[n] for n in names if n in probing}
+    options = {name: probing[name] for name in names if name in probing}
     if options.get("data") is not None:
         options["data"] = Path(options["data"])
     sweep = SweepConfig(
         run=run,
-        order="2" if probing["order"] == 2 else "1",
+        order="2" if probing.get("order") == 2 else "1",
         direction=config.direction,
         label=config.label,
         **options,

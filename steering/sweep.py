@@ -7,21 +7,18 @@ from steering.config import SweepConfig
 
 
 def run(config: SweepConfig) -> None:
-    """Carry out a sweep, or show a finished one.
+    """Carry out a sweep, show a finished one, or say what it would need.
 
     Raises:
-        SteeringError, HarnessError, ProbingError, ModelError, BenchmarkError, SallyAnneError: bad
-            input, named.
+        SallyAnneError: bad input, named.
     """
     # Heavy libraries are imported here, so that --help answers at once.
+    from steering import pipeline, prepare
+
     if config.dry_run:
-        from steering.dry_run import dry_run
-
-        dry_run(config)
-        return
-    from steering.pipeline import run as work
-
-    work(config)
+        prepare.dry_run(config)
+    else:
+        pipeline.run(config)
 
 
 main = command("sally-anne sweep", SweepConfig, run, resumes=True, together=True)

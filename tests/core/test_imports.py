@@ -11,7 +11,6 @@ ROOMS = ("experiments", "figures", "hooks", "probing", "sally_anne", "steering")
 # Still to be taken apart.
 KNOWN = {
     ("sally_anne.harness.distractors", "sally_anne.harness.distractors_run"),
-    ("steering.reporting", "steering.pipeline"),
 }
 
 

@@ -24,12 +24,12 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
     "vector": (
         "steering.run",
         "run",
-        "steering.config",
+        "steering.run",
         "VectorConfig",
         {"run": NOWHERE, "k": 1, "alpha": 1.0},
     ),
     "side effects": (
-        *("steering.side_effects", "run", "steering.side_effects", "SideEffectsConfig"),
+        *("steering.measuring", "measure", "steering.config", "SideEffectsConfig"),
         {"vector": NOWHERE},
     ),
     "bake": ("steering.bake", "run", "steering.bake", "BakeConfig", {"vector": NOWHERE}),

@@ -10,9 +10,10 @@ from rich.console import Console
 
 from experiments.paper_table1 import PAPER
 from experiments.table1 import print_table
+from hooks.saved_run import CONFIG as FINISHED_RUN
 from probing.config import ProbeConfig
 from steering.config import SweepConfig
-from steering.probed import FINISHED_RUN, probing_of
+from steering.prepare import probing_of
 
 
 def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, object]:

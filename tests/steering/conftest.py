@@ -55,7 +55,7 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
                 store.write_batch(number, stored[batch])
             store.finish()
         x = stored.float().numpy()
-        config = ProbeConfig(model="tiny", c=0.05, max_iter=200, **options)
+        config = ProbeConfig(model="tiny", solver="sklearn", c=0.05, max_iter=200, **options)
         activations = Activations(x, items, ("y_p", "y_o"))
         probes = fit_probes(activations, config)
         heads = rank_heads(activations, probes)

@@ -24,8 +24,7 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 from steering import bake as command
-from steering.bake import bake
-from steering.baking import bake_model
+from steering.baking import bake, bake_model
 
 pytestmark = pytest.mark.integration
 

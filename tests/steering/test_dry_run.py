@@ -17,8 +17,7 @@ from sally_anne.harness import model as asking
 from sally_anne.harness import pipeline as harness_pipeline
 from sally_anne.harness import run as harness_run
 from sally_anne.harness.config import EvalConfig
-from steering import dry_run as steering_dry_run
-from steering import pipeline, sweep, sweeping
+from steering import cells, pipeline, prepare, sweep
 from steering.config import SweepConfig
 
 pytestmark = pytest.mark.integration
@@ -41,7 +40,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return own_extend(loaded, state, rows, endings)
 
     monkeypatch.setattr(asking, "prefill", reading)
-    for module in (asking, sweeping):
+    for module in (asking, cells):
         monkeypatch.setattr(module, "extend", going_on)
     return seen
 
@@ -68,13 +67,13 @@ def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -
         limit=2,
         k=(1, 2),
         alpha=(0.0, 0.5),
-        # No choice falls: the first is taken.
-        fall=2.0,
+        # No choice drops so far: the first is taken.
+        max_initial_drop=2.0,
         batch_size=3,
-        rows=8,
+        decode_batch_size=8,
         out=tmp_path / "sweep",
     )
-    figures = steering_dry_run.dry_run(config, QUIET)
+    figures = prepare.dry_run(config, QUIET)
     assert not config.folder.exists()
     read.clear()
     pipeline.run(config, QUIET)
@@ -86,8 +85,7 @@ def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -
     # Test stories of another split that the run has seen are left out, as the sweep does.
     other = replace(config, split_seed=1, limit=None, k=(1,), out=tmp_path / "other")
     left, all_of_them = (
-        steering_dry_run.dry_run(c, QUIET)["items, test"].value
-        for c in (other, replace(other, run=None))
+        prepare.dry_run(c, QUIET)["items, test"].value for c in (other, replace(other, run=None))
     )
     assert all_of_them - 2 * 20 <= left < all_of_them
 

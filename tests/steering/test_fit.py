@@ -16,9 +16,15 @@ from sklearn.linear_model import LogisticRegression
 from hooks.saved_run import Run
 from hooks.store import ActivationStore
 from hooks.vector import SteeringVector
-from sally_anne.core.errors import RunFolderError, SteeringError, StoreError
-from steering.config import VectorConfig
+from sally_anne.core.errors import (
+    MissingRunFileError,
+    ProbingError,
+    RunFolderError,
+    SteeringError,
+    StoreError,
+)
 from steering.fit import DIRECTIONS, fit_vector
+from steering.run import VectorConfig
 
 pytestmark = pytest.mark.integration
 
@@ -243,7 +249,7 @@ def test_heads_without_weights_are_passed_over(made, again) -> None:
         assert not set(best) & set(vector.heads)
     with pytest.raises(SteeringError, match="beside the best 6, only 4 of 12 heads"):
         fit_vector(folder, 6, direction="random_heads")
-    with pytest.raises(SteeringError, match="K = 11: only 10 of 12 heads have a probe"):
+    with pytest.raises(ProbingError, match="K = 11: only 10 of 12 heads have a probe"):
         fit_vector(folder, 11)
 
 
@@ -293,7 +299,7 @@ def test_the_options_of_the_command_are_all_known() -> None:
 
 @pytest.mark.parametrize("k", [0, -1, 13])
 def test_more_heads_than_there_are(made, k: int) -> None:
-    with pytest.raises(SteeringError, match=f"K = {k}: the model has 3 x 4 = 12 heads"):
+    with pytest.raises(ProbingError, match=f"K = {k}: the model has 3 x 4 = 12 heads"):
         fit_vector(made.folder, k)
 
 
@@ -309,9 +315,9 @@ def test_options_are_checked(made) -> None:
 def test_an_unfinished_run(copy, tmp_path) -> None:
     for folder in (tmp_path / "none", copy.folder):
         (folder / "config.json").unlink(missing_ok=True)
-        with pytest.raises(SteeringError, match="config.json is missing; `python -m") as caught:
+        with pytest.raises(MissingRunFileError, match="`python -m probing.run`") as caught:
             fit_vector(folder, K)
-        assert f"python -m probing.run --out {folder}" in str(caught.value)
+        assert str(folder) in str(caught.value)
 
 
 def test_an_unfinished_store(copy, made) -> None:
@@ -329,7 +335,7 @@ def test_an_unfinished_store(copy, made) -> None:
 @pytest.mark.parametrize("name", ["heads.parquet", "probes.safetensors"])
 def test_a_file_of_the_run_is_missing(copy, name: str) -> None:
     (copy.folder / name).unlink()
-    with pytest.raises((SteeringError, RunFolderError), match=f"{name} is missing"):
+    with pytest.raises(RunFolderError, match=f"{name} is missing"):
         fit_vector(copy.folder, K)
 
 
@@ -338,7 +344,7 @@ def test_a_file_of_the_run_is_missing(copy, name: str) -> None:
 def test_a_file_of_the_run_is_cut_short(copy, name: str, kept: int) -> None:
     path = copy.folder / name
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises((SteeringError, RunFolderError), match=f"{name} is damaged"):
+    with pytest.raises(RunFolderError, match=f"{name} is damaged"):
         fit_vector(copy.folder, K)
 
 
@@ -346,13 +352,13 @@ def test_a_table_without_ranks(copy) -> None:
     path = copy.folder / "heads.parquet"
     pd.read_parquet(path).drop(columns="y_p_rank").to_parquet(path)
     assert fit_vector(copy.folder, K, label="y_o").k == K
-    with pytest.raises(SteeringError, match="heads.parquet is damaged .*y_p_rank"):
+    with pytest.raises(SteeringError, match="unknown label 'y_p': choose one of y_o"):
         fit_vector(copy.folder, K)
 
 
 @pytest.mark.parametrize(
     ("part", "name"),
-    [("config", "site"), ("config", "c"), ("model", "revision"), ("data", None), ("model", None)],
+    [("config", "c"), ("model", "revision"), ("data", None), ("model", None)],
 )
 def test_a_config_without_its_parts(copy, part: str, name: str | None) -> None:
     path = copy.folder / "config.json"
@@ -366,5 +372,5 @@ def test_a_config_without_its_parts(copy, part: str, name: str | None) -> None:
 @pytest.mark.parametrize("text", ["", '{"config": ', "[]", '"config"', '{"config": []}'])
 def test_a_config_of_another_kind(copy, text: str) -> None:
     (copy.folder / "config.json").write_text(text)
-    with pytest.raises(SteeringError, match="config.json is damaged or another kind of file"):
+    with pytest.raises(RunFolderError, match="config.json is damaged or another kind of file"):
         fit_vector(copy.folder, K)

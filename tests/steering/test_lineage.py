@@ -17,7 +17,7 @@ from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.errors import BenchmarkError, HarnessError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.work import choose_unseen
-from steering.probed import unseen_stories
+from steering.prepare import unseen_stories
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,16 @@ from rich.console import Console
 import steering.pipeline
 from figures import sweep as picture
 from hooks.vector import SteeringVector
-from sally_anne.core.errors import SteeringError
+from sally_anne.core.errors import OptionError, SteeringError
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.models.loading import load_model
+from steering.cells import Cell, run_cells
 from steering.config import SweepConfig
 from steering.fit import fit_vector
-from steering.grid import Cell
 from steering.pipeline import Sweep
 from steering.pipeline import run as work
-from steering.sweeping import run_cells
+from steering.prepare import with_grid
 
 pytestmark = pytest.mark.integration
 
@@ -283,7 +283,7 @@ def test_only_what_may_be_asked_is_asked(
 def test_without_the_initial_belief_the_best_is_chosen(
     sweep: Callable[..., tuple[Sweep, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, printed = sweep(fall=None, test=False)
+    found, printed = sweep(max_initial_drop=None, test=False)
     assert found.chosen.name == BEST and found.initial == {} and found.test is None
     assert "initial belief" not in printed and "test stories" not in printed
 
@@ -291,17 +291,19 @@ def test_without_the_initial_belief_the_best_is_chosen(
 def test_vectors_of_two_sweeps_have_names_of_their_own(
     sweep: Callable[..., tuple[Sweep, str]], tmp_path: Path
 ) -> None:
-    label = sweep(fall=None, test=False)[0].vector
-    other = sweep(fall=None, test=False, label="y_o", out=tmp_path / "else" / "sweep")[0].vector
+    label = sweep(max_initial_drop=None, test=False)[0].vector
+    other = sweep(max_initial_drop=None, test=False, label="y_o", out=tmp_path / "else" / "sweep")[
+        0
+    ].vector
     assert label.name != other.name
 
 
 def test_the_grid_follows_from_the_model(config: SweepConfig, model_folder: Path) -> None:
     loaded = load_model(str(model_folder))
-    chosen, grid = steering.pipeline.with_grid(replace(config, k=None, alpha=None), loaded)
+    chosen, grid = with_grid(replace(config, k=None, alpha=None), loaded)
     assert chosen.k == (1, 3, 6) and chosen.alpha is not None and 0.6 in chosen.alpha
     assert len(grid) == 1 + 3 * 12 * 3
-    assert steering.pipeline.with_grid(config, loaded)[0] == config
+    assert with_grid(config, loaded)[0] == config
 
 
 @pytest.mark.parametrize(
@@ -310,12 +312,12 @@ def test_the_grid_follows_from_the_model(config: SweepConfig, model_folder: Path
         ({"k": (2, 49)}, "--K 49: .* has 6 x 8 = 48 heads"),
         ({"k": (0,)}, "--K must be at least 1"),
         ({"alpha": (0.0,)}, "nothing but 0"),
-        ({"alpha": ()}, "--alpha is empty"),
+        ({"alpha": ()}, "--alpha holds nothing but 0"),
     ],
 )
 def test_grids_that_cannot_be_are_refused_before_anything_is_asked(
     config: SweepConfig, answered: list[Any], changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(SteeringError, match=message):
+    with pytest.raises((SteeringError, OptionError), match=message):
         work(replace(config, run=None, **changes), Console(file=io.StringIO()))
     assert not answered and not config.folder.exists()

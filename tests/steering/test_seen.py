@@ -29,11 +29,13 @@ from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.harness.run import run as evaluation
 from sally_anne.models.loading import load_model
 from steering import bake, side_effects
-from steering.config import SweepConfig, VectorConfig
+from steering import config as options
+from steering.cells import run_cells
+from steering.config import SweepConfig
 from steering.fit import fit_vector
 from steering.pipeline import run as sweep
+from steering.run import VectorConfig
 from steering.run import run as make_vector
-from steering.sweeping import run_cells
 
 pytestmark = pytest.mark.integration
 
@@ -63,7 +65,7 @@ def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
         controls=False,
         setting="text",
         run=probed,
-        fall=None,
+        max_initial_drop=None,
         out=tmp_path / "sweep",
     )
 
@@ -149,7 +151,7 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
         table = pd.read_parquet(out / "answers.parquet")
         assert set(table["story"]) == {f"story-{number:04d}" for number in kept}
 
-    side = side_effects.SideEffectsConfig(
+    side = options.SideEffectsConfig(
         vector=folder,
         model=str(model_folder),
         tasks=("gridtom:1",),
@@ -237,7 +239,7 @@ USES: dict[str, Use] = {
         )
     ),
     "side_effects": lambda vector, model, dtype, out, force: side_effects.run(
-        side_effects.SideEffectsConfig(
+        options.SideEffectsConfig(
             vector=vector,
             model=model,
             dtype=dtype,  # type: ignore[arg-type]
@@ -277,7 +279,7 @@ def test_a_vector_steers_its_own_model_alone(
     with pytest.raises(OtherModelError, match="dtype float32, not bfloat16"):
         go(vector_folder, str(model_folder), "bfloat16", tmp_path / "b", False)
     go(vector_folder, str(other_folder), "auto", tmp_path / "c", True)
-    kept = {"sally_anne.harness.run": "results.json", "side_effects": "side_effects.json"}
+    kept = {"sally_anne.harness.run": "results.json", "side_effects": "results.json"}
     kept["bake"] = "steering.json"
     if use in kept:
         assert json.loads((tmp_path / "c" / kept[use]).read_text())["forced"] == both

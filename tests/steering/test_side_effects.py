@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sally_anne.core.errors import SteeringError
-from steering.divergence import mean_with_interval
-from steering.side_effects import NEUTRAL, SideEffectsConfig, evaluation, read_prompts
+from steering.config import NEUTRAL, SideEffectsConfig
+from steering.measuring import evaluation, read_prompts
 
 CONFIG = SideEffectsConfig(Path("v"), limit=7, batch_size=3, setting="text")
 
@@ -52,13 +51,3 @@ def test_neutral_prompts(tmp_path: Path) -> None:
         read_prompts(path)
     with pytest.raises(SteeringError, match="none.txt is missing"):
         read_prompts(tmp_path / "none.txt")
-
-
-def test_the_interval_is_a_95_percent_one() -> None:
-    """Of a share of one half of 100 values: 1.96 times the standard error of 0.05 either way."""
-    found = mean_with_interval(np.repeat([0.0, 1.0], 50))
-    assert (found.value, found.n) == (0.5, 100)
-    assert found.low == pytest.approx(0.402, abs=0.01)
-    assert found.high == pytest.approx(0.598, abs=0.01)
-    still = mean_with_interval(np.zeros(3))
-    assert (still.value, still.low, still.high) == (0.0, 0.0, 0.0)

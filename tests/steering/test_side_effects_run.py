@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import sally_anne.harness.pipeline
-import steering.divergence
+import steering.measuring
 from experiments.train_tiny.families import Family
 from hooks.geometry import find_geometry
 from hooks.vector import SteeringVector
@@ -22,8 +22,9 @@ from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from steering.divergence import divergences, replies_of
-from steering.side_effects import SideEffectsConfig, run
+from steering.config import SideEffectsConfig
+from steering.measuring import divergences, replies_of
+from steering.measuring import measure as run
 
 pytestmark = pytest.mark.integration
 
@@ -98,7 +99,7 @@ def test_one_table_of_all(
     found = run(config)
     assert found["kl"]["value"] > 0
     assert set(found["tasks"]) == set(config.tasks)
-    saved = json.loads((tmp_path / "out" / "side_effects.json").read_text())
+    saved = json.loads((tmp_path / "out" / "results.json").read_text())
     assert saved["kl"] == found["kl"]
     printed = capsys.readouterr().out
     assert "KL on" in printed and "gridtom:initial" in printed
@@ -150,7 +151,7 @@ def test_every_number_is_where_it_belongs(
         return np.repeat([0.0, 1.0], 50)
 
     monkeypatch.setattr(sally_anne.harness.pipeline, "ask", prepared)
-    monkeypatch.setattr(steering.divergence, "divergences", divergences)
+    monkeypatch.setattr(steering.measuring, "divergences", divergences)
     monkeypatch.setenv("COLUMNS", "160")
     config = SideEffectsConfig(
         steering_folder,
@@ -163,7 +164,7 @@ def test_every_number_is_where_it_belongs(
     )
     run(config)
     lines = capsys.readouterr().out.splitlines()
-    saved = json.loads((tmp_path / "out" / "side_effects.json").read_text())
+    saved = json.loads((tmp_path / "out" / "results.json").read_text())
     assert moved == [ALPHA]
     expected = {
         ("gridtom:initial", "overall"): (80.0, 50.0, -30.0),

@@ -27,10 +27,8 @@ from sally_anne.models.decoding import (
     row_bytes_by_device,
 )
 from sally_anne.models.loading import LoadedModel, load_model
-from steering import sweeping
-from steering.choose import best_first, choose
-from steering.grid import BASELINE, Cell, cells, vectors_of
-from steering.sweeping import run_cells
+from steering import cells as module
+from steering.cells import BASELINE, Cell, best_first, cells, choose, run_cells, vectors_of
 
 pytestmark = pytest.mark.integration
 
@@ -98,7 +96,7 @@ def test_cells_equal_one_by_one(
         sizes.append(len(numbers))
         return extend(loaded, state, numbers, endings)
 
-    monkeypatch.setattr(sweeping, "extend", counted)
+    monkeypatch.setattr(module, "extend", counted)
     with Journal(tmp_path / "sweep.jsonl", {}) as journal:
         table = run_cells(lively, asked, vectors, journal, 3, rows, 4)
     assert sizes == together
@@ -131,18 +129,19 @@ def test_rows_follow_from_memory_and_its_end_is_told(
         return extend(loaded, state, numbers, endings)
 
     monkeypatch.setattr(batch_size, "free_memory", lambda device: (8 + 3) * size / 0.75)
-    monkeypatch.setattr(sweeping, "extend", crowded)
+    monkeypatch.setattr(module, "extend", crowded)
     with (
         Journal(tmp_path / "sweep.jsonl", {}) as journal,
         pytest.raises(
-            OutOfMemoryError, match="fewer --rows, then a smaller --batch-size, .*; what"
+            OutOfMemoryError,
+            match="smaller --decode-batch-size, then .* --batch-size, .*; what",
         ),
     ):
         run_cells(lively, asked, vectors, journal, 3, "auto", 4)
     assert sizes == [6, 6, 6]
     with Journal(tmp_path / "sweep.jsonl", {}) as journal:
         assert len(journal.answers) == 18
-        monkeypatch.setattr(sweeping, "extend", extend)
+        monkeypatch.setattr(module, "extend", extend)
         resumed = run_cells(lively, asked, vectors, journal, 3, 5, 4)
     with Journal(tmp_path / "whole.jsonl", {}) as journal:
         whole = run_cells(lively, asked, vectors, journal, 3, "auto", 4)
@@ -249,7 +248,7 @@ def test_chosen_on_validation_alone() -> None:
         ((0, 0, 0), 0.0, 0, 1),  # the best leaves all answers as they are
         ((3, 1, 0), 0.1, 1, 2),  # the second is the first that loses one of ten at most
         ((3, 1, 0), 0.0, 2, 3),
-        ((4, 3, 5), 0.2, 1, 3),  # none passes: the smallest fall
+        ((4, 3, 5), 0.2, 1, 3),  # none passes: the smallest drop
     ],
 )
 def test_chosen_among_those_that_leave_the_initial_belief_alone(

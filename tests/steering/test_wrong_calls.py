@@ -55,7 +55,7 @@ CALLS = [
     ("sally_anne.harness.run", "--steer nowhere --out OUT", "nowhere is missing"),
     ("sally_anne.harness.run", "--data FILE --out OUT", "FILE"),
     ("sally_anne.harness.run", "--out FILE", "FILE"),
-    ("steering.sweep", "--rows 0", "--rows must be at least 1, got 0"),
+    ("steering.sweep", "--decode-batch-size 0", "--decode-batch-size must be at least 1, got 0"),
     ("steering.sweep", "--seed -1", "--seed must be from 0 to 4294967295, got -1"),
     ("steering.sweep", "--K 4 0", "--K must be at least 1, got 0"),
     ("steering.sweep", "--alpha 1 inf", "--alpha must be finite, got inf"),

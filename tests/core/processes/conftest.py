@@ -33,7 +33,7 @@ def options(model_folder: Path) -> dict[str, dict[str, Any]]:
             "k": [2],
             "alpha": [5.0, 50.0],
             "limit": 4,
-            "fall": 0.02,
+            "max_initial_drop": 0.02,
             "batch_size": 2,
             "rows": 4,
             "max_new_tokens": 4,

@@ -19,8 +19,7 @@ from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.grid import cells, vectors_of
-from steering.sweeping import run_cells
+from steering.cells import cells, run_cells, vectors_of
 from tests.core.processes.in_threads import Killed, together
 
 pytestmark = pytest.mark.integration

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hooks.vector import SteeringVector
-from sally_anne.core.errors import SteeringError
-from steering.grid import (
-    BASELINE,
-    CONTROLS,
-    Cell,
-    cells,
-    default_alphas,
-    default_ks,
-    vectors_of,
-)
+from sally_anne.core.errors import SallyAnneError
+from steering.cells import BASELINE, CONTROLS, Cell, cells, default_alphas, default_ks, vectors_of
+from steering.config import SweepConfig
+from steering.prepare import check
 
 ks = st.lists(st.integers(1, 50), min_size=1, max_size=4)
 alphas = st.lists(st.integers(-20, 20).map(lambda n: n / 2), min_size=1, max_size=5)
@@ -86,20 +82,22 @@ def test_duplicates_are_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "match"),
+    ("options", "match"),
     [
-        (((), (1.0,), ("pca",)), "--K is empty"),
-        (((4,), (), ("pca",)), "--alpha is empty"),
-        (((4,), (1.0,), ()), "--direction is empty"),
-        (((4, 0), (1.0,), ("pca",)), "--K must be at least 1, got 0"),
-        (((-2,), (1.0,), ("pca",)), "--K must be at least 1, got -2"),
-        (((4,), (1.0, float("nan")), ("pca",)), "--alpha must be finite, got nan"),
-        (((4,), (float("-inf"),), ("pca",)), "--alpha must be finite, got -inf"),
+        ({"k": ()}, "--K holds nothing but 0: there is nothing to sweep"),
+        ({"alpha": ()}, "--alpha holds nothing but 0"),
+        ({"alpha": (0.0, -0.0)}, "--alpha holds nothing but 0"),
+        ({"k": (4, 0)}, "--K must be at least 1, got 0"),
+        ({"k": (-2,)}, "--K must be at least 1, got -2"),
+        ({"alpha": (1.0, float("nan"))}, "--alpha must be finite, got nan"),
+        ({"alpha": (float("-inf"),)}, "--alpha must be finite, got -inf"),
+        ({"decode_batch_size": 0}, "--decode-batch-size must be at least 1, got 0"),
+        ({"max_initial_drop": float("inf")}, "--max-initial-drop must be finite, got inf"),
     ],
 )
-def test_lists_are_checked(arguments, match: str) -> None:
-    with pytest.raises(SteeringError, match=match):
-        cells(*arguments)
+def test_options_are_checked(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(SallyAnneError, match=match):
+        check(SweepConfig(**options))
 
 
 def test_names() -> None:

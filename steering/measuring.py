@@ -1,0 +1,208 @@
+"""How far a vector moves a model's words and answers where it has no business to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console as Printer
+from rich.markup import escape
+from rich.table import Table
+
+from hooks.batch_size import in_batches, within_memory
+from hooks.vector import SteeringVector
+from sally_anne.core.bootstrap import draw_groups, estimate_mean
+from sally_anne.core.console import Console
+from sally_anne.core.errors import SteeringError
+from sally_anne.core.files import reading, write_sealed
+from sally_anne.core.run_folder import RESULTS, SIDE_EFFECTS, claims, save_config
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.metrics import accuracy, paired_accuracy
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.pipeline import check
+from sally_anne.harness.pipeline import run as evaluate
+from sally_anne.harness.reporting import percent
+from sally_anne.harness.results import scores
+from sally_anne.harness.tasks import TASKS, find_task
+from sally_anne.harness.vectors import require_fits
+from sally_anne.models.decoding import end_tokens, extend, greedy
+from sally_anne.models.loading import LoadedModel, load_model
+from steering.config import SideEffectsConfig
+
+# Tokens of a reply to a neutral prompt.
+REPLY = 16
+
+
+@claims(SIDE_EFFECTS)
+def measure(config: SideEffectsConfig) -> dict[str, Any]:
+    """Measure, print and save.
+
+    Returns:
+        ``kl`` (nats; value, low, high, n) and ``tasks``: for each, accuracy and share of invalid
+        replies without and with the vector, and their paired difference.
+
+    Raises:
+        SteeringError, HarnessError, BenchmarkError, ModelError: bad input, named before the model
+            is loaded wherever it can be known.
+    """
+    asked = {task: evaluation(config, task) for task in config.tasks}
+    for each in asked.values():
+        check(each)
+    prompts = [Prompt(text) for text in read_prompts(config.prompts)]
+    vector = SteeringVector.load(config.vector, force=config.force)
+    loaded = load_model(**config.opening())
+    forced = require_fits(vector, loaded, config.alpha)
+    plain, steered = SteeredModel(loaded), SteeredModel(loaded, vector, config.alpha)
+    kl = divergences(plain, steered, prompts, config.max_new_tokens or REPLY, config.batch_size)
+    found = {
+        "kl": asdict(estimate_mean(kl, np.arange(len(kl)), draw_groups(len(kl)))),
+        "tasks": {task: _compare(config, each, vector, loaded) for task, each in asked.items()},
+    }
+    saved = {"config": asdict(config), "forced": forced, **found}
+    save_config(config.folder, asdict(config))
+    write_sealed(config.folder / RESULTS, saved)
+    _print(Console(), config, found)
+    return found
+
+
+def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
+    """The run of the harness that a task's name stands for.
+
+    Raises:
+        SteeringError: there is no such task or order, or its questions are open.
+    """
+    name, _, folder = task.partition("=")
+    name, _, order = name.partition(":")
+    if name not in TASKS:
+        raise SteeringError(f"--tasks {task}: there is no task {name!r}; {', '.join(TASKS)}")
+    if order and (name != "gridtom" or order not in ("1", "2", "initial")):
+        raise SteeringError(f"--tasks {task}: gridtom has the orders 1, 2 and initial, others none")
+    if name != "gridtom" and find_task(name).open_ended:
+        raise SteeringError(
+            f"--tasks {task}: its questions are open; ask them with sally_anne.harness.run"
+        )
+    names = ("batch_size", "max_new_tokens", "limit")
+    options = config.model_options() | {option: getattr(config, option) for option in names}
+    if name == "gridtom":
+        options |= {"order": order or "1", "setting": config.setting}
+    return EvalConfig(task=name, data=Path(folder) if folder else None, **options)  # type: ignore[arg-type]
+
+
+def read_prompts(path: Path) -> list[str]:
+    """One prompt a line; empty lines are left out.
+
+    Raises:
+        SteeringError: the file cannot be read or holds none.
+    """
+    with reading(path, SteeringError):
+        lines = path.read_text(encoding="utf-8").splitlines()
+    prompts = [line.strip() for line in lines if line.strip()]
+    if not prompts:
+        raise SteeringError(f"--prompts {path}: holds no prompt")
+    return prompts
+
+
+def replies_of(
+    model: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int
+) -> list[list[int]]:
+    """Token ids of each greedy reply, its end token with it."""
+    with model.prefilled(prompts) as (begun, ends):
+        state = extend(model.loaded, begun, range(len(ends)), ends)
+        tokens = greedy(model.loaded, state, max_new_tokens)
+    stops = set(end_tokens(model.loaded))
+    replies = []
+    for row in tokens.tolist():
+        end = next((i for i, token in enumerate(row) if token in stops), len(row) - 1)
+        replies.append(row[: end + 1])
+    return replies
+
+
+@within_memory("use a smaller --batch-size")
+def divergences(
+    plain: SteeredModel,
+    steered: SteeredModel,
+    prompts: Sequence[Prompt],
+    max_new_tokens: int,
+    batch_size: int,
+) -> np.ndarray:
+    """KL(plain || steered) of the next token, in nats.
+
+    Both models are read along the plain model's greedy reply, so that they are asked for the next
+    word after the same words.
+
+    Args:
+        plain: the model without the vector.
+        steered: the same with it.
+        prompts: what is asked.
+        max_new_tokens: length of a reply.
+        batch_size: prompts that go through a model together.
+
+    Returns:
+        ``[n]``: the mean over a reply's tokens, one a prompt; 0 where nothing changes.
+    """
+    found = []
+    for batch in in_batches(prompts, batch_size):
+        replies = replies_of(plain, batch, max_new_tokens)
+        before = plain.log_probs_along(batch, replies)
+        after = steered.log_probs_along(batch, replies)
+        for p, q in zip(before, after, strict=True):
+            kl = torch.nn.functional.kl_div(
+                q.double(), p.double(), log_target=True, reduction="none"
+            )
+            found.append(float(kl.sum(-1).mean()))
+    return np.array(found)
+
+
+def _compare(
+    config: SideEffectsConfig, asked: EvalConfig, vector: SteeringVector, loaded: LoadedModel
+) -> dict[str, dict[str, Any]]:
+    """One task without and with the vector."""
+    name = f"{asked.task}-{asked.order}" if asked.task == "gridtom" else asked.task
+    plain = replace(asked, out=config.folder / f"{name}-plain")
+    before = evaluate(plain, loaded=loaded, beside=vector)
+    after = evaluate(
+        replace(
+            asked,
+            out=config.folder / f"{name}-steered",
+            steer=config.vector,
+            alpha=config.alpha,
+            force=config.force,
+        ),
+        loaded=loaded,
+    )
+    keyed = ~before["hidden"]
+    if "robust_correct" not in before or not keyed.any():
+        raise SteeringError(
+            f"--tasks {asked.task}: no replies can be scored without a judge or key"
+        )
+    sheets = [scores(table[keyed], "robust") for table in (before, after)]
+    rows = [accuracy(sheet) for sheet in sheets]
+    difference = paired_accuracy(*sheets)
+    return {
+        measure: {
+            "plain": asdict(getattr(rows[0], measure)),
+            "steered": asdict(getattr(rows[1], measure)),
+            "difference": asdict(difference[measure]),
+        }
+        for measure in ("overall", "invalid")
+    }
+
+
+def _print(console: Printer, config: SideEffectsConfig, found: dict[str, Any]) -> None:
+    table = Table(title=escape(f"{config.model}: side effects of {config.vector.name}"))
+    for column in ("what", "as it is", "steered", "difference"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for task, measures in found["tasks"].items():
+        for measure, cells in measures.items():
+            what = "right" if measure == "overall" else measure
+            row = (percent(cells[name]) for name in ("plain", "steered", "difference"))
+            table.add_row(escape(f"{task}, {what} (%)"), *row)
+    kl = found["kl"]
+    moved = f"{kl['value']:.4f} \\[{kl['low']:.4f}, {kl['high']:.4f}]"
+    table.add_row(f"KL on {kl['n']} neutral prompts (nats a token)", "0", moved, moved)
+    console.print(table)
+    console.print(f"folder: {escape(str(config.folder))}", soft_wrap=True)
