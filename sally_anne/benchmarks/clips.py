@@ -95,13 +95,8 @@ def shape_of(
 ) -> tuple[int, int, int]:
     """Frames, height and width that :func:`read_clip` gives; no frame is decoded.
 
-    Args:
-        media: as the rest of :func:`read_clip`.
-        window: likewise.
-        sampling: likewise.
-        most_pixels: likewise.
-        exact: otherwise the number of frames is the most that ``sampling`` takes, where it says
-            one, and no more than the video's header is read.
+    Unless ``exact``, the number of frames is the most that ``sampling`` takes, where it says one,
+    and no more than the video's header is read.
 
     Raises:
         ClipError: as :func:`cut`.
@@ -151,8 +146,11 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
     path, (start, end) = media.path, window_of(media, window)
     timeline = timeline_of_pictures(media) if media.kind == "frames" else timeline_of(path)
     end = _end(timeline, start, end)
-    if media.frames is not None:
-        _check_numbers(timeline, media.frames)
+    if media.frames is not None and (missing := set(media.frames) - set(timeline.numbers.tolist())):
+        raise ClipError(
+            f"{path}: has no frame {min(missing)}; the last one is "
+            f"{timeline.numbers[-1]}{timeline.damage}"
+        )
     chosen = choose(timeline, start, end, sampling, media.frames)
     if not chosen:
         raise ClipError(
@@ -188,14 +186,9 @@ def choose(
     sampling: Sampling,
     allowed: Collection[int] | None = None,
 ) -> list[int]:
-    """Places in ``timeline`` of the frames that are taken, in order.
+    """Places in ``timeline`` of the frames that are taken from ``start`` to ``end``, in order.
 
-    Args:
-        timeline: of the video.
-        start: of the window, in seconds.
-        end: of the window, in seconds, not before ``start``.
-        sampling: which frames.
-        allowed: numbers of the frames that may be taken; None for all.
+    ``allowed`` are the numbers of the frames that may be taken; None for all.
     """
     first = max(int(np.searchsorted(timeline.times, start + _SAME, "right")) - 1, 0)
     last = max(int(np.searchsorted(timeline.times, end + _SAME, "right")) - 1, first)
@@ -268,11 +261,3 @@ def _end(timeline: Timeline, start: float, end: float | None) -> float:
             f"frames stop at {timeline.end:.2f} s{timeline.damage}"
         )
     return timeline.end
-
-
-def _check_numbers(timeline: Timeline, numbers: Collection[int]) -> None:
-    if missing := sorted(set(numbers) - set(timeline.numbers.tolist())):
-        raise ClipError(
-            f"{timeline.path}: has no frame {missing[0]}; the last one is "
-            f"{timeline.numbers[-1]}{timeline.damage}"
-        )

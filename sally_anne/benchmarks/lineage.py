@@ -29,19 +29,15 @@ class Lineage:
     @classmethod
     def of_splits(cls, splits: Mapping[int, str], content: Callable[[int], str]) -> Lineage:
         """From the split of each story that a run used, and what each of them says."""
-        parts: dict[str, set[str]] = {"train": set(), "validation": set()}
-        for index, split in splits.items():
-            if split in parts:
-                parts[split].add(content(index))
-        return cls(frozenset(parts["train"]), frozenset(parts["validation"]))
+        train, validation = (
+            frozenset(content(index) for index, split in splits.items() if split == name)
+            for name in ("train", "validation")
+        )
+        return cls(train, validation)
 
     @classmethod
     def read(cls, facts: Mapping[str, Any] | None, where: str) -> Lineage | None:
-        """From a run's config or a vector's facts.
-
-        Args:
-            facts: what was kept.
-            where: file or vector, for the message.
+        """From a run's config or a vector's facts; ``where`` names them in errors.
 
         Returns:
             None where nothing was kept: made by hand, or by an earlier version.

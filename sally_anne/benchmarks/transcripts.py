@@ -1,4 +1,4 @@
-"""What is said in a film and when: SRT, WebVTT and WhisperX's JSON."""
+"""What is said in a video and when: SRT, WebVTT and WhisperX's JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Word:
 
     Attributes:
         text: as written.
-        start: in seconds from the film's beginning; None where the aligner found no time.
+        start: in seconds from the video's beginning; None where the aligner found no time.
         end: in seconds, likewise.
     """
 
@@ -48,7 +48,7 @@ class Utterance:
     """Something said.
 
     Attributes:
-        start: in seconds from the film's beginning.
+        start: in seconds from the video's beginning.
         end: in seconds, not before ``start``.
         text: in one line.
         speaker: empty where nobody is named.
@@ -63,7 +63,7 @@ class Utterance:
 
 
 def read_transcript(path: Path) -> tuple[Utterance, ...]:
-    """All that is said in a film, in order of time. Cues without words are left out.
+    """All that is said in a video, in order of time. Cues without words are left out.
 
     Args:
         path: a file in one of :data:`SUFFIXES`, in UTF-8 with or without byte order mark.
@@ -128,7 +128,7 @@ def within(utterances: Iterable[Utterance], start: float, end: float | None) -> 
     Args:
         utterances: in order.
         start: of the window, in seconds.
-        end: of the window, in seconds; None for the end of the film.
+        end: of the window, in seconds; None for the end of the video.
 
     Returns:
         The lines; empty if nothing is said.

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from sally_anne.benchmarks.moments.load import LABELS
+from sally_anne.benchmarks.moments import LABELS
 from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.harness import distractors
 from sally_anne.harness.config import DistractorConfig

@@ -99,7 +99,7 @@ def _records(text: str, where: str) -> list[list[tuple[int, str]]]:
     return records
 
 
-# Longer than any film; guards against seconds that are really milliseconds.
+# Longer than any video; guards against seconds that are really milliseconds.
 LONGEST = 24 * 3600.0
 # Characters of two times; the pattern between them takes the square of a text's length.
 _WIDEST = 100

@@ -174,7 +174,7 @@ def _reference(cells: Mapping[str, Field]) -> str | None:
 
 
 def _span(cells: Mapping[str, Field]) -> tuple[float, float] | None:
-    """The part of the film that the columns name, in seconds."""
+    """The part of the video that the columns name, in seconds."""
     if text := _optional(cells, "timestamp"):
         span = read_range(text)
         if span is None:

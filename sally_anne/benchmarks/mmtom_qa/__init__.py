@@ -1,4 +1,4 @@
-"""MMToM-QA: what a person in a household film believes and wants (Jin et al., ACL 2024)."""
+"""MMToM-QA: what a person in a household video believes and wants (Jin et al., ACL 2024)."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.benchmarks.items import BenchmarkItem, Option
-from sally_anne.benchmarks.moments import MOMENTS
-from sally_anne.benchmarks.moments.load import (
+from sally_anne.benchmarks.moments import (
     ABILITIES,
     CUES,
     LABELS,
+    MOMENTS,
     load,
     read_keys,
     read_questions,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sally_anne.benchmarks.moments.videos import VIDEOS, Shelf, video_id
+from sally_anne.benchmarks.moments import VIDEOS, Shelf, video_id
 
 
 @pytest.mark.parametrize(

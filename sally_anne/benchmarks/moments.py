@@ -1,18 +1,108 @@
-"""Reads the official release: questions, keys, videos and transcripts."""
+"""MoMentS: questions on mental states in short videos (EMNLP 2025).
+
+Holds: the loader of the official release, and the benchmark's own protocol.
+Must not know: models, prompts' chat layout or scores.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from sally_anne.benchmarks.fields import Field, read_json
-from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option
-from sally_anne.benchmarks.moments.videos import VIDEOS, Shelf, video_id
+from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
 from sally_anne.benchmarks.transcripts import SUFFIXES, Utterance, read_transcript, within
-from sally_anne.core.errors import RecordError
+from sally_anne.core.errors import BenchmarkError, RecordError
+
+# In order of preference where one video has several files.
+VIDEOS = (".mp4", ".mkv", ".webm", ".mov", ".avi")
+_BRACKETS = re.compile(r"\[([^\[\]]+)\]$")
+
+
+def video_id(url: str) -> str | None:
+    """The id of the video at an address of YouTube, Vimeo or Dailymotion; None for others.
+
+    ``watch?v=ID``, ``youtu.be/ID``, ``vimeo.com/ID``, ``vimeo.com/ID/HASH``, ``/video/ID``.
+
+    Raises:
+        ValueError: not an address at all.
+    """
+    parts = urlsplit(url)
+    host = (parts.hostname or "").removeprefix("www.").removeprefix("m.")
+    first, *rest = [step for step in parts.path.split("/") if step] or [""]
+    if host == "youtube.com" and first == "watch":
+        return parse_qs(parts.query).get("v", [None])[0]
+    if host == "youtu.be":
+        return first or None
+    if host in ("vimeo.com", "player.vimeo.com"):
+        return next((step for step in (first, *rest) if re.fullmatch("[0-9]+", step)), None)
+    folders = {"youtube.com": ("embed", "shorts", "v"), "dailymotion.com": ("video",)}
+    return rest[0] if rest and first in folders.get(host, ()) else None
+
+
+class Shelf:
+    """Files of a folder by video.
+
+    A file belongs to a video if its name without ending is the video's id, or ends in the id in
+    brackets (``Title [ID].mp4``), or is the title of the video, whatever its case, blanks and
+    punctuation. Of several the id in the question's own address goes before those of its
+    alternatives, these before the title, and endings in the order of ``suffixes``.
+
+    Args:
+        folder: it may be missing.
+        suffixes: endings of the files that count, in order of preference.
+
+    Raises:
+        BenchmarkError: the folder cannot be listed.
+    """
+
+    def __init__(self, folder: Path, suffixes: Sequence[str]) -> None:
+        self._ids: dict[str, list[Path]] = {}
+        self._titles: dict[str, list[Path]] = {}
+        self._order = {suffix: place for place, suffix in enumerate(suffixes)}
+        if not folder.is_dir():
+            return
+        try:
+            files = sorted(p for p in folder.iterdir() if p.suffix.lower() in self._order)
+        except OSError as error:
+            raise BenchmarkError(f"{folder}: cannot be listed ({error.strerror})") from error
+        for path in files:
+            self._ids.setdefault(path.stem, []).append(path)
+            if match := _BRACKETS.search(path.stem):
+                self._ids.setdefault(match[1], []).append(path)
+            self._titles.setdefault(_plain(path.stem), []).append(path)
+
+    def find(self, urls: Sequence[str], title: str) -> Path | None:
+        """The file of a video; None if there is none.
+
+        Args:
+            urls: the question's own address, then its alternatives.
+            title: of the video.
+
+        Raises:
+            BenchmarkError: two files are meant alike; names both.
+        """
+        shelves = [self._ids.get(found, []) for url in urls if (found := video_id(url))]
+        shelves.append(self._titles.get(_plain(title), []) if _plain(title) else [])
+        files = next((files for files in shelves if files), [])
+        ranked = sorted(files, key=self._rank)
+        if len(ranked) > 1 and self._rank(ranked[0]) == self._rank(ranked[1]):
+            raise BenchmarkError(
+                f"{ranked[0]} and {ranked[1].name} are both of the video {title!r}; keep one"
+            )
+        return ranked[0] if ranked else None
+
+    def _rank(self, path: Path) -> int:
+        return self._order[path.suffix.lower()]
+
+
+def _plain(title: str) -> str:
+    return "".join(letter for letter in title.casefold() if letter.isalnum())
+
 
 NAME = "moments"
 LICENCE = "CC BY-NC-SA 4.0"
@@ -62,7 +152,7 @@ class Library:
         self._read = lru_cache(maxsize=None)(read_transcript)
 
     def video(self, urls: list[str], title: str) -> Path | None:
-        """A video's file, see :class:`sally_anne.benchmarks.moments.videos.Shelf`."""
+        """A video's file, see :class:`Shelf`."""
         return self._videos.find(urls, title)
 
     def transcript(self, urls: list[str], title: str) -> tuple[Utterance, ...] | None:
@@ -258,3 +348,31 @@ def _spelt(field: Field, names: tuple[str, ...]) -> str:
     text = field.value.casefold().replace("&", "and") if isinstance(field.value, str) else ""
     found = _SPELLINGS.get(re.sub("[^a-z]", "", text))
     return found if found in names else field.one_of(names)
+
+
+# The paper tells models that the question refers to t_j (section 3.3).
+_END = "The question is about the moment at the end of this"
+
+MOMENTS = Benchmark(
+    name=NAME,
+    load=load,
+    views={
+        "multimodal": ("transcript",),
+        "video": (),
+        "text": ("transcript",),
+        "none": (),
+    },
+    default_view="multimodal",
+    # Section 5.1: 64 frames, spread evenly.
+    sampling=Sampling(count=64),
+    breakdowns=("ability", "cue"),
+    layout=LAYOUT,
+    windows=("full", "focused"),
+    notes={
+        "multimodal": f"{_END} part of the film.",
+        "video": f"{_END} part of the film.",
+        "text": f"{_END} transcript.",
+    },
+    # The keys of the test split are not public.
+    default_split="validation",
+)
