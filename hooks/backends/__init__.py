@@ -23,7 +23,6 @@ from hooks.geometry import HEAD_OUT
 from hooks.positions import LAST_PROMPT, LAST_PROMPT_GENERATED
 from sally_anne.core.errors import BackendError
 
-Inputs = Mapping[str, Any]
 NATIVE = "native"
 # Name, which is that of the package: module and class. Both are imported late: they are slow.
 _OTHERS = {
@@ -52,7 +51,7 @@ class Backend:
     def read(
         self,
         model: nn.Module,
-        inputs: Inputs,
+        inputs: Mapping[str, Any],
         site: str = HEAD_OUT,
         positions: str = LAST_PROMPT,
         layers: Sequence[int] | None = None,
@@ -68,16 +67,13 @@ class Backend:
             BackendError: the backend cannot run this model.
         """
         asked = Capture(model, site, positions, layers)
-        asked.before_pass(asked.model, (), dict(inputs))
-        for layer, piece in self._read(asked, inputs).items():
-            asked.keep(layer, piece.detach())
-        asked.after_pass(asked.model, (), None)
+        self._read(asked, dict(inputs))
         return asked.take(items)
 
     def logits(
         self,
         model: nn.Module,
-        inputs: Inputs,
+        inputs: Mapping[str, Any],
         delta: Tensor,
         site: str = HEAD_OUT,
         positions: str = LAST_PROMPT_GENERATED,
@@ -91,19 +87,14 @@ class Backend:
             GeometryError, EditError, PositionError: as `hooks.edit.Edit`.
             BackendError: the backend cannot run this model.
         """
-        asked = Edit(model, delta, site, positions)
-        asked.before_pass(asked.model, (), dict(inputs))
-        vectors = {layer: asked.vectors(layer)[:, None] for layer in asked.layers}
-        return self._add(asked, inputs, asked.mask[..., None], vectors)
+        return self._add(Edit(model, delta, site, positions), dict(inputs))
 
-    def _read(self, asked: Capture, inputs: Inputs) -> dict[int, Tensor]:
-        """`[B, P, W]` of each layer asked for, at `asked.rows [B, 1]` and `asked.index [B, P]`."""
+    def _read(self, asked: Capture, inputs: dict[str, Any]) -> None:
+        """Run `asked.model(**inputs)`, or what gives the same, and let `asked` keep the pass."""
         raise NotImplementedError
 
-    def _add(
-        self, asked: Edit, inputs: Inputs, mask: Tensor, vectors: Mapping[int, Tensor]
-    ) -> Tensor:
-        """The logits with `[1 or B, 1, W]` of each layer added where `mask [B, T, 1]` is set."""
+    def _add(self, asked: Edit, inputs: dict[str, Any]) -> Tensor:
+        """The logits of `asked.model(**inputs)` with what `asked` adds."""
         raise NotImplementedError
 
 
@@ -115,31 +106,13 @@ class NativeBackend(Backend):
 
     name = NATIVE
 
-    def read(
-        self,
-        model: nn.Module,
-        inputs: Inputs,
-        site: str = HEAD_OUT,
-        positions: str = LAST_PROMPT,
-        layers: Sequence[int] | None = None,
-        items: Sequence[str] | None = None,
-    ) -> Tensor:
-        """See `Backend.read`."""
-        with torch.no_grad(), Capture(model, site, positions, layers) as capture:
-            model(**inputs)
-            return capture.take(items)
+    def _read(self, asked: Capture, inputs: dict[str, Any]) -> None:
+        with torch.no_grad(), asked:
+            asked.model(**inputs)
 
-    def logits(
-        self,
-        model: nn.Module,
-        inputs: Inputs,
-        delta: Tensor,
-        site: str = HEAD_OUT,
-        positions: str = LAST_PROMPT_GENERATED,
-    ) -> Tensor:
-        """See `Backend.logits`."""
-        with torch.no_grad(), Edit(model, delta, site, positions):
-            return model(**inputs).logits
+    def _add(self, asked: Edit, inputs: dict[str, Any]) -> Tensor:
+        with torch.no_grad(), asked:
+            return asked.model(**inputs).logits
 
 
 def backend(name: str = NATIVE, **options: Any) -> Backend:

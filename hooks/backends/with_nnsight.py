@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import nnsight
 import torch
 from torch import Tensor, nn
 
-from hooks.backends import Backend, Inputs
+from hooks.backends import Backend
 from hooks.backends.shared_weights import SharedWeights
 from hooks.capture import Capture
 from hooks.edit import Edit
@@ -45,7 +44,8 @@ class NnsightBackend(Backend):
         self._traced: SharedWeights[Any] = SharedWeights(self.name, build)
         self._served: dict[tuple[str, str | None], Any] = {}
 
-    def _read(self, asked: Capture, inputs: Inputs) -> dict[int, Tensor]:
+    def _read(self, asked: Capture, inputs: dict[str, Any]) -> None:
+        asked.before_pass(asked.model, (), inputs)
         traced, before = self._trace_of(asked.model), asked.site == HEAD_OUT
         # A trace meets modules in the order in which they run.
         order = sorted(asked.layers)
@@ -58,15 +58,20 @@ class NnsightBackend(Backend):
                 if isinstance(value, tuple):
                     value = value[0]
                 pieces.append(value[rows.to(value.device), index.to(value.device)].detach().cpu())
-        return dict(zip(order, pieces, strict=True))
+        for layer, piece in zip(order, pieces, strict=True):
+            asked.keep(layer, piece)
+        asked.after_pass(asked.model, (), None)
 
-    def _add(
-        self, asked: Edit, inputs: Inputs, mask: Tensor, vectors: Mapping[int, Tensor]
-    ) -> Tensor:
+    def _add(self, asked: Edit, inputs: dict[str, Any]) -> Tensor:
+        asked.before_pass(asked.model, (), inputs)
+        mask = asked.mask[..., None]
         traced, before = self._trace_of(asked.model), asked.site == HEAD_OUT
         steps = [
-            (traced.get(site_module(asked.geometry, layer, asked.site)), vector)
-            for layer, vector in vectors.items()
+            (
+                traced.get(site_module(asked.geometry, layer, asked.site)),
+                asked.vectors(layer)[:, None],
+            )
+            for layer in asked.layers
         ]
         with torch.no_grad(), traced.trace(**inputs, **self._how):
             # Plain torch calls alone: a remote host has no module of this project.

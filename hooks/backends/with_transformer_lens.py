@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformer_lens.model_bridge.bridge import TransformerBridge
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-from hooks.backends import Backend, Inputs
+from hooks.backends import Backend
 from hooks.backends.shared_weights import SharedWeights
 from hooks.backends.transformer_lens_adapters import register
 from hooks.capture import Capture
@@ -42,29 +42,26 @@ class TransformerLensBackend(Backend):
     def __init__(self) -> None:
         self._bridges = SharedWeights(self.name, _build)
 
-    def _read(self, asked: Capture, inputs: Inputs) -> dict[int, Tensor]:
-        pieces: dict[int, Tensor] = {}
-
+    def _read(self, asked: Capture, inputs: dict[str, Any]) -> None:
         def keep(layer: int, tensor: Tensor, hook: Any) -> None:
             # [B, T, H, D] at hook_z, [B, T, W] elsewhere.
-            here = tensor.device
-            pieces[layer] = tensor[asked.rows.to(here), asked.index.to(here)].flatten(2)
+            rows, index = asked.rows.to(tensor.device), asked.index.to(tensor.device)
+            asked.keep(layer, tensor[rows, index].flatten(2).detach().cpu())
 
         self._run(asked, inputs, keep)
-        return pieces
+        asked.after_pass(asked.model, (), None)
 
-    def _add(
-        self, asked: Edit, inputs: Inputs, mask: Tensor, vectors: Mapping[int, Tensor]
-    ) -> Tensor:
+    def _add(self, asked: Edit, inputs: dict[str, Any]) -> Tensor:
         def add(layer: int, tensor: Tensor, hook: Any) -> Tensor:
-            flat = tensor.flatten(2)
-            added = vectors[layer].to(flat.device, flat.dtype)
+            flat, mask = tensor.flatten(2), asked.mask[..., None]
+            added = asked.vectors(layer)[:, None].to(flat.device, flat.dtype)
             where = mask.to(flat.device) & added.ne(0)
             return torch.where(where, flat + added, flat).view(tensor.shape)
 
         return self._run(asked, inputs, add).logits
 
-    def _run(self, asked: ModelHooks, inputs: Inputs, hook: Callable[..., Any]) -> Any:
+    def _run(self, asked: ModelHooks, inputs: dict[str, Any], hook: Callable[..., Any]) -> Any:
+        asked.before_pass(asked.model, (), inputs)
         bridge = self._bridges.of(asked.model)
         name = HOOKS[asked.site]
         hooks = [(f"blocks.{layer}.{name}", partial(hook, layer)) for layer in asked.layers]
