@@ -23,7 +23,6 @@ DIRECTIONS: tuple[str, ...] = get_args(Direction)
 _CELL = re.compile(r"multinomial:o([01])p([01])")
 # What a vector keeps of the run's options, and of its model where that is known.
 _OPTIONS = ("order", "contrast", "setting", "stories", "c", "max_iter", "split_seed", "data_seed")
-_OWN_DATA = ("samples", "task")
 _MODEL = ("revision", "model_type", "dtype", "quantization", "fingerprint")
 _REQUIRED = ("revision", "dtype")
 
@@ -94,30 +93,21 @@ def fit_vector(
             )
         chosen = [others[i] for i in rng.permutation(len(others))[:k]]
     if cell := _CELL.fullmatch(direction):
-        found = np.flatnonzero(probes.get("op.classes", []) == 2 * int(cell[1]) + int(cell[2]))
-        if not len(found):
+        number = 2 * int(cell[1]) + int(cell[2])
+        at = np.flatnonzero(probes.get("op.classes", np.empty(0)) == number)
+        if not len(at):
             raise SteeringError(f"{direction}: training has no sample of that class")
-        coef = _weights(run, "op")[:, :, found[0]]
+        coef = _weights(run, "op")[:, :, at[0]]
     x = _activations(run, chosen, train)
-    theta = []
+    theta = np.empty((k, x.shape[2]))
     for i, head in enumerate(chosen):
-        mean = x[inside, i].mean(axis=0) - x[~inside, i].mean(axis=0)
-        if direction == "random":
-            weights = rng.standard_normal(x.shape[2])
-        elif direction == "mass_mean":
-            weights = mean
-        elif direction == "pca":
-            centred = x[:, i] - x[:, i].mean(axis=0)
-            weights = np.linalg.svd(centred, full_matrices=False)[2][0]
-            weights = -weights if mean @ weights < 0 else weights
-        else:
-            weights = coef[head]
-        norm = np.linalg.norm(weights)
+        found = _direction(direction, x[:, i], inside, coef[head], rng)
+        norm = np.linalg.norm(found)
         if not norm > 0:
             raise SteeringError(
                 f"{direction} has no direction at layer {head[0]} head {head[1]}; lower K"
             )
-        theta.append(np.asarray(weights / norm, dtype=np.float64))
+        theta[i] = found / norm
     facts = _provenance(run, label)
     if towards is not None:
         facts["towards"] = target
@@ -125,8 +115,8 @@ def fit_vector(
         facts["seed"] = seed
     return SteeringVector(
         heads=tuple(chosen),
-        theta=torch.from_numpy(np.stack(theta)),
-        sigma=torch.from_numpy(spread(x, np.stack(theta))),
+        theta=torch.from_numpy(theta),
+        sigma=torch.from_numpy(spread(x, theta)),
         n_layers=coef.shape[0],
         n_heads=coef.shape[1],
         alpha=alpha,
@@ -135,6 +125,29 @@ def fit_vector(
         positions=positions,
         fitted=facts,
     )
+
+
+def _direction(
+    kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Direction ``[D]`` of one head.
+
+    Args:
+        kind: of :data:`steering.config.Direction`.
+        x: training activations ``[N, D]``.
+        inside: which of them are of the class to steer towards ``[N]``.
+        weights: the probe's ``[D]``.
+        rng: of random directions.
+    """
+    if kind == "random":
+        return rng.standard_normal(x.shape[1])
+    if kind not in ("mass_mean", "pca"):
+        return weights
+    between = x[inside].mean(axis=0) - x[~inside].mean(axis=0)
+    if kind == "mass_mean":
+        return np.asarray(between)
+    first = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[2][0]
+    return -first if between @ first < 0 else first
 
 
 def _class(label: str, values: list[Any], towards: str | None) -> tuple[int, Any]:
@@ -191,4 +204,5 @@ def _provenance(run: Run, label: str) -> dict[str, Any]:
         raise SteeringError(
             f"{run.folder / CONFIG} is damaged (no {error}). {AGAIN.format(run.folder)}"
         ) from error
-    return facts | {name: run.config[name] for name in _OWN_DATA if run.config.get(name)}
+    own = {name: run.config.get(name) for name in ("samples", "task")}
+    return facts | {name: value for name, value in own.items() if value not in (None, "gridtom")}

@@ -44,7 +44,13 @@ class Made:
 def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
     """``write(x, items, **options)``: a finished run folder on these activations."""
 
-    def make(x: np.ndarray, items: pd.DataFrame, dtype: str = "float32", **options) -> Made:
+    def make(
+        x: np.ndarray,
+        items: pd.DataFrame,
+        dtype: str = "float32",
+        labels: tuple[str, ...] = ("y_p", "y_o"),
+        **options,
+    ) -> Made:
         folder = tmp_path_factory.mktemp("run")
         stored = torch.from_numpy(x).to(getattr(torch, dtype))
         meta = StoreMeta("head_out", POSITION, "tiny", "0", "p", "q", dtype, *x.shape[1:])
@@ -56,7 +62,7 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
             store.finish()
         x = stored.float().numpy()
         config = ProbeConfig(model="tiny", solver="sklearn", c=0.05, max_iter=200, **options)
-        activations = Activations(x, items, ("y_p", "y_o"))
+        activations = Activations(x, items, labels)
         probes = fit_probes(activations, config)
         heads = rank_heads(activations, probes)
         save_probes(folder / "probes.safetensors", probes, heads)

@@ -374,3 +374,36 @@ def test_a_config_of_another_kind(copy, text: str) -> None:
     (copy.folder / "config.json").write_text(text)
     with pytest.raises(RunFolderError, match="config.json is damaged or another kind of file"):
         fit_vector(copy.folder, K)
+
+
+def test_labels_of_ones_own(write) -> None:
+    """Two values or several, of any name: the vector leads to the value that is asked for."""
+    rng = np.random.default_rng(0)
+    n = 90
+    items = pd.DataFrame(
+        {
+            "item_id": [f"s{i}" for i in range(n)],
+            "group": [f"g{i}" for i in range(n)],
+            "split": ["train", "validation", "test"] * (n // 3),
+            "polite": rng.random(n) < 0.5,
+            "mood": rng.choice(["calm", "glad", "sad"], n),
+        }
+    )
+    x = rng.normal(size=(n, 2, 2, 3))
+    x[:, 1, 0, 0] += 4 * items["polite"].to_numpy()
+    x[:, 0, 1, 2] += 4 * (items["mood"] == "glad").to_numpy()
+    run = write(x, items, labels=("polite", "mood"), samples="mine.jsonl").folder
+    vector = fit_vector(run, 1, label="polite")
+    assert vector.heads == ((1, 0),) and vector.theta[0, 0] > 0.9
+    assert (vector.fitted["label"], vector.fitted["samples"]) == ("polite", "mine.jsonl")
+    back = fit_vector(run, 1, label="polite", towards="False")
+    assert torch.equal(back.theta, -vector.theta) and back.fitted["towards"] is False
+    for direction in ("logistic", "mass_mean"):
+        glad = fit_vector(run, 1, label="mood", towards="glad", direction=direction)
+        assert glad.heads == ((0, 1),) and glad.theta[0, 2] > 0.9
+    with pytest.raises(SteeringError, match="'mood' has 3 values: .* --towards .* calm, glad, sad"):
+        fit_vector(run, 1, label="mood")
+    with pytest.raises(SteeringError, match="no value 'grim': choose one of calm, glad, sad"):
+        fit_vector(run, 1, label="mood", towards="grim")
+    with pytest.raises(SteeringError, match="unknown label 'y_p': choose one of polite, mood"):
+        fit_vector(run, 1)
