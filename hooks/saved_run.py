@@ -118,7 +118,7 @@ class Run:
 
     @property
     def title(self) -> list[str]:
-        """What was probed: model, order, contrast, setting, site, position.
+        """What was probed: model; order and contrast, or whose samples; setting, site, position.
 
         A word that the config lacks is taken from the activation store, which always knows its
         site and position.
@@ -127,7 +127,12 @@ class Run:
             MissingRunFileError: a word is looked for in the store and there is none.
         """
         parts = [str(self.config.get("model", "model not recorded"))]
-        for word in TITLE_WORDS:
+        words = TITLE_WORDS
+        task = self.config.get("task", "gridtom")
+        if (own := self.config.get("samples")) or task != "gridtom":
+            words = TITLE_WORDS[2:]
+            parts.append(f"samples {Path(own).name}" if own else f"task {task}")
+        for word in words:
             value = self.config.get(word)
             if value is None:
                 value = getattr(self.store.meta, word, None) or "not recorded"

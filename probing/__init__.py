@@ -11,6 +11,7 @@ from sally_anne.core.lazy import lazy
 if TYPE_CHECKING:
     from probing.activations import Activations as Activations
     from probing.config import ProbeConfig as ProbeConfig
+    from probing.extraction import extract as extract
     from probing.probes import HeadProbes as HeadProbes
 
 __getattr__, __dir__, __all__ = lazy(
@@ -18,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "probing.activations": ["Activations"],
         "probing.config": ["ProbeConfig"],
+        "probing.extraction": ["extract"],
         "probing.probes": ["HeadProbes"],
     },
 )

@@ -1,0 +1,70 @@
+"""Sentences of one's own, from their file to heatmap, densities and vector, by commands alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hooks.saved_run import Run
+from hooks.vector import SteeringVector
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+SENTENCES = ROOT / "docs" / "examples" / "sentences.jsonl"
+
+
+def command(folder: Path, *words: str | Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, words)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_sentences_become_a_heatmap_densities_and_a_vector(tmp_path: Path) -> None:
+    printed = command(tmp_path, "probing.run", "--samples", SENTENCES, "--out", "run")
+    assert "40 groups, 80 samples" in printed
+    assert "does not know" not in printed
+    assert "room: best head (by validation)" in printed and "chance 0.1" in printed
+    run = Run.open(tmp_path / "run")
+    assert run.labels == ("fits", "room")
+    assert run.saved["labels"]["fits"] == [False, True] and "red" in run.saved["labels"]["room"]
+    assert run.title[1] == "samples sentences.jsonl"
+    splits = run.samples.groupby("group")["split"].nunique()
+    assert (splits == 1).all() and len(splits) == 40
+    heads = run.heads
+    # At its end a sentence still says which room it named.
+    assert heads.loc[heads["room_rank"] == 1, "room_test_accuracy"].item() > 0.5
+    drawn = {path.name for path in (tmp_path / "run" / "figures").iterdir()}
+    assert {"heatmap.png", "kde.png", "kde_room.png"} <= drawn
+    assert list(pd.read_parquet(tmp_path / "run" / "figures" / "kde.parquet"))[-3] == "fits"
+    command(tmp_path, "steering.run", "--run", "run", "--label", "fits", "--K", "4", "--alpha", "2")
+    (path,) = (tmp_path / "runs").rglob("vector.safetensors")
+    vector = SteeringVector.load(path.parent)
+    assert vector.k == 4 and vector.alpha == 2 and vector.fitted["label"] == "fits"
+
+
+def test_what_is_wrong_with_a_line_is_said_in_one_line(tmp_path: Path) -> None:
+    lines = SENTENCES.read_text().splitlines()
+    broken = json.loads(lines[6]) | {"labels": {"fits": "perhaps", "room": "red"}}
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join([*lines[:6], json.dumps(broken), *lines[7:]]))
+    done = subprocess.run(
+        [sys.executable, "-m", "probing.run", "--samples", str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {path}, line 7: field labels.fits is 'perhaps'")
