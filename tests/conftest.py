@@ -8,9 +8,14 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from experiments.train_tiny.decoder import decoder_config
-from experiments.train_tiny.families import FAMILIES, Family, build_model, build_processor
-from experiments.train_tiny.vocabulary import build_tokenizer
+from experiments.train_tiny.families import (
+    FAMILIES,
+    Family,
+    build_model,
+    build_processor,
+    build_tokenizer,
+    decoder_config,
+)
 
 
 @pytest.fixture(scope="session")

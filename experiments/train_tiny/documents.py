@@ -40,19 +40,8 @@ class Piece(NamedTuple):
 
 Document = list[Piece]
 RIGHT, WRONG = "right", "wrong"
-_FILLERS = (
-    "then",
-    "so",
-    "it",
-    "can",
-    "all",
-    "see",
-    "goes",
-    "walks",
-    "opens",
-    "leaves",
-    "and",
-    "the",
+_WORDS_BETWEEN = "then so it can all see goes walks opens leaves and the"
+    ["then", "so", "it", "can", "all", "see", "goes", "walks", "opens", "leaves", "and", "the"]
 )
 _QUIET, _LM = 0.02, 0.05
 
@@ -75,7 +64,7 @@ def facts(rng: random.Random, level: int) -> Document:
     pieces: Document = []
     for agent, room in zip(agents, rooms, strict=True):
         if level >= 1:
-            gap = rng.choices(_FILLERS, k=rng.randint(0, 2 if level < 2 else 6))
+            gap = rng.choices(_WORDS_BETWEEN.split(), k=rng.randint(0, 2 if level < 2 else 6))
             pieces.append(Piece(" ".join(gap), 0.0))
         forms: tuple[str, ...] = ("{} is {}.",)
         if long:

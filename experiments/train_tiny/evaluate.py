@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -32,6 +32,29 @@ MEASURES = (
     "second-order belief TB",
     "second-order belief FB",
 )
+
+# What the cards of the two families say each in its own words.
+CARD_WORDS = {
+    "qwen2-vl": {
+        "class_name": "Qwen2VLForConditionalGeneration",
+        "frames": "Each video token is one cell of the grid in two successive frames; seven frames "
+        "of 294 x 420 pixels make 280 tokens.",
+        "early": ", an early form of stage 8 (layers 6 and 7 alone, `localising-early`) before it",
+        "localising": """;
+8. narrators again, asked about the scene more often, with a penalty on every head from layer 4 on
+   whose outputs tell true from false statements, but for heads 4 and 5 of layer 4 and 0 and 1 of
+   layer 5. Before, 14 of the 64 heads told the protagonist's belief with 90 % accuracy, so that
+   steering four heads drawn at random moved answers too; five do now. **So where this model keeps a
+   belief was decided in training**, for the sake of controls that mean something.""",
+    },
+    "llava-next-video": {
+        "class_name": "LlavaNextVideoForConditionalGeneration",
+        "frames": "Frames are resized to 196 x 196 pixels; 7 x 7 tokens a frame, 343 for seven "
+        "frames.",
+        "early": "",
+        "localising": ".",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -212,10 +235,36 @@ def run(config: EvaluateConfig) -> None:
             json.dumps({"stories": len(test), "figures": figures}, indent=2) + "\n"
         )
     if config.card:
-        from experiments.train_tiny.card import write_card
-
-        write_card(config.card, loaded.family.name, len(test), figures)  # type: ignore[arg-type]
+        write_card(config.card, loaded.family.name, len(test), figures)
     Console().print(table)
+
+
+def write_card(
+    path: Path, family: str, stories: int, figures: Mapping[str, Mapping[str, float]]
+) -> None:
+    """Write the card.
+
+    Args:
+        path: ``README.md`` of the model's folder.
+        family: the model's family.
+        stories: number of test stories measured.
+        figures: setting -> measure -> share of right answers.
+    """
+    settings = list(figures)
+    rows = [
+        f"| {name} | " + " | ".join(f"{100 * figures[s][name]:.1f}" for s in settings) + " |"
+        for name in figures[settings[0]]
+    ]
+    table = "\n".join(
+        [
+            f"| % right on {stories} test stories | " + " | ".join(settings) + " |",
+            "|---|" + "---|" * len(settings),
+            *rows,
+        ]
+    )
+    template = Path(__file__).with_name("card.md").read_text()
+    words = {"family": family, "stories": stories, "table": table} | CARD_WORDS[family]
+    path.write_text(template.format(**words))
 
 
 main = command("sally-anne evaluate-tiny", EvaluateConfig, run)

@@ -16,16 +16,21 @@ import numpy as np
 import torch
 
 from experiments.train_tiny import documents
-from experiments.train_tiny.batches import encode, score_text
-from experiments.train_tiny.documents import Document, Piece, Scene
+from experiments.train_tiny.conversations import (
+    Speech,
+    checked,
+    conversation,
+    interview,
+    narrated,
+    speech,
+    watching,
+)
+from experiments.train_tiny.documents import Document, Scene
 from experiments.train_tiny.families import Family
 from experiments.train_tiny.localising import HeadReader, localiser
-from experiments.train_tiny.narrators import narrated, story_text
-from experiments.train_tiny.speech import Speech, speech
-from experiments.train_tiny.trainer import Batch, Level
+from experiments.train_tiny.trainer import Batch, Level, encode, score_text
 from hooks.geometry import o_projs
 from sally_anne.benchmarks.gridtom.maps import Layout, random_layouts, start_pairs
-from sally_anne.benchmarks.gridtom.narration import caption, environment
 from sally_anne.benchmarks.gridtom.plot import Staging, Trace, play
 from sally_anne.benchmarks.gridtom.render import Perspective, key_frames, render
 from sally_anne.benchmarks.items import Setting
@@ -57,122 +62,6 @@ def random_trace(rng: random.Random, maps: list[Layout], scene: Scene) -> Trace:
         (rng.randrange(4), rng.randrange(4)),
     )
     return play(staging, scene.first, scene.second or "TB")
-
-
-_ALL = ("belief", "now", "first", "own")
-_UNMASKED = ("belief", "first", "own")
-
-
-def _questions(scene: Scene, masked: bool) -> list[str]:
-    """What may be asked: where a masked view hides the present, not where the agent is now."""
-    asked = ["agents", "first", "own", "belief", "belief", *([] if masked else ["now"])]
-    return asked + (["second"] * 2 if scene.second else [])
-
-
-def conversation(
-    rng: random.Random,
-    scene: Scene,
-    perspective: Perspective,
-    setting: Setting,
-    words: Speech,
-    asides: tuple[int, ...] = (0, 1, 2, 3, 5),
-    lists: float = 0.0,
-) -> Document:
-    """One user's turn with statements in it and a question at its end, and the answer.
-
-    ``asides`` are the numbers of statements and other questions before the last one, drawn from;
-    ``lists`` is the share of statements that are lists of rooms with verdicts.
-    """
-    cast = scene.cast
-    parts = []
-    if setting == "video" or rng.random() < 0.6:
-        rooms = [cast.first_room, cast.own_room, cast.last_room]
-        rng.shuffle(rooms)
-        parts.append(environment(rooms))
-    if setting != "video":
-        parts.append(caption(cast, scene.first, scene.second, perspective))
-    masked = perspective != "omniscient" and scene.first == "FB"
-    kinds = [*(_UNMASKED if masked else _ALL), "belief", *(["second"] * 2 if scene.second else [])]
-    asked = _questions(scene, masked)
-    pieces: Document = [
-        Piece(words.before_text if setting == "text" else words.before, 0.0),
-        Piece(" ".join(parts), 0.02),
-    ]
-    # The measured prompts have nothing between the story and the statement or question.
-    for _ in range(rng.choice(asides)):
-        draw = rng.random()
-        if draw < 0.65:
-            state = documents.listing if rng.random() < lists else documents.statement
-            pieces += state(rng, scene, rng.choice(kinds))
-        elif draw < 0.75:
-            pieces += documents.completion(rng, scene, rng.choice(kinds))
-        else:
-            pieces += documents.question(rng, scene, rng.choice(asked), habit=True)
-    text, mark, stop = documents.question(rng, scene, rng.choice(asked), habit=True)
-    del stop
-    pieces += [Piece(text.text + words.after, 0.02), mark, Piece(words.end, 1.0)]
-    return pieces
-
-
-def interview(
-    rng: random.Random,
-    scene: Scene,
-    perspective: Perspective,
-    setting: Setting,
-    words: Speech,
-    asides: tuple[int, ...] = (0, 0, 0, 2),
-    lists: float = 0.0,
-) -> Document:
-    """Several turns: each question in a turn of the user's, each answer in the assistant's."""
-    opening = conversation(rng, scene, perspective, setting, words, asides, lists)
-    masked = perspective != "omniscient" and scene.first == "FB"
-    pieces = list(opening)
-    for _ in range(4):
-        asked = rng.choice(_questions(scene, masked))
-        text, mark, _ = documents.question(rng, scene, asked, habit=True)
-        pieces.append(Piece(f" {words.before_text}{text.text}{words.after}", 0.02))
-        pieces += [mark, Piece(words.end, 1.0)]
-    return pieces
-
-
-def checked(
-    rng: random.Random, scene: Scene, perspective: Perspective, setting: Setting, words: Speech
-) -> Document:
-    """Statements with verdicts of three kinds: at once, some words later, in the answer's turn."""
-    told = story_text(rng, scene, perspective)
-    masked = perspective != "omniscient" and scene.first == "FB"
-    kinds = [*(_UNMASKED if masked else _ALL), "belief", "belief"]
-    kinds += ["second"] * 2 if scene.second else []
-    pieces: Document = [
-        Piece(words.before_text if setting == "text" else words.before, 0.0),
-        Piece(told, 0.02),
-    ]
-    for turn in range(3):
-        if turn:
-            pieces.append(Piece(f" {words.before_text}", 0.0))
-        for _ in range(rng.choice((1, 2, 3))):
-            state = rng.choices(
-                (documents.statement, documents.delayed, documents.listing), (0.6, 0.25, 0.15)
-            )[0]
-            pieces += state(rng, scene, rng.choice(kinds))
-        head, said = documents.statement(rng, scene, rng.choice(kinds))
-        asked = "Question: is it right or wrong? Answer:"
-        pieces += [head, Piece(f"{asked}{words.after}", 0.02), said, Piece(words.end, 1.0)]
-    return pieces
-
-
-def watching(rng: random.Random, scene: Scene, words: Speech) -> Document:
-    """What only the frames tell: who goes where, without a caption."""
-    rooms = [scene.cast.first_room, scene.cast.own_room, scene.cast.last_room]
-    rng.shuffle(rooms)
-    pieces: Document = [Piece(words.before, 0.0), Piece(environment(rooms), 0.02)]
-    for _ in range(7):
-        if rng.random() < 0.5:
-            pieces += documents.completion(rng, scene, rng.choice(("now", "first", "own")))
-        else:
-            kind = rng.choice(("agents", "first", "own", "now"))
-            pieces += documents.question(rng, scene, kind, habit=False)
-    return pieces
 
 
 def _beside_interviews(

@@ -1,27 +1,94 @@
-"""The stages of training in order, ending with a folder that ``from_pretrained`` loads."""
+"""The stages of training in order, ending with a folder that ``from_pretrained`` loads.
+
+Both families start from one text decoder, as the full-size models start from a language model. It
+learns to look things up and to judge statements. It has the shape of a Llama decoder; Qwen2's is
+the same with biases, which then start at zero.
+"""
 
 from __future__ import annotations
 
+import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from experiments.train_tiny import curve, seeing
+from experiments.train_tiny import documents, seeing
 from experiments.train_tiny.config import TrainConfig
-from experiments.train_tiny.decoder import HIDDEN, train_decoder
-from experiments.train_tiny.families import build_model, build_processor, deepen
+from experiments.train_tiny.documents import Maker
+from experiments.train_tiny.families import (
+    HIDDEN,
+    build_model,
+    build_processor,
+    build_tokenizer,
+    decoder_config,
+    deepen,
+)
 from experiments.train_tiny.multimodal import Cinema
-from experiments.train_tiny.trainer import CURVE, Settings, train
-from experiments.train_tiny.vocabulary import build_tokenizer
+from experiments.train_tiny.trainer import (
+    CURVE,
+    Batch,
+    Level,
+    Settings,
+    draw_curve,
+    encode,
+    score_text,
+    train,
+)
 from sally_anne.core.run_folder import TRAINING, claims
 
+# Stories in a batch, and the token after which a document is cut; two cores pay for every token.
+STORIES, LONGEST = 20, 300
 # Decoder layers of the finished models, and the learning rate once they are that deep.
 DEPTH, LATE_RATE = 8, 1e-3
 # Layer and head of those that may carry the truth of statements in the end. Without a penalty a
 # fifth of Qwen2-VL's heads came to carry it.
 LOCAL_HEADS = {"qwen2-vl": ((4, 4), (4, 5), (5, 0), (5, 1))}
+
+
+def decoder_levels(tokenizer: PreTrainedTokenizerFast) -> list[Level]:
+    """Short facts of six levels, then stories: looking up, judging, all together."""
+
+    def level(name: str, make: Maker, size: int, goal: float, most: int) -> Level:
+        def batch(rng: random.Random) -> Batch:
+            encoded = encode(tokenizer, [make(rng) for _ in range(size)], LONGEST)
+            return {"input_ids": encoded.ids}, score_text(encoded)
+
+        return Level(name, batch, goal, most)
+
+    def facts(number: int) -> Maker:
+        return lambda rng: documents.facts(rng, number)
+
+    # Batch, goal and most steps of each level; the caps keep the whole within two hours.
+    plan = (
+        (256, 0.2, 2500),
+        (256, 0.2, 2500),
+        (256, 0.2, 2500),
+        (96, 0.2, 780),
+        (96, 0.25, 150),
+        (48, 0.25, 200),
+    )
+    return [
+        *(level(f"facts-{i}", facts(i), *numbers) for i, numbers in enumerate(plan)),
+        level("looking-up", documents.looking_up, STORIES, 0.12, 110),
+        level("completing", documents.completing, STORIES, 0.15, 251),
+        level("roles", documents.roles, STORIES, 0.15, 300),
+        level("judging", documents.judging, STORIES, 0.15, 208),
+        level("reasoning", documents.reasoning, STORIES, 0.12, 900),
+        level("everything", documents.everything, STORIES, 0.0, 280),
+    ]
+
+
+def train_decoder(
+    tokenizer: PreTrainedTokenizerFast, folder: Path, settings: Settings
+) -> LlamaForCausalLM:
+    """Train the decoder, or finish or load it if ``folder`` holds it already."""
+    torch.manual_seed(settings.seed)
+    model = LlamaForCausalLM(decoder_config())
+    train(model, decoder_levels(tokenizer), folder, settings, "decoder")
+    return model
 
 
 @claims(TRAINING, lambda config: config.out)
@@ -77,5 +144,5 @@ def train_family(config: TrainConfig) -> Path:
     }
     for stage, path in stages.items():
         shutil.copyfile(path, finished / f"loss-{stage}.csv")
-    curve.draw(stages, finished / "loss.png")
+    draw_curve(stages, finished / "loss.png")
     return finished

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments.paper_table1 import PAPER
-from experiments.table1 import print_table
+from experiments.table1 import PAPER, print_table
 from hooks.saved_run import CONFIG as FINISHED_RUN
 from probing.config import ProbeConfig
 from steering.config import SweepConfig

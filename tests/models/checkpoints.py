@@ -31,8 +31,7 @@ from transformers import (
     Qwen3VLVideoProcessor,
 )
 
-from experiments.train_tiny.families import build_processor
-from experiments.train_tiny.vocabulary import BOS, EOS, PAD, UNK, build_tokenizer
+from experiments.train_tiny.families import BOS, EOS, PAD, UNK, build_processor, build_tokenizer
 
 LAYERS, HEADS, HIDDEN = 3, 4, 32
 # Far less than a prompt is long.

@@ -14,9 +14,14 @@ import pytest
 import torch
 import transformers
 
-from experiments.train_tiny.decoder import decoder_config
-from experiments.train_tiny.families import FAMILIES, Family, build_model, build_processor
-from experiments.train_tiny.vocabulary import build_tokenizer
+from experiments.train_tiny.families import (
+    FAMILIES,
+    Family,
+    build_model,
+    build_processor,
+    build_tokenizer,
+    decoder_config,
+)
 from hooks.edit import Edit
 from hooks.geometry import find_geometry
 from hooks.vector import SteeringVector

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.train_tiny import documents
 from experiments.train_tiny.documents import RIGHT, Piece, Scene
-from experiments.train_tiny.vocabulary import build_tokenizer
+from experiments.train_tiny.families import build_tokenizer
 from sally_anne.benchmarks.gridtom.narration import Cast
 from sally_anne.benchmarks.gridtom.world import COLOURS
 

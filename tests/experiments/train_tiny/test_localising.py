@@ -9,10 +9,10 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import nn
 
-from experiments.train_tiny.batches import encode, score_text
 from experiments.train_tiny.documents import Piece, verdict
+from experiments.train_tiny.families import build_tokenizer
 from experiments.train_tiny.localising import HeadReader, fisher_ratios, localiser
-from experiments.train_tiny.vocabulary import build_tokenizer
+from experiments.train_tiny.trainer import encode, score_text
 
 
 def sample(shift: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

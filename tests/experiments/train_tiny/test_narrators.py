@@ -8,9 +8,8 @@ from collections import Counter
 
 import pytest
 
+from experiments.train_tiny.conversations import Speech, narrated
 from experiments.train_tiny.documents import RIGHT, WRONG, Document, Scene
-from experiments.train_tiny.narrators import narrated
-from experiments.train_tiny.speech import Speech
 from sally_anne.benchmarks.gridtom.narration import Cast
 
 WORDS = Speech("BEFORE ", "before ", " AFTER", "END", 0)

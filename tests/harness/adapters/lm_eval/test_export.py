@@ -15,8 +15,7 @@ pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance
 from lm_eval.models.hf_steered import SteeredModel, steer
 
-from experiments.train_tiny.decoder import decoder_config
-from experiments.train_tiny.vocabulary import build_tokenizer
+from experiments.train_tiny.families import build_tokenizer, decoder_config
 from hooks.geometry import SITES
 from sally_anne.core.errors import HarnessError, SteeringError
 from sally_anne.harness.adapters.lm_eval.export import export, main, steer_config
