@@ -41,8 +41,6 @@ class Piece(NamedTuple):
 Document = list[Piece]
 RIGHT, WRONG = "right", "wrong"
 _WORDS_BETWEEN = "then so it can all see goes walks opens leaves and the"
-    ["then", "so", "it", "can", "all", "see", "goes", "walks", "opens", "leaves", "and", "the"]
-)
 _QUIET, _LM = 0.02, 0.05
 
 
