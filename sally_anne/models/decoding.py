@@ -27,12 +27,7 @@ ROOM = 32
 
 @dataclass(frozen=True)
 class CommonPrefix:
-    """A group of prompts, cut where they part.
-
-    Attributes:
-        beginning: the text that all begin with.
-        endings: token ids of what follows, one list a prompt; at least two tokens each.
-    """
+    """A group of prompts: the text that all begin with, and token ids of what follows in each."""
 
     beginning: str
     endings: tuple[tuple[int, ...], ...]
@@ -109,12 +104,11 @@ def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
 def extend(
     loaded: OpenModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
 ) -> State:
-    """Run endings on top of beginnings, which stay as they are.
+    """Run ``R`` endings on top of the ``G`` beginnings of a state, which stays as it is.
 
     Args:
-        loaded: the model.
-        state: ``G`` beginnings.
-        rows: for each of ``R`` endings, which beginning it follows.
+        loaded, state: model and beginnings.
+        rows: for each ending, which beginning it follows.
         endings: their token ids; shorter ones are padded on the left, and the padding masked.
 
     Raises:
@@ -133,13 +127,8 @@ def extend(
     gaps = width - mask.sum(1)
     if _looks_back_so_far(loaded.model.config) and bool(gaps.any()):
         return _run(loaded.model, *_without_gaps(loaded, state, index, ids, mask, gaps))
-    chosen = State(
-        state.logits,
-        select(state.cache, index),
-        state.ids[index],
-        state.mask[index],
-        state.following[index],
-    )
+    cache, following = select(state.cache, index), state.following[index]
+    chosen = State(state.logits, cache, state.ids[index], state.mask[index], following)
     return _run(loaded.model, chosen, ids, mask)
 
 
@@ -156,12 +145,9 @@ def greedy(
 ) -> Tensor:
     """Most probable tokens one by one, ``[R, n]``; rows are filled up with padding after their end.
 
-    Args:
-        loaded: the model.
-        state: after the prompts; it is used up.
-        max_new_tokens: at most so many; fewer once all rows have ended.
-        heard: told the logits ``[R, V]`` and tokens ``[R]`` of each step; says which rows end
-            there ``[R]``, besides those that come to an end token.
+    At most ``max_new_tokens``, fewer once all rows have ended; ``state`` is used up. ``heard`` gets
+    the logits ``[R, V]`` and tokens ``[R]`` of each step and says which rows end there ``[R]``,
+    besides those that come to an end token.
 
     Raises:
         ValueError: less than one token is asked for.
@@ -206,11 +192,8 @@ class PreallocatedLayer(DynamicLayer):
 
     A new token is written beside the old ones. The usual cache is copied whole for every token,
     which is most of the work where many answers go on from one long beginning; a static cache
-    shows the model its empty columns too.
-
-    Args:
-        keys, values: of the beginnings, ``[G, kv heads, T, D]``.
-        index: for each of R rows, its beginning.
+    shows the model its empty columns too. Made of those of ``G`` beginnings and ``index [R]``, the
+    beginning of each row.
     """
 
     keys: Tensor
@@ -255,24 +238,18 @@ class PreallocatedLayer(DynamicLayer):
 
 
 def select(cache: Any, index: Tensor, columns: Tensor | None = None) -> DynamicCache:
-    """A new cache that holds the rows ``index`` of ``cache``, with room to go on.
+    """A new cache that holds the rows ``index [R]`` of ``cache``, which stays, with room to go on.
 
-    Args:
-        cache: of ``G`` rows and ``T`` tokens; left as it is.
-        index: ``[R]``.
-        columns: ``[R, T]``, for each place in the new rows the one it comes from; all stay where
-            they are by default.
+    ``columns [R, T]`` says for each place in the new rows where it comes from; all stay where they
+    are by default.
     """
-    rows = [
-        PreallocatedLayer(layer.keys, layer.values, index.to(layer.keys.device))
-        for layer in cache.layers
-    ]
-    if columns is not None:
-        for layer in rows:
-            layer.move(columns.to(layer.keys.device))
     chosen = DynamicCache()
     chosen.layer_class_to_replicate = None
-    chosen.layers = list(rows)
+    for layer in cache.layers:
+        row = PreallocatedLayer(layer.keys, layer.values, index.to(layer.keys.device))
+        if columns is not None:
+            row.move(columns.to(layer.keys.device))
+        chosen.layers.append(row)
     return chosen
 
 
@@ -309,17 +286,9 @@ def _without_gaps(
     """Beginnings and endings without padding between them, which would count as distance.
 
     The last tokens of a beginning move into the gap before its shorter ending, to go through the
-    model again; what is left of the beginning moves to the right.
-
-    Args:
-        loaded: the model.
-        state: ``G`` beginnings of ``T`` columns.
-        index: ``[R]``, the beginning of each row.
-        ids, mask: ``[R, W]``, endings padded on the left.
-        gaps: ``[R]``, the padding of each.
-
-    Returns:
-        The chosen beginnings, and new ids and mask.
+    model again; what is left of the beginning moves to the right. ``index [R]`` is the beginning of
+    each row; ``ids`` and ``mask [R, W]`` its ending, padded on the left by ``gaps [R]``. Gives the
+    chosen beginnings, and new ids and mask.
     """
     columns = torch.arange(state.mask.shape[1], device=ids.device) - gaps[:, None]
     there, columns = columns >= 0, columns.clamp(min=0)

@@ -112,11 +112,7 @@ class Counter:
         return len(tokens) if self.exact else math.ceil(len(tokens) * TEXT_FACTOR)
 
     def context(self, text: str, shape: tuple[int, ...] | None) -> tuple[int, int]:
-        """Tokens, and patches for the vision tower, of a context.
-
-        Args:
-            text: as it is laid out.
-            shape: of its frames ``[F, height, width, 3]``; None for text alone.
+        """Tokens and patches of a laid out text and of frames ``[F, height, width, 3]`` or none.
 
         Raises:
             ModelError: the processor drops frames.

@@ -155,13 +155,7 @@ def takes_no_videos(name: str, what: str = "") -> ModelError:
 def check_frames(
     family: Family, inputs: Mapping[str, Any], processor: Any, lengths: list[int]
 ) -> None:
-    """Refuse a processor that dropped or resampled frames.
-
-    Args:
-        family: whose tensors ``inputs`` are.
-        inputs: the processor's output.
-        processor: the processor.
-        lengths: number of frames given, a clip.
+    """Refuse a processor that dropped or resampled frames of clips of these ``lengths``.
 
     Raises:
         ModelError: names the clip, the frames given and the frames kept.

@@ -134,7 +134,7 @@ class LoadedModel:
         video: Any = None,
         max_new_tokens: int = 32,
     ) -> str:
-        """The model's reply to one user's turn; the likeliest token each time.
+        """The model's reply to one user's turn, without special tokens; always the likeliest token.
 
         With a vector: ``with vector.apply(loaded.model): loaded.generate(text)``.
 
@@ -143,9 +143,6 @@ class LoadedModel:
             images: pictures that the user shows, as the frames of one clip.
             video: a clip in their place; see :func:`sally_anne.models.videos.frames_of`.
             max_new_tokens: of the reply, at most.
-
-        Returns:
-            The reply up to the model's end token, without special tokens.
 
         Raises:
             ModelError: the model takes no videos, or has no chat template.

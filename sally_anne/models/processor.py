@@ -37,13 +37,6 @@ def open_processor(
 ) -> Any:
     """The processor of a folder or hub id, as :class:`sally_anne.models.loading.LoadedModel` says.
 
-    Args:
-        name: of the model, in messages.
-        family: of the model.
-        location: where its files are.
-        config: of the model.
-        options: of ``from_pretrained``.
-
     Raises:
         ModelError: a part of it is missing.
     """

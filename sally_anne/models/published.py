@@ -42,10 +42,6 @@ class PublishedModel(LoadedModel):
 def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
     """A model whose weights are not needed: of the hub's catalogue models the description.
 
-    Args:
-        options: which model; where it would be put does not matter.
-        videos: whether it will be shown videos.
-
     Raises:
         ModelError: as of :func:`sally_anne.models.loading.load_model`.
     """

@@ -73,14 +73,8 @@ def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
     """Frames with margins, so that a video processor that cuts out their middle cuts off no more.
 
     The margins have the mean colour that the processor subtracts, as LLaVA's own code pads
-    pictures (``expand2square``).
-
-    Args:
-        clip: ``uint8 [F, height, width, 3]``.
-        eye: a video processor.
-
-    Returns:
-        The same frames in the middle of larger ones; ``clip`` itself where nothing is cut off.
+    pictures (``expand2square``). Gives ``clip [F, height, width, 3]`` itself where nothing is cut
+    off.
     """
     height, width = clip.shape[1:3]
     high, wide = _canvas(eye, height, width)
@@ -97,35 +91,28 @@ def cropped_fraction(eye: Any, height: int, width: int) -> float:
     """The part of a frame's area that a video processor would cut off, if it were not padded."""
     if _canvas(eye, height, width) == (height, width):
         return 0.0
-    resized = _resized(eye, height, width)
-    kept = [min(1.0, crop / size) for crop, size in zip(_crop(eye), resized, strict=True)]
-    return 1 - kept[0] * kept[1]
+    high, wide = _resized(eye, height, width)
+    return 1 - min(1.0, eye.crop_size.height / high) * min(1.0, eye.crop_size.width / wide)
 
 
 def _canvas(eye: Any, height: int, width: int) -> tuple[int, int]:
     """Height and width to which frames must be padded before they are scaled and cropped."""
     if not (getattr(eye, "do_center_crop", None) and eye.do_resize):
         return height, width
-    resized, crop = _resized(eye, height, width), _crop(eye)
+    resized, crop = _resized(eye, height, width), (eye.crop_size.height, eye.crop_size.width)
     if all(round(size) <= most for size, most in zip(resized, crop, strict=True)):
         return height, width
     if side := eye.size.shortest_edge:
-        square = max(height * max(1, side / crop[0]), width * max(1, side / crop[1]))
-        return math.ceil(square), math.ceil(square)
-    return (
-        math.ceil(height * max(1, resized[0] / crop[0])),
-        math.ceil(width * max(1, resized[1] / crop[1])),
-    )
+        square = math.ceil(max(height * max(1, side / crop[0]), width * max(1, side / crop[1])))
+        return square, square
+    high, wide = (max(1, size / most) for size, most in zip(resized, crop, strict=True))
+    return math.ceil(height * high), math.ceil(width * wide)
 
 
 def _resized(eye: Any, height: int, width: int) -> tuple[float, float]:
     if side := eye.size.shortest_edge:
         return height * side / min(height, width), width * side / min(height, width)
     return eye.size.height, eye.size.width
-
-
-def _crop(eye: Any) -> tuple[int, int]:
-    return eye.crop_size.height, eye.crop_size.width
 
 
 def times_of(frames: int, rate: float) -> dict[str, Any]:
@@ -162,13 +149,9 @@ def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
 
 
 def video_tokens(loaded: OpenModel, shape: tuple[int, int, int]) -> int:
-    """Tokens of a clip in a prompt, with what its processor writes between frames.
+    """Tokens of a clip (frames, height, width), with what its processor writes between frames.
 
     The processor runs on a clip without pixels, so the numbers are its own.
-
-    Args:
-        loaded: the model.
-        shape: frames, height and width.
     """
     if shape in loaded.video_lengths:
         return loaded.video_lengths[shape]
@@ -238,12 +221,7 @@ def _words(loaded: OpenModel, prompt: str) -> int:
 
 
 def crop_notes(loaded: OpenModel, sizes: dict[tuple[int, int], int]) -> list[str]:
-    """A line if frames would be cropped: of how many videos, how much, and what is done.
-
-    Args:
-        loaded: the model.
-        sizes: number of videos by height and width.
-    """
+    """A line if frames would be cropped; ``sizes`` counts videos by height and width."""
     eye = getattr(loaded.processor, "video_processor", None)
     lost = {size: part for size in sizes if eye and (part := cropped_fraction(eye, *size))}
     if not lost:

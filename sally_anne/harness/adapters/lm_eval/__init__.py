@@ -15,9 +15,9 @@ registered in its process. Importing this package registers the name ``sally-ann
   The command ``lm_eval`` itself imports nothing of ours before it looks for the model, and knows
   no ``sally-anne``.
 
-``TASKS`` is the folder of tasks for ``--include_path``, told in
-:mod:`harness.adapters.lm_eval.gridtom`; :mod:`harness.adapters.lm_eval.export` writes vectors for
-lm-eval's own ``steered`` model.
+``TASKS`` is the folder of tasks for ``--include_path``, see
+:mod:`sally_anne.harness.adapters.gridtom`; :mod:`sally_anne.harness.adapters.lm_eval.export` writes
+vectors for lm-eval's own ``steered`` model.
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from sally_anne.core.commands import command
 from sally_anne.core.errors import HarnessError
-from sally_anne.models.options import DEFAULT_MODEL
+from sally_anne.models.options import ModelOptions
 
 if TYPE_CHECKING:
     from hooks.vector import SteeringVector
@@ -40,28 +40,22 @@ if TYPE_CHECKING:
 SUFFIXES = (".pt", ".pth")
 
 
-@dataclass(frozen=True)
-class ExportConfig:
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(ModelOptions):
     """Write a steering vector for lm-eval's model type `steered`.
 
     Attributes:
         vector: folder of a steering vector.
         out: file to write, .pt or .pth.
-        model: catalogue name, hub id or folder.
         alpha: strength, in standard deviations; the vector's own by default.
         all_positions: write a vector that was made for other positions; it will act at all.
-        dtype: of the weights that are read: auto, float32, bfloat16 or float16.
-        revision: branch, tag or commit on the hub.
         force: export a vector that was fitted on another model.
     """
 
     vector: Path
     out: Path
-    model: str = DEFAULT_MODEL
     alpha: float | None = None
     all_positions: bool = False
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    revision: str | None = None
     force: bool = False
 
 
@@ -168,7 +162,7 @@ def run(config: ExportConfig) -> None:
     from sally_anne.models.loading import load_model
 
     vector = open_vector(config.vector, config.force)
-    loaded = load_model(config.model, config.dtype, revision=config.revision)
+    loaded = load_model(**config.opening())
     require_fits(vector, loaded, config.alpha)
     export(vector, loaded.model, config.out, config.alpha, config.all_positions)
     own = "" if vector.positions == "all" else f", not at {vector.positions} as it was made for"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -104,14 +105,9 @@ def split(
 def batches(contexts: Sequence[Context], size: int) -> Iterator[list[int]]:
     """Numbers of contexts that go through the model together: one shape, the longest first."""
     order = sorted(range(len(contexts)), key=lambda i: (contexts[i].shape, -len(contexts[i].ids)))
-    batch: list[int] = []
-    for number in order:
-        if batch and (len(batch) == size or contexts[number].shape != contexts[batch[0]].shape):
+    for _, alike in groupby(order, key=lambda i: contexts[i].shape):
+        while batch := list(islice(alike, size)):
             yield batch
-            batch = []
-        batch.append(number)
-    if batch:
-        yield batch
 
 
 def clip_mark(loaded: LoadedModel) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -142,7 +142,8 @@ class SallyAnne(lmms):
         """
         # Choices of one question follow each other; it is read once.
         together = groupby(requests, lambda request: (request.args[0], *request.args[3:]))
-        questions = (self._question(group[0], {}, group) for group in map(_members, together))
+        groups = (list(group) for _, group in together)
+        questions = (self._question(group[0], {}, group) for group in groups)
         found: list[tuple[float, bool]] = []
         for batch in self._batches(questions, len(requests)):
             prompts = [question.prompt for question in batch]
@@ -188,16 +189,10 @@ class SallyAnne(lmms):
     def _batches(self, questions: Iterable[_Question], requests: int) -> Iterator[list[_Question]]:
         """Questions in their order; a batch ends early where the next one is of another kind."""
         with tqdm(total=requests, desc="sally_anne", disable=self.rank != 0) as bar:
-            batch: list[_Question] = []
-            for question in questions:
-                if batch and (len(batch) == self.batch_size or question.kind != batch[0].kind):
+            for _, alike in groupby(questions, lambda question: question.kind):
+                while batch := list(islice(alike, self.batch_size)):
                     yield batch
-                    bar.update(sum(len(q.beginnings) or 1 for q in batch))
-                    batch = []
-                batch.append(question)
-            if batch:
-                yield batch
-                bar.update(sum(len(q.beginnings) or 1 for q in batch))
+                    bar.update(sum(len(question.beginnings) or 1 for question in batch))
 
     def _longest(self, choices: Iterable[Sequence[str]]) -> int:
         """So many tokens a reply has to have to begin with each of the choices."""
@@ -280,10 +275,6 @@ def _is_frames(one: Any, dimensions: int) -> bool:
         and one.dtype == np.uint8
         and one.shape[-1] == 3
     )
-
-
-def _members(keyed: tuple[Any, Iterable[Instance]]) -> list[Instance]:
-    return list(keyed[1])
 
 
 def _beginning(continuation: Any, doc: dict[str, Any]) -> str:
