@@ -1,4 +1,4 @@
-"""``python -m experiments.table1 --model M``: table 1 of the GridToM paper, measured here.
+"""``sally-anne table1 --model M``: table 1 of the GridToM paper, measured here.
 
 Both orders, three settings; the model as it is, steered, and under both controls. K and alpha are
 chosen on validation stories and reported on test stories. Each part is a sweep of its own, in a

@@ -4,7 +4,7 @@ This room holds the layer x head heatmap, the density plot of one head, and the 
 (Y_p, Y_o) clusters with the probes' boundaries: figures 5, 19 and 20 of the GridToM paper.
 It also holds the curves of a steering sweep (figures 15 to 18), and how categories of questions
 correlate (MimeQA paper, appendix B.5). Each is its own command on a run
-folder (``python -m figures.heatmap RUN``) and a set of plain functions from tables and arrays to
+folder (``sally-anne heatmap RUN``) and a set of plain functions from tables and arrays to
 a matplotlib figure.
 
 What it must not know: how a model runs. Figures never load a model and never fit a probe; they

@@ -1,6 +1,6 @@
-"""All figures of one run, as `python -m probing.run` draws them at its end.
+"""All figures of one run, as `sally-anne probe` draws them at its end.
 
-python -m figures.all RUN
+sally-anne figures RUN
 """
 
 from __future__ import annotations

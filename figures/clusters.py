@@ -1,6 +1,6 @@
 """The four (Y_p, Y_o) clusters and both probes' boundaries: figure 5 (C), (D) of the paper.
 
-    python -m figures.clusters RUN [--split held-out|validation|test|train|all]
+    sally-anne clusters RUN [--split held-out|validation|test|train|all]
                                    [--sensitive LAYER HEAD] [--insensitive LAYER HEAD]
 
 Left, the sensitive head: the one whose worse label is read best on validation samples. Right,

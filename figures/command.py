@@ -17,7 +17,7 @@ class FigureConfig:
     """What every figure is asked: which run, and where to."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Run folder, as `python -m probing.run` leaves it."""
+    """Run folder, as `sally-anne probe` leaves it."""
     out: Path | None = field(default=None, kw_only=True)
     """Folder to write to; RUN/figures if not given."""
 

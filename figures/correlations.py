@@ -1,6 +1,6 @@
 """How accuracies in two kinds of questions go together: figure 9 of the MimeQA paper.
 
-    python -m figures.correlations RUN [--reader judge] [--tag category]
+    sally-anne correlations RUN [--reader judge] [--tag category]
 
 RUN is a folder of `sally-anne evaluate`. For each film there is an accuracy in each category;
 a cell is Pearson's correlation of two of them over the films that have both, with their number
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MADE_BY = "python -m sally_anne.harness.run"
+MADE_BY = "sally-anne evaluate"
 TABLE, RESULTS = "answers.parquet", "results.json"
 TITLE_WORDS = ("task", "view", "window", "steer", "alpha")
 READERS = ("judge", "robust", "official", "options")
@@ -47,7 +47,7 @@ class CorrelationsConfig(FigureConfig):
     """Draw the correlations of accuracies between kinds of questions, over films."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Run folder, as `python -m sally_anne.harness.run` leaves it."""
+    """Run folder, as `sally-anne evaluate` leaves it."""
     reader: str | None = None
     """Who read the answers, e.g. judge or robust; by default the first of those that did."""
     tag: str = "category"

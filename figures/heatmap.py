@@ -1,6 +1,6 @@
 """Layer x head heatmap of probe accuracy: figures 5 (A), 19 and 20 of the GridToM paper.
 
-    python -m figures.heatmap RUN [--split validation|test|train] [--label all|NAME]
+    sally-anne heatmap RUN [--split validation|test|train] [--label all|NAME]
 
 Rows are layers, layer 0 at the top; columns are heads, in the model's own order. All labels
 share one green scale that ends at 1 and starts at chance, 0.5, or at the tenth below the worst

@@ -1,6 +1,6 @@
 """Density of one head's activations on two directions: figure 5 (B) of the GridToM paper.
 
-    python -m figures.kde RUN [--label NAME] [--layer L --head H]
+    sally-anne kde RUN [--label NAME] [--layer L --head H]
                               [--directions probe|pca] [--split held-out|validation|test|...]
 
 The horizontal axis is theta, the unit weight of the head's probe; the vertical one is theta',

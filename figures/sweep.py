@@ -1,8 +1,8 @@
 """Accuracy against alpha, a panel for each K: figures 15 to 18 of the GridToM paper.
 
-    python -m figures.sweep RUN
+    sally-anne sweep-figure RUN
 
-RUN is a folder of `python -m steering.sweep`. What is drawn are its validation stories, on which
+RUN is a folder of `sally-anne sweep`. What is drawn are its validation stories, on which
 every K and alpha was tried; on test stories there is only the setting that was chosen. At alpha 0
 all curves meet in the model without steering; the horizontal line is its Both, so that gain and
 loss can be read from it. The controls, random directions in the same heads and the same kind of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MADE_BY = "python -m steering.sweep"
+MADE_BY = "sally-anne sweep"
 TABLE, RESULTS = "sweep.parquet", "results.json"
 SPLIT = "validation"
 MEASURES = ("TB", "FB", "Both", "invalid")
@@ -55,7 +55,7 @@ class SweepConfig(FigureConfig):
     """Draw accuracy against alpha of a finished sweep, a panel for each K."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Sweep folder, as `python -m steering.sweep` leaves it."""
+    """Sweep folder, as `sally-anne sweep` leaves it."""
 
 
 class Panel(NamedTuple):

@@ -1,6 +1,6 @@
 """Reading a finished run's folder: its config, table of heads, probes and activations.
 
-A folder of ``python -m probing.run`` is read here and nowhere else. Nothing in it is a pickle:
+A folder of ``sally-anne probe`` is read here and nowhere else. Nothing in it is a pickle:
 JSON, Parquet and safetensors, each checked against the checksums in ``config.json``.
 """
 
@@ -23,7 +23,7 @@ from sally_anne.core.files import intact, read_object, reading, require_sealed
 if TYPE_CHECKING:
     from hooks.store import ActivationStore
 
-MADE_BY = "python -m probing.run"
+MADE_BY = "sally-anne probe"
 CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
 ACTIVATIONS = "activations"
 MANIFEST = f"{ACTIVATIONS}/manifest.json"

@@ -30,7 +30,7 @@ FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "position
 _ENTRY = "sally-anne"
 # Of earlier versions: two entries, "format" and "vector", and no checksum.
 _UNSUMMED = "sally-anne steering vector 1"
-_MADE_BY = "python -m steering.run"
+_MADE_BY = "sally-anne steer"
 
 
 def write_vector(
@@ -99,7 +99,7 @@ def baked_facts(model: Path | str, error: type[SallyAnneError]) -> dict[str, Any
     record = Path(model).expanduser() / RECORD
     if not record.exists():
         return None
-    saved = read_object(record, error, "python -m steering.bake", {"vector": ("fitted",)})
+    saved = read_object(record, error, "sally-anne bake", {"vector": ("fitted",)})
     return dict(saved["vector"]["fitted"])
 
 

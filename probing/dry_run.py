@@ -1,4 +1,4 @@
-"""``python -m probing.run --dry-run``: what a run would do and need.
+"""``sally-anne probe --dry-run``: what a run would do and need.
 
 Nothing is computed or written. Of a published model of the catalogue neither weights nor a network
 are needed (`sally_anne.models.published`).

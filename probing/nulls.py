@@ -1,4 +1,4 @@
-"""``python -m probing.nulls RUN``: which heads of a run score more than chance, and how surely."""
+"""``sally-anne nulls RUN``: which heads of a run score more than chance, and how surely."""
 
 from __future__ import annotations
 

@@ -349,4 +349,4 @@ def _drawn(folder: Path, found: dict[str, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    no_command("probing.run")
+    no_command("probe")

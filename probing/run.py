@@ -1,4 +1,4 @@
-"""``python -m probing.run``: find the heads that tell belief from fact."""
+"""``sally-anne probe``: find the heads that tell belief from fact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m steering.bake``: a checkpoint with a steering vector in its weights.
+"""``sally-anne bake``: a checkpoint with a steering vector in its weights.
 
 Plain transformers loads it with ``from_pretrained``. The vector acts at ALL positions there, those
 of the prompt included, even if it was made for others: weights do not know where a token stands.

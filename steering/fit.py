@@ -37,7 +37,7 @@ def fit_vector(
     seed: int = 0,
     towards: str | None = None,
 ) -> SteeringVector:
-    """Make a vector from a run folder of ``python -m probing.run``.
+    """Make a vector from a run folder of ``sally-anne probe``.
 
     Args:
         run: the run folder; opened once, if many vectors are made.

@@ -352,4 +352,4 @@ def _label(cell: Cell, chosen: Cell | None = None) -> str:
 
 
 if __name__ == "__main__":
-    no_command("steering.sweep")
+    no_command("sweep")

@@ -172,7 +172,7 @@ def lineage_of(config: SweepConfig, run: Run) -> Lineage | None:
     if found is None and not config.force:
         raise SteeringError(
             f"{run.folder} does not say which stories it was fitted on (it was made by an earlier "
-            "version): make it again with `python -m probing.run` and another --out, or insist "
+            "version): make it again with `sally-anne probe` and another --out, or insist "
             "with --force"
         )
     return found
@@ -202,7 +202,7 @@ def probing_run(
     run = Run.open(folder)
     if not config.force:
         remedy = (
-            f"make a run of {config.model} with `python -m probing.run --out DIR` and give it with "
+            f"make a run of {config.model} with `sally-anne probe --out DIR` and give it with "
             "--run DIR, or insist with --force"
         )
         made_with = ModelIdentity.of_run(run.saved.get("model", {}))

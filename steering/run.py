@@ -1,4 +1,4 @@
-"""``python -m steering.run``: a steering vector from a probing run."""
+"""``sally-anne steer``: a steering vector from a probing run."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def read_sweep(folder: Path) -> dict[str, Any]:
     """
     path = folder / "results.json"
     parts = {"config": ("direction", "label"), "about": ("fitted",), "chosen": ("k", "alpha")}
-    saved = read_object(path, SteeringError, "python -m steering.sweep", parts)
-    require_sealed(path, saved, "Run `python -m steering.sweep` again: its answers are kept.")
+    saved = read_object(path, SteeringError, "sally-anne sweep", parts)
+    require_sealed(path, saved, "Run `sally-anne sweep` again: its answers are kept.")
     return saved
 
 

@@ -1,4 +1,4 @@
-"""``python -m steering.side_effects``: what else a vector changes.
+"""``sally-anne side-effects``: what else a vector changes.
 
 KL divergence on prompts that have nothing to do with beliefs, and any task of the harness with and
 without the vector, in one table.

@@ -1,4 +1,4 @@
-"""``python -m steering.sweep``: steer with every K and alpha in one process."""
+"""``sally-anne sweep``: steer with every K and alpha in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m experiments.train_tiny --family qwen2-vl``: train a shipped tiny model from scratch.
+"""``sally-anne train-tiny --family qwen2-vl``: train a shipped tiny model from scratch.
 
 In stages, each resumable: a text decoder (shared by both families), the vision tower, the whole
 model on frames and text, answering in turns, and with a deeper decoder statements and narrators.

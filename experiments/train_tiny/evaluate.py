@@ -1,4 +1,4 @@
-"""What a tiny model can and cannot do: ``python -m experiments.train_tiny.evaluate``.
+"""What a tiny model can and cannot do: ``sally-anne evaluate-tiny``.
 
 Prints, on the test stories, how it answers the initial-belief questions, judges statements and
 answers the belief questions, in each setting.

@@ -196,7 +196,7 @@ def no_command(instead: str) -> NoReturn:
     Raises:
         SystemExit: always, status 1.
     """
-    sys.exit(f"error: this module is no command; run python -m {instead}")
+    sys.exit(f"error: this module is no command; run sally-anne {instead}")
 
 
 @contextmanager

@@ -133,4 +133,4 @@ def _pearson(times: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    no_command("figures.correlations")
+    no_command("correlations")

@@ -1,4 +1,4 @@
-"""``python -m sally_anne.harness.distractors``: are options alone enough to answer?"""
+"""``sally-anne distractors``: are options alone enough to answer?"""
 
 from __future__ import annotations
 

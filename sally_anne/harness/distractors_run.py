@@ -361,4 +361,4 @@ def _results(table: pd.DataFrame) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    no_command("sally_anne.harness.distractors")
+    no_command("distractors")

@@ -1,4 +1,4 @@
-"""``python -m sally_anne.harness.run --dry-run``: what an evaluation would ask and need.
+"""``sally-anne evaluate --dry-run``: what an evaluation would ask and need.
 
 Nothing is computed or written. Of a published model of the catalogue neither weights nor a network
 are needed (`sally_anne.models.published`).

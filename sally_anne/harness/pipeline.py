@@ -215,4 +215,4 @@ def _finish(
 
 
 if __name__ == "__main__":
-    no_command("sally_anne.harness.run")
+    no_command("evaluate")

@@ -1,4 +1,4 @@
-"""``python -m sally_anne.harness.run``: ask a model, steered or not, the questions of a task."""
+"""``sally-anne evaluate``: ask a model, steered or not, the questions of a task."""
 
 from __future__ import annotations
 

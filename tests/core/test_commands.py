@@ -35,7 +35,7 @@ def test_every_module_with_an_entry_runs_or_says_what_to_run() -> None:
 @pytest.mark.parametrize(
     ("module", "instead"),
     [
-        ("sally_anne.harness.correlations", "figures.correlations"),
+        ("sally_anne.harness.correlations", "correlations"),
     ],
 )
 def test_a_module_that_is_no_command_says_what_to_run(module: str, instead: str) -> None:
@@ -43,4 +43,4 @@ def test_a_module_that_is_no_command_says_what_to_run(module: str, instead: str)
         [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: this module is no command; run python -m {instead}")
+    assert done.stderr.startswith(f"error: this module is no command; run sally-anne {instead}")

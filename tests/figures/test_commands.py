@@ -85,7 +85,7 @@ def test_an_error_is_one_line_and_status_1(run) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == (
-        f"error: {run.folder / 'heads.parquet'} is missing; `python -m probing.run` makes it\n"
+        f"error: {run.folder / 'heads.parquet'} is missing; `sally-anne probe` makes it\n"
     )
 
 

@@ -302,7 +302,7 @@ def test_a_table_that_no_sweep_wrote_is_refused(folder, change, kind, said) -> N
 
 
 def test_files_that_are_missing_or_damaged_are_named(folder, tmp_path) -> None:
-    with pytest.raises(MissingRunFileError, match="no sweep folder at .*steering.sweep"):
+    with pytest.raises(MissingRunFileError, match="no sweep folder at .*sally-anne sweep"):
         sweep.read_sweep(tmp_path / "none")
     run = folder(full(), {})
     path = run / "sweep.parquet"
@@ -312,7 +312,7 @@ def test_files_that_are_missing_or_damaged_are_named(folder, tmp_path) -> None:
         with pytest.raises(RunFolderError, match="sweep.parquet is damaged"):
             sweep.read_sweep(run)
     path.unlink()
-    with pytest.raises(MissingRunFileError, match="sweep.parquet is missing; .*steering.sweep"):
+    with pytest.raises(MissingRunFileError, match="sweep.parquet is missing; .*sally-anne sweep"):
         sweep.read_sweep(run)
     for text in ("{", "[]", '{"config": 1}'):
         (run / "results.json").write_text(text)
@@ -333,9 +333,9 @@ def test_the_command_is_light_and_fails_in_one_line(tmp_path) -> None:
     settings = {"capture_output": True, "text": True, "env": env, "check": False}
     done = subprocess.run([sys.executable, "-c", code], **settings)
     assert done.returncode == 0, done.stderr
-    assert "usage: sally-anne sweep-figure " in done.stdout and "steering.sweep" in done.stdout
+    assert "usage: sally-anne sweep-figure " in done.stdout and "sally-anne sweep`" in done.stdout
     done = subprocess.run([sys.executable, "-m", "figures.sweep", str(tmp_path)], **settings)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"error: {tmp_path / 'sweep.parquet'} is missing; `python -m steering.sweep` makes it\n"
+        f"error: {tmp_path / 'sweep.parquet'} is missing; `sally-anne sweep` makes it\n"
     )

@@ -71,11 +71,11 @@ def test_a_missing_file_is_named_with_the_command_that_makes_it(run, name, use) 
     with pytest.raises(MissingRunFileError) as caught:
         use(run.folder)
     assert str(path) in str(caught.value)
-    assert "python -m probing.run" in str(caught.value)
+    assert "sally-anne probe" in str(caught.value)
 
 
 def test_a_missing_folder_is_named(tmp_path) -> None:
-    with pytest.raises(MissingRunFileError, match="no run folder at .*nowhere.*probing.run"):
+    with pytest.raises(MissingRunFileError, match="no run folder at .*nowhere.*sally-anne probe"):
         Run.open(tmp_path / "nowhere")
 
 

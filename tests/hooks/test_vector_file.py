@@ -115,7 +115,7 @@ def test_a_vector_for_another_model_is_refused(make, skeleton, tmp_path: Path) -
 
 @pytest.mark.parametrize("path", ["", FILE, "none"])
 def test_a_missing_file_is_named(tmp_path: Path, path: str) -> None:
-    with pytest.raises(SteeringError, match="is missing; `python -m steering.run`") as caught:
+    with pytest.raises(SteeringError, match="is missing; `sally-anne steer`") as caught:
         SteeringVector.load(tmp_path / path)
     assert str(tmp_path) in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""``python -m probing.run``: help, and what it says when it cannot go on."""
+"""``sally-anne probe``: help, and what it says when it cannot go on."""
 
 from __future__ import annotations
 

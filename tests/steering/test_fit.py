@@ -315,7 +315,7 @@ def test_options_are_checked(made) -> None:
 def test_an_unfinished_run(copy, tmp_path) -> None:
     for folder in (tmp_path / "none", copy.folder):
         (folder / "config.json").unlink(missing_ok=True)
-        with pytest.raises(MissingRunFileError, match="`python -m probing.run`") as caught:
+        with pytest.raises(MissingRunFileError, match="`sally-anne probe`") as caught:
             fit_vector(folder, K)
         assert str(folder) in str(caught.value)
 

@@ -115,7 +115,7 @@ def test_what_does_not_belong_together_is_refused(
 
 
 def test_a_sweep_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SteeringError, match="results.json is missing; `python -m steering.sweep`"):
+    with pytest.raises(SteeringError, match="results.json is missing; `sally-anne sweep`"):
         run(VectorConfig(sweep=tmp_path))
     (tmp_path / "results.json").write_text("{")
     with pytest.raises(SteeringError, match="results.json is damaged"):

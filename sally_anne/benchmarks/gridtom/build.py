@@ -1,4 +1,4 @@
-"""Builds the benchmark: ``python -m sally_anne.benchmarks.gridtom.build [--out DIR]``.
+"""Builds the benchmark: ``sally-anne build [--out DIR]``.
 
 Without ``--out`` all versions of all stories are simulated and checked in memory and nothing is
 written. With it, the release layout is written to DIR; an interrupted build goes on where it was.

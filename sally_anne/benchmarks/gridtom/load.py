@@ -54,7 +54,7 @@ def load(folder: Path) -> StorySet:
     """
     folder = Path(folder)
     info = folder / INFO
-    hint = "; make the data with python -m sally_anne.benchmarks.gridtom.build --out DIR"
+    hint = "; make the data with sally-anne build --out DIR"
     if (folder / SETTINGS).exists():
         hint = "; the build was not finished; run it again with the same options"
     content = read_bytes(info, hint)

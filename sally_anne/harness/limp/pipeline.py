@@ -351,4 +351,4 @@ def _print(console: Console, config: LimpConfig, results: Mapping[str, Any]) -> 
 
 
 if __name__ == "__main__":
-    no_command("sally_anne.harness.limp.run")
+    no_command("limp")

@@ -1,4 +1,4 @@
-"""``python -m sally_anne.harness.limp.run``: MuMA-ToM by inverse planning with a local model."""
+"""``sally-anne limp``: MuMA-ToM by inverse planning with a local model."""
 
 from __future__ import annotations
 

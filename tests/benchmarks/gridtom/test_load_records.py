@@ -121,7 +121,7 @@ def test_a_bad_file_is_named(tmp_path, content, problem) -> None:
 
 
 def test_a_missing_or_unfinished_folder_says_what_to_do(tmp_path) -> None:
-    with pytest.raises(RecordError, match="info.json: cannot be read.*gridtom.build --out"):
+    with pytest.raises(RecordError, match="info.json: cannot be read.*sally-anne build --out"):
         load(tmp_path / "nowhere")
     (tmp_path / "build.json").write_text("{}")
     with pytest.raises(RecordError, match="build was not finished; run it again"):

@@ -9,7 +9,7 @@ registered in its process. Importing this package registers the name ``sally-ann
 - On the command line, ``sally-anne lm-eval`` takes the place of ``lm_eval``: the
   same options, with this model and, unless another ``--include_path`` is given, these tasks::
 
-      python -m sally_anne.harness.adapters.lm_eval --model sally-anne --apply_chat_template \\
+      sally-anne lm-eval --model sally-anne --apply_chat_template \\
           --model_args pretrained=tiny-qwen2-vl,steer=FOLDER --tasks gridtom_text
 
   The command ``lm_eval`` itself imports nothing of ours before it looks for the model, and knows
