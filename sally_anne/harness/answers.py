@@ -55,7 +55,7 @@ class _Mention:
 
 
 def read_answer(reply: str, options: Sequence[Option], reader: Reader) -> str | None:
-    """The option that a reply chooses.
+    """The label of the option that a reply chooses, as in ``options``; None for an invalid reply.
 
     ``official``: JSON objects in the reply, in a code fence or not, whose ``answer`` is the label
     or the text of one option, all of them of the same. ``robust``: the same if it holds;
@@ -63,14 +63,6 @@ def read_answer(reply: str, options: Sequence[Option], reader: Reader) -> str | 
     (a mention inside a longer one does not count, nor does "not red"); of several, the one right
     after the last "answer is" or "answer:". A text that several options share chooses none of
     them; their labels do.
-
-    Args:
-        reply: what the model wrote; any text.
-        options: those offered, in any order.
-        reader: official or robust.
-
-    Returns:
-        The label as in ``options``; None for an invalid reply.
 
     Raises:
         HarnessError: no options, two with one label, an empty one, or an unknown reader.
@@ -101,11 +93,6 @@ def read_words(reply: str, choices: Sequence[str], reader: Reader = "robust") ->
     otherwise those after the last "answer is" or "answer:"; otherwise those in the whole reply.
     A choice is named by its whole words, not inside a longer choice and not as "not red".
 
-    Args:
-        reply: what the model wrote; any text.
-        choices: the words offered, in any order.
-        reader: official or robust.
-
     Returns:
         The named choices as in ``choices``; empty for an invalid reply.
 
@@ -124,16 +111,7 @@ def read_words(reply: str, choices: Sequence[str], reader: Reader = "robust") ->
 def answers_all(
     reply: str, right: Sequence[str], choices: Sequence[str], reader: Reader = "robust"
 ) -> bool | None:
-    """Whether a reply names all right choices and no other.
-
-    Args:
-        reply: what the model wrote; any text.
-        right: the right choices, in any order and case.
-        choices: the words offered.
-        reader: as in :func:`read_words`.
-
-    Returns:
-        True or False; None for an invalid reply, one that names no choice.
+    """Whether a reply names all right choices and no other; None if it names none.
 
     Raises:
         HarnessError: nothing is right, a right answer is not offered, or as :func:`read_words`.

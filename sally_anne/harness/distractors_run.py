@@ -97,8 +97,7 @@ def assess(
         options: in the published order.
         answer: label of the right one.
         scorer: who answers without context.
-        trials: N.
-        threshold: k.
+        trials, threshold: N and k.
         seed: draws the orders; another one for each question.
         exact: ask all orders.
 
@@ -155,11 +154,7 @@ def reordered(options: Sequence[Option], order: Order) -> tuple[Option, ...]:
 
 
 def check_trials(trials: int, threshold: int) -> None:
-    """Whether N and k make sense.
-
-    Raises:
-        HarnessError: they do not.
-    """
+    """Whether N and k make sense; HarnessError if they do not."""
     if not 1 <= threshold <= trials:
         raise HarnessError(
             f"--threshold must be between 1 and --trials, got {threshold} and {trials}"
@@ -193,11 +188,6 @@ def run(
 
     A model chooses the label of highest probability after the prompt; of labels that are exactly
     alike it chooses none.
-
-    Args:
-        config: what to do.
-        console: for progress and tables.
-        loaded: the model if it is loaded already.
 
     Returns:
         One row a question: ``item_id, movie, abilities, chosen, correct`` (in the published order),

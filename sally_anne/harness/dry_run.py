@@ -54,13 +54,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
 
 
 def loads_of(counter: Counter, batch: Sequence[Item], reply: int) -> list[Load]:
-    """What a batch of items asks of the model: a pass for each shape of clips.
-
-    Args:
-        counter: of the model's tokens.
-        batch: items that are asked together.
-        reply: tokens of a reply at most.
-    """
+    """What a batch of items asks: a pass for each shape of clips; replies have ``reply`` tokens."""
     found = []
     for _, prompts in alike(batch):
         contexts, endings, patches = [], [], 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import http.client
-import io
 import json
 import os
-import socket
+import queue
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -51,54 +51,30 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class _Timed(io.RawIOBase):
-    """What comes from a socket until a moment; a reply that drips cannot go on for ever."""
+def _within(seconds: float, work: Callable[[], bytes]) -> bytes:
+    """What ``work`` gives in this time; a socket's own timeout starts anew with each byte.
 
-    def __init__(self, sock: socket.socket, raw: io.RawIOBase, end: float) -> None:
-        self._sock, self._raw, self._end = sock, raw, end
+    Raises:
+        _Unanswered: the time is over. The work goes on in its thread, which ends with the process.
+    """
+    done: queue.SimpleQueue[Callable[[], bytes]] = queue.SimpleQueue()
 
-    def readable(self) -> bool:
-        return True
+    def run() -> None:
+        try:
+            found = work()
+            done.put(lambda: found)
+        except BaseException as error:
+            done.put(partial(_raise, error))
 
-    def readinto(self, buffer: Any) -> int | None:
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("timed out")
-        self._sock.settimeout(left)
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _TimedResponse(http.client.HTTPResponse):
-    def __init__(self, end: float, sock: socket.socket, **named: Any) -> None:
-        super().__init__(sock, **named)
-        self.fp = io.BufferedReader(_Timed(sock, self.fp.detach(), end))
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return done.get(timeout=seconds)()
+    except queue.Empty:
+        raise _Unanswered("timed out") from None
 
 
-class _TimedConnection(http.client.HTTPConnection):
-    """One whose ``timeout`` is that of the whole answer, and not of each of its bytes."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        end = time.monotonic() + float(self.timeout)  # type: ignore[arg-type]
-        self.response_class = partial(_TimedResponse, end)  # type: ignore[assignment]
-
-
-class _TimedSafeConnection(_TimedConnection, http.client.HTTPSConnection):
-    pass
-
-
-class _Http(urllib.request.HTTPHandler):
-    def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(_TimedConnection, request)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def https_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(_TimedSafeConnection, request)
+def _raise(error: BaseException) -> bytes:
+    raise error
 
 
 class EndpointJudge(Judge):
@@ -149,7 +125,7 @@ class EndpointJudge(Judge):
         self.model, self.timeout, self.tries, self.pause = model, timeout, tries, pause
         self.settings = {name: value for name, value in settings.items() if value is not None}
         self._sleep = sleep
-        self._opener = urllib.request.build_opener(_NoRedirect, _Http, _Https)
+        self._opener = urllib.request.build_opener(_NoRedirect)
         self._secrets = _secrets(self._url, self._key)
 
     @classmethod
@@ -186,7 +162,7 @@ class EndpointJudge(Judge):
         body = json.dumps({**self.settings, "model": self.model, "messages": [message]}).encode()
         for number in range(1, self.tries + 1):
             try:
-                return _content(self._try(body))
+                return _content(_within(self.timeout, partial(self._try, body)))
             except _Unanswered as problem:
                 if number == self.tries:
                     said = self._without_secrets(str(problem))

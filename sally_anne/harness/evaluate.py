@@ -23,14 +23,9 @@ _NOTE_OF_A_FRAME, _NOTE = "0000.00 seconds, ", 200 * " "
 
 
 def check_items(loaded: LoadedModel, items: Sequence[Item], reply: int) -> list[str]:
-    """Refuse items that do not fit the model's context; no frame is decoded.
+    """Refuse items that do not fit the model's context with ``reply`` tokens; no frame is decoded.
 
     Damaged films are left to be named where they are decoded.
-
-    Args:
-        loaded: the model.
-        items: what it will be asked.
-        reply: tokens of a reply.
 
     Returns:
         What to say to the user, a line each: that frames are padded, and how many films.

@@ -159,11 +159,7 @@ def check(config: EvalConfig) -> None:
 
 
 def _judge(config: EvalConfig, work: Work) -> LocalJudge | EndpointJudge | None:
-    """Who reads replies to open questions, if anybody does.
-
-    Raises:
-        HarnessError: a judge where there are options, or an endpoint without a model.
-    """
+    """Who reads replies to open questions, if anybody does."""
     if config.judge is None:
         return None
     if any(item.options for item in work.items):

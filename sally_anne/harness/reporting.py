@@ -29,16 +29,9 @@ def print_table(
     rows: Iterable[Sequence[Any]],
     caption: str | None = None,
 ) -> None:
-    """A table whose first column stands left and whose estimates are in %.
+    """A table whose first column stands left; rows hold texts, numbers and estimates (in %).
 
     Where the console has no room for them, intervals stand below their values.
-
-    Args:
-        console: where to.
-        title: above it.
-        columns: their names.
-        rows: of texts, numbers, and estimates with ``value``, ``low`` and ``high``.
-        caption: below it.
     """
     rows = list(rows)
 
@@ -91,12 +84,8 @@ def print_breakdown(
 ) -> None:
     """Accuracy overall and by tags, one column a reader, and what was not scored.
 
-    Args:
-        console: where to.
-        results: from :func:`sally_anne.harness.results.break_down`.
-        counts: from :func:`sally_anne.harness.results.counts`.
-        config: what was asked.
-        missing: ids of items whose films or words are not here.
+    ``results`` and ``counts`` are those of :mod:`sally_anne.harness.results`; ``missing`` are ids
+    of items whose films or words are not here.
     """
     rows: dict[str, dict[str, Mapping[str, Any]]] = {}
     for reader, found in results.items():

@@ -60,15 +60,7 @@ def shown(
     template: Path | None = None,
     most_pixels: int | None = None,
 ) -> Shown:
-    """The benchmark's own protocol with what the user changes of it.
-
-    Args:
-        benchmark: whose.
-        view: None for its own.
-        window: None for its own.
-        frames: number of frames, spread evenly; None for its own sampling.
-        template: file with the prompt.
-        most_pixels: of a frame; None for what suits most models.
+    """The benchmark's own protocol with what the user changes of it; None changes nothing.
 
     Raises:
         HarnessError: a view or window that the benchmark does not have, or a template that cannot
@@ -208,9 +200,8 @@ def frame_note(duration_seconds: float, times: Sequence[float]) -> str:
 
     The MimeQA paper tells models that are given single frames of both (appendix B.4).
 
-    Args:
-        duration_seconds: of the film, or of the part of it that the frames are taken from.
-        times: of each frame from the film's beginning, in seconds, in order.
+    The length is that of the film or the part of it that is shown, in seconds; times are counted
+    from the film's beginning, in order.
 
     Raises:
         HarnessError: no frame, or a length or time that is negative, not finite or out of order.

@@ -128,15 +128,11 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
 def choose_stories(
     config: EvalConfig, stories: StorySet, seen: Collection[str] = ()
 ) -> tuple[dict[int, str], Unseen]:
-    """The stories of the chosen split, and what was left out of it.
-
-    Args:
-        config: which split, and how many stories of it.
-        stories: the data.
-        seen: what stories say that are left out, see :mod:`sally_anne.benchmarks.lineage`.
+    """The stories of the chosen split without those seen, and what was left out of it.
 
     Returns:
-        Split of each story's number, the first ``config.limit`` of those that are left.
+        Split of each story's number, the first ``config.limit`` of those that are left. ``seen``
+        holds what stories say that are left out, see :mod:`sally_anne.benchmarks.lineage`.
 
     Raises:
         HarnessError: there are none, or all were seen.

@@ -13,13 +13,7 @@ from sally_anne.core.errors import HarnessError, RecordError
 
 @dataclass(frozen=True)
 class Person:
-    """One person's part, each list in the order of time.
-
-    Attributes:
-        name: as the questions have it.
-        actions: what is done, one clause each.
-        utterances: what is said.
-    """
+    """One person's part: clauses of what is done, and what is said, each in the order of time."""
 
     name: str
     actions: tuple[str, ...] = ()
@@ -28,22 +22,13 @@ class Person:
 
 @dataclass(frozen=True)
 class Episode:
-    """One interaction.
-
-    Attributes:
-        people: the two persons.
-        initial: statements of what was where before anybody acted.
-    """
+    """One interaction: the two persons, and what was where before anybody acted."""
 
     people: tuple[Person, Person]
     initial: tuple[str, ...] = ()
 
     def person(self, name: str) -> Person:
-        """One of the two.
-
-        Raises:
-            HarnessError: nobody of this name.
-        """
+        """One of the two; HarnessError if nobody has this name."""
         for person in self.people:
             if person.name == name:
                 return person
@@ -68,13 +53,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing whose likelihood is judged.
-
-    Attributes:
-        kind: ``utterance`` or ``action``.
-        text: what is said or done.
-        before: what the same person did before, in order.
-    """
+    """An ``utterance`` or ``action`` to be judged, and what the same person did before it."""
 
     kind: str
     text: str

@@ -212,18 +212,10 @@ def answer_all(
     journal: Journal,
     on_progress: Callable[[], None] = lambda: None,
 ) -> pd.DataFrame:
-    """Judge what the open journal does not hold yet.
+    """Judge what the open journal does not hold yet; :func:`score` of all items.
 
-    Args:
-        items: the questions.
-        episodes: by group.
-        sources: writes down options of unknown wording.
-        model: who judges.
-        journal: keeps what was judged.
-        on_progress: called after each question.
-
-    Returns:
-        :func:`score` of all items.
+    Options of unknown wording are written down by ``sources``; ``on_progress`` is called after each
+    question.
     """
     who = persons(items)
     for item in items:
@@ -303,12 +295,7 @@ def summarise(table: pd.DataFrame) -> dict[str, Any]:
 def _accounts(
     config: LimpConfig, items: Sequence[BenchmarkItem], parsed: Mapping[str, Episode]
 ) -> dict[str, Account] | None:
-    """What the films of the chosen episodes show; None if they are to be watched.
-
-    Raises:
-        HarnessError: an episode without entry, or a film that is not here.
-        RecordError: an empty or malformed entry.
-    """
+    """What the films of the chosen episodes show; None if they are to be watched."""
     todo = {item.group: item for item in items if item.group not in parsed}
     if config.actions is None:
         for group, item in todo.items():

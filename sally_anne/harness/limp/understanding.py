@@ -75,12 +75,7 @@ def account(entry: Field) -> Account:
 
 
 def gather(item: BenchmarkItem, who: People, sources: Sources) -> Episode:
-    """The episode of a record; see the module's text.
-
-    Args:
-        item: any question of the episode.
-        who: the persons that its questions name.
-        sources: where it comes from.
+    """The episode of any of its questions; see the module's text.
 
     Raises:
         HarnessError: a parsed episode of other people, or a text that names neither person.
@@ -111,11 +106,7 @@ def gather(item: BenchmarkItem, who: People, sources: Sources) -> Episode:
 
 
 def actor_of(text: str, who: People, episode: str) -> str:
-    """Whose actions a text tells: the person whom it names first.
-
-    Raises:
-        HarnessError: it names neither.
-    """
+    """Whose actions a text tells: the person whom it names first; HarnessError if it names none."""
     places = {
         name: found.start()
         for name in (who.subject, who.other)
@@ -149,7 +140,7 @@ def _watched(item: BenchmarkItem, name: str, sources: Sources) -> tuple[str, ...
 def hypotheses(
     item: BenchmarkItem, who: People, episode: Episode, write: Write | None = None
 ) -> dict[str, Hypothesis] | None:
-    """The hypothesis of each option.
+    """The hypothesis of each option, by label; None if neither rules nor a reply give all of them.
 
     Args:
         item: the question.
@@ -157,9 +148,6 @@ def hypotheses(
         episode: what was where, and what was done: "knows what is in the box" and "at the desired
             location" mean what they find there.
         write: asks a model, for options whose wording the rules do not know.
-
-    Returns:
-        By label; None if neither the rules nor the model's reply give all of them.
     """
     rule = _rule(item, who, episode)
     found = {o.label: rule(_PREAMBLE.sub("", o.text)) for o in item.options}
