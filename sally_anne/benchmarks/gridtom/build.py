@@ -73,8 +73,6 @@ def build(config: BuildConfig) -> str:
     count = total if config.stories is None else config.stories
     if not 1 <= count <= total:
         raise BenchmarkError(f"--stories must be from 1 to {total}, is {count}")
-    if config.workers < 1:
-        raise BenchmarkError(f"--workers must be 1 or more, is {config.workers}")
     stories = generated(config.seed, range(count))
     out = config.out
     ticks = check(config.seed, count) if out is None else write(config, stories, out)
