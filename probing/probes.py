@@ -127,7 +127,7 @@ class HeadProbes(BaseEstimator):
             ProbingError: the probes were not fitted on activations, or there is no validation
                 sample.
         """
-        train = self._fitted_on()
+        train = self.fitted_on()
         layers, heads = self.intercept_.shape[:2]
         blank = np.full((layers, heads), np.nan)
         own = {"train_accuracy": self.score(train.x, train.values(self.label_))}
@@ -175,7 +175,7 @@ class HeadProbes(BaseEstimator):
             ProbingError: the heads are not ranked, fewer than ``k`` have a direction, or
                 ``towards`` is not a class, or is needed.
         """
-        train = self._fitted_on()
+        train = self.fitted_on()
         if not hasattr(self, "ranked_"):
             raise ProbingError("rank the heads first: probes.rank(x.validation)")
         coef = self._weights_towards(towards)
@@ -206,7 +206,12 @@ class HeadProbes(BaseEstimator):
         check_is_fitted(self)
         return len(self.classes_) == 2
 
-    def _fitted_on(self) -> Activations:
+    def fitted_on(self) -> Activations:
+        """The training activations.
+
+        Raises:
+            ProbingError: the probes were fitted on an array, or not at all.
+        """
         if not hasattr(self, "_train"):
             raise ProbingError('fit the probes on activations first: fit(x.train, label="...")')
         return self._train

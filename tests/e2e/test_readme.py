@@ -58,10 +58,11 @@ def test_second_run_computes_nothing_again(run_folder: Path) -> None:
 
 
 def test_figure_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None:
-    lines = re.findall(r"^python -m (figures\.\w+) RUN(.*)$", README, re.MULTILINE)
+    lines = re.findall(r"^sally-anne (\w+) RUN(.*)$", README, re.MULTILINE)
     assert len(lines) == 3
-    for module, rest in lines:
-        done = command("-m", module, str(run_folder), *rest.split(), "--out", str(tmp_path))
+    for name, rest in lines:
+        words = (name, str(run_folder), *rest.split(), "--out", str(tmp_path))
+        done = command("-m", "sally_anne", *words)
         assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("*.png"))) >= 3
 
@@ -69,30 +70,23 @@ def test_figure_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None
 def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None:
     model, vector = run_folder.name, str(tmp_path / "my-vector")
     swept = str(tmp_path / "sweep")
+    baked = str(tmp_path / "baked")
     steps = (
-        ("steering.sweep", "--model", model, "--run", str(run_folder), "--limit", "40")
+        ("sweep", "--model", model, "--run", str(run_folder), "--limit", "40")
         + ("--K", "4", "8", "--alpha", "0.8", "1", "--out", swept),
-        ("steering.run", "--sweep", swept, "--out", vector),
-        ("sally_anne.harness.run", "--model", model, "--steer", vector, "--limit", "4")
+        ("steer", "--sweep", swept, "--out", vector),
+        ("evaluate", "--model", model, "--steer", vector, "--limit", "4")
         + ("--out", str(tmp_path / "eval")),
-        ("steering.bake", "--model", model, "--vector", vector, "--out", str(tmp_path / "baked")),
-        (
-            "sally_anne.harness.run",
-            "--model",
-            str(tmp_path / "baked"),
-            "--limit",
-            "2",
-            "--setting",
-            "text",
-        )
+        ("bake", "--model", model, "--vector", vector, "--out", baked),
+        ("evaluate", "--model", baked, "--limit", "2", "--setting", "text")
         + ("--out", str(tmp_path / "eval-baked")),
-        ("figures.sweep", swept, "--out", str(tmp_path / "pictures")),
+        ("sweep-figure", swept, "--out", str(tmp_path / "pictures")),
     )
-    for module, *options in steps:
-        assert f"python -m {module}" in README
-        done = command("-m", module, *options)
+    for name, *options in steps:
+        assert f"sally-anne {name}" in README
+        done = command("-m", "sally_anne", name, *options)
         assert done.returncode == 0, done.stdout + done.stderr
-        if module == "steering.sweep":
+        if name == "sweep":
             told = done.stdout.splitlines()[-1].removeprefix("next: ")
     # The sweep's last line is a command that steers by what was chosen.
     done = command(
@@ -109,11 +103,21 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
     assert steered["value"] >= 0.2 and steered["low"] > 0
     assert abs(random["value"]) <= 0.1
     assert abs(random_heads["value"]) <= 0.1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_python_of_the_readme(number: int, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
-        done = command("-c", block.replace("my-vector", vector).replace("tiny-qwen2-vl", model))
-        assert done.returncode == 0, done.stderr
+    assert len(blocks) == 2 and README.index("```python") < README.index("```sh")
+    done = command(
+        "-c",
+        "import os, sys\nsys.path.insert(0, os.getcwd())\n"
+        f"os.chdir({str(tmp_path)!r})\n" + blocks[number],
+    )
+    assert done.returncode == 0, done.stderr
+    if number == 0:
+        assert {path.name for path in tmp_path.iterdir()} == {"heatmap.png", "my-vector"}
+        assert done.stdout.strip()
 
 
 def test_first_command_of_the_readme_is_the_main_job() -> None:
@@ -122,9 +126,8 @@ def test_first_command_of_the_readme_is_the_main_job() -> None:
 
 
 def test_build_command_of_the_readme(tmp_path: Path) -> None:
-    done = command(
-        "-m", "sally_anne.benchmarks.gridtom.build", "--out", str(tmp_path / "g"), "--stories", "2"
-    )
+    assert "sally-anne build --out DIR" in README
+    done = command("-m", "sally_anne", "build", "--out", str(tmp_path / "g"), "--stories", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = (tmp_path / "g" / "info.json").read_text().splitlines()
     assert len(lines) == 2

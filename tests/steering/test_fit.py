@@ -13,6 +13,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+import sally_anne as sa
 from hooks.saved_run import Run
 from hooks.store import ActivationStore
 from hooks.vector import SteeringVector
@@ -407,3 +408,9 @@ def test_labels_of_ones_own(write) -> None:
         fit_vector(run, 1, label="mood", towards="grim")
     with pytest.raises(SteeringError, match="unknown label 'y_p': choose one of polite, mood"):
         fit_vector(run, 1)
+
+
+def test_a_run_opened_by_the_front_door_gives_the_same_vector(made) -> None:
+    ours, theirs = sa.Run.open(made.folder).vector(3, 0.5), fit_vector(made.folder, 3, 0.5)
+    assert ours.heads == theirs.heads and ours.fitted == theirs.fitted
+    assert torch.equal(ours.theta, theirs.theta) and torch.equal(ours.sigma, theirs.sigma)

@@ -1,0 +1,124 @@
+"""``import sally_anne as sa``: light, whole, and the same as what lies behind it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+import sally_anne as sa
+from figures import style
+from hooks.vector import SteeringVector
+
+SEED = 0
+
+
+@pytest.fixture
+def activations() -> sa.Activations:
+    """Sixty samples of three kinds, which head 1 of layer 0 tells apart."""
+    rng = np.random.default_rng(SEED)
+    kinds = np.arange(60) % 3
+    items = pd.DataFrame(
+        {
+            "item_id": [f"s{i}" for i in range(60)],
+            "group": [f"g{i}" for i in range(60)],
+            "split": ["train"] * 36 + ["validation"] * 12 + ["test"] * 12,
+            "kind": np.array(["cat", "dog", "owl"])[kinds],
+            "warm": kinds == 1,
+        }
+    )
+    x = rng.normal(size=(60, 1, 2, 4)).astype("float32")
+    x[np.arange(60), 0, 1, kinds] += 6.0
+    return sa.Activations(x, items, ("kind", "warm"))
+
+
+def test_it_is_imported_at_once_and_without_torch() -> None:
+    code = (
+        "import sys, time\nbefore = time.process_time()\nimport sally_anne\n"
+        "spent = time.process_time() - before\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'transformers'} & set(sys.modules)\n"
+        "sys.exit(f'{spent:.2f} s, {heavy}' if heavy or spent > 0.2 else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_name_is_there() -> None:
+    assert {"load_model", "gridtom", "extract", "HeadProbes", "plot", "Run"} <= set(sa.__all__)
+    for name in sa.__all__:
+        assert getattr(sa, name) is not None
+    assert sa.SteeringVector is SteeringVector
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = sa.nothing  # type: ignore[attr-defined]
+
+
+def test_samples_are_made_of_lists() -> None:
+    made = sa.samples(["a", "b"], {"kind": ["x", "y"]}, groups=["g", "g"], splits=["test"] * 2)
+    assert [(s.text, s.labels, s.group, s.split) for s in made] == [
+        ("a", {"kind": "x"}, "g", "test"),
+        ("b", {"kind": "y"}, "g", "test"),
+    ]
+    assert sa.samples(["a"], {"kind": [1]})[0].group == "sample-00000"
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"labels": {"kind": [1]}}, r"labels\['kind'\] has 1 values for 2 texts"),
+        ({"labels": {"kind": [1, 2]}, "groups": ["a"] * 3}, "groups has 3 values"),
+        ({"labels": {"kind": [1, 2]}, "videos": [None]}, "videos has 1 values"),
+        ({"labels": {"kind": [1, 2]}, "splits": ["test"]}, "splits has 1 values"),
+    ],
+)
+def test_lists_of_other_lengths_are_named(given, named) -> None:
+    with pytest.raises(sa.SallyAnneError, match=named):
+        sa.samples(["a", "b"], **given)
+
+
+def test_stories_come_as_samples_in_their_splits() -> None:
+    found = sa.gridtom(stories=20, setting="text")
+    assert len(found) == 80 and not any(sample.shows for sample in found)
+    assert {sample.split for sample in found} == {"train", "validation", "test"}
+    assert set(found[0].labels) == {"y_p", "y_o"}
+
+
+@pytest.mark.parametrize("label", ["warm", "kind"])
+def test_labels_of_any_name_go_from_probes_to_figures_and_vector(
+    label: str, activations: sa.Activations, tmp_path: Path
+) -> None:
+    probes = clone(sa.HeadProbes(c=1.0)).fit(activations.train, label=label)
+    heads = probes.rank(activations.validation)
+    assert heads.loc[heads[f"{label}_rank"] == 1, "head"].item() == 1
+    figure = sa.plot.heatmap(heads, label=label)
+    title = figure.axes[0].get_title()
+    assert title.startswith(label) and "layer 0, head 1 (1.00)" in title
+    density = sa.plot.kde(activations.test, probes)
+    texts = [text.get_text() for text in density.legends[0].get_texts()]
+    count = {"warm": "true (n = 4)", "kind": "owl (n = 4)"}[label]
+    assert f"{label} {count}" in texts
+    vector = probes.to_vector(k=1, alpha=2.0, towards="dog" if label == "kind" else None)
+    assert vector.heads == ((0, 1),) and int(vector.theta[0].abs().argmax()) == 1
+    kept = sa.SteeringVector.load(vector.save(tmp_path / "vector"))
+    assert kept.alpha == 2.0 and kept.fitted["label"] == label
+
+
+def test_a_figure_looks_the_same_however_it_is_saved(
+    activations: sa.Activations, tmp_path: Path
+) -> None:
+    probes = sa.HeadProbes(c=1.0).fit(activations.train, label="warm")
+    figure = sa.plot.heatmap(probes.rank(activations.validation), label="warm")
+    figure.savefig(tmp_path / "plain.png", metadata={"Software": None})
+    ours, _, _ = style.save(figure, tmp_path, "ours", pd.DataFrame({"a": [1]}))
+    assert (tmp_path / "plain.png").read_bytes() == ours.read_bytes()
+
+
+def test_unranked_heads_are_refused(activations: sa.Activations) -> None:
+    probes = sa.HeadProbes(c=1.0).fit(activations.train, label="warm")
+    with pytest.raises(sa.SallyAnneError, match="rank the heads"):
+        sa.plot.kde(activations.validation, probes)
+    sa.plot.kde(activations.validation, probes, layer=0, head=0)
