@@ -67,7 +67,7 @@ def samples(
         RecordError: sizes that do not agree; names the argument.
     """
     given = {"groups": groups, "videos": videos, "splits": splits}
-    columns = {f"labels[{name!r}]": values for name, values in labels.items()}
+    columns: dict[str, Sequence[object]] = {f"labels[{n!r}]": labels[n] for n in labels}
     columns |= {name: column for name, column in given.items() if column is not None}
     for name, values in columns.items():
         if len(values) != len(texts):
