@@ -1,0 +1,57 @@
+"""What all plug-ins do alike: options in words, and stories that a vector has seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.core.errors import HarnessError, ModelError
+from sally_anne.harness.adapters.common import Decoding, decoding, open_steered, whole
+from sally_anne.harness.adapters.gridtom import prepared
+from sally_anne.models.options import DEFAULT_MODEL
+
+
+def test_words_are_numbers() -> None:
+    assert [whole("n", value) for value in (3, "3", 3.0)] == [3, 3, 3]
+    for value in (0, True, "many", 2.5, None, float("inf")):
+        with pytest.raises(HarnessError, match="n must be a whole number from 1 on"):
+            whole("n", value)
+
+
+def test_the_first_name_of_a_length_counts() -> None:
+    given = {"max_tokens": 5, "max_gen_toks": 3, "until": ["", ".", "."], "do_sample": False}
+    assert decoding(given, 9, ("max_gen_toks", "max_tokens")) == Decoding(3, (".",))
+    assert decoding({}, 9) == Decoding(9)
+
+
+@pytest.mark.integration
+def test_all_model_options_are_taken() -> None:
+    words = {"device": "cuda:7", "device_map": "cpu", "attn_implementation": "eager"}
+    loaded = open_steered(DEFAULT_MODEL, words | {"max_pixels": "4096"}, None).loaded
+    assert loaded.changes == {"attn_implementation": "eager", "max_pixels": "4096"}
+    assert loaded.device_map == "cpu"
+    bad: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"quantization": "3bit"}, ModelError, "unknown quantization '3bit'"),
+        ({"max_pixels": "few"}, HarnessError, "max_pixels must be a whole number"),
+        ({"colour": "red"}, HarnessError, "no model option 'colour'; there are steer, alpha"),
+    ]
+    for options, error, message in bad:
+        with pytest.raises(error, match=message):
+            open_steered(DEFAULT_MODEL, options, None)
+
+
+@pytest.mark.integration
+def test_what_a_baked_vector_has_seen_is_left_out(seen_vector: str, tmp_path: Path) -> None:
+    """Beside what the vector that steers has seen, the first and third story."""
+    seen = {"train": [generated().identity(1).content], "validation": []}
+    record = {"vector": {"fitted": {"seen": seen}}}
+    (tmp_path / "steering.json").write_text(json.dumps(record))
+    baked = prepared({"setting": "text", "limit": 1, "model": str(tmp_path)})
+    assert {item.story for item in baked.items} == {"story-0000"}
+    assert baked.unseen is not None and baked.unseen.left_out == 1
+    both = prepared({"setting": "text", "model": str(tmp_path), "steer": seen_vector})
+    assert both.unseen is not None and both.unseen.left_out == 3
