@@ -121,8 +121,7 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
         missing = [o for o, v in (("--K", config.k), ("--alpha", config.alpha)) if v is None]
         if missing:
             raise SteeringError(
-                f"{' and '.join(missing)}: no number fits every model; let a sweep choose. Run\n"
-                f"{_to_choose(config.run, config)}"
+                f"{' and '.join(missing)}: no number fits every model; {_to_choose(config)}"
             )
         return config
     for option in ("direction", "label"):
@@ -146,17 +145,20 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
     )
 
 
-def _to_choose(run: Path, config: VectorConfig) -> str:
-    """The commands that choose K and alpha for a run, and make the vector."""
+def _to_choose(config: VectorConfig) -> str:
+    """How K and alpha are chosen for a run: the commands of a sweep and of its vector."""
     from hooks.saved_run import Run
 
-    probing = Run.open(run).config
+    assert config.run is not None
+    probing = Run.open(config.run).config
+    if probing.get("samples"):
+        return "give some, and compare their vectors by `sally-anne evaluate --task FILE --steer`"
     names = (*ModelOptions.__dataclass_fields__, "setting", "data", "split_seed", "data_seed")
     options = {name: probing[name] for name in names if name in probing}
     if options.get("data") is not None:
         options["data"] = Path(options["data"])
     sweep = SweepConfig(
-        run=run,
+        run=config.run,
         order="2" if probing.get("order") == 2 else "1",
         direction=config.direction,
         label=config.label,
@@ -164,7 +166,8 @@ def _to_choose(run: Path, config: VectorConfig) -> str:
     )
     made = replace(config, sweep=sweep.folder, run=None)
     first = command_line("sally-anne sweep", sweep)
-    return f"  {first}\n  {command_line('sally-anne steer', made)}"
+    second = command_line("sally-anne steer", made)
+    return f"let a sweep choose. Run\n  {first}\n  {second}"
 
 
 def _check_same(config: VectorConfig, swept: dict[str, Any], own: dict[str, Any]) -> None:
