@@ -165,7 +165,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         ProbeConfig(stories=20, c=0.1, figures=False, device="cpu"),
         EvalConfig(task="mimeqa", data=Path("d"), judge="a", judge_words=("YES", "NO")),
-        SweepConfig(k=(1, 2), alpha=(-1.0, 2.5), order="2", rows="auto", test=False),
+        SweepConfig(k=(1, 2), alpha=(-1.0, 2.5), order="2", decode_batch_size="auto", test=False),
         LimpConfig(data=Path("d"), limit=3),
         DistractorConfig(data=Path("d"), seed=3),
         SideEffectsConfig(vector=Path("v"), tasks=("gridtom-1",)),
