@@ -35,7 +35,7 @@ def options(model_folder: Path) -> dict[str, dict[str, Any]]:
             "limit": 4,
             "max_initial_drop": 0.02,
             "batch_size": 2,
-            "rows": 4,
+            "decode_batch_size": 4,
             "max_new_tokens": 4,
             "out": "sweep",
         },
