@@ -127,7 +127,7 @@ class Run:
             MissingRunFileError: a word is looked for in the store and there is none.
         """
         parts = [str(self.config.get("model", "model not recorded"))]
-        words = TITLE_WORDS
+        words: tuple[str, ...] = TITLE_WORDS
         task = self.config.get("task", "gridtom")
         if (own := self.config.get("samples")) or task != "gridtom":
             words = TITLE_WORDS[2:]

@@ -160,7 +160,11 @@ class _Extraction:
     loaded: LoadedModel
     samples: Sequence[Sample]
     site: str
-    reader: Backend | None
+    backend: str
+
+    @cached_property
+    def reader(self) -> Backend | None:
+        return None if self.backend == NATIVE else backend_named(self.backend)
 
     @cached_property
     def prompts(self) -> list[str]:
@@ -245,7 +249,7 @@ def extract(
         store = fill_store(loaded, samples, Path(folder), site, batch_size, about, backend=backend)
         x = store.read().float().numpy()
     else:
-        run = _Extraction(loaded, samples, site, _reader(backend))
+        run = _Extraction(loaded, samples, site, backend)
         batches = plan_batches(samples, run.size(batch_size, ALONE))
         geometry = find_geometry(loaded.skeleton)
         shape = (geometry.n_layers, geometry.n_heads, slice_width(geometry, site))
@@ -278,16 +282,14 @@ def fill_store(
     the same however many there are, and so is the store.
 
     Args:
-        loaded: the model.
+        loaded, site, backend: as of :func:`extract`. All backends but the native one read every
+            prompt whole, from its first token on, which differs by rounding.
         samples: what is run, in the order of the store; each in a split.
         folder: of the store.
-        site: where activations are read.
         batch_size: samples that go through the model together. With auto a store that is there
             keeps its own; else what fits is tried.
         about: further facts that must agree when a store is resumed.
         processes: those that call this with the same arguments, each from its own place.
-        backend: which library reads. All but the native one read every prompt whole, from its
-            first token on, which differs by rounding.
         on_progress: told how many of how many batches are stored, also at the start; of several
             processes, each counts what was stored before and its own share.
 
@@ -298,8 +300,8 @@ def fill_store(
         ProcessError: another of the processes has ended.
         Others: as :func:`extract`.
     """
-    run = _Extraction(loaded, samples, site, _reader(backend))
-    about = dict(about) | ({"backend": backend} if backend != NATIVE else {})
+    run = _Extraction(loaded, samples, site, backend)
+    about = dict(about) | ({"backend": backend} if run.reader else {})
     geometry = find_geometry(loaded.skeleton)
     meta = StoreMeta(
         site=site,
@@ -395,7 +397,3 @@ def _require_same_options(folder: Path, about: dict[str, str]) -> None:
             raise mismatch(
                 folder, f"{name} is {stored.get(name)!r} in the store, {value!r} in this run"
             )
-
-
-def _reader(backend: str) -> Backend | None:
-    return None if backend == NATIVE else backend_named(backend)

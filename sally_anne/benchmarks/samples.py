@@ -27,7 +27,7 @@ FIELDS = (
 )  # fmt: skip
 # Columns of a table of samples; a label or tag of such a name would hide one.
 RESERVED = ("item_id", "group", "split", "layer", "head", "op")
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+NAMES = f"take letters, digits, _ and -, and none of {', '.join(RESERVED)}"
 # Frames taken of a film.
 FRAMES = 8
 # Of the groups that are split here, this many in ten train and validate; the others test.
@@ -92,10 +92,9 @@ class Sample:
         if self.images and self.video is not None:
             raise RecordError(f"sample {self.item_id}: give images or a video, not both")
         for name in (*self.labels, *self.tags):
-            if not NAME.fullmatch(name) or name in RESERVED:
+            if not _is_name(name):
                 raise RecordError(
-                    f"sample {self.item_id}: {name!r} cannot name a label or tag; take letters, "
-                    f"digits, _ and -, and none of {', '.join(RESERVED)}"
+                    f"sample {self.item_id}: {name!r} cannot name a label or tag: {NAMES}"
                 )
         if not self.group:
             object.__setattr__(self, "group", self.item_id)
@@ -313,10 +312,9 @@ def _sample(record: Field, folder: Path, name: str) -> Sample:
     if not values:
         labels.fail("names no label")
     tags = record.get("tags").entries() if record.has("tags") else {}
-    for field_ in (*labels.entries().values(), *tags.values()):
-        key = field_.path.rpartition(".")[2]
-        if not NAME.fullmatch(key) or key in RESERVED:
-            field_.fail("has a name that a column cannot have: take letters, digits, _ and -")
+    for value in (*labels.entries().values(), *tags.values()):
+        if not _is_name(value.path.rpartition(".")[2]):
+            value.fail(f"has a name that a column cannot have: {NAMES}")
 
     def path_of(value: Field) -> Path:
         found = folder / value.text()
@@ -359,6 +357,10 @@ def _label(value: Field, name: str) -> Any:
     if not isinstance(value.value, bool | int | str):
         value.fail("must be true or false, a whole number, or a text")
     return value.value
+
+
+def _is_name(name: str) -> bool:
+    return bool(re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)) and name not in RESERVED
 
 
 def _media(video: Path | Media) -> Media:
