@@ -49,9 +49,9 @@ def test_sentences_become_a_heatmap_densities_and_a_vector(tmp_path: Path) -> No
     drawn = {path.name for path in (tmp_path / "run" / "figures").iterdir()}
     assert {"heatmap.png", "kde.png", "kde_room.png"} <= drawn
     assert list(pd.read_parquet(tmp_path / "run" / "figures" / "kde.parquet"))[-3] == "fits"
-    command(tmp_path, "steering.run", "--run", "run", "--label", "fits", "--K", "4", "--alpha", "2")
-    (path,) = (tmp_path / "runs").rglob("vector.safetensors")
-    vector = SteeringVector.load(path.parent)
+    words = ("--run", "run", "--label", "fits", "--K", "4", "--alpha", "2", "--out", "vector")
+    command(tmp_path, "steering.run", *words)
+    vector = SteeringVector.load(tmp_path / "vector")
     assert vector.k == 4 and vector.alpha == 2 and vector.fitted["label"] == "fits"
 
 
