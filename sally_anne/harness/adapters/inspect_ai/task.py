@@ -208,17 +208,13 @@ def measures(scores: Sequence[SampleScore]) -> dict[str, float]:
     sheet = _sheet(scores)
     if sheet.empty:
         return {}
-    found: Any = belief_metrics(sheet, bootstrap=1) if _beliefs(sheet) else accuracy(sheet)
+    found: Any = belief_metrics(sheet, bootstrap=1) if all(sheet["condition"]) else accuracy(sheet)
     estimates = {name: getattr(found, name) for name in (f.name for f in fields(found))}
     return {
         "accuracy" if name == "overall" else name: estimate.value
         for name, estimate in estimates.items()
         if isinstance(estimate, Estimate) and estimate.n
     }
-
-
-def _beliefs(sheet: pd.DataFrame) -> bool:
-    return bool((sheet["condition"] != "").all())
 
 
 def _sheet(scores: Sequence[SampleScore]) -> pd.DataFrame:

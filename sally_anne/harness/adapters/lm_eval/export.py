@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from sally_anne.core.commands import command
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.files import write_atomic
 from sally_anne.models.options import ModelOptions
 
 if TYPE_CHECKING:
@@ -136,8 +137,6 @@ def export(
         SteeringError: the vector does not fit the model.
     """
     import torch
-
-    from sally_anne.core.files import write_atomic
 
     _check_name(out)
     held = io.BytesIO()
