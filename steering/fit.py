@@ -140,7 +140,7 @@ def _direction(
         rng: of random directions.
     """
     if kind == "random":
-        return rng.standard_normal(x.shape[1])
+        return np.asarray(rng.standard_normal(x.shape[1]))
     if kind not in ("mass_mean", "pca"):
         return weights
     between = x[inside].mean(axis=0) - x[~inside].mean(axis=0)
