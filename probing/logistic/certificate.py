@@ -50,30 +50,6 @@ def error_bound(
     return torch.where(sure, bound, torch.inf)
 
 
-def certify(x: Tensor, losses: Losses, coef: Tensor, intercept: Tensor) -> Tensor:
-    """Bound on the distance of given weights from the best ones, from scratch in float64.
-
-    Args:
-        x: samples ``[B, N, D]`` as they are.
-        losses: of the P problems.
-        coef: ``[B, P, K, D]``.
-        intercept: ``[B, P, K]``.
-
-    Returns:
-        ``[B, P]``.
-    """
-    x, coef, losses = x.double(), coef.double(), losses.to(torch.float64)
-    centre = x.mean(1, keepdim=True)
-    x = x - centre
-    shift = intercept.double() + (coef * centre[:, None]).sum(-1)
-    logits = torch.einsum("bpkd,bnd->bpkn", coef, x) + shift[..., None]
-    probabilities = losses.probabilities(logits.flatten(-2))
-    residuals = losses.by_class(losses.residuals(probabilities))
-    gradient = torch.einsum("bpkn,bnd->bpkd", residuals, x) + coef
-    radius = torch.linalg.vector_norm(x, dim=-1).amax(-1)
-    return error_bound(gradient, residuals.sum(-1), probabilities, losses, radius)
-
-
 class StoppingRule:
     """What B x P problems have to reach, in the precision of ``radius [B]``.
 

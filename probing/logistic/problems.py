@@ -15,7 +15,7 @@ from sally_anne.core.errors import ProbingError
 
 @dataclass(frozen=True)
 class Problems:
-    """What is fitted: samples, label vectors and the penalty. Checked when made.
+    """What is fitted: samples, label vectors and the penalty.
 
     Attributes:
         x: ``[N, G, D]`` samples of G heads, as they are stored.
@@ -72,16 +72,14 @@ class Settings:
     """How exact fits have to be.
 
     Attributes:
-        tolerance: relative error of the weights: ``||w - w*|| <= tolerance ||w||`` is guaranteed
-            where ``converged``, down to what float64 can tell. Derivatives are within
-            scikit-learn's default tolerance as well.
-        max_iter: limit of the Newton steps of a problem, in float32 and again in float64.
+        tolerance: ``||w - w*|| <= tolerance ||w||`` is guaranteed where ``converged``, down to what
+            float64 can tell; derivatives are within scikit-learn's default tolerance as well.
+        max_iter: limit of the steps of a problem, in float32 and again in float64.
         zero_weight_tol: a head keeps zero weights if no derivative of its mean loss there is
             larger. With ``SKLEARN_TOLERANCE`` scikit-learn's solver does the same; with 0 every
             head is fitted.
         device: where to compute; the samples' own by default. They are moved block by block.
-        block_bytes: memory that a block of heads may fill; by default of the order of a
-            processor's cache, or a part of a GPU's memory.
+        block_bytes: memory that a block of heads may fill; by default as a cache, or part of a GPU.
     """
 
     tolerance: float = 1e-6
@@ -96,12 +94,13 @@ class Settings:
         Raises:
             ProbingError: one is out of range.
         """
-        if not 0 < self.tolerance < 1:
-            raise ProbingError(f"tolerance must be between 0 and 1, got {self.tolerance}")
-        if self.max_iter < 1:
-            raise ProbingError(f"max_iter must be at least 1, got {self.max_iter}")
-        if not self.zero_weight_tol >= 0:
-            raise ProbingError(f"zero_weight_tol must not be negative, got {self.zero_weight_tol}")
+        for name, good, words in (
+            ("tolerance", 0 < self.tolerance < 1, "be between 0 and 1"),
+            ("max_iter", self.max_iter >= 1, "be at least 1"),
+            ("zero_weight_tol", self.zero_weight_tol >= 0, "not be negative"),
+        ):
+            if not good:
+                raise ProbingError(f"{name} must {words}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import ceil
 
+import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from probing.logistic.certificate import StoppingRule
+from probing.logistic.descent import Block, conjugate_gradients
 from probing.logistic.losses import Losses
-from probing.logistic.newton import Block, Solution, conjugate_gradients, exact_newton, newton
 from probing.logistic.problems import Fits, Problems, Settings
 from sally_anne.core.errors import ProbingError
 
@@ -26,9 +29,9 @@ LOGIT_ARRAYS = 6
 FLOAT32, COARSE = 1e-4, 1e-3
 # Limits of the conjugate gradients in float32, of the objective and of its quadratic model, and how
 # small the residual of the latter can be made.
-COARSE_STEPS, LINEAR_STEPS, FINEST = 24, 16, 1e-4
-# So many Newton steps by conjugate gradients; then exact ones, for so many problems of a head.
-POLISH, TOGETHER = 4, 16
+COARSE_STEPS, LINEAR_STEPS, FINEST = 24, 64, 1e-4
+# Newton steps in float64; what is open then is left to scikit-learn, and polished again.
+POLISH = 4
 # Squares of longer samples would not fit into float32.
 LONGEST = 1e15
 # With fewer label vectors than this, and below a curvature of that, a preconditioner does not pay.
@@ -99,9 +102,7 @@ def solve_blocks(
 
 @dataclass(frozen=True)
 class Float64Block:
-    """A block of heads, in float32 as a whole and in float64 a few heads at a time.
-
-    All of them together would not stay in the cache, so they are made again whenever needed.
+    """A block of heads; in float64 a few at a time, as all together would not stay in the cache.
 
     Attributes:
         x: ``[N, B, D]`` samples as they are.
@@ -133,9 +134,7 @@ class Float64Block:
         if bool((bad := ~(radius < LONGEST)).any()):
             head = int(bad.nonzero()[0])
             wrong = (~x[:, head].isfinite().all(-1)).nonzero()
-            what = (
-                f"activations up to {float(x[:, head].abs().max()):.1e} are too large; scale them"
-            )
+            what = f"activations up to {float(x[:, head].abs().max()):.1e} are too large"
             if len(wrong):
                 what = f"the activations of sample {int(wrong[0])} hold NaN or infinity"
             raise ProbingError(f"{problems.name(heads.start + head)}: {what}")
@@ -168,7 +167,12 @@ class Float64Block:
         )
         rows = moves.double().nan_to_num_(0.0, 0.0, 0.0).unflatten(-1, shape)
         rows[..., -1] += start
-        found, bound, done, steps = self.polish(losses, single, rows.flatten(2), settings)
+        found, bound, done, steps = self.polish(losses, rows.flatten(2), settings)
+        if settings.max_iter > POLISH and not bool(done.all()):
+            for head, problem in (~done).nonzero().tolist():
+                found[head, problem] = self._by_scikit_learn(losses, head, problem, settings)
+            found, bound, done, more = self.polish(losses, found, settings)
+            steps = steps + more
         found = found.unflatten(-1, shape)
         # At zero weights the best intercept is known, so the gradient alone is the bound.
         pull = pull.double().unflatten(-1, shape)[..., :-1]
@@ -183,32 +187,39 @@ class Float64Block:
         bound = torch.where(zeroed, away, bound)
         return Fits(coef, intercept, bound, done | zeroed, zeroed, iterations + steps)
 
-    def polish(self, losses: Losses, single: Losses, start: Tensor, settings: Settings) -> Solution:
-        """From near the optimum to it: exact gradients, and exact steps where that is not enough.
+    def polish(
+        self, losses: Losses, rows: Tensor, settings: Settings
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Newton's method from rows ``[B, P, K * E]`` near the optimum.
 
-        Near it the Hessian hardly changes, so one linear system gives nearly all that is missing;
-        its right side has to be exact, its solution does not.
+        There the Hessian hardly changes, so one linear system gives nearly all that is missing; its
+        right side has to be exact, its solution does not.
+
+        Returns:
+            Rows where each problem's bound is smallest, that bound, if it is small enough, steps.
         """
-        width, radius = self.coarse.x.shape[-1], self.radius.double()
-        rule = StoppingRule(radius, width, losses, settings.tolerance)
-
-        def derivatives(heads: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            probabilities = rows.new_empty(*rows.shape[:2], losses.targets.shape[-1])
-            gradient = torch.empty_like(rows)
-            for first in range(0, len(heads), len(self.memory)):
-                part = slice(first, first + len(self.memory))
-                fine = self._made(heads[part])
-                probabilities[part], gradient[part] = fine.derivatives(losses, rows[part])
-            return probabilities, gradient
-
-        def by_conjugate_gradients(
-            heads: Tensor, probabilities: Tensor, gradient: Tensor, wanted: Tensor
-        ) -> Tensor:
-            block = self.coarse if len(heads) == len(radius) else self.coarse.take(heads)
+        radius, single = self.radius.double(), losses.to(torch.float32)
+        rule = StoppingRule(radius, self.coarse.x.shape[-1], losses, settings.tolerance)
+        heads, block = torch.arange(len(radius), device=rows.device), self.coarse
+        limit = min(settings.max_iter, POLISH)
+        best, smallest = rows.clone(), rows.new_full(rows.shape[:2], torch.inf)
+        solved, steps = smallest < 0, torch.zeros_like(smallest, dtype=torch.int64)
+        for taken in range(limit + 1):
+            probabilities, gradient = self._derivatives(losses, heads, rows)
+            gradient = torch.addcmul(gradient, rows, rule.penalised)
+            bound, allowed, done = rule(heads, rows, gradient, probabilities)
+            better = ~solved[heads] & (bound <= smallest[heads])
+            best[heads] = torch.where(better[..., None], rows, best[heads])
+            smallest[heads] = torch.where(better, bound, smallest[heads])
+            steps[heads] = torch.where(better, taken, steps[heads])
+            solved[heads] |= better & done
+            left = (open_ := ~solved[heads]).any(-1)
+            if taken == limit or not bool(left.any()):
+                break
+            small = torch.where(open_, 0.3 * allowed / bound, torch.inf).clamp(min=FINEST)
             gradient = rule.signal(gradient)
             # Of norm 1, as float32 has no room for very small ones.
             size = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True).clamp(min=1e-300)
-            small = wanted.clamp(min=FINEST)
             step, _ = conjugate_gradients(
                 block,
                 single,
@@ -216,27 +227,40 @@ class Float64Block:
                 (gradient / size).float(),
                 probabilities.float(),
                 None,
-                lambda some, _, residual, __: residual.norm(dim=-1) <= small[some],
+                lambda some, _, rest, __, small=small: rest.norm(dim=-1) <= small[some],
                 LINEAR_STEPS,
             )
-            return size * step.double()
+            rows = (rows + size * step.double())[left]
+            if not bool(left.all()):
+                heads, block = heads[left], block.take(left)
+        return best, smallest + rule.rounding, solved, steps
 
-        limit = min(settings.max_iter, POLISH)
-        whole = newton(start, rule, limit, derivatives, by_conjugate_gradients)
-        whole[1].add_(rule.rounding)
-        done, steps = whole[2:]
-        for head in (~done).any(-1).nonzero()[:, 0] if settings.max_iter > limit else ():
-            fine = self._made(head[None])
-            for some in (~done[head]).nonzero()[:, 0].split(TOGETHER):
-                few = losses.take(some)
-                rule = StoppingRule(radius[head, None], width, few, settings.tolerance)
-                begin, left = whole[0][head, some][None], settings.max_iter - limit
-                found = exact_newton(fine, few, begin, rule, left)
-                found[1].add_(rule.rounding)
-                found[3].add_(steps[head, some])
-                for values, part in zip(whole, found, strict=True):
-                    values[head, some] = part[0]
-        return whole
+    def _by_scikit_learn(
+        self, losses: Losses, head: int, problem: int, settings: Settings
+    ) -> Tensor:
+        """Rows of one problem, for weak penalties and labels that a head tells apart."""
+        x = self._made(torch.tensor([head], device=self.x.device)).x[0, :, :-1].cpu().numpy()
+        targets = losses.by_class(losses.targets[problem]).cpu().numpy()
+        y = targets[0] if losses.outputs == 1 else targets.argmax(0)
+        weights = losses.sample_weights[problem].cpu().numpy()
+        model = LogisticRegression(tol=1e-12, max_iter=settings.max_iter, solver="newton-cholesky")
+        with warnings.catch_warnings():
+            # How far it got is told by the bound.
+            warnings.simplefilter("ignore")
+            model.fit(x, y, weights)
+        found = np.concatenate([model.coef_, model.intercept_[:, None]], axis=1)
+        return torch.from_numpy(found).flatten().to(self.x.device)
+
+    def _derivatives(self, losses: Losses, heads: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities of some heads' rows, and the losses' gradient, in float64."""
+        probabilities = rows.new_empty(*rows.shape[:2], losses.targets.shape[-1])
+        gradient = torch.empty_like(rows)
+        for first in range(0, len(heads), len(self.memory)):
+            part = slice(first, first + len(self.memory))
+            fine = self._made(heads[part])
+            probabilities[part] = losses.probabilities(fine.logits(rows[part]))
+            gradient[part] = fine.gather(losses.residuals(probabilities[part]))
+        return probabilities, gradient
 
     def _made(self, heads: Tensor) -> Block:
         """Some heads in float64; they are overwritten by the next ones."""
