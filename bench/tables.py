@@ -170,7 +170,7 @@ def probes_table(found: Mapping[str, Any]) -> str:
             "",
             "| contender | seconds | loop / it |",
             "|---|---|---|",
-            f"| scikit-learn loop (from {permuted['peer fits']} fits, multiplied) "
+            f"| scikit-learn loop, newton-cholesky (from {permuted['peer fits']} fits, multiplied) "
             f"| {permuted['loop seconds']:.0f} | 1 |",
             f"| batched solver | {permuted['batched seconds']:.1f} "
             f"| {permuted['loop seconds'] / permuted['batched seconds']:.0f} |",

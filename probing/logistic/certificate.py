@@ -67,20 +67,11 @@ class StoppingRule:
         self.penalised = each.flatten()
         self.rounding = 4 * eps * radius[:, None] * mass
         self._flat = (tolerance * losses.class_masses.amin(-1)).maximum(4 * eps * mass)
-        # Smaller slopes of intercepts are rounding, and lead astray where samples are tiny.
-        self._noise = (1.0 - self.penalised) * (eps * mass)[:, None]
-
-    def signal(self, gradient: Tensor) -> Tensor:
-        """The gradient ``[B, P, K * E]`` without what is rounding."""
-        return torch.where(gradient.abs() > self._noise, gradient, 0.0)
 
     def __call__(
         self, heads: Tensor, rows: Tensor, gradient: Tensor, probabilities: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The bound for some heads' rows, what is allowed, and whether it is reached: ``[M, P]``.
-
-        Gradients ``[M, P, K * E]`` are with the penalty.
-        """
+        """The bound for some heads' rows, what is allowed, and if it is reached: ``[M, P]``."""
         each = gradient.unflatten(-1, (self.losses.outputs, -1))
         slope = each[..., -1]
         bound = error_bound(each[..., :-1], slope, probabilities, self.losses, self.radius[heads])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from probing.logistic.certificate import StoppingRule
 from probing.logistic.losses import Losses
 
 # When so small a part of the heads is left, they go on by themselves, which costs a copy of theirs.
@@ -55,9 +55,9 @@ def conjugate_gradients(
     gradient: Tensor,
     probabilities: Tensor,
     logits: Tensor | None,
-    solved: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+    enough: StoppingRule | Tensor,
     max_iter: int,
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """Minimise the objective from zero weights, or its quadratic model from anywhere.
 
     Polak and Ribiere's rule, never below zero; of a quadratic it is the linear method. A step goes
@@ -67,22 +67,24 @@ def conjugate_gradients(
     Args:
         block: samples.
         losses: in the same precision.
-        penalised: ``[K * E]`` ones where the penalty acts.
+        penalised: as of the rule.
         gradient: ``[B, P, K * E]`` at the start, penalty included.
         probabilities: ``[B, P, K * N]`` at the start.
         logits: the same; None for the quadratic model.
-        solved: of heads, their moves, gradients and probabilities: which problems are to stay.
+        enough: when a problem is solved, or the norm ``[B, P]`` that its gradient is to have.
         max_iter: limit of the iterations.
 
     Returns:
-        The move ``[B, P, K * E]`` and iterations ``[B, P]``.
+        The move ``[B, P, K * E]``.
     """
     heads = torch.arange(len(gradient), device=gradient.device)
     rows = whole = step = last = torch.zeros_like(gradient)
     last_length = torch.ones_like(gradient[..., 0])
-    iterations = torch.zeros_like(last_length, dtype=torch.int64)
     for taken in range(max_iter + 1):
-        done = solved(heads, rows, gradient, probabilities)
+        if isinstance(enough, StoppingRule):
+            done = enough(heads, rows, gradient, probabilities)[2]
+        else:
+            done = torch.linalg.vector_norm(gradient, dim=-1) <= enough[heads]
         left = ~done.all(-1)
         ended = taken == max_iter or not bool(left.any())
         few = int(left.sum()) <= FEW * len(heads)
@@ -95,7 +97,6 @@ def conjugate_gradients(
             rows, gradient, probabilities = rows[left], gradient[left], probabilities[left]
             step, last, last_length, done = step[left], last[left], last_length[left], done[left]
             logits = None if logits is None else logits[left]
-        iterations[heads] += ~done
         downhill = block.precondition(gradient)
         length = torch.linalg.vecdot(gradient, downhill)
         # A solved problem has nothing left to divide by, and nothing to keep.
@@ -118,4 +119,4 @@ def conjugate_gradients(
             probabilities = losses.probabilities(logits)
             gradient = block.gather(losses.residuals(probabilities))
             gradient = torch.addcmul(gradient, penalised, rows)
-    return whole, iterations
+    return whole

@@ -76,15 +76,6 @@ class Losses:
             return logits[:, 1:] - logits[:, :1]
         return logits - logits.mean(-1, keepdim=True)
 
-    @cached_property
-    def strength(self) -> Tensor:
-        """``[N]`` curvature of each sample's loss where nothing is known: 1/4 or 1/K, weighted.
-
-        A quarter is the largest curvature there is of two classes.
-        """
-        known_nothing = 0.25 if self.outputs == 1 else 1.0 / self.outputs
-        return known_nothing * self.sample_weights.mean(0)
-
     def probabilities(self, logits: Tensor) -> Tensor:
         """Of the second class, or of each."""
         if self.outputs == 1:

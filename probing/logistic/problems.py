@@ -34,11 +34,7 @@ class Problems:
     name: Callable[[int], str] = "head {}".format
 
     def __post_init__(self) -> None:
-        """Check sizes, labels and weights.
-
-        Raises:
-            ProbingError: something does not agree; the message says what.
-        """
+        """Check sizes, labels and weights; a ProbingError says what does not agree."""
         x, labels, weights = list(self.x.shape), self.labels, self.weights
         shape = list(labels.shape)
         if len(x) != 3 or len(shape) != 2 or x[0] != shape[1]:
@@ -89,11 +85,7 @@ class Settings:
     block_bytes: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the numbers.
-
-        Raises:
-            ProbingError: one is out of range.
-        """
+        """Check the numbers; a ProbingError says which is out of range."""
         for name, good, words in (
             ("tolerance", 0 < self.tolerance < 1, "be between 0 and 1"),
             ("max_iter", self.max_iter >= 1, "be at least 1"),
@@ -113,7 +105,6 @@ class Fits:
         bound: ``[G, P]``, an upper bound on the Euclidean distance of ``coef`` from the optimum.
         converged: ``[G, P]``, the bound is within the tolerance asked for, or the head is zeroed.
         zeroed: ``[G, P]``, heads that were left at zero weights.
-        iterations: ``[G, P]`` Newton steps.
     """
 
     coef: Tensor
@@ -121,4 +112,3 @@ class Fits:
     bound: Tensor
     converged: Tensor
     zeroed: Tensor
-    iterations: Tensor

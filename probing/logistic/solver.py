@@ -119,10 +119,9 @@ class Float64Block:
     memory: Tensor
 
     @classmethod
-    def of(
-        cls, problems: Problems, heads: slice, losses: Losses, coarse: Tensor, fine: Tensor
-    ) -> Float64Block:
+    def of(cls, problems: Problems, heads: slice, losses: Losses, *memory: Tensor) -> Float64Block:
         """Centre the block's samples, and bound their curvature for any labels."""
+        coarse, fine = memory
         x = problems.x[:, heads].to(fine.device)
         if not x.dtype.is_floating_point or x.dtype.itemsize < 4:
             x = x.float()
@@ -138,7 +137,9 @@ class Float64Block:
             if len(wrong):
                 what = f"the activations of sample {int(wrong[0])} hold NaN or infinity"
             raise ProbingError(f"{problems.name(heads.start + head)}: {what}")
-        strength = losses.strength.float()
+        # The curvature where nothing is known; of two classes none is larger.
+        flat = 0.25 if losses.outputs == 1 else 1.0 / losses.outputs
+        strength = flat * losses.sample_weights.mean(0).float()
         many = len(losses.targets) * losses.outputs >= MANY_PROBLEMS
         steep = many or bool(((lengths.square() * strength).sum(-1) > MILD).any())
         inverse = inverse_bound(coarse, strength) if steep else None
@@ -155,24 +156,17 @@ class Float64Block:
         logits = start.float().repeat_interleave(n, dim=-1).flatten(2)
         probabilities = single.probabilities(logits)
         pull = coarse.gather(single.residuals(probabilities))
-        moves, iterations = conjugate_gradients(
-            coarse,
-            single,
-            rule.penalised,
-            pull,
-            probabilities,
-            logits,
-            lambda *where: rule(*where)[2],
-            min(settings.max_iter, COARSE_STEPS),
-        )
+        begin, limit = (pull, probabilities, logits), min(settings.max_iter, COARSE_STEPS)
+        moves = conjugate_gradients(coarse, single, rule.penalised, *begin, rule, limit)
         rows = moves.double().nan_to_num_(0.0, 0.0, 0.0).unflatten(-1, shape)
         rows[..., -1] += start
-        found, bound, done, steps = self.polish(losses, rows.flatten(2), settings)
+        found, bound, done = self.polish(losses, rows.flatten(2), settings)
         if settings.max_iter > POLISH and not bool(done.all()):
             for head, problem in (~done).nonzero().tolist():
-                found[head, problem] = self._by_scikit_learn(losses, head, problem, settings)
-            found, bound, done, more = self.polish(losses, found, settings)
-            steps = steps + more
+                found[head, problem] = self._by_scikit_learn(
+                    losses, head, problem, settings.max_iter
+                )
+            found, bound, done = self.polish(losses, found, settings)
         found = found.unflatten(-1, shape)
         # At zero weights the best intercept is known, so the gradient alone is the bound.
         pull = pull.double().unflatten(-1, shape)[..., :-1]
@@ -185,25 +179,21 @@ class Float64Block:
             # What float32 added to all classes alike does nothing.
             intercept = intercept - intercept.mean(-1, keepdim=True)
         bound = torch.where(zeroed, away, bound)
-        return Fits(coef, intercept, bound, done | zeroed, zeroed, iterations + steps)
+        return Fits(coef, intercept, bound, done | zeroed, zeroed)
 
-    def polish(
-        self, losses: Losses, rows: Tensor, settings: Settings
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def polish(self, losses: Losses, rows: Tensor, settings: Settings) -> tuple[Tensor, ...]:
         """Newton's method from rows ``[B, P, K * E]`` near the optimum.
 
         There the Hessian hardly changes, so one linear system gives nearly all that is missing; its
-        right side has to be exact, its solution does not.
-
-        Returns:
-            Rows where each problem's bound is smallest, that bound, if it is small enough, steps.
+        right side has to be exact, its solution does not. Gives the rows where each problem's bound
+        is smallest, that bound, and whether it is small enough.
         """
         radius, single = self.radius.double(), losses.to(torch.float32)
         rule = StoppingRule(radius, self.coarse.x.shape[-1], losses, settings.tolerance)
         heads, block = torch.arange(len(radius), device=rows.device), self.coarse
         limit = min(settings.max_iter, POLISH)
         best, smallest = rows.clone(), rows.new_full(rows.shape[:2], torch.inf)
-        solved, steps = smallest < 0, torch.zeros_like(smallest, dtype=torch.int64)
+        solved = smallest < 0
         for taken in range(limit + 1):
             probabilities, gradient = self._derivatives(losses, heads, rows)
             gradient = torch.addcmul(gradient, rows, rule.penalised)
@@ -211,39 +201,29 @@ class Float64Block:
             better = ~solved[heads] & (bound <= smallest[heads])
             best[heads] = torch.where(better[..., None], rows, best[heads])
             smallest[heads] = torch.where(better, bound, smallest[heads])
-            steps[heads] = torch.where(better, taken, steps[heads])
             solved[heads] |= better & done
             left = (open_ := ~solved[heads]).any(-1)
             if taken == limit or not bool(left.any()):
                 break
             small = torch.where(open_, 0.3 * allowed / bound, torch.inf).clamp(min=FINEST)
-            gradient = rule.signal(gradient)
             # Of norm 1, as float32 has no room for very small ones.
             size = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True).clamp(min=1e-300)
-            step, _ = conjugate_gradients(
-                block,
-                single,
-                rule.penalised.float(),
-                (gradient / size).float(),
-                probabilities.float(),
-                None,
-                lambda some, _, rest, __, small=small: rest.norm(dim=-1) <= small[some],
-                LINEAR_STEPS,
+            now = ((gradient / size).float(), probabilities.float(), None)
+            step = conjugate_gradients(
+                block, single, rule.penalised.float(), *now, small.float(), LINEAR_STEPS
             )
             rows = (rows + size * step.double())[left]
             if not bool(left.all()):
                 heads, block = heads[left], block.take(left)
-        return best, smallest + rule.rounding, solved, steps
+        return best, smallest + rule.rounding, solved
 
-    def _by_scikit_learn(
-        self, losses: Losses, head: int, problem: int, settings: Settings
-    ) -> Tensor:
+    def _by_scikit_learn(self, losses: Losses, head: int, problem: int, max_iter: int) -> Tensor:
         """Rows of one problem, for weak penalties and labels that a head tells apart."""
         x = self._made(torch.tensor([head], device=self.x.device)).x[0, :, :-1].cpu().numpy()
         targets = losses.by_class(losses.targets[problem]).cpu().numpy()
         y = targets[0] if losses.outputs == 1 else targets.argmax(0)
         weights = losses.sample_weights[problem].cpu().numpy()
-        model = LogisticRegression(tol=1e-12, max_iter=settings.max_iter, solver="newton-cholesky")
+        model = LogisticRegression(tol=1e-12, max_iter=max_iter, solver="newton-cholesky")
         with warnings.catch_warnings():
             # How far it got is told by the bound.
             warnings.simplefilter("ignore")
@@ -279,10 +259,7 @@ def inverse_bound(x: Tensor, strength: Tensor) -> Tensor:
     quarter of the samples' weights as strength that bounds the binary Hessian from above for all
     labels and weights w (Boehning and Lindsay 1988, section 3), and is the Hessian itself at w = 0
     if both classes are equally likely. Where the precision is too coarse, of its diagonal alone.
-
-    Args:
-        x: ``[B, N, E]`` centred samples and a last column of ones.
-        strength: ``[N]``, non-negative.
+    X are samples ``[B, N, E]`` with a last column of ones, the strength is ``[N]``.
     """
     if bool((strength == strength[0]).all()):
         matrix = (x.mT @ x).mul_(strength[0])

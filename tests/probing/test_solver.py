@@ -201,7 +201,6 @@ def test_heads_that_are_left_out_do_not_show(n_classes: int) -> None:
     labels = torch.stack([y, y.flip(0)])
     together = solve(Problems(x.float(), labels, n_classes, 0.1))
     assert_optimal(together, x.float(), labels, 0.1)
-    assert len(set(together.iterations.amax(-1).tolist())) > 2
     for head in range(12):
         alone = solve(Problems(x[:, [head]].float(), labels, n_classes, 0.1))
         apart = (together.coef[[head]] - alone.coef).norm(dim=(-2, -1))
