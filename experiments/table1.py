@@ -62,7 +62,8 @@ class Table1Config(ModelOptions):
         data: folder in the release layout; stories are generated if none is given.
         out: folder; named after the model by default. An existing one is resumed.
         batch_size: prompts that are read together.
-        rows: answers that are given together; auto takes as many as fit in memory, 64 at most.
+        decode_batch_size: answers that are given together; auto takes as many as fit in
+            memory, 64 at most.
         force: take probing runs of another model.
     """
 
@@ -75,7 +76,7 @@ class Table1Config(ModelOptions):
     data: Path | None = None
     out: Path | None = None
     batch_size: int = 8
-    rows: int | Literal["auto"] = "auto"
+    decode_batch_size: int | Literal["auto"] = "auto"
     force: bool = False
 
     @property
@@ -103,9 +104,11 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     console = Console()
     loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
-    names = ["k", "alpha", "limit", "style", "data", "batch_size", "rows", "force"]
+    names = ["k", "alpha", "limit", "style", "data", "batch_size"]
+    names += ["decode_batch_size", "force"]
     options = config.model_options() | {name: getattr(config, name) for name in names}
     base = SweepConfig(**options)
+    save_config(config.folder, asdict(config))
     for setting in config.settings:
         for order in config.orders:
             part = replace(
@@ -122,7 +125,6 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
                 row |= {"intervals_over": over(found.test)}
                 row |= {m: vars(getattr(metrics, m)) for m in ("TB", "FB", "Both", "invalid")}
                 rows.append(row)
-    save_config(config.folder, asdict(config))
     write_sealed(config.folder / RESULTS, {"config": asdict(config), "rows": rows})
     print_table(console, config.model, loaded.family.name, rows)
     console.print(f"table: {config.folder / RESULTS}", soft_wrap=True)

@@ -9,25 +9,16 @@ a matplotlib figure.
 
 What it must not know: how a model runs. Figures never load a model and never fit a probe; they
 read what ``sally-anne probe``, ``sweep`` and ``evaluate`` have saved, and import
-no room above ``hooks.store`` but ``sally_anne.harness.correlations``.
+no room above ``hooks.saved_run`` but ``sally_anne.harness.correlations``.
 Every figure is saved with the very numbers that it shows (NAME.png, NAME.pdf, NAME.parquet),
 and two drawings of one run give equal bytes.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
+from sally_anne.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from figures.all import draw_all
+    from figures.all import draw_all as draw_all
 
-__all__ = ["draw_all"]
-
-
-def __getattr__(name: str) -> Any:
-    """Load ``draw_all`` on first use, so that importing a command stays fast."""
-    if name == "draw_all":
-        from figures.all import draw_all
-
-        return draw_all
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy(__name__, {"figures.all": ["draw_all"]})

@@ -156,7 +156,7 @@ def limit_of(table: pd.DataFrame) -> float:
 
 
 def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "category") -> Figure:
-    """The lower triangle of the matrix. ``table`` is `harness.correlations`'s, one row a pair."""
+    """The lower triangle of the matrix. ``table`` has one row a pair."""
     names = list(dict.fromkeys([*table["first"], *table["second"]]))
     columns, rows = names[:-1], names[1:]
     # Inches; one or two cells are large, so that the bar's words fit beside them.

@@ -27,8 +27,6 @@ HEADING_SIZE = 9.0  # points
 
 # Okabe and Ito's palette: apart in hue and in lightness also for colour-blind readers.
 TRUE, FALSE = "#009E73", "#E69F00"
-TRUTH_COLOURS = {True: TRUE, False: FALSE}
-TRUTH_MARKERS = {True: "o", False: "^"}
 RING = "#D55E00"
 CLUSTER_COLOURS = {  # (Y_p, Y_o)
     (1, 1): "#009E73",

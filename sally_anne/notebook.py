@@ -43,7 +43,7 @@ def gridtom(
     Raises:
         BenchmarkError: more stories than there are, too few for three splits, or a damaged folder.
     """
-    records = open_stories(None if data is None else Path(data), 0)
+    records = open_stories(None if data is None else Path(data))
     return list(sample_set(records, order, contrast, setting, stories, seed).samples)
 
 

@@ -80,7 +80,7 @@ def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPref
 
 
 def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
-    """Run ``G`` padded beginnings with their frames, from :func:`models.prompts.encode`.
+    """Run ``G`` padded beginnings with their frames, from :func:`sally_anne.models.prompts.encode`.
 
     Positions are given, not left to the model: Qwen's models count a clip's tokens in three
     dimensions and keep the difference to the number of tokens as state from one call to the next.

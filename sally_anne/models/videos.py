@@ -211,7 +211,7 @@ def check_room(
 
 
 def _words(loaded: OpenModel, prompt: str) -> int:
-    """Tokens of a prompt with one for its video, as :func:`models.prompts.process` reads it."""
+    """Tokens of a prompt with one for its video, as ``prompts.process`` reads it."""
     tokenizer = loaded.processor.tokenizer
     if mark := loaded.family.video_mark:
         prompt = prompt.replace(mark, loaded.processor.video_token)

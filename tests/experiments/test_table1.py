@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from experiments.table1 import PAPER, print_table
+from experiments import table1
+from experiments.table1 import PAPER, Table1Config, print_table
 from hooks.saved_run import CONFIG as FINISHED_RUN
 from probing.config import ProbeConfig
 from steering.config import SweepConfig
@@ -58,3 +61,28 @@ def test_a_limit_reaches_the_probing_run(
     whole.folder.mkdir(parents=True)
     (whole.folder / FINISHED_RUN).touch()
     assert probing_of(sweep, stories) == whole
+
+
+def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[SweepConfig] = []
+
+    def swept(config: SweepConfig, console: Any, loaded: Any) -> Any:
+        asked.append(config)
+        return SimpleNamespace(test=None)
+
+    family = SimpleNamespace(family=SimpleNamespace(name="qwen2-vl"))
+    monkeypatch.setattr("sally_anne.models.loading.load_model", lambda **options: family)
+    monkeypatch.setattr("steering.pipeline.run", swept)
+    config = Table1Config(
+        model="m", out=tmp_path / "t", settings=("text",), orders=(1, 2), k=(3,), alpha=(0.5,),
+        decode_batch_size=7, batch_size=2, limit=4, force=True,
+    )  # fmt: skip
+    assert table1.run(config) == []
+    assert [part.order for part in asked] == [1, 2]
+    for part in asked:
+        assert (part.k, part.alpha, part.limit, part.force) == ((3,), (0.5,), 4, True)
+        assert (part.decode_batch_size, part.batch_size, part.setting) == (7, 2, "text")
+    assert {path.name for path in (tmp_path / "t").glob("*.json")} == {
+        "config.json",
+        "results.json",
+    }

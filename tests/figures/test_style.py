@@ -92,4 +92,4 @@ def test_a_long_heading_is_wrapped_evenly_within_its_room() -> None:
 
 def test_no_two_groups_share_a_colour_or_a_marker() -> None:
     assert len(set(style.CLUSTER_COLOURS.values())) == len(set(style.CLUSTER_MARKERS.values())) == 4
-    assert len(set(style.TRUTH_MARKERS.values())) == 2
+    assert len(set(style.CLASS_MARKERS)) == len(style.CLASS_COLOURS)

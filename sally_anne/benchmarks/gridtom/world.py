@@ -1,4 +1,4 @@
-"""The six colours of GridToM, and white's entry in minigrid's colour tables."""
+"""The grid world: its colours, agents and doors, what is drawn and what can be seen."""
 
 from __future__ import annotations
 
