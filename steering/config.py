@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -38,6 +39,7 @@ class SweepConfig(ModelOptions):
             way and fine around 1 for models of fewer than 256 heads, up to 50 for larger ones.
         direction: how directions are found.
         label: the label that ranks heads and gives directions.
+        towards: value of the label to steer towards; of two values the second (true) by default.
         controls: also random directions in the same heads, and random heads.
         order: belief of first or second order.
         setting: what the model is given: frames and text, frames, or text.
@@ -69,6 +71,7 @@ class SweepConfig(ModelOptions):
     alpha: tuple[float, ...] | None = None
     direction: Direction = "logistic"
     label: str = "y_p"
+    towards: str | None = None
     controls: bool = True
     order: Literal["1", "2"] = "1"
     setting: Setting = "multimodal"
@@ -102,11 +105,11 @@ class SweepConfig(ModelOptions):
             return self.out
         parts = [Path(self.model).name or "model", f"order{self.order}", self.setting]
         parts += [self.direction.replace(":", "-")]
-        for name in ("label", "style", "split_seed", "data_seed"):
+        for name in ("label", "towards", "style", "split_seed", "data_seed"):
             if (value := getattr(self, name)) != getattr(SweepConfig, name):
                 parts.append(f"{name.replace('_', '')}{value}")
         if self.data is not None:
-            parts.append(f"data-{self.data.name}")
+            parts.append(f"data-{_own_name(self.data)}")
         if self.limit is not None:
             parts.append(f"{self.limit}stories")
         return Path("runs") / "sweep" / "-".join(parts)
@@ -121,7 +124,7 @@ class SideEffectsConfig(ModelOptions):
         alpha: strength; the vector's own by default.
         tasks: what is asked with and without the vector: a task of ``sally-anne evaluate``, with
             its order after a colon (gridtom:initial), or with its folder after an equals sign
-            (bigtom=FOLDER).
+            (bigtom=FOLDER). One's own are asked as there: mine.jsonl, package.module:NAME.
         prompts: file with one neutral prompt a line; our own by default.
         setting: GridToM: frames and text, frames, or text.
         limit: only the first so many stories of each task.
@@ -147,7 +150,12 @@ class SideEffectsConfig(ModelOptions):
         """Where the measurement is kept."""
         if self.out is not None:
             return self.out
-        parts = [Path(self.model).name or "model", self.vector.name]
+        parts = [Path(self.model).name or "model", _own_name(self.vector)]
         if self.alpha is not None:
             parts.append(f"alpha{self.alpha:g}")
         return Path("runs") / "side-effects" / "-".join(parts)
+
+
+def _own_name(path: Path) -> str:
+    """A folder in the name of another: of . and .., too, its own name."""
+    return Path(os.path.abspath(path)).name or "root"

@@ -27,7 +27,7 @@ from sally_anne.harness.pipeline import check
 from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.harness.reporting import percent
 from sally_anne.harness.results import scores
-from sally_anne.harness.tasks import TASKS, find_task
+from sally_anne.harness.tasks import TASKS, find_task, short_name
 from sally_anne.harness.vectors import require_fits
 from sally_anne.models.decoding import end_tokens, extend, greedy
 from sally_anne.models.loading import LoadedModel, load_model
@@ -50,8 +50,14 @@ def measure(config: SideEffectsConfig) -> dict[str, Any]:
             is loaded wherever it can be known.
     """
     asked = {task: evaluation(config, task) for task in config.tasks}
-    for each in asked.values():
+    kept: dict[str, EvalConfig] = {}
+    for task, each in asked.items():
         check(each)
+        if kept.setdefault(_kept_as(each), each) != each:
+            raise SteeringError(
+                f"--tasks {task}: another one is kept as {_kept_as(each)} already; ask them in two "
+                "runs, each with an --out of its own"
+            )
     prompts = [Prompt(text) for text in read_prompts(config.prompts)]
     vector = SteeringVector.load(config.vector, force=config.force)
     loaded = load_model(**config.opening())
@@ -73,23 +79,32 @@ def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
     """The run of the harness that a task's name stands for.
 
     Raises:
-        SteeringError: there is no such task or order, or its questions are open.
+        SteeringError: there is no such order, or its questions are open.
+        HarnessError, RecordError: there is no such task, see
+            :func:`sally_anne.harness.tasks.find_task`.
     """
-    name, _, folder = task.partition("=")
-    name, _, order = name.partition(":")
-    if name not in TASKS:
-        raise SteeringError(f"--tasks {task}: there is no task {name!r}; {', '.join(TASKS)}")
+    # A file's name may hold what parts the others.
+    name, _, folder = (task, "", "") if Path(task).is_file() else task.partition("=")
+    order = ""
+    if name.partition(":")[0] in TASKS:
+        name, _, order = name.partition(":")
     if order and (name != "gridtom" or order not in ("1", "2", "initial")):
         raise SteeringError(f"--tasks {task}: gridtom has the orders 1, 2 and initial, others none")
     if name != "gridtom" and find_task(name).open_ended:
         raise SteeringError(
-            f"--tasks {task}: its questions are open; ask them with sally_anne.harness.run"
+            f"--tasks {task}: its questions are open; ask them by `sally-anne evaluate`"
         )
     names = ("batch_size", "max_new_tokens", "limit")
     options = config.model_options() | {option: getattr(config, option) for option in names}
     if name == "gridtom":
         options |= {"order": order or "1", "setting": config.setting}
     return EvalConfig(task=name, data=Path(folder) if folder else None, **options)  # type: ignore[arg-type]
+
+
+def _kept_as(asked: EvalConfig) -> str:
+    """A task in the names of its two folders."""
+    name = short_name(asked.task)
+    return f"{name}-{asked.order}" if asked.task == "gridtom" else name
 
 
 def read_prompts(path: Path) -> list[str]:
@@ -161,7 +176,7 @@ def _compare(
     config: SideEffectsConfig, asked: EvalConfig, vector: SteeringVector, loaded: LoadedModel
 ) -> dict[str, dict[str, Any]]:
     """One task without and with the vector."""
-    name = f"{asked.task}-{asked.order}" if asked.task == "gridtom" else asked.task
+    name = _kept_as(asked)
     plain = replace(asked, out=config.folder / f"{name}-plain")
     before = evaluate(plain, loaded=loaded, beside=vector)
     after = evaluate(

@@ -123,7 +123,9 @@ def run(
         console.print(str(questions.unseen), soft_wrap=True)
 
     def fit(direction: str, k: int, seed: int) -> SteeringVector:
-        vector = fit_vector(probed, k, 1.0, direction, config.label, seed=seed)
+        vector = fit_vector(
+            probed, k, 1.0, direction, config.label, seed=seed, towards=config.towards
+        )
         return replace(vector, fitted={**vector.fitted, FORCED: True}) if config.force else vector
 
     with stage(console, f"making {len(grid)} vectors"):

@@ -23,9 +23,9 @@ from sally_anne.benchmarks.gridtom import splits
 from sally_anne.benchmarks.gridtom.records import StorySet
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.lineage import Lineage
-from sally_anne.core.commands import check_options
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
+from sally_anne.core.options import check_options
 from sally_anne.core.run_folder import SWEEP, require_own
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.dry_run import loads_of, tokens_of
@@ -154,7 +154,7 @@ def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
 
     With ``--limit`` it is one of few stories, unless there is one of all already.
     """
-    names = ["setting", "data", "split_seed", "data_seed"]
+    names = ["setting", "data", "batch_size", "split_seed", "data_seed"]
     options = config.model_options() | {name: getattr(config, name) for name in names}
     wanted = ProbeConfig(order=1 if config.order == "1" else 2, **options)
     if config.limit is None or (wanted.folder / CONFIG).exists():
