@@ -108,5 +108,4 @@ class Run(saved_run.Run):
         Raises:
             SteeringError: an unknown direction, label or value, or fewer than ``k`` usable heads.
         """
-        label = label or self.labels[0]
         return fit_vector(self, k, alpha, direction, label, towards=towards)

@@ -32,7 +32,7 @@ def fit_vector(
     k: int,
     alpha: float = 1.0,
     direction: str = "logistic",
-    label: str = "y_p",
+    label: str | None = None,
     positions: str = "last_prompt+generated",
     seed: int = 0,
     towards: str | None = None,
@@ -41,7 +41,7 @@ def fit_vector(
 
     Args:
         run: the run folder; opened once, if many vectors are made.
-        k: number of heads: the best by validation accuracy on ``label``, ties by log-loss. Heads
+        k: number of heads: the best by validation accuracy on the label, ties by log-loss. Heads
             whose probe has no weights have no direction and are passed over.
         alpha: strength.
         direction: ``logistic``: the probe's unit weight. ``mass_mean``: difference of the class
@@ -50,7 +50,7 @@ def fit_vector(
             random unit directions in the same heads. ``random_heads``: the logistic directions of K
             heads drawn from all but the best K, so that none of the steered heads is its own
             control.
-        label: ranks heads and gives directions.
+        label: ranks heads and gives directions; the run's first by default.
         positions: where it will be applied.
         seed: of random directions and heads.
         towards: value of the label to steer towards; of two values the second (true) by default.
@@ -68,6 +68,7 @@ def fit_vector(
             f"unknown direction {direction!r}: choose one of {', '.join(DIRECTIONS)}"
         )
     run = run if isinstance(run, Run) else Run.open(run)
+    label = label or next(iter(run.labels), "")
     if label not in run.labels:
         raise SteeringError(f"unknown label {label!r}: choose one of {', '.join(run.labels)}")
     probes, samples = run.probes, run.samples

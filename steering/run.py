@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+from rich.markup import escape
 
 from hooks.identity import FORCED, SEEN
 from sally_anne.core.commands import command, command_line
+from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object, require_sealed
 from sally_anne.core.options import Seed
-from sally_anne.core.run_folder import VECTOR, require_own
+from sally_anne.core.run_folder import RESULTS, VECTOR, require_own
 from sally_anne.models.options import ModelOptions
 from steering.config import Direction, SweepConfig
 
@@ -31,8 +33,10 @@ class VectorConfig:
         k: number of heads; what the sweep chose by default.
         alpha: strength, in standard deviations; what the sweep chose by default.
         direction: how directions are found.
-        label: the label that ranks heads and gives directions.
-        towards: value of the label to steer towards; of two values the second (true) by default.
+        label: the label that ranks heads and gives directions; the sweep's, or the run's first, by
+            default.
+        towards: value of the label to steer towards; the sweep's by default, or of two values the
+            second (true).
         positions: at which tokens the vector is applied.
         seed: of random directions and heads.
         out: folder of the vector; inside the run's by default.
@@ -43,7 +47,7 @@ class VectorConfig:
     k: Annotated[int | None, tyro.conf.arg(name="K")] = None
     alpha: float | None = None
     direction: Direction = "logistic"
-    label: str = "y_p"
+    label: str | None = None
     towards: str | None = None
     positions: Literal["last_prompt", "generated", "last_prompt+generated", "all"] = (
         "last_prompt+generated"
@@ -53,10 +57,11 @@ class VectorConfig:
 
     @property
     def folder(self) -> Path:
-        """Where the vector is kept, once run, K and alpha are known."""
-        parts = [self.direction.replace(":", "-"), self.label]
-        parts += [] if self.towards is None else [self.towards]
-        name = "-".join([*parts, f"K{self.k}", f"alpha{self.alpha:g}"])
+        """Where the vector is kept, once run, label, K and alpha are known."""
+        parts = [self.direction.replace(":", "-"), self.label, self.towards]
+        name = "-".join(
+            [*(part for part in parts if part is not None), f"K{self.k}", f"alpha{self.alpha:g}"]
+        )
         return self.out or (self.run or Path()) / "vectors" / name
 
 
@@ -88,7 +93,8 @@ def run(config: VectorConfig) -> None:
         # The sweep chose K and alpha on its own validation stories.
         if found.get(SEEN):
             vector = replace(vector, fitted={**vector.fitted, SEEN: found[SEEN]})
-    print(f"the vector is in {vector.save(config.folder)}")
+    folder = vector.save(config.folder)
+    Console().print(f"the vector is in {escape(str(folder))}", soft_wrap=True)
 
 
 def read_sweep(folder: Path) -> dict[str, Any]:
@@ -97,7 +103,7 @@ def read_sweep(folder: Path) -> dict[str, Any]:
     Raises:
         SteeringError: there is none, or it is damaged.
     """
-    path = folder / "results.json"
+    path = folder / RESULTS
     parts = {"config": ("direction", "label"), "about": ("fitted",), "chosen": ("k", "alpha")}
     saved = read_object(path, SteeringError, "sally-anne sweep", parts)
     require_sealed(path, saved, "Run `sally-anne sweep` again: its answers are kept.")
@@ -105,7 +111,7 @@ def read_sweep(folder: Path) -> dict[str, Any]:
 
 
 def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
-    """The options with run, K and alpha, as far as they are left out, from a sweep.
+    """The options with run, label, K and alpha, as far as they are left out, from a sweep.
 
     Args:
         config: the options.
@@ -113,7 +119,8 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
 
     Raises:
         SteeringError: something is left out that no sweep gives, or the sweep was of another
-            direction or label.
+            direction or label, or towards another value.
+        RunFolderError: without a sweep and a label: not a finished probing run.
     """
     if sweep is None:
         if config.run is None:
@@ -123,10 +130,14 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
             raise SteeringError(
                 f"{' and '.join(missing)}: no number fits every model; {_to_choose(config)}"
             )
+        if config.label is None:
+            from hooks.saved_run import Run
+
+            return replace(config, label=next(iter(Run.open(config.run).labels), None))
         return config
-    for option in ("direction", "label"):
-        own, swept = getattr(config, option), sweep["config"][option]
-        if own != swept:
+    for option in ("direction", "label", "towards"):
+        own, swept = getattr(config, option), sweep["config"].get(option)
+        if None not in (own, swept) and own != swept:
             raise SteeringError(
                 f"--sweep {config.sweep} tried --{option} {swept}, not {own}: give it here too, or "
                 "another sweep"
@@ -140,6 +151,8 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
     return replace(
         config,
         run=Path(run),
+        label=sweep["config"]["label"],
+        towards=sweep["config"].get("towards") or config.towards,
         k=int(chosen["k"]) if config.k is None else config.k,
         alpha=float(chosen["alpha"]) if config.alpha is None else config.alpha,
     )
@@ -151,8 +164,11 @@ def _to_choose(config: VectorConfig) -> str:
 
     assert config.run is not None
     probing = Run.open(config.run).config
-    if probing.get("samples"):
-        return "give some, and compare their vectors by `sally-anne evaluate --task FILE --steer`"
+    task = "FILE" if probing.get("samples") else probing.get("task", "gridtom")
+    if task != "gridtom":
+        return (
+            f"give some, and compare their vectors by `sally-anne evaluate --task {task} --steer`"
+        )
     names = (*ModelOptions.__dataclass_fields__, "setting", "data", "split_seed", "data_seed")
     options = {name: probing[name] for name in names if name in probing}
     if options.get("data") is not None:
@@ -161,7 +177,8 @@ def _to_choose(config: VectorConfig) -> str:
         run=config.run,
         order="2" if probing.get("order") == 2 else "1",
         direction=config.direction,
-        label=config.label,
+        label=config.label or SweepConfig.label,
+        towards=config.towards,
         **options,
     )
     made = replace(config, sweep=sweep.folder, run=None)

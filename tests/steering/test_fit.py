@@ -26,6 +26,7 @@ from sally_anne.core.errors import (
 )
 from steering.fit import DIRECTIONS, fit_vector
 from steering.run import VectorConfig
+from steering.run import run as steer
 
 pytestmark = pytest.mark.integration
 
@@ -354,7 +355,7 @@ def test_a_table_without_ranks(copy) -> None:
     pd.read_parquet(path).drop(columns="y_p_rank").to_parquet(path)
     assert fit_vector(copy.folder, K, label="y_o").k == K
     with pytest.raises(SteeringError, match="unknown label 'y_p': choose one of y_o"):
-        fit_vector(copy.folder, K)
+        fit_vector(copy.folder, K, label="y_p")
 
 
 @pytest.mark.parametrize(
@@ -407,7 +408,12 @@ def test_labels_of_ones_own(write) -> None:
     with pytest.raises(SteeringError, match="no value 'grim': choose one of calm, glad, sad"):
         fit_vector(run, 1, label="mood", towards="grim")
     with pytest.raises(SteeringError, match="unknown label 'y_p': choose one of polite, mood"):
-        fit_vector(run, 1)
+        fit_vector(run, 1, label="y_p")
+    first = fit_vector(run, 1)
+    assert first.fitted == vector.fitted and torch.equal(first.theta, vector.theta)
+    steer(VectorConfig(run=run, k=1, alpha=1.0))
+    saved = SteeringVector.load(run / "vectors" / "logistic-polite-K1-alpha1")
+    assert torch.equal(saved.theta, vector.theta)
 
 
 def test_a_run_opened_by_the_front_door_gives_the_same_vector(made) -> None:

@@ -95,6 +95,27 @@ def test_without_a_sweep_the_commands_that_choose_are_told(
 
 
 @pytest.mark.parametrize(
+    ("own", "task"), [({"samples": "mine.jsonl"}, "FILE"), ({"task": "mmtom_qa"}, "mmtom_qa")]
+)
+def test_what_no_sweep_asks_is_compared_by_hand(again, own: dict[str, str], task: str) -> None:
+    folder = again(lambda x, items: None, **own).folder
+    with pytest.raises(SteeringError, match=f"by `sally-anne evaluate --task {task} --steer`") as e:
+        run(VectorConfig(run=folder))
+    assert "sally-anne sweep" not in str(e.value)
+
+
+def test_label_and_value_are_the_sweeps(made, swept, tmp_path: Path) -> None:
+    options = {"direction": "logistic", "label": "y_o", "towards": "False"}
+    fitted = fit_vector(made.folder, 1, label="y_o", towards="False").fitted
+    sweep = swept(config=options, about={"fitted": dict(fitted)})
+    run(VectorConfig(sweep=sweep, out=tmp_path / "v"))
+    vector, ours = SteeringVector.load(tmp_path / "v"), fit_vector(made.folder, 3, label="y_o")
+    assert torch.equal(vector.theta, -ours.theta)
+    with pytest.raises(SteeringError, match="tried --towards False, not True"):
+        run(VectorConfig(sweep=sweep, towards="True", out=tmp_path / "w"))
+
+
+@pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
         ({"config": {"direction": "pca", "label": "y_p"}}, {}, "tried --direction pca, not logis"),
