@@ -166,9 +166,9 @@ Adds `alpha * sigma * theta` to the `{facts["site"]}` of {len(facts["heads"])} a
 ## Use
 
 ```python
-from steering import SteeringVector
+import sally_anne as sa
 
-vector = SteeringVector.load("this/folder", model)
+vector = sa.SteeringVector.load("this/folder", model)
 with vector.apply(model):
     model.generate(**inputs)
 ```

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rich.markup import escape
+
 from sally_anne.core.commands import command
+from sally_anne.core.console import Console
 from sally_anne.models.options import DEFAULT_MODEL
 
 
@@ -54,8 +57,10 @@ def run(config: BakeConfig) -> None:
     vector = SteeringVector.load(config.vector, force=config.force)
     loaded = load_model(config.model, config.dtype, revision=config.revision)
     folder = baking.bake(loaded, vector, config.alpha, config.out)
-    print(baking.in_words(json.loads((folder / baking.RECORD).read_text(encoding="utf-8"))))
-    print(f"the checkpoint is in {folder}")
+    record = json.loads((folder / baking.RECORD).read_text(encoding="utf-8"))
+    console = Console()
+    for line in (baking.in_words(record), f"the checkpoint is in {folder}"):
+        console.print(escape(line), soft_wrap=True)
 
 
 main = command("sally-anne bake", BakeConfig, run)
