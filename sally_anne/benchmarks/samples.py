@@ -84,8 +84,8 @@ class Sample:
         """Check what an input needs.
 
         Raises:
-            RecordError: neither or both of text and messages, or of images and video; or a label's
-                name is no name.
+            RecordError: neither or both of text and messages, or of images and video; or the name
+                of a label or tag is no name, or one is that of both.
         """
         if bool(self.text) == bool(self.messages):
             raise RecordError(f"sample {self.item_id}: give text or messages, and not both")
@@ -96,6 +96,8 @@ class Sample:
                 raise RecordError(
                     f"sample {self.item_id}: {name!r} cannot name a label or tag: {NAMES}"
                 )
+        for name in self.labels.keys() & self.tags.keys():
+            raise RecordError(f"sample {self.item_id}: {name!r} names a label and a tag")
         if not self.group:
             object.__setattr__(self, "group", self.item_id)
 
@@ -315,6 +317,9 @@ def _sample(record: Field, folder: Path, name: str) -> Sample:
     for value in (*labels.entries().values(), *tags.values()):
         if not _is_name(value.path.rpartition(".")[2]):
             value.fail(f"has a name that a column cannot have: {NAMES}")
+
+    for name in labels.entries().keys() & tags.keys():
+        tags[name].fail("has the name of a label")
 
     def path_of(value: Field) -> Path:
         found = folder / value.text()

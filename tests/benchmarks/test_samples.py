@@ -56,6 +56,7 @@ def test_every_field_is_read(tmp_path):
         ({"labels": {"true": 1}}, "field labels.true is 1, on the first line True"),
         ({"labels": {"false": True}}, "field labels must have true, has false"),
         ({"labels": {"group": True}}, "field labels.group has a name that a column cannot have"),
+        ({"tags": {"true": "a"}}, "field tags.true has the name of a label"),
         ({"split": "dev"}, "field split must be one of train, validation, test"),
         ({"split": "test"}, "has a split, or none, unlike the first line"),
         ({"lables": {}}, "field lables is not known"),
@@ -83,6 +84,19 @@ def test_a_group_in_two_splits_is_refused(tmp_path):
     parts = [LINE | {"group": "one", "split": split} for split in ("train", "test")]
     with pytest.raises(RecordError, match=r"line 3: field split is test.*never split"):
         read_samples(written(tmp_path, *parts))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": {"split": True}}, "sample a: 'split' cannot name a label or tag"),
+        ({"tags": {"item_id": "b"}}, "sample a: 'item_id' cannot name a label or tag"),
+        ({"labels": {"y": True}, "tags": {"y": "b"}}, "sample a: 'y' names a label and a tag"),
+    ],
+)
+def test_names_of_other_columns_are_refused(change, message):
+    with pytest.raises(RecordError, match=message):
+        Sample("a", "Hi.", **change)
 
 
 def test_pictures_of_two_sizes_are_refused():
