@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,12 +14,15 @@ from rich.table import Table
 
 from sally_anne.core.commands import command
 from sally_anne.core.console import Console, stage
-from sally_anne.core.errors import ProbingError
+from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.options import Natural, Seed
+from sally_anne.core.run_folder import CONFIG, PROBING, claimed
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from hooks.saved_run import Run
 
 # A head stands out if the best of all heads scores as well in so few of the permutations.
 LEVEL = 0.05
@@ -56,29 +60,40 @@ def run(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
 
     Raises:
         RunFolderError, StoreError: the folder is not that of a finished run.
+        FolderError: a run is writing to it.
         ProbingError: no such samples, or a label that permuting within groups does not change.
     """
     from hooks.saved_run import Run
-    from probing.activations import Activations
-    from probing.resampling import bootstrap, permutation_test
 
     console = console or Console()
     saved = Run.open(config.run)
+    with claimed(config.run, PROBING):
+        return _test(config, saved, console)
+
+
+def _test(config: NullsConfig, saved: Run, console: Console) -> pd.DataFrame:
+    from probing.activations import Activations
+    from probing.resampling import REFIT, bootstrap, permutation_test
+
     items = saved.samples
     x = Activations(saved.activations(), items, saved.labels)
     train, held = x.train, x.part(config.split)
     if not len(held):
         raise ProbingError(f"{config.run} has no {config.split} samples")
-    c, heads = float(saved.config["c"]), saved.heads[["layer", "head"]].copy()
+    heads = saved.heads[["layer", "head"]].copy()
+    c, steps = (_number(saved, name) for name in ("c", "max_iter"))
+    settings = replace(REFIT, max_iter=int(steps))
     place = heads["layer"].to_numpy(), heads["head"].to_numpy()
     for label in saved.labels:
         with stage(console, f"{label}: {config.permutations} permutations"):
-            test = permutation_test(train, held, label, config.permutations, c, config.seed)
+            test = permutation_test(
+                train, held, label, config.permutations, c, config.seed, settings
+            )
         threshold = test.threshold(LEVEL)
         found = {"accuracy": test.observed, "p": test.p_values, "p_best": test.corrected}
         if config.bootstraps:
             with stage(console, f"{label}: {config.bootstraps} bootstraps"):
-                drawn = bootstrap(train, held, label, config.bootstraps, c, config.seed)
+                drawn = bootstrap(train, held, label, config.bootstraps, c, config.seed, settings)
             found["low"], found["high"] = drawn.interval()
         for name, values in found.items():
             heads[f"{label}_{name}"] = values[place]
@@ -91,17 +106,38 @@ def run(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
             numbers = [f"{row[f'{label}_{name}']:.3f}" for name in found]
             table.add_row(str(int(row["layer"])), str(int(row["head"])), *numbers)
         console.print(table)
-        count = int((test.corrected <= LEVEL).sum())
-        console.print(
-            f"{count} of {len(heads)} heads above {threshold:.3f}, which the best of all heads "
-            f"exceeds in {LEVEL:.0%} of the permutations; mean of the null {test.null.mean():.3f}"
-        )
+        if math.isinf(threshold):
+            said = (
+                f"{config.permutations} permutations are too few for any head to stand out at "
+                f"{LEVEL:.0%}: take at least {math.ceil(1 / LEVEL) - 1}"
+            )
+        else:
+            count = int((test.corrected <= LEVEL).sum())
+            said = (
+                f"{count} of {len(heads)} heads above {threshold:.3f}, which the best of all heads "
+                f"exceeds in {LEVEL:.0%} of the permutations"
+            )
+        console.print(f"{said}; mean of the null {test.null.mean():.3f}")
     path = config.run / f"nulls-{config.split}.parquet"
     buffer = io.BytesIO()
     heads.to_parquet(buffer, index=False)
     write_atomic(path, buffer.getvalue())
     console.print(f"table: {escape(str(path))}", soft_wrap=True)
     return heads
+
+
+def _number(saved: Run, name: str) -> float:
+    """An option of the run.
+
+    Raises:
+        RunFolderError: its config.json has no such number.
+    """
+    value = saved.config.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RunFolderError(
+            f"{saved.folder / CONFIG}: config.{name} should be a number, is {value!r}"
+        )
+    return value
 
 
 main = command("sally-anne nulls", NullsConfig, run)

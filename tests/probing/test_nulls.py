@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from probing import resampling
 from probing.nulls import NullsConfig, run
-from sally_anne.core.errors import MissingRunFileError
+from sally_anne.core.errors import FolderError, MissingRunFileError, RunFolderError
+from sally_anne.core.run_folder import PROBING, claimed
 
 pytestmark = pytest.mark.integration
 
@@ -39,3 +42,39 @@ def test_a_runs_heads_against_permuted_labels(finished: Path, tmp_path: Path) ->
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingRunFileError, match="no run folder"):
         run(NullsConfig(tmp_path / "nowhere"))
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_few_permutations_reach_no_threshold(finished: Path, tmp_path: Path, monkeypatch) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    steps, test = [], resampling.permutation_test
+
+    def watched(*args):
+        steps.append(args[-1].max_iter)
+        return test(*args)
+
+    monkeypatch.setattr(resampling, "permutation_test", watched)
+    (folder / "config.json").write_text(json.dumps({"config": {"c": 1.0, "max_iter": 7}}))
+    printed = io.StringIO()
+    run(NullsConfig(folder, permutations=3), Console(file=printed, width=200))
+    assert "3 permutations are too few for any head to stand out at 5%: take at least 19" in (
+        printed.getvalue()
+    )
+    assert "inf" not in printed.getvalue()
+    assert steps == [7, 7]
+
+
+def test_a_run_that_is_written_to_is_left_alone(finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    with claimed(folder, PROBING), pytest.raises(FolderError, match="another run is writing"):
+        run(NullsConfig(folder, permutations=3))
+
+
+@pytest.mark.parametrize("name", ["c", "max_iter"])
+def test_a_config_without_an_option_is_named(finished: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    saved = {"config": {"c": 1.0, "max_iter": 7}}
+    del saved["config"][name]
+    (folder / "config.json").write_text(json.dumps(saved))
+    with pytest.raises(RunFolderError, match=rf"config\.json: config\.{name} should be a number"):
+        run(NullsConfig(folder, permutations=3))
