@@ -15,9 +15,10 @@ from hooks.geometry import find_geometry, slice_width
 from hooks.saved_run import ACTIVATIONS
 from hooks.store import ActivationStore
 from hooks.store.manifest import MANIFEST_NAME, mismatch, read_manifest
+from probing.activations import items_table
 from probing.config import DEFAULT_BATCH, ProbeConfig
 from probing.extraction import cut, plan_batches, stored_size
-from probing.pipeline import PAIR, open_samples, require_same_probes
+from probing.pipeline import has_both, open_samples, require_same_probes
 from sally_anne.benchmarks.samples import Sample
 from sally_anne.core.console import Console
 from sally_anne.core.options import check_options
@@ -54,7 +55,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
     width = slice_width(geometry, config.site)
     there = _stored(folder, batches)
     labels = tuple(samples[0].labels)
-    kinds = len(labels) + (set(PAIR) <= set(labels))
+    kinds = len(labels) + has_both(labels, items_table(samples))
     probes = kinds * geometry.n_layers * geometry.n_heads
     figures = [
         Figure(data.noun, data.groups, f"{data.groups:,}", "of the three splits", "exact"),

@@ -68,12 +68,17 @@ def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[in
     """Rows of each batch.
 
     What is nearly equally long goes together: without padding, attention computes half as much.
-    Contexts of one kind are. Samples of one context stay together, too.
-    """
+    Contexts of one kind are. Samples of one context stay together, too. Of the others, those that
+    show as many frames of one size do.
 
-    def kind(row: int) -> tuple[bool, bool, int]:
+    Raises:
+        ClipError: a picture or film cannot be read.
+    """
+    shapes = [None if sample.context else sample.shape() for sample in samples]
+
+    def kind(row: int) -> tuple[bool, bool, tuple[int, ...]]:
         sample = samples[row]
-        return sample.shows, not sample.context, len(sample.images)
+        return sample.shows, not sample.context, shapes[row] or ()
 
     def place(row: int) -> tuple[Any, ...]:
         sample = samples[row]
@@ -209,8 +214,8 @@ class _Extraction:
 
 
 @within_memory(
-    "use a smaller --batch-size, and if it is 1 smaller --max-pixels",
-    "its batches belong to the store, so delete the run's activations or give another --out too",
+    "use a smaller batch_size, and if it is 1 smaller max_pixels",
+    "without a folder nothing was kept",
 )
 def extract(
     loaded: LoadedModel,
@@ -288,7 +293,8 @@ def fill_store(
         folder: of the store.
         batch_size: samples that go through the model together. With auto a store that is there
             keeps its own; else what fits is tried.
-        about: further facts that must agree when a store is resumed.
+        about: further facts, beside how the model was loaded, that must agree when a store is
+            resumed.
         processes: those that call this with the same arguments, each from its own place.
         on_progress: told how many of how many batches are stored, also at the start; of several
             processes, each counts what was stored before and its own share.
@@ -301,7 +307,7 @@ def fill_store(
         Others: as :func:`extract`.
     """
     run = _Extraction(loaded, samples, site, backend)
-    about = dict(about) | ({"backend": backend} if run.reader else {})
+    about = {**about, **loaded.changes} | ({"backend": backend} if run.reader else {})
     geometry = find_geometry(loaded.skeleton)
     meta = StoreMeta(
         site=site,

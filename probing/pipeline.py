@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from safetensors.numpy import save
 
 from hooks.geometry import find_geometry
 from hooks.identity import SEEN
-from hooks.saved_run import ACTIVATIONS, AGAIN, CONFIG, HEADS, MANIFEST, PROBES, Run
+from hooks.saved_run import ACTIVATIONS, AGAIN, CONFIG, HEADS, MADE_BY, MANIFEST, PROBES, Run
 from probing.activations import Activations
-from probing.config import ProbeConfig
+from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
 from probing.extraction import fill_store
 from probing.probes import HeadProbes
 from probing.reporting import (
@@ -37,8 +36,8 @@ from sally_anne.benchmarks.mmtom_qa.load import load as load_mmtom_qa
 from sally_anne.benchmarks.samples import SampleSet
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
-from sally_anne.core.errors import ProbingError
-from sally_anne.core.files import intact, require_sealed, write_atomic, write_sealed
+from sally_anne.core.errors import ProbingError, RunFolderError
+from sally_anne.core.files import intact, read_object, require_sealed, write_atomic, write_sealed
 from sally_anne.core.options import check_options, spelled
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import PROBING, RESULTS, claims, versions
@@ -51,8 +50,8 @@ from sally_anne.models.videos import check_room, crop_notes
 FINISHED = "finished"
 # Those of results.json.
 FOUND = ("results", "confounds", "figures")
-# What else decides the results, beside the activations.
-SETTINGS = ("c", "max_iter", "solver")
+# What else decides the results, beside the activations, and what runs had that do not say it.
+SETTINGS = {"c": DEFAULT_C, "max_iter": DEFAULT_MAX_ITER, "solver": "sklearn"}
 GRIDTOM_ALONE = ("order", "contrast", "stories", "data_seed")
 # Probes of both labels of a belief statement at once: 2 * y_o + y_p, of which o0p0, o0p1, o1p0 and
 # o1p1 are the classes (section 4.2).
@@ -105,7 +104,7 @@ def run(
     )
     if warning := unknown.warning(loaded.name):
         console.print(escape(warning), soft_wrap=True)
-    about = {**data.facts, "data": data.fingerprint, **loaded.changes}
+    about = {**data.facts, "data": data.fingerprint}
     with Bars(console) as bar:
         task = bar.add_task("activations", total=None)
         store = fill_store(
@@ -170,7 +169,7 @@ def run(
         figures = [path.relative_to(folder).as_posix() for path in paths]
         write_sealed(folder / RESULTS, found | {"figures": figures})
     print_summary(console, heads, found["results"], data.meaning, config.c)
-    print_confounds(console, found["confounds"], found["results"])
+    print_confounds(console, found["confounds"], found["results"], data.meaning)
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
     processes.wait()
     return heads
@@ -220,15 +219,20 @@ def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
     """
     train = x.train
     if not len(train):
-        raise ProbingError("no train samples: use more samples (--stories)")
+        raise ProbingError("no train samples: give more samples, or other splits")
 
     def probes() -> HeadProbes:
         return HeadProbes(config.c, config.max_iter, config.solver)
 
     found = {label: probes().fit(train, label=label) for label in x.labels}
-    if set(PAIR) <= set(x.labels):
+    if has_both(x.labels, x.items):
         found[BOTH] = probes().fit(train.x, four_way(train.items))
     return found
+
+
+def has_both(labels: Iterable[str], items: pd.DataFrame) -> bool:
+    """Whether the labels are GridToM's two beliefs, true or false: not only named alike."""
+    return set(PAIR) <= set(labels) and all(items[name].dtype == bool for name in PAIR)
 
 
 def four_way(items: pd.DataFrame) -> np.ndarray:
@@ -269,14 +273,14 @@ def require_same_probes(config: ProbeConfig) -> None:
 
     Raises:
         ProbingError: names what differs.
-        AlteredError: its config.json is not as it was written.
+        AlteredError, RunFolderError: its config.json is not as it was written.
     """
     saved = _saved(config.folder / CONFIG)
     before = saved.get("config")
     if not isinstance(before, dict) or FINISHED not in saved:
         return
-    for name in SETTINGS:
-        was, wanted = before.get(name, getattr(ProbeConfig, name)), getattr(config, name)
+    for name, earlier in SETTINGS.items():
+        was, wanted = before.get(name, earlier), getattr(config, name)
         if was != wanted:
             raise ProbingError(
                 f"{config.folder} holds a finished run with {spelled(name)} {was}, not {wanted}. "
@@ -331,17 +335,17 @@ def _finished(folder: Path, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _saved(path: Path) -> dict[str, Any]:
-    """What a finished run wrote to a JSON file; empty if there is none, or it is no JSON.
+    """What a finished run wrote to a JSON file; empty if there is none.
 
     Raises:
+        RunFolderError: it is no JSON object, or cannot be read.
         AlteredError: it is not as it was written.
     """
-    try:
-        saved = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError, RecursionError):
+    if not path.exists():
         return {}
+    saved = read_object(path, RunFolderError, MADE_BY)
     require_sealed(path, saved, AGAIN.format(path.parent))
-    return saved if isinstance(saved, dict) else {}
+    return saved
 
 
 def _drawn(folder: Path, found: dict[str, Any]) -> bool:

@@ -135,7 +135,7 @@ class HeadProbes(BaseEstimator):
             part = x.part(split)
             y = part.values(self.label_)
             if split == "validation" and not len(part):
-                raise ProbingError("no validation samples: use more samples (--stories)")
+                raise ProbingError("no validation samples: give more samples, or other splits")
             own[f"{split}_accuracy"] = self.score(part.x, y) if len(part) else blank
             own[f"{split}_log_loss"] = self.log_loss(part.x, y) if len(part) else blank
             own[f"{split}_auc"] = self.auc(part.x, y) if len(part) and self.binary else blank
@@ -180,6 +180,8 @@ class HeadProbes(BaseEstimator):
             raise ProbingError("rank the heads first: probes.rank(x.validation)")
         coef = self._weights_towards(towards)
         chosen = best_heads(self.ranked_, coef, k)
+        classes = self.classes_.tolist()
+        asked = {} if towards is None else {"towards": classes[classes.index(towards)]}
         x = np.stack([train.x[:, layer, head].astype(np.float64) for layer, head in chosen], axis=1)
         theta = np.stack([unit(coef[head]) for head in chosen])
         return SteeringVector(
@@ -197,6 +199,7 @@ class HeadProbes(BaseEstimator):
                 "split": "heads by validation samples, directions and sigma from training samples",
                 "c": self.c,
                 "max_iter": self.max_iter,
+                **asked,
             },
         )
 

@@ -211,13 +211,19 @@ def print_summary(
 
 
 def print_confounds(
-    console: Console, rows: Sequence[Mapping[str, Any]], results: Mapping[str, Any]
+    console: Console,
+    rows: Sequence[Mapping[str, Any]],
+    results: Mapping[str, Any],
+    meaning: Mapping[str, str],
 ) -> None:
-    """Say which labels follow from surface features; silent features are left out."""
+    """Say which labels follow from surface features; silent features are left out.
+
+    Labels with a ``meaning`` are written in capitals, as by :func:`print_summary`.
+    """
     for row in rows:
         chance = results.get(row["label"], {}).get("chance_test_accuracy", 0.5)
         if row["accuracy"] > chance + GIVEN_AWAY:
-            label = row["label"].upper() if row["label"] in ("y_p", "y_o") else row["label"]
+            label = row["label"].upper() if row["label"] in meaning else row["label"]
             console.print(
                 f"[yellow]confound[/yellow] ({row['condition']}): the {row['feature']} alone gives "
                 f"{label} with accuracy {row['accuracy']:.2f}"

@@ -278,6 +278,7 @@ def test_a_vector_has_the_best_heads_with_sigma_of_the_training_activations() ->
     assert (vector.alpha, vector.fitted["model"], vector.fitted["label"]) == (2.0, "made", "true")
     away = probes.to_vector(k=3, towards=False)
     assert (away.theta == -vector.theta).all()
+    assert away.fitted["towards"] is False and "towards" not in vector.fitted
     with pytest.raises(ProbingError, match="2 x 3 = 6 heads"):
         probes.to_vector(k=7)
 
@@ -287,7 +288,7 @@ def test_of_several_classes_a_vector_goes_towards_one() -> None:
     probes = HeadProbes(c=1.0).fit(x.train, label="mood")
     probes.rank(x.validation)
     vector = probes.to_vector(k=1, towards="sad")
-    assert vector.heads == ((0, 1),)
+    assert vector.heads == ((0, 1),) and vector.fitted["towards"] == "sad"
     np.testing.assert_allclose(vector.theta[0].numpy(), probes.theta_[0, 1, 2], rtol=1e-12)
     with pytest.raises(ProbingError, match="towards must be one of"):
         probes.to_vector(k=1)

@@ -115,11 +115,17 @@ def test_four_way_label_and_its_probe(made) -> None:
     assert strongest[-1, -1] > 0.9 > strongest[0, 0]
 
 
+def test_own_labels_named_like_beliefs_have_no_four_way_probe(made) -> None:
+    words = made.items["y_o"].map({True: "yes", False: "no"})
+    probes, _ = probed(replace(made, items=made.items.assign(y_o=words)))
+    assert set(probes) == {"y_p", "y_o"}
+
+
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_an_empty_split_is_named(made, split: str) -> None:
     kept = ~made.rows(split)
     smaller = replace(made, x=made.x[kept], items=made.items[kept].reset_index(drop=True))
-    with pytest.raises(ProbingError, match=f"no {split} samples.*--stories"):
+    with pytest.raises(ProbingError, match=f"no {split} samples.*give more samples"):
         probed(smaller)
 
 

@@ -16,11 +16,11 @@ from rich.console import Console
 from hooks.saved_run import CONFIG, HEADS, PROBES
 from probing.activations import Activations
 from probing.config import ProbeConfig
-from probing.pipeline import FINISHED, FOUND, _finished, fit_probes, rank_heads
+from probing.pipeline import FINISHED, FOUND, _finished, fit_probes, rank_heads, require_same_probes
 from probing.probes import HeadProbes
 from probing.reporting import misfits, print_confounds, print_summary, summarise
 from sally_anne.benchmarks.gridtom.contrasts import MEANING
-from sally_anne.core.errors import ProbingError
+from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.run_folder import RESULTS
 
 C = 0.05
@@ -190,12 +190,15 @@ def test_confounds_are_named_with_their_own_numbers() -> None:
         {"condition": "FB", "feature": "last room", "label": "y_o", "accuracy": 0.6},
         {"condition": "all", "feature": "room order", "label": "y_o", "accuracy": 0.94},
     ]
-    print_confounds(console, rows, {})
+    print_confounds(console, rows, {}, MEANING[1])
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == [
         "confound (TB): the length alone gives Y_P with accuracy 0.71",
         "confound (all): the room order alone gives Y_O with accuracy 0.94",
     ]
+    own = Console(file=io.StringIO(), width=200)
+    print_confounds(own, rows[:1], {}, {})
+    assert "gives y_p with" in own.file.getvalue()  # type: ignore[attr-defined]
 
 
 CONFOUND = {"condition": "all", "feature": "length", "label": "y_p", "accuracy": 0.5}
@@ -263,7 +266,19 @@ def test_a_missing_entry_is_named(saved, entry) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", "[" * 100_000])
-def test_a_file_that_holds_no_run_counts_as_none(tmp_path, text) -> None:
+def test_a_damaged_config_does_not_pass_for_no_run(tmp_path, text) -> None:
     write(tmp_path, {})
     (tmp_path / CONFIG).write_text(text)
-    assert _finished(tmp_path, "key") == ({}, {})
+    for use in (
+        lambda: _finished(tmp_path, "key"),
+        lambda: require_same_probes(ProbeConfig(out=tmp_path)),
+    ):
+        with pytest.raises(RunFolderError, match=r"config\.json is damaged.*delete it and run"):
+            use()
+
+
+def test_a_run_that_does_not_say_its_solver_is_scikit_learns(tmp_path) -> None:
+    write(tmp_path, {"config": {"c": C, "max_iter": 400}, FINISHED: "key"})
+    with pytest.raises(ProbingError, match="--solver sklearn, not batched"):
+        require_same_probes(ProbeConfig(out=tmp_path, c=C))
+    require_same_probes(ProbeConfig(out=tmp_path, c=C, solver="sklearn"))

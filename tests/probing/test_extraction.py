@@ -1,0 +1,58 @@
+"""Samples of one's own on their way through a model, in memory or into a store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hooks.store import ActivationStore
+from probing import extraction
+from probing.extraction import extract, plan_batches
+from sally_anne.benchmarks.samples import Sample
+from sally_anne.core.errors import OutOfMemoryError, StoreMismatchError
+from sally_anne.models.loading import load_model
+
+FILMS = [np.zeros((length, 28, 28, 3), np.uint8) for length in (2, 4, 2, 4)]
+SAMPLES = [
+    Sample(f"s{i}", "Where is she?", video=film, labels={"y": i < 2}, split="train")
+    for i, film in enumerate(FILMS)
+]
+
+
+def test_films_of_one_shape_go_together() -> None:
+    assert plan_batches(SAMPLES, 4) == [[0, 2], [1, 3]]
+    wide = replace(SAMPLES[0], item_id="wide", video=np.zeros((2, 28, 56, 3), np.uint8))
+    assert plan_batches([*SAMPLES, wide], 4) == [[0, 2], [4], [1, 3]]
+    shared = [replace(sample, context="one", group="g") for sample in SAMPLES]
+    assert plan_batches(shared, 4) == [[0, 1, 2, 3]]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("model", ["tiny-llava-next-video", "tiny-qwen2-vl"])
+def test_films_of_several_lengths_are_read(model: str) -> None:
+    loaded = load_model(model, videos=True)
+    together, alone = (extract(loaded, SAMPLES, batch_size=size).x for size in (4, 1))
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+@pytest.mark.integration
+def test_a_store_of_another_resolution_is_not_taken(tmp_path: Path) -> None:
+    words = [replace(sample, video=None) for sample in SAMPLES]
+    whole, small = (load_model("tiny-qwen2-vl", max_pixels=n) for n in (None, 28 * 28))
+    extract(small, words, tmp_path)
+    assert ActivationStore.open(tmp_path).meta.extra["max_pixels"] == "784"
+    with pytest.raises(StoreMismatchError):
+        extract(whole, words, tmp_path)
+
+
+def test_too_large_a_batch_in_memory_speaks_of_no_store(monkeypatch) -> None:
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(extraction._Extraction, "size", full)
+    with pytest.raises(OutOfMemoryError, match="smaller batch_size.*nothing was kept") as caught:
+        extract(None, SAMPLES)  # type: ignore[arg-type]
+    assert "store" not in str(caught.value)
