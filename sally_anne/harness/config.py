@@ -34,7 +34,8 @@ class EvalConfig(ModelOptions):
         frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.
         template: other tasks: file with the prompt, its fields in braces, for a paper's exact one.
         judge: who reads replies to open questions: a model's name, or the address of an endpoint
-            that speaks the OpenAI chat protocol. Without a judge they are kept, but not scored.
+            that speaks the OpenAI chat protocol. Without a judge they are kept, but not scored. A
+            judge's model is opened as the evaluated one is: its dtype, quantization and attention.
         judge_model: model to ask for at the endpoint.
         judge_key: name of the environment variable that holds the endpoint's key, if it wants one.
         human: CSV with people's verdicts on the same replies (item_id, label), with which the judge

@@ -29,7 +29,8 @@ _LARGEST_ANSWER = 4 << 20
 _LARGEST_ERROR = 64 << 10
 # Parts of an address that are no secrets; any other may be one.
 _OPEN_FIELDS = frozenset({"api-version", "version", "model", "deployment"})
-_HIDDEN = "[hidden]"
+# Stands for a secret where an address or an error is shown or saved.
+HIDDEN = "[hidden]"
 
 
 class _Unanswered(Exception):
@@ -222,7 +223,7 @@ class EndpointJudge(Judge):
 
     def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:
-            text = text.replace(secret, _HIDDEN)
+            text = text.replace(secret, HIDDEN)
         return text
 
 
@@ -233,7 +234,7 @@ def public(address: str) -> str:
     host, slash, path = rest.partition("/")
     pairs = [pair.partition("=") for pair in query.partition("#")[0].split("&") if pair]
     kept = "&".join(
-        f"{name}={value if name.lower() in _OPEN_FIELDS else _HIDDEN}" if is_ else _HIDDEN
+        f"{name}={value if name.lower() in _OPEN_FIELDS else HIDDEN}" if is_ else HIDDEN
         for name, is_, value in pairs
     )
     return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}{mark}{kept}"

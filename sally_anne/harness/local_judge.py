@@ -30,16 +30,9 @@ class LocalJudge(Judge):
         self._options = self._first_tokens()
 
     @classmethod
-    def open(
-        cls,
-        name: str,
-        dtype: str = "auto",
-        device_map: str | None = None,
-        revision: str | None = None,
-        words: Words = WORDS,
-    ) -> LocalJudge:
-        """A judge by its model's name, see :func:`sally_anne.models.loading.load_model`."""
-        return cls(load_model(name, dtype, device_map, revision), words)
+    def open(cls, name: str, *, words: Words = WORDS, **options: Any) -> LocalJudge:
+        """A judge by its model's name; ``options`` as in :func:`load_model`."""
+        return cls(load_model(name, **options), words)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -49,6 +42,7 @@ class LocalJudge(Judge):
             "judge": loaded.source,
             "judge_revision": loaded.revision,
             "judge_dtype": loaded.dtype,
+            **{f"judge_{name}": value for name, value in loaded.changes.items()},
             "judge_prompt": self.prompt_hash,
         }
 

@@ -19,7 +19,7 @@ from sally_anne.core.processes import here
 from sally_anne.core.run_folder import EVALUATION, RESULTS, claims, save_config
 from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check_steered
-from sally_anne.harness.endpoint_judge import EndpointJudge, public
+from sally_anne.harness.endpoint_judge import HIDDEN, EndpointJudge, public
 from sally_anne.harness.evaluate import ask, check_items
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.judge import judge_answers
@@ -77,7 +77,7 @@ def run(
     work = prepare(config, fitted_on(config.model, None if fitted is None else fitted.fitted))
     if work.unseen:
         console.print(str(work.unseen), soft_wrap=True)
-    judge = _judge(config, work)
+    judge = _judge(config, work, device_map) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
     videos = any(item.clip for item in work.items)
     if loaded is None:
@@ -149,6 +149,7 @@ def check(config: EvalConfig) -> None:
     check_steered(config)
     if config.human is not None and config.judge is None:
         raise HarnessError("--human is compared with a judge: give one with --judge")
+    _check_judge(config)
     own = ("view", "window", "frames", "template", "judge")
     others = ("order", "setting", "style", "data_seed", "split_seed")
     gridtom = config.task == "gridtom"
@@ -158,7 +159,29 @@ def check(config: EvalConfig) -> None:
             raise HarnessError(f"--{option.replace('_', '-')} is for {whose}")
 
 
-def _judge(config: EvalConfig, work: Work) -> LocalJudge | EndpointJudge | None:
+def _check_judge(config: EvalConfig) -> None:
+    """That no option of a judge is given that would do nothing, and no address is incomplete."""
+    judge = config.judge
+    if judge and HIDDEN in judge:
+        raise HarnessError(
+            f"--judge {judge} lacks its secrets, which no run folder keeps: give --judge again"
+        )
+    fields = ["judge_model", "judge_key"] if judge else ["judge_model", "judge_key", "judge_words"]
+    if judge and "://" in judge:
+        if not config.judge_model:
+            raise HarnessError("--judge with an address needs --judge-model")
+        return
+    for name in fields:
+        if getattr(config, name) != getattr(EvalConfig, name):
+            option = f"--{name.replace('_', '-')}"
+            if judge is None:
+                raise HarnessError(f"{option} is for a judge: give one with --judge")
+            raise HarnessError(f"{option} is for a judge at an address; --judge {judge} is a model")
+
+
+def _judge(
+    config: EvalConfig, work: Work, device_map: str | None
+) -> LocalJudge | EndpointJudge | None:
     """Who reads replies to open questions, if anybody does."""
     if config.judge is None:
         return None
@@ -166,9 +189,9 @@ def _judge(config: EvalConfig, work: Work) -> LocalJudge | EndpointJudge | None:
         raise HarnessError(f"--judge is for open questions; {config.task} offers options")
     words = config.judge_words
     if "://" not in config.judge:
-        return LocalJudge.open(config.judge, config.dtype, config.place, words=words)
-    if not config.judge_model:
-        raise HarnessError("--judge with an address needs --judge-model")
+        own = {"name": config.judge, "device_map": device_map, "revision": None}
+        # A judge reads, and is shown no frames.
+        return LocalJudge.open(**config.opening() | own | {"max_pixels": None}, words=words)
     if config.judge_key is None:
         return EndpointJudge(config.judge, config.judge_model, words=words)
     return EndpointJudge.with_key_from(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.judge import Asked, Verdict, judge_answers
+from sally_anne.harness.pipeline import check
 
 ABOUT = {"judge": "made up"}
 
@@ -186,3 +190,19 @@ def test_what_cannot_be_judged(journal: Journal) -> None:
 
     with pytest.raises(HarnessError, match="gave 1 verdicts on 2 replies"):
         judge_answers(table, Short(), journal, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"judge_model": "x"}, "--judge-model is for a judge: give one"),
+        ({"judge_key": "KEY"}, "--judge-key is for a judge: give one"),
+        ({"judge_words": ("YES", "NO")}, "--judge-words is for a judge: give one"),
+        ({"judge": "qwen2-vl", "judge_key": "KEY"}, "at an address; --judge qwen2-vl is a model"),
+        ({"judge": "https://host/v1"}, "needs --judge-model"),
+        ({"judge": "https://host/v1?key=[hidden]", "judge_model": "x"}, "give --judge again"),
+    ],
+)
+def test_options_of_a_judge_that_would_do_nothing(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(HarnessError, match=re.escape(message)):
+        check(EvalConfig(task="mimeqa", **options))

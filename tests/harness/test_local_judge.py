@@ -113,6 +113,8 @@ def test_words_of_several_tokens_count_by_their_first(loaded) -> None:
 def test_a_model_by_name_and_verdicts_in_a_journal(tmp_path: Path, judge) -> None:
     named = LocalJudge.open("tiny-qwen2-vl", dtype="float32")
     assert named.about == judge.about
+    other = LocalJudge.open("tiny-qwen2-vl", dtype="float32", attn_implementation="eager")
+    assert other.about == judge.about | {"judge_attn_implementation": "eager"}
     table = pd.DataFrame(
         {
             "item_id": ["a", "b", "c", "d", "e"],

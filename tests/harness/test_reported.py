@@ -291,8 +291,10 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(config, tmp_path, m
         film(tmp_path / "data" / "videos" / f"film{n}.mp4")
     write("A rope.", "A wall.", "A dog.", "A door.")
     judge = MadeJudge()
+    opened: dict[str, Any] = {}
     monkeypatch.setattr(
-        "sally_anne.harness.pipeline.LocalJudge.open", lambda *args, **options: judge
+        "sally_anne.harness.pipeline.LocalJudge.open",
+        lambda **options: opened.update(options) or judge,
     )
     said = {"0": "A rope.", "1": "A bird.", "2": "perhaps", "3": "A door."}
     say(
@@ -300,8 +302,10 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(config, tmp_path, m
         lambda prompt: next(r for n, r in said.items() if f"What is {n}?" in prompt.text),
     )
     config = replace(config, task="mimeqa", view="none", data=tmp_path / "data", judge="somebody")
+    config = replace(config, attn_implementation="eager")
     table, saved, cells, _ = run(config)
     assert judge.asked == [f"What is {n}?" for n in range(4)]
+    assert (opened["name"], opened["attn_implementation"]) == ("somebody", "eager")
     assert table["judge_correct"].tolist() == [True, False, False, True]
     assert table["judge_invalid"].tolist() == [False, False, True, False]
     groups = values(saved["results"]["judge"])["groups"]["category"]
