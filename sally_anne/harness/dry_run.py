@@ -16,6 +16,7 @@ from sally_anne.harness.evaluate import alike
 from sally_anne.harness.items import Item
 from sally_anne.harness.model import laid_out
 from sally_anne.harness.pipeline import check
+from sally_anne.harness.vectors import facts_of, fitted_on
 from sally_anne.harness.work import prepare
 from sally_anne.models.decoding import split_common_prefix
 from sally_anne.models.estimate import Counter, Figure, Load, needs, show, tokens_each
@@ -29,12 +30,16 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
         Each figure by its name.
 
     Raises:
-        HarnessError, ModelError, BenchmarkError, SallyAnneError: as of the evaluation itself, as
-            far as it can be known without weights.
+        HarnessError, SteeringError, ModelError, BenchmarkError, SallyAnneError: as of the
+            evaluation itself, as far as it can be known without weights.
     """
     check(config)
     require_own(config.folder, EVALUATION)
-    items = prepare(config).items
+    work = prepare(config, fitted_on(config.model, facts_of(config.steer)))
+    console = console or Console()
+    if work.unseen:
+        console.print(str(work.unseen), soft_wrap=True)
+    items = work.items
     loaded = open_described(config, videos=any(item.clip for item in items))
     size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
     counter = Counter(loaded)
@@ -49,7 +54,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
         *tokens_of(counter, loads, config.reply_tokens),
         *needs(loaded, loads, config.quantization).values(),
     ]
-    show(console or Console(), loaded, figures)
+    show(console, loaded, figures)
     return {figure.name: figure for figure in figures}
 
 

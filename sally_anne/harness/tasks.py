@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +37,8 @@ def find_task(task: str) -> Benchmark:
     if task in TASKS[1:]:
         return getattr(importlib.import_module(f"sally_anne.benchmarks.{task}"), task.upper())
     if (path := own_file(task)) is not None:
-        from sally_anne.benchmarks.own import own_task
-
-        return own_task(path)
+        found = path.stat() if path.exists() else None
+        return _own_task(path.absolute(), found and (found.st_mtime_ns, found.st_size))
     module, colon, name = task.partition(":")
     installed = {point.name: point for point in entry_points(group=GROUP)}
     names = ", ".join([*TASKS, *sorted(installed)])
@@ -82,6 +82,14 @@ def reply_tokens(task: str, style: str = "plain") -> int:
     if task == "gridtom":
         return 64 if style == "json" else 16
     return 128 if find_task(task).open_ended else 32
+
+
+@lru_cache(maxsize=8)
+def _own_task(path: Path, changed: tuple[int, int] | None) -> Benchmark:
+    """The task of a file, read and checked once as long as it stays as it is."""
+    from sally_anne.benchmarks.own import own_task
+
+    return own_task(path)
 
 
 def _imported(module: str) -> Any:

@@ -74,6 +74,10 @@ def test_a_file_and_its_replies(tmp_path: Path) -> None:
     asked = write(tmp_path / "b.jsonl", {"question": "Who?", "answer": "Ann."})
     assert (reply_tokens(str(closed)), reply_tokens(str(asked))) == (32, 128)
     assert EvalConfig(task=str(closed)).folder.name.endswith("-a")
+    before = find_task(str(closed))
+    assert find_task(str(closed)) is before
+    assert write(closed, {"question": "Who is it?", "answer": "Ann."}) == closed
+    assert find_task(str(closed)).open_ended and not before.open_ended
     with pytest.raises(RecordError, match="nowhere.jsonl"):
         find_task(str(tmp_path / "nowhere.jsonl"))
     with pytest.raises(HarnessError, match="--data is for other tasks"):

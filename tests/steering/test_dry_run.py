@@ -12,6 +12,7 @@ from rich.console import Console
 
 from probing.config import ProbeConfig
 from probing.pipeline import run as probe
+from sally_anne.core.errors import SteeringError
 from sally_anne.harness import dry_run as harness_dry_run
 from sally_anne.harness import model as asking
 from sally_anne.harness import pipeline as harness_pipeline
@@ -50,6 +51,8 @@ def test_an_evaluation_reads_what_was_said(model: str, tmp_path: Path, read: lis
     config = EvalConfig(model=model, limit=3, batch_size=4, out=tmp_path / "run")
     figures = harness_dry_run.dry_run(config, QUIET)
     assert not config.folder.exists() and not read
+    with pytest.raises(SteeringError, match="nowhere"):
+        harness_dry_run.dry_run(replace(config, steer=tmp_path / "nowhere"), QUIET)
     table = harness_pipeline.run(config, console=QUIET)
     assert figures["items"].value == len(table) == 6
     assert figures["batches"].value == 2

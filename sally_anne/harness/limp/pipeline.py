@@ -93,7 +93,8 @@ def run(
     parsed = read_episodes(config.parsed) if config.parsed is not None else {}
     accounts = _accounts(config, items, parsed)
     if loaded is None:
-        loaded = load_model(**config.opening(), videos=accounts is None)
+        watched = accounts is None and not groups <= parsed.keys()
+        loaded = load_model(**config.opening(), videos=watched)
     gathering = {
         "model": loaded.source,
         "revision": loaded.revision,
@@ -105,8 +106,7 @@ def run(
         "parsed": _hash(sorted((n, to_json(e)) for n, e in parsed.items())) if parsed else None,
     }
     about = gathering | {"steering": vector and vector.describe(), "alpha": config.alpha}
-    if vector is not None:
-        require_fits(vector, loaded, config.alpha)
+    forced = require_fits(vector, loaded, config.alpha) if vector else ""
     unknown = unknown_words(loaded, map(_words, items))
     write = partial(write_reply, SteeredModel(loaded), config.max_new_tokens)
     sources = Sources(write, frames, accounts, parsed)
@@ -133,6 +133,7 @@ def run(
         "about": about,
         "unknown_words": asdict(unknown),
         "results": results,
+        "forced": forced,
     }
     write_sealed(config.folder / RESULTS, saved, (TABLE,))
     if warning := unknown.warning(loaded.name):

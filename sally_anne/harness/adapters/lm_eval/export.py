@@ -162,9 +162,11 @@ def run(config: ExportConfig) -> None:
 
     vector = open_vector(config.vector, config.force)
     loaded = load_model(**config.opening())
-    require_fits(vector, loaded, config.alpha)
+    forced = require_fits(vector, loaded, config.alpha)
     export(vector, loaded.model, config.out, config.alpha, config.all_positions)
     own = "" if vector.positions == "all" else f", not at {vector.positions} as it was made for"
+    if forced:
+        print(f"forced: {forced}")
     print(f"{config.out}: acts at ALL positions{own}")
 
 
