@@ -1,9 +1,9 @@
 """Prompts that are laid out already: what follows them, and how probable a given continuation is.
 
-`harness.model` asks questions in the model's chat layout. Other harnesses bring prompts that they
-have laid out themselves, or plain text without any layout; these go through here, steered in the
-same way: ``last_prompt`` is the last token of the context, ``generated`` are the tokens of the
-continuation, whether the model chose them or they are given.
+`sally_anne.harness.model` asks questions in the model's chat layout. Other harnesses bring prompts
+that they have laid out themselves, or plain text without any layout; these go through here, steered
+in the same way: ``last_prompt`` is the last token of the context, ``generated`` are the tokens of
+the continuation, whether the model chose them or they are given.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _COLUMNS = 256
 
 
 def token_inputs(loaded: LoadedModel, contexts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    """Inputs of contexts (token ids) without frames; `models.prompts` makes those with frames.
+    """Inputs of contexts (token ids) without frames.
+
+    Those with frames are made by `sally_anne.models.prompts`.
 
     Returns:
         ``input_ids`` and ``attention_mask``, ``[R, T]``, padded on the left, on the model's device.
@@ -57,7 +59,8 @@ def complete(
 
     Args:
         model: the model, steered or not.
-        inputs: of ``R`` contexts, from :func:`token_inputs` or :func:`models.prompts.encode`.
+        inputs: of ``R`` contexts, from :func:`token_inputs` or
+            :func:`sally_anne.models.prompts.encode`.
         max_new_tokens: at most so many.
         stops: strings before which a reply is cut, too; none of them empty. A special token's
             name ends a reply as the model's own end token does.
@@ -88,7 +91,8 @@ def continuation_log_probs(
 
     Args:
         model: the model, steered or not.
-        inputs: of ``G`` contexts, from :func:`token_inputs` or :func:`models.prompts.encode`.
+        inputs: of ``G`` contexts, from :func:`token_inputs` or
+            :func:`sally_anne.models.prompts.encode`.
         rows: for each of ``R`` continuations, which context it follows.
         endings: token ids of each continuation, at least one.
         batch_size: so many continuations at once; all of them by default.

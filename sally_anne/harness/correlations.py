@@ -108,15 +108,6 @@ def category_correlations(
     return pd.DataFrame(rows, columns=["first", "second", "correlation", "low", "high", "n"])
 
 
-def correlation_matrix(pairs: pd.DataFrame, column: str = "correlation") -> pd.DataFrame:
-    """The pairs as a symmetric matrix, of correlations or counts; NaN on the diagonal."""
-    names = list(dict.fromkeys([*pairs["first"], *pairs["second"]]))
-    matrix = pd.DataFrame(np.nan, index=names, columns=names)
-    for first, second, value in pairs[["first", "second", column]].itertuples(index=False):
-        matrix.loc[first, second] = matrix.loc[second, first] = float(value)
-    return matrix
-
-
 def _pearson(times: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Pearson's correlation of ``x [n]`` and ``y [n]``, each counted ``times [B, n]``.
 

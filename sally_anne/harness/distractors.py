@@ -7,7 +7,7 @@ from sally_anne.harness.config import DistractorConfig
 
 
 def run(config: DistractorConfig) -> None:
-    """Carry out a check, or show a finished one."""
+    """Carry out a check; what is done already is not done again."""
     # Heavy libraries are imported here, so that --help answers at once.
     from sally_anne.harness.distractors_run import run as work
 

@@ -7,7 +7,7 @@ from sally_anne.harness.config import EvalConfig
 
 
 def run(config: EvalConfig) -> None:
-    """Carry out an evaluation, or show a finished one.
+    """Carry out an evaluation; what is done already is not done again.
 
     Raises:
         HarnessError, SteeringError, ModelError, BenchmarkError, SallyAnneError: bad input, named.

@@ -12,7 +12,6 @@ from scipy.stats import pearsonr
 from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.harness.correlations import (
     category_correlations,
-    correlation_matrix,
     group_accuracy,
 )
 
@@ -135,15 +134,6 @@ def test_the_order_of_rows_does_not_matter() -> None:
     pd.testing.assert_frame_equal(
         category_correlations(table, "judge"), category_correlations(mixed, "judge")
     )
-
-
-def test_the_matrix() -> None:
-    pairs = category_correlations(sheet(), "judge")
-    matrix = correlation_matrix(pairs)
-    assert list(matrix.columns) == list(matrix.index) == [GROUNDING, TEMPORAL, MEMORY]
-    assert np.isnan(np.diag(matrix)).all()
-    assert matrix.loc[TEMPORAL, MEMORY] == matrix.loc[MEMORY, TEMPORAL] == pytest.approx(-1)
-    assert correlation_matrix(pairs, "n").loc[MEMORY, GROUNDING] == 4
 
 
 @pytest.mark.parametrize(

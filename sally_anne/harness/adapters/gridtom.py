@@ -16,6 +16,10 @@ lmms-eval as the file of questions of a task that includes one of ours::
     dataset_kwargs:
       data_files:
         test: my_questions.json
+
+Replies are cut after 16 tokens, which hold a name. Those of style json need 64, as ``sally-anne
+evaluate`` gives them: say ``--gen_kwargs max_gen_toks=64`` to lm-eval, ``--gen_kwargs
+max_new_tokens=64`` to lmms-eval.
 """
 
 from __future__ import annotations
@@ -166,7 +170,7 @@ def pictures(document: Mapping[str, Any]) -> list[Image.Image]:
 
 
 def _rows(document: Mapping[str, Any], reply: str) -> dict[str, dict[str, Any]]:
-    """What :mod:`harness.metrics` takes of a reply, by the beginning of a metric's name."""
+    """A reply's row for :mod:`sally_anne.harness.metrics`, by the beginning of a metric's name."""
     table = score([_item(document)], [{"reply": reply}])
     return {
         prefix: scores(table, reader).to_dict("records")[0] for prefix, reader in _READERS.items()

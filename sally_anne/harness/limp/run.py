@@ -7,7 +7,7 @@ from sally_anne.harness.config import LimpConfig
 
 
 def run(config: LimpConfig) -> None:
-    """Carry out a run, or show a finished one.
+    """Carry out a run; what is done already is not done again.
 
     Raises:
         HarnessError, SteeringError, ModelError, BenchmarkError, SallyAnneError: bad input, named.

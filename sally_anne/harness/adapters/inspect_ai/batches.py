@@ -54,7 +54,7 @@ class Batches(Generic[Request, Result]):
             most: size of a batch.
 
         Raises:
-            Exception: whatever the work raises for this request alone; see :meth:`_carry_out`.
+            Exception: whatever the work raises for this request alone; see :meth:`_run`.
         """
         job: _Job[Request, Result] = _Job(request)
         self._waiting.append(job)
@@ -63,7 +63,7 @@ class Batches(Generic[Request, Result]):
                 if not job.done:
                     await self._gather(most)
                     batch = self._take(job, most)
-                    await anyio.to_thread.run_sync(partial(self._carry_out, batch))
+                    await anyio.to_thread.run_sync(partial(self._run, batch))
         finally:
             if job in self._waiting:
                 self._waiting.remove(job)
@@ -86,14 +86,14 @@ class Batches(Generic[Request, Result]):
         self._waiting = [job for job in self._waiting if job not in batch]
         return batch
 
-    def _carry_out(self, batch: Sequence[_Job[Request, Result]]) -> None:
+    def _run(self, batch: Sequence[_Job[Request, Result]]) -> None:
         """Do a batch; if it fails, one by one, so that nobody fails for another's fault."""
         try:
             results = self._work([job.request for job in batch])
         except Exception as error:
             if len(batch) > 1:
                 for job in batch:
-                    self._carry_out([job])
+                    self._run([job])
                 return
             batch[0].error = error
             batch[0].done = True

@@ -208,7 +208,8 @@ def measures(scores: Sequence[SampleScore]) -> dict[str, float]:
     sheet = _sheet(scores)
     if sheet.empty:
         return {}
-    found: Any = belief_metrics(sheet, bootstrap=1) if all(sheet["condition"]) else accuracy(sheet)
+    measured = belief_metrics if all(sheet["condition"]) else accuracy
+    found: Any = measured(sheet, bootstrap=1)
     estimates = {name: getattr(found, name) for name in (f.name for f in fields(found))}
     return {
         "accuracy" if name == "overall" else name: estimate.value
@@ -218,7 +219,7 @@ def measures(scores: Sequence[SampleScore]) -> dict[str, float]:
 
 
 def _sheet(scores: Sequence[SampleScore]) -> pd.DataFrame:
-    """Scored items as :mod:`harness.metrics` takes them; what was not scored is left out."""
+    """Scored items for :mod:`sally_anne.harness.metrics`; what was not scored is left out."""
     import pandas as pd
 
     times: Counter[str] = Counter()

@@ -43,7 +43,7 @@ _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_toke
 
 
 class SallyAnneLM(LM):
-    """A steered model for ``lm_eval``; how lm-eval finds its name: `harness.adapters.lm_eval`.
+    """A steered model for ``lm_eval``, registered in `sally_anne.harness.adapters.lm_eval`.
 
     Prompts are taken as lm-eval lays them out: with its ``apply_chat_template`` in the model's
     chat layout, otherwise as bare text. A vector at ``last_prompt`` acts on the last token of a
