@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from sally_anne.benchmarks.clips import MOST_PIXELS, read_clip, shape_of
-from sally_anne.benchmarks.fields import Field, parse_json, read_text
+from sally_anne.benchmarks.fields import Field, json_lines, read_bytes
 from sally_anne.benchmarks.items import Media, Sampling
 from sally_anne.benchmarks.lineage import Lineage
 from sally_anne.benchmarks.pictures import read_picture
@@ -226,14 +226,8 @@ def read_samples(path: Path | str) -> list[Sample]:
     """
     path = Path(path)
     found: dict[str, tuple[Sample, Field]] = {}
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            record = Field(parse_json(line, where), where)
-        except RecordError as error:
-            raise RecordError(str(error).replace(f"{where}, line 1", where)) from error
+    for record in json_lines(read_bytes(path), path, "sample"):
+        number = int(record.where.rpartition(" ")[2])
         sample = _sample(record, path.parent, f"line-{number:05d}")
         if sample.item_id in found:
             record.get("item_id").fail("is that of an earlier line")
@@ -300,15 +294,13 @@ def fingerprint(samples: Sequence[Sample]) -> str:
 
 
 def _sample(record: Field, folder: Path, name: str) -> Sample:
-    if not isinstance(record.value, dict):
-        record.fail("must be an object with the fields of one sample")
     for unknown in (name for name in record.value if name not in FIELDS):
         record.get(unknown).fail(f"is not known; the fields are {', '.join(FIELDS)}")
     for one, other in (("text", "messages"), ("images", "video")):
         if record.has(one) and record.has(other):
             record.get(other).fail(f"and field {one} are given; take one of them")
     if not record.has("messages"):
-        record.get("text").text()
+        record.get("text").encodable()
     labels = record.get("labels")
     values = {label: _label(value, label) for label, value in labels.entries().items()}
     if not values:
@@ -322,14 +314,19 @@ def _sample(record: Field, folder: Path, name: str) -> Sample:
         tags[name].fail("has the name of a label")
 
     def path_of(value: Field) -> Path:
-        found = folder / value.text()
-        if not found.is_file():
+        found = folder / value.encodable()
+        try:
+            there = found.is_file()
+        # A name with NUL, or one that is too long.
+        except (OSError, ValueError) as error:
+            value.fail(f"is no name of a file ({error})")
+        if not there:
             value.fail(f"names a file that is not there: {found}")
         return found
 
     return Sample(
-        item_id=record.get("item_id").text() if record.has("item_id") else name,
-        text=record.get("text").text() if record.has("text") else "",
+        item_id=record.get("item_id").encodable() if record.has("item_id") else name,
+        text=record.get("text").encodable() if record.has("text") else "",
         messages=tuple(_messages(record)),
         images=(
             tuple(path_of(image) for image in record.get("images").items())
@@ -338,9 +335,9 @@ def _sample(record: Field, folder: Path, name: str) -> Sample:
         ),
         video=path_of(record.get("video")) if record.has("video") else None,
         labels=values,
-        group=record.get("group").text() if record.has("group") else "",
+        group=record.get("group").encodable() if record.has("group") else "",
         split=record.get("split").one_of(SPLITS) if record.has("split") else None,  # type: ignore[arg-type]
-        tags={key: value.text() for key, value in tags.items()},
+        tags={key: value.encodable() for key, value in tags.items()},
     )
 
 
@@ -353,7 +350,7 @@ def _messages(record: Field) -> Iterator[dict[str, str]]:
         messages.fail("is empty")
     for turn in turns:
         role = turn.get("role").one_of(ROLES)
-        yield {"role": role, "content": turn.get("content").text()}
+        yield {"role": role, "content": turn.get("content").encodable()}
     if role == "system":
         messages.fail("ends with the system's message; the last must be the user's or assistant's")
 

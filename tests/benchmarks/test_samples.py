@@ -73,7 +73,7 @@ def test_an_error_names_file_line_and_field(tmp_path, change, message):
 def test_what_is_no_json_is_named_by_its_line(tmp_path):
     path = written(tmp_path, LINE)
     path.write_text(path.read_text() + "\n{", encoding="utf-8")
-    with pytest.raises(RecordError, match=r"mine\.jsonl, line 2: is not JSON"):
+    with pytest.raises(RecordError, match=r"mine\.jsonl, line 2: is not valid JSON"):
         read_samples(path)
     path.write_text("\n", encoding="utf-8")
     with pytest.raises(RecordError, match="has no samples"):
@@ -120,3 +120,15 @@ def test_groups_are_drawn_whole_into_all_splits(groups):
 def test_two_groups_are_too_few():
     with pytest.raises(RecordError, match="of 2 groups"):
         with_splits([Sample(str(i), "Hi.", group=str(i % 2)) for i in range(8)])
+
+
+def test_a_line_ends_at_its_line_feed_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(
+        '{"text": "a\u2028b", "labels": {"x": 1}}\n'.encode()
+        + b'{"text": "\\ud800", "labels": {"x": 1}}\n'
+    )
+    with pytest.raises(RecordError, match=r"line 2.*text.*half of a character"):
+        read_samples(path)
+    path.write_bytes(path.read_bytes().splitlines()[0])
+    assert read_samples(path)[0].text == "a\u2028b"
