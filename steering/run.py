@@ -130,7 +130,8 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
             raise SteeringError(
                 f"{' and '.join(missing)}: no number fits every model; {_to_choose(config)}"
             )
-        if config.label is None:
+        # The folder that is made by default bears the label's name; a given one is claimed first.
+        if config.label is None and config.out is None:
             from hooks.saved_run import Run
 
             return replace(config, label=next(iter(Run.open(config.run).labels), None))
