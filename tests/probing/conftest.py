@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -18,8 +17,8 @@ from probing.activations import Activations
 from probing.config import ProbeConfig
 from probing.pipeline import run as work
 from sally_anne.models.loading import LoadedModel
+from tests.made_run import make_items
 
-ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
 STORIES = {"train": 10, "validation": 5, "test": 8}
 LAYERS, HEADS, WIDTH = 2, 4, 6
 
@@ -34,20 +33,7 @@ class Made(Activations):
 
 @pytest.fixture
 def made() -> Made:
-    rows = [
-        {
-            "item_id": f"{split}-{story}-{int(y_p)}{int(y_o)}",
-            "group": f"{split}-{story}",
-            "split": split,
-            "condition": condition,
-            "y_p": y_p,
-            "y_o": y_o,
-        }
-        for split, count in STORIES.items()
-        for story in range(count)
-        for y_p, y_o, condition in ROWS
-    ]
-    items = pd.DataFrame(rows)
+    items = make_items(STORIES)
     strength = np.linspace(0.0, 2.5, LAYERS * HEADS).reshape(LAYERS, HEADS)
     x = np.random.default_rng(0).normal(size=(len(items), LAYERS, HEADS, WIDTH))
     for axis, label in enumerate(("y_p", "y_o")):

@@ -22,8 +22,8 @@ from probing.extraction import POSITION
 from probing.pipeline import fit_probes, rank_heads, save_probes
 from probing.pipeline import run as probe
 from steering.fit import fit_vector
+from tests.made_run import make_items
 
-ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
 STORIES = {"train": 12, "validation": 10, "test": 8}
 MADE_LAYERS, MADE_HEADS, MADE_WIDTH = 3, 4, 5
 
@@ -81,20 +81,7 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Made]:
 @pytest.fixture(scope="session")
 def made(write: Callable[..., Made]) -> Made:
     """A run in which some heads know the labels: look, but do not touch."""
-    rows = [
-        {
-            "item_id": f"{split}-{story}-{int(y_p)}{int(y_o)}",
-            "group": f"{split}-{story}",
-            "split": split,
-            "condition": condition,
-            "y_p": y_p,
-            "y_o": y_o,
-        }
-        for split, count in STORIES.items()
-        for story in range(count)
-        for y_p, y_o, condition in ROWS
-    ]
-    items = pd.DataFrame(rows)
+    items = make_items(STORIES)
     strength = np.linspace(0.1, 1.2, MADE_LAYERS * MADE_HEADS).reshape(MADE_LAYERS, MADE_HEADS)
     x = np.random.default_rng(0).normal(size=(len(items), MADE_LAYERS, MADE_HEADS, MADE_WIDTH))
     for axis, label in enumerate(("y_p", "y_o")):
