@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -128,7 +129,7 @@ class BareInParallel(Bare):
         def run(rows: Sequence[int]) -> None:
             self.forward(work, prepare(work, self.form, rows))
 
-        with prefetch(run, work.batches, torch.get_num_threads()) as results:
+        with closing(prefetch(run, work.batches, torch.get_num_threads())) as results:
             for future in results:
                 future.result()
         return None

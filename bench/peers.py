@@ -15,8 +15,7 @@ from torch import Tensor
 
 from bench.contenders import LEAN, Contender
 from bench.workload import Workload
-from hooks.backends import Backend, backend
-from hooks.backends.shared_weights import sharing_weights
+from hooks.backends import Backend, backend, sharing_weights
 from hooks.geometry import HEAD_OUT, find_geometry
 from hooks.positions import LAST_PROMPT
 from sally_anne.models.prompts import to_model

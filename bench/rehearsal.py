@@ -139,6 +139,8 @@ def probing(folder: str, config: RehearsalConfig, threads: int) -> dict[str, Any
         batch_size=config.batch_size,
         out=Path(folder) / "probing",
         figures=False,
+        permutations=0,
+        causal=False,
         device="cpu",
     )
     found = _measured(lambda: dry_run(run), lambda: work(run), threads)
@@ -151,9 +153,9 @@ def probing(folder: str, config: RehearsalConfig, threads: int) -> dict[str, Any
 
 def sweep(folder: str, config: RehearsalConfig, threads: int) -> dict[str, Any]:
     """A sweep of three cells, for a process of its own."""
-    from steering.config import SweepConfig
     from steering.pipeline import run as work
     from steering.prepare import dry_run
+    from steering.sweep import SweepConfig
 
     run = SweepConfig(
         model=f"{folder}/model",

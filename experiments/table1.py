@@ -1,8 +1,7 @@
 """``sally-anne table1 --model M``: table 1 of the GridToM paper, measured here.
 
-Both orders, three settings; the model as it is, steered, and under both controls. K and alpha are
-chosen on validation stories and reported on test stories. Each part is a sweep of its own, in a
-folder of its own, so the command goes on where it was stopped.
+K and alpha are chosen on validation stories and reported on test stories. Each part is a sweep of
+its own, in a folder of its own, so the command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -16,34 +15,26 @@ import tyro
 from sally_anne.core.commands import command
 from sally_anne.core.run_folder import RESULTS, TABLE1, claims, save_config
 from sally_anne.models.options import ModelOptions
-from steering.config import SweepConfig
+from steering.sweep import SweepConfig
 
 SETTINGS = ("multimodal", "video", "text")
 ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
 Numbers = tuple[float | None, float, float]
-# The paper's table for the two steered models: (family, setting, order, steered) -> TB, FB, Both in
-# %. Qwen2-VL's text-only first-order TB is not legible in our copy and left out.
-PAPER: dict[tuple[str, str, int, bool], Numbers] = {
-    ("llava-next-video", "multimodal", 1, False): (53.2, 42.8, 0.8),
-    ("llava-next-video", "multimodal", 2, False): (48.7, 39.8, 0.2),
-    ("llava-next-video", "multimodal", 1, True): (63.8, 51.6, 22.0),
-    ("llava-next-video", "multimodal", 2, True): (61.1, 42.2, 10.2),
-    ("qwen2-vl", "multimodal", 1, False): (26.6, 97.0, 23.6),
-    ("qwen2-vl", "multimodal", 2, False): (64.3, 37.8, 15.4),
-    ("qwen2-vl", "multimodal", 1, True): (60.4, 97.4, 31.2),
-    ("qwen2-vl", "multimodal", 2, True): (75.1, 46.6, 24.2),
-    ("llava-next-video", "video", 1, False): (50.8, 48.2, 0.4),
-    ("llava-next-video", "video", 2, False): (50.1, 41.2, 0.3),
-    ("llava-next-video", "video", 1, True): (54.4, 51.2, 16.4),
-    ("llava-next-video", "video", 2, True): (55.9, 42.2, 12.3),
-    ("qwen2-vl", "video", 1, False): (52.2, 48.6, 5.2),
-    ("qwen2-vl", "video", 2, False): (49.1, 40.0, 2.1),
-    ("qwen2-vl", "video", 1, True): (53.8, 52.2, 18.6),
-    ("qwen2-vl", "video", 2, True): (52.1, 46.0, 19.5),
-    ("llava-next-video", "text", 1, False): (40.8, 56.4, 0.0),
-    ("llava-next-video", "text", 2, False): (49.3, 50.1, 0.7),
-    ("qwen2-vl", "text", 1, False): (None, 66.2, 14.8),
-    ("qwen2-vl", "text", 2, False): (61.4, 52.7, 16.3),
+# The paper's table for the two steered models: (family, setting, order) -> without and with
+# steering TB, FB, Both in %. Qwen2-VL's text-only first-order TB is not legible in our copy.
+PAPER: dict[tuple[str, str, int], tuple[Numbers, Numbers | None]] = {
+    ("llava-next-video", "multimodal", 1): ((53.2, 42.8, 0.8), (63.8, 51.6, 22.0)),
+    ("llava-next-video", "multimodal", 2): ((48.7, 39.8, 0.2), (61.1, 42.2, 10.2)),
+    ("qwen2-vl", "multimodal", 1): ((26.6, 97.0, 23.6), (60.4, 97.4, 31.2)),
+    ("qwen2-vl", "multimodal", 2): ((64.3, 37.8, 15.4), (75.1, 46.6, 24.2)),
+    ("llava-next-video", "video", 1): ((50.8, 48.2, 0.4), (54.4, 51.2, 16.4)),
+    ("llava-next-video", "video", 2): ((50.1, 41.2, 0.3), (55.9, 42.2, 12.3)),
+    ("qwen2-vl", "video", 1): ((52.2, 48.6, 5.2), (53.8, 52.2, 18.6)),
+    ("qwen2-vl", "video", 2): ((49.1, 40.0, 2.1), (52.1, 46.0, 19.5)),
+    ("llava-next-video", "text", 1): ((40.8, 56.4, 0.0), None),
+    ("llava-next-video", "text", 2): ((49.3, 50.1, 0.7), None),
+    ("qwen2-vl", "text", 1): ((None, 66.2, 14.8), None),
+    ("qwen2-vl", "text", 2): ((61.4, 52.7, 16.3), None),
 }
 
 
@@ -87,25 +78,28 @@ class Table1Config(ModelOptions):
 
 @claims(TABLE1)
 def run(config: Table1Config) -> list[dict[str, Any]]:
-    """Measure and print the table.
+    """Measure, print and write the table.
 
     Returns:
-        One row an order, setting and method: ``order, setting, method, TB, FB, Both, invalid``,
-        each measure a dict of value, low, high, n; how many test stories were ``left_out`` as they
-        were seen in fitting; also written to ``results.json``.
+        Rows of ``order, setting, method, TB, FB, Both, invalid``, each of the last four a
+        dict of value, low, high, n; how many test stories were ``left_out`` as seen. Of controls a
+        row a kind: mean, lowest, highest and number of its draws. That of the chosen setting has
+        its ``specificity`` among them, ``worse``, the share of stories made worse, ``initial``, the
+        change of accuracy on initial-belief questions, and ``heads``, what Both loses without each.
     """
     from sally_anne.core.console import Console
     from sally_anne.core.files import write_sealed
     from sally_anne.harness.metrics import over
+    from sally_anne.harness.reporting import BELIEF
     from sally_anne.models.loading import load_model
     from steering.cells import cell_metrics
+    from steering.controls import ranges
     from steering.pipeline import run as sweep
 
     console = Console()
     loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
-    names = ["k", "alpha", "limit", "style", "data", "batch_size"]
-    names += ["decode_batch_size", "force"]
+    names = ["k", "alpha", "limit", "style", "data", "batch_size", "decode_batch_size", "force"]
     options = config.model_options() | {name: getattr(config, name) for name in names}
     base = SweepConfig(**options)
     save_config(config.folder, asdict(config))
@@ -117,14 +111,28 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
             found = sweep(part, console, loaded)
             if found.test is None:
                 continue
-            methods = {"baseline": "baseline", found.chosen.name: "+ alpha"}
-            methods |= {c.name: f"control: {c.direction}" for c in found.controls}
-            for name, metrics in cell_metrics(found.test, part.reader).items():
-                row = {"order": int(order), "setting": setting, "method": methods[name]}
-                row |= {"cell": name, "left_out": found.unseen.left_out}
-                row |= {"intervals_over": over(found.test)}
-                row |= {m: vars(getattr(metrics, m)) for m in ("TB", "FB", "Both", "invalid")}
+            metrics = cell_metrics(found.test, part.reader)
+
+            def value(cell: str, measure: str, metrics: Any = metrics) -> float:
+                return float(getattr(metrics[cell], measure).value)
+
+            shared: dict[str, Any] = {
+                "order": int(order),
+                "setting": setting,
+                "left_out": found.unseen.left_out,
+            }
+            shared["intervals_over"] = over(found.test)
+            for method, name in (("baseline", "baseline"), ("+ alpha", found.chosen.name)):
+                row = {**shared, "method": method, "cell": name}
+                row |= {m: vars(getattr(metrics[name], m)) for m in BELIEF}
                 rows.append(row)
+            if found.worse is not None:
+                rows[-1]["worse"] = vars(found.worse)
+            if "test" in found.initial:
+                rows[-1]["initial"] = vars(found.initial["test"])
+            rows[-1] |= {"specificity": found.specificity, "heads": found.left_out}
+            for kind, drawn in ranges(value, found.draws).items():
+                rows.append({**shared, "method": f"control: {kind}", "cell": kind, **drawn})
     write_sealed(config.folder / RESULTS, {"config": asdict(config), "rows": rows})
     print_table(console, config.model, loaded.family.name, rows)
     console.print(f"table: {config.folder / RESULTS}", soft_wrap=True)
@@ -144,15 +152,28 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
         table.add_column(column)
     for column in BELIEF:
         table.add_column(column, justify="right")
+    for column in ("rank", "made worse", "initial belief"):
+        table.add_column(column, justify="right")
     table.add_column(f"paper's 7B {family} (TB / FB / Both)", justify="right")
     for row in rows:
-        steered = {"baseline": False, "+ alpha": True}.get(row["method"])
-        key = (family, row["setting"], row["order"], bool(steered))
-        numbers = PAPER.get(key) if steered is not None else None
+        known = PAPER.get((family, row["setting"], row["order"]), (None, None))
+        numbers = dict(zip(("baseline", "+ alpha"), known, strict=True)).get(row["method"])
         paper = " / ".join("?" if n is None else f"{n:.1f}" for n in numbers) if numbers else ""
-        cells = (percent(row[column]) for column in BELIEF)
-        table.add_row(row["setting"], str(row["order"]), row["method"], *cells, paper)
+        cells = [percent(row[column]) for column in BELIEF]
+        rank = ""
+        if specific := row.get("specificity"):
+            rank = f"{specific['rank']} of {specific['of']}"
+            rank += "" if specific["specific"] else ", not specific"
+        beside = [percent(row[name]) if name in row else "" for name in ("worse", "initial")]
+        table.add_row(
+            row["setting"], str(row["order"]), row["method"], *cells, rank, *beside, paper
+        )
     console.print(table)
+    if any(row.get("specificity") for row in rows):
+        console.print(
+            "rank: by Both among random draws with steps of the same length; of controls the mean "
+            "over draws, lowest and highest"
+        )
 
 
 main = command("sally-anne table1", Table1Config, run, resumes=True)

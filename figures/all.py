@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from figures import clusters, heatmap, kde
+from figures import causal, clusters, heatmap, kde
 from figures.command import FigureConfig, figure_command
 from hooks.saved_run import Run
 
@@ -16,10 +16,7 @@ def draw_all(run: Path | str, out: Path | None = None) -> list[Path]:
     """Draw every figure of a finished run into RUN/figures, or ``out``; return the paths written.
 
     Heatmaps of validation and (if the run has test samples) test accuracy, the densities of
-    the best head of each label, and the clusters of the first two labels.
-
-    Raises:
-        FigureError: the run folder lacks what a figure needs.
+    the best head of each label, the clusters of the first two labels, and which heads are used.
     """
     folder, opened = Path(run), Run.open(run)
     paths = heatmap.draw(heatmap.HeatmapConfig(folder, out=out))
@@ -29,6 +26,8 @@ def draw_all(run: Path | str, out: Path | None = None) -> list[Path]:
         paths += kde.draw(kde.KdeConfig(folder, label=label if number else None, out=out))
     if clusters.pair_of(opened):
         paths += clusters.draw(clusters.ClustersConfig(folder, out=out))
+    if causal.kinds_of(opened.heads) and f"{opened.labels[0]}_threshold" in opened.heads:
+        paths += causal.draw(causal.CausalFigureConfig(folder, out=out))
     return paths
 
 

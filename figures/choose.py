@@ -52,12 +52,8 @@ def sensitive(heads: pd.DataFrame, labels: Sequence[str] = ("y_p", "y_o")) -> He
 
     Ties go to the better sum of both accuracies, then to the lower layer and head.
     """
-    table, columns = _with_accuracies(heads, labels)
-    table["worse"] = table[columns].min(axis=1)
-    ranked = table.sort_values(
-        ["worse", "total", "layer", "head"], ascending=[False, False, True, True]
-    )
-    return _head(ranked.iloc[0])
+    order = {"worse": False, "total": False, "layer": True, "head": True}
+    return _by_accuracy(heads, labels, order)[0]
 
 
 def insensitive(
@@ -68,17 +64,12 @@ def insensitive(
 ) -> Head:
     """The head whose better label is worst: lowest max(Y_p, Y_o) validation accuracy.
 
-    Only heads for which ``has_weights(layer, head)`` holds take part: a probe that has stayed
-    at zero answers the same for every sample and has no boundary to show. Where no head is
-    left, all take part. ``other_than`` is passed over unless it is the only head. Ties go to
-    the worse sum of both accuracies, then to the higher layer and head.
+    A probe that has stayed at zero has no boundary to show: only heads for which
+    ``has_weights(layer, head)`` holds take part, unless none is left. ``other_than`` is passed over
+    unless it is the only head. Ties go to the worse sum, then to the higher layer and head.
     """
-    table, columns = _with_accuracies(heads, labels)
-    table["better"] = table[columns].max(axis=1)
-    ranked = table.sort_values(
-        ["better", "total", "layer", "head"], ascending=[True, True, False, False]
-    )
-    every = [_head(row) for _, row in ranked.iterrows()]
+    order = {"better": True, "total": True, "layer": False, "head": False}
+    every = _by_accuracy(heads, labels, order)
     others = [head for head in every if head != other_than] or every
     return next((head for head in others if has_weights(*head)), others[0])
 
@@ -125,14 +116,18 @@ def select(samples: pd.DataFrame, shown: str) -> np.ndarray:
     return mask
 
 
-def _with_accuracies(heads: pd.DataFrame, labels: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The heads that have all labels' validation accuracies, with their sum in ``total``."""
+def _by_accuracy(heads: pd.DataFrame, labels: Sequence[str], order: dict[str, bool]) -> list[Head]:
+    """Heads that have all labels' validation accuracies, by columns that rise (True) or fall."""
     columns = [f"{label}_validation_accuracy" for label in labels]
     require_columns(heads, columns, "heads.parquet")
-    table = heads.dropna(subset=columns)
-    if table.empty:
+    found = heads.dropna(subset=columns)
+    if found.empty:
         raise ChoiceError("heads.parquet has no validation accuracy for any head")
-    return table.assign(total=table[columns].sum(axis=1)), columns
+    shares = found[columns]
+    table = found.assign(worse=shares.min(axis=1), better=shares.max(axis=1))
+    table = table.assign(total=shares.sum(axis=1))
+    ranked = table.sort_values(list(order), ascending=list(order.values()))
+    return [_head(row) for _, row in ranked.iterrows()]
 
 
 def _head(row: pd.Series) -> Head:

@@ -1,12 +1,8 @@
 """The four (Y_p, Y_o) clusters and both probes' boundaries: figure 5 (C), (D) of the paper.
 
-    sally-anne clusters RUN [--split held-out|validation|test|train|all]
-                                   [--sensitive LAYER HEAD] [--insensitive LAYER HEAD]
-
-Left, the sensitive head: the one whose worse label is read best on validation samples. Right,
-the insensitive one: among the other heads whose probes have weights, the one whose better label
-is read worst. The plane is spanned by the weights of the head's two probes, so each boundary is
-an exact line, and a sample stands on the side that the probe predicts.
+Left, the head whose worse label is read best on validation samples; right, of the others whose
+probes have weights, the one whose better label is read worst. The plane is spanned by the weights
+of the head's two probes, so each boundary is an exact line.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ import pandas as pd
 from figures import plane as lines
 from figures import style
 from figures.choose import Head, Shown, insensitive, named, select, sensitive
-from figures.command import FigureConfig, figure_command
+from figures.command import FigureConfig, figure_command, file_name
 from figures.plane import two_probe_plane
 from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
@@ -47,27 +43,13 @@ class ClustersConfig(FigureConfig):
     insensitive: tuple[Natural, Natural] | None = None
     """Layer and head for the right panel; chosen on validation accuracy if not given."""
 
-    @property
-    def name(self) -> str:
-        """File name without suffix; a choice that is not the default is part of it."""
-        parts = ["clusters"]
-        for pair in (self.sensitive, self.insensitive):
-            parts += [f"l{pair[0]}h{pair[1]}"] if pair is not None else []
-        parts += [self.split] if self.split != "held-out" else []
-        return "_".join(parts)
-
 
 @dataclass(frozen=True)
 class Panel:
     """One head in its plane.
 
-    Attributes:
-        role: "sensitive" or "insensitive".
-        head: the head.
-        labels: the two labels, Y_p and Y_o by default.
-        points: ``item_id, split, condition``, both labels, ``x, y``, one row a sample shown.
-        boundaries: each probe's line in the plane; no entry where the probe has no weights.
-        notes: what the reader must know beside.
+    ``points`` has a row a sample shown: ``item_id, split, condition``, both labels, ``x, y``;
+    ``boundaries`` holds each probe's line in the plane, but of probes that have no weights.
     """
 
     role: str
@@ -79,15 +61,11 @@ class Panel:
 
     def frame(self) -> lines.Frame:
         """A square frame round the points, so that angles are true."""
-        low, high = self.points[["x", "y"]].min(), self.points[["x", "y"]].max()
+        points = self.points[["x", "y"]].to_numpy()
+        low, high = points.min(axis=0), points.max(axis=0)
         half = 0.56 * float((high - low).max()) or 1.0
-        middle = (low + high) / 2
-        return (
-            float(middle["x"] - half),
-            float(middle["x"] + half),
-            float(middle["y"] - half),
-            float(middle["y"] + half),
-        )
+        x, y = map(float, (low + high) / 2)
+        return x - half, x + half, y - half, y + half
 
     def accuracy(self, label: str) -> float | None:
         """Share of the points on the right side of the probe's line; None without a line."""
@@ -99,11 +77,7 @@ class Panel:
 
 
 def draw(config: ClustersConfig) -> list[Path]:
-    """Draw and save both panels; return the paths written.
-
-    Raises:
-        FigureError: the run folder lacks what the figure needs, or the choice is not in it.
-    """
+    """Draw and save both panels; return the paths written."""
     run = Run.open(config.run)
     labels = pair_of(run)
     if labels is None:
@@ -114,22 +88,23 @@ def draw(config: ClustersConfig) -> list[Path]:
 
     heads, items = run.heads, run.samples
     left = named(heads, *config.sensitive) if config.sensitive else sensitive(heads, labels)
-    right = (
-        named(heads, *config.insensitive)
-        if config.insensitive
-        else insensitive(heads, has_weights, left, labels)
-    )
+    if config.insensitive:
+        right = named(heads, *config.insensitive)
+    else:
+        right = insensitive(heads, has_weights, left, labels)
     train, shown = select(items, "train"), select(items, config.split)
     panels = []
     for role, head in (("sensitive", left), ("insensitive", right)):
         activations = run.head_activations(*head)
         probes = {label: run.probe(label, *head) for label in labels}
-        panels.append(
-            head_panel(role, head, activations[train], activations[shown], items[shown], probes)
-        )
+        seen = activations[train], activations[shown], items[shown]
+        panels.append(head_panel(role, head, *seen, probes))
+    heads_asked = filter(None, (config.sensitive, config.insensitive))
+    places = [(f"l{layer}h{head}", None) for layer, head in heads_asked]
+    name = file_name("clusters", *places, (config.split, "held-out"))
     with style.look():
         figure = clusters_figure(panels, config.split, run.title)
-        return style.save(figure, config.folder, config.name, plotted_table(panels))
+        return style.save(figure, config.folder, name, plotted_table(panels))
 
 
 def pair_of(run: Run) -> tuple[str, str] | None:
@@ -154,12 +129,8 @@ def head_panel(
     shown; ``probes`` holds weight ``[D]`` and intercept by label.
     """
     first, second = probes
-    plane = two_probe_plane(
-        probes[first][0],
-        probes[second][0],
-        train,
-        (style.symbol(first), style.symbol(second)),
-    )
+    symbols = (style.symbol(first), style.symbol(second))
+    plane = two_probe_plane(probes[first][0], probes[second][0], train, symbols)
     kept = [name for name in ("item_id", "split", "condition", first, second) if name in items]
     points = items[kept].reset_index(drop=True)
     points[["x", "y"]] = plane.project(activations)
@@ -198,24 +169,15 @@ def clusters_figure(panels: Sequence[Panel], split: str, title: Sequence[str]) -
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, panel in zip(axes, panels, strict=True):
         _draw_panel(axis, panel)
-    figure.legend(
-        handles=_handles(panels[0]),
-        loc="outside lower center",
-        ncols=3,
-        frameon=False,
-        handletextpad=0.5,
-        columnspacing=1.6,
-    )
+    style.legend(figure, _handles(panels[0]), 3, handletextpad=0.5, columnspacing=1.6)
     style.heading(figure, title, f"{split} samples (N = {len(panels[0].points)})")
     return figure
 
 
 def cluster_text(points: pd.DataFrame, labels: Sequence[str], cluster: tuple[int, int]) -> str:
-    """Legend text of a cluster: its labels, its belief conditions and how many samples.
+    """Legend text of a cluster: its labels, and how many samples of which belief conditions.
 
-    With the ``matched`` contrast of first order, (1, 1) and (0, 0) are true-belief stories
-    and (1, 0) and (0, 1) false-belief ones; the text counts what the samples say, two
-    conditions a line (second order has four).
+    Two conditions stand on a line; second order has four.
     """
     of_cluster = _members(points, labels, cluster)
     words = [f"n = {len(of_cluster)}"]
@@ -254,14 +216,8 @@ def _draw_panel(axis: Axes, panel: Panel) -> None:
         if ends is None:
             notes.append(f"{style.symbol(label)} boundary lies outside")
         else:
-            axis.plot(
-                ends[:, 0],
-                ends[:, 1],
-                color="0.15",
-                linewidth=1.6,
-                linestyle=DASHES[panel.labels.index(label)],
-                zorder=3,
-            )
+            dash = DASHES[panel.labels.index(label)]
+            axis.plot(*ends.T, color="0.15", linewidth=1.6, linestyle=dash, zorder=3)
     axis.set(xlim=frame[:2], ylim=frame[2:], aspect="equal")
     first, second = map(style.symbol, panel.labels)
     axis.set_xlabel(f"along θ of the {first} probe")

@@ -1,12 +1,7 @@
 """How accuracies in two kinds of questions go together: figure 9 of the MimeQA paper.
 
-    sally-anne correlations RUN [--reader judge] [--tag category]
-
-RUN is a folder of `sally-anne evaluate`. For each film there is an accuracy in each category;
-a cell is Pearson's correlation of two of them over the films that have both, with their number
-below it. Numbers are bold where the 95 % interval, a bootstrap over films, leaves out zero. A grey
-cell has no value: fewer than three films, or an accuracy that is the same in all of them. The
-scale is symmetric around zero and ends at the tenth above the strongest correlation.
+A cell is Pearson's correlation over the films that have both kinds, with their number, bold where
+the 95 % interval, a bootstrap over films, leaves out zero. The scale is symmetric around zero.
 """
 
 from __future__ import annotations
@@ -22,16 +17,15 @@ import pandas as pd
 import tyro
 
 from figures import style
-from figures.command import FigureConfig, figure_command
-from hooks.saved_run import read_table, saved_results
-from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
+from figures.command import FigureConfig, figure_command, file_name, run_table, run_title
+from sally_anne.core.errors import ChoiceError, HarnessError, RunFolderError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MADE_BY = "sally-anne evaluate"
-TABLE, RESULTS = "answers.parquet", "results.json"
+TABLE = "answers.parquet"
 TITLE_WORDS = ("task", "view", "window", "steer", "alpha")
 READERS = ("judge", "robust", "official", "options")
 # Purple to orange through white: apart for colour-blind readers, and in print.
@@ -53,22 +47,9 @@ class CorrelationsConfig(FigureConfig):
     tag: str = "category"
     """Kind of tag whose values are compared."""
 
-    @property
-    def name(self) -> str:
-        """File name without suffix; a choice that is not the default is part of it."""
-        parts = ["correlations"]
-        parts += [self.reader] if self.reader else []
-        parts += [self.tag] if self.tag != "category" else []
-        return "_".join(parts)
-
 
 def draw(config: CorrelationsConfig) -> list[Path]:
-    """Draw and save the figure; return the paths written.
-
-    Raises:
-        FigureError: the run folder lacks what the figure needs.
-    """
-    from sally_anne.core.errors import HarnessError
+    """Draw and save the figure; return the paths written."""
     from sally_anne.harness.correlations import category_correlations
 
     answers = read_answers(config.run)
@@ -83,24 +64,17 @@ def draw(config: CorrelationsConfig) -> list[Path]:
     except HarnessError as error:
         raise RunFolderError(f"{config.run / TABLE}: {error}") from error
     title = [*read_title(config.run), f"answers read by {reader}"]
+    name = file_name("correlations", (config.reader, None), (config.tag, "category"))
     with style.look():
         figure = correlations_figure(table, title, config.tag)
-        return style.save(figure, config.folder, config.name, table)
+        return style.save(figure, config.folder, name, table)
 
 
 def read_answers(folder: Path) -> pd.DataFrame:
-    """The answers of an evaluation.
-
-    Raises:
-        MissingRunFileError: no such folder, or it has no ``answers.parquet``.
-        RunFolderError: the file is damaged or empty.
-    """
-    if not folder.is_dir():
-        raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
-    path = folder / TABLE
-    table = read_table(path, RESULTS, MADE_BY)
+    """The answers of an evaluation; raises RunFolderError if there are none."""
+    table = run_table(folder, TABLE, MADE_BY)
     if table.empty:
-        raise RunFolderError(f"{path} has no rows")
+        raise RunFolderError(f"{folder / TABLE} has no rows")
     return table
 
 
@@ -110,11 +84,8 @@ def choose_reader(answers: pd.DataFrame, wanted: str | None, path: Path) -> str:
     Raises:
         ChoiceError: nobody has read these answers, or not the one that is wanted.
     """
-    there = [
-        str(column).removesuffix("_correct")
-        for column in answers
-        if str(column).endswith("_correct")
-    ]
+    columns = [str(column) for column in answers]
+    there = [c.removesuffix("_correct") for c in columns if c.endswith("_correct")]
     if not there:
         raise ChoiceError(
             f"{path} holds answers that nobody has read; run `{MADE_BY}` with --judge"
@@ -127,24 +98,8 @@ def choose_reader(answers: pd.DataFrame, wanted: str | None, path: Path) -> str:
 
 
 def read_title(folder: Path) -> list[str]:
-    """Whose answers they are: model, task, view; empty without ``results.json``.
-
-    Raises:
-        RunFolderError: ``results.json`` is not JSON or has no ``config`` object.
-    """
-    saved = saved_results(folder / RESULTS, MADE_BY)
-    if saved is None:
-        return []
-    config = saved["config"]
-    # Views and windows that were not chosen are the benchmark's own, which `about` tells.
-    about = saved.get("about")
-    known = config | {
-        name: value
-        for name, value in (about.items() if isinstance(about, dict) else ())
-        if name in ("view", "window")
-    }
-    parts = [str(known["model"])] if known.get("model") else []
-    return parts + [f"{word} {known[word]}" for word in TITLE_WORDS if known.get(word) is not None]
+    """Whose answers they are: model, task, view; empty without ``results.json``."""
+    return run_title(folder, MADE_BY, TITLE_WORDS)
 
 
 def limit_of(table: pd.DataFrame) -> float:
@@ -174,8 +129,7 @@ def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "c
     )
     axis.set_yticks(range(len(rows)), labels=rows)
     axis.tick_params(length=0)
-    for side in axis.spines.values():
-        side.set_visible(False)
+    axis.spines[:].set_visible(False)
     bar = figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.03)
     bar.set_label("Pearson's correlation\nover films")
     marks = [-limit, -limit / 2, 0.0, limit / 2, limit]
@@ -197,16 +151,8 @@ def _draw_cells(
     cells = np.full((len(rows), len(columns)), np.nan)
     for pair in table.itertuples(index=False):
         cells[rows.index(pair.second), columns.index(pair.first)] = pair.correlation
-    mesh = axis.pcolormesh(
-        np.arange(len(columns) + 1) - 0.5,
-        np.arange(len(rows) + 1) - 0.5,
-        np.ma.masked_invalid(cells),
-        cmap=DIVERGING,
-        vmin=-limit,
-        vmax=limit,
-        edgecolors="white",
-        linewidth=0.8,
-    )
+    mesh = style.cells(axis, cells, DIVERGING, (-limit, limit), 0.8)
+    axis.set_aspect("equal")
     few = len(columns) <= NUMBERS_UP_TO
     for pair in table.itertuples(index=False):
         column, row = columns.index(pair.first), rows.index(pair.second)
@@ -220,30 +166,10 @@ def _draw_cells(
         if not few:
             continue
         colour = "white" if valued and abs(pair.correlation) > 0.7 * limit else "black"
-        sure = valued and (pair.low > 0 or pair.high < 0)
         if valued:
-            axis.text(
-                column,
-                row - 0.12,
-                _number(pair.correlation),
-                ha="center",
-                va="center",
-                fontsize=8.5,
-                fontweight="bold" if sure else "normal",
-                color=colour,
-            )
-        axis.text(
-            column,
-            row + 0.24,
-            f"n = {pair.n}",
-            ha="center",
-            va="center",
-            fontsize=6.5,
-            color=colour,
-        )
-    axis.set_xlim(-0.5, len(columns) - 0.5)
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.set_aspect("equal")
+            weight = "bold" if pair.low > 0 or pair.high < 0 else "normal"
+            style.write(axis, column, row - 0.12, _number(pair.correlation), 8.5, colour, weight)
+        style.write(axis, column, row + 0.24, f"n = {pair.n}", 6.5, colour)
     return mesh
 
 

@@ -1,11 +1,7 @@
 """Layer x head heatmap of probe accuracy: figures 5 (A), 19 and 20 of the GridToM paper.
 
-    sally-anne heatmap RUN [--split validation|test|train] [--label all|NAME]
-
-Rows are layers, layer 0 at the top; columns are heads, in the model's own order. All labels
-share one green scale that ends at 1 and starts at chance, 0.5, or at the tenth below the worst
-head. The ring marks the best head by validation accuracy, whichever split is shown: test
-samples choose nothing.
+Rows are layers, columns heads in the model's own order; all labels share one green scale. The ring
+marks the best head by validation accuracy, whichever split is shown: test samples choose nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from figures import style
 from figures.choose import Head, Split, best, label_of, select
-from figures.command import FigureConfig, figure_command
+from figures.command import FigureConfig, figure_command, file_name
 from hooks.saved_run import Run, require_columns
 from sally_anne.core.errors import RunFolderError
 
@@ -43,36 +39,21 @@ class HeatmapConfig(FigureConfig):
     label: str = "all"
     """Label that the probes read, or all, a panel each."""
 
-    @property
-    def name(self) -> str:
-        """File name without suffix; a choice that is not the default is part of it."""
-        parts = ["heatmap"]
-        parts += [self.label] if self.label != "all" else []
-        parts += [self.split] if self.split != "validation" else []
-        return "_".join(parts)
-
 
 def draw(config: HeatmapConfig) -> list[Path]:
-    """Draw and save the heatmap; return the paths written.
-
-    Raises:
-        FigureError: the run folder lacks what the figure needs.
-    """
+    """Draw and save the heatmap; return the paths written."""
     run = Run.open(config.run)
     labels = run.labels if config.label == "all" else (label_of(run, config.label),)
     table = accuracy_table(run.heads, labels, config.split)
     samples = int(select(run.samples, config.split).sum())
+    name = file_name("heatmap", (config.label, "all"), (config.split, "validation"))
     with style.look():
         figure = heatmap_figure(table, config.split, samples, run.title)
-        return style.save(figure, config.folder, config.name, table)
+        return style.save(figure, config.folder, name, table)
 
 
 def accuracy_table(heads: pd.DataFrame, labels: Sequence[str], split: str) -> pd.DataFrame:
-    """The numbers shown: columns ``label, layer, head, accuracy, best``, one row a cell.
-
-    Raises:
-        RunFolderError: the head table has no accuracy for a label on this split, or no rank.
-    """
+    """The numbers shown: columns ``label, layer, head, accuracy, best``, one row a cell."""
     parts = []
     for label in labels:
         column = f"{label}_{split}_accuracy"
@@ -84,6 +65,8 @@ def accuracy_table(heads: pd.DataFrame, labels: Sequence[str], split: str) -> pd
         part.insert(0, "label", label)
         part["accuracy"] = heads[column].to_numpy(dtype="float64")
         part["best"] = (part["layer"] == ringed.layer) & (part["head"] == ringed.head)
+        null = heads.get(f"{label}_threshold") if split == "validation" else None
+        part["threshold"] = np.nan if null is None else null.to_numpy(dtype="float64")
         parts.append(part.sort_values(["layer", "head"]))
     return pd.concat(parts, ignore_index=True)
 
@@ -102,7 +85,7 @@ def colour_limits(table: pd.DataFrame) -> tuple[float, float]:
     return min(CHANCE, np.floor(round(worst * 10, 6)) / 10), 1.0
 
 
-def ticks(count: int) -> list[int]:
+def _ticks(count: int) -> list[int]:
     """Which of 0 .. count - 1 to write on an axis: all if few, else every 4th, 8th, ..."""
     step = 1
     while -(-count // step) > TICKS_UP_TO:
@@ -122,8 +105,9 @@ def heatmap_figure(
     figure, panels, bar_axis = _place(cell[0] * heads, cell[1] * layers, len(labels), split, title)
     limits = colour_limits(table)
     for panel, label, cells in zip(panels, labels, grids, strict=True):
-        mesh = _draw_panel(panel, cells, limits, cell)
         rows = table[(table["label"] == label) & table["best"]]
+        null = float(rows["threshold"].iloc[0])
+        mesh = _draw_panel(panel, cells, limits, cell, null)
         ringed = Head(int(rows["layer"].iloc[0]), int(rows["head"].iloc[0]))
         _ring(panel, ringed, 72 * min(cell))
         best_text = "best: " if split == "validation" else "best on validation:\n"
@@ -138,6 +122,10 @@ def heatmap_figure(
         marks, labels=[f"{m:.1f}" + (" chance" if abs(m - CHANCE) < 1e-9 else "") for m in marks]
     )
     bar.ax.axhline(CHANCE, color="black", linewidth=1.6)
+    for null in {round(null, 2) for null in table["threshold"] if limits[0] < null < limits[1]}:
+        bar.ax.axhline(null, color=style.RING, linewidth=1.4)
+        font: dict[str, Any] = {"fontsize": 7.0, "color": style.RING}
+        bar.ax.text(2.7, null, "null", va="center", transform=bar.ax.get_yaxis_transform(), **font)
     style.heading(figure, title)
     return figure
 
@@ -163,40 +151,28 @@ def _place(
 
 
 def _draw_panel(
-    panel: Axes, cells: np.ndarray, limits: tuple[float, float], cell: tuple[float, float]
+    panel: Axes,
+    cells: np.ndarray,
+    limits: tuple[float, float],
+    cell: tuple[float, float],
+    null: float,
 ) -> QuadMesh:
     layers, heads = cells.shape
-    mesh = panel.pcolormesh(
-        np.arange(heads + 1) - 0.5,
-        np.arange(layers + 1) - 0.5,
-        np.ma.masked_invalid(cells),
-        cmap=style.SEQUENTIAL,
-        vmin=limits[0],
-        vmax=limits[1],
-        edgecolors="white",
-        linewidth=0.8 if min(cell) > 0.3 else 0.25,
-    )
+    line = 0.8 if min(cell) > 0.3 else 0.25
+    mesh = style.cells(panel, cells, style.SEQUENTIAL, limits, line)
     panel.set_facecolor(style.MISSING)
-    panel.set_xlim(-0.5, heads - 0.5)
-    panel.set_ylim(layers - 0.5, -0.5)
     panel.set_aspect(cell[1] / cell[0])
-    panel.set_xticks(ticks(heads))
-    panel.set_yticks(ticks(layers))
+    panel.set_xticks(_ticks(heads))
+    panel.set_yticks(_ticks(layers))
     panel.tick_params(length=2.5, labelleft=True)
     panel.set_xlabel("head")
     if max(layers, heads) <= NUMBERS_UP_TO:
         middle = limits[0] + 0.6 * (limits[1] - limits[0])
         for (layer, head), value in np.ndenumerate(cells):
             if np.isfinite(value):
-                panel.text(
-                    head,
-                    layer,
-                    f"{value:.2f}".removeprefix("0"),
-                    ha="center",
-                    va="center",
-                    fontsize=7.5,
-                    color="white" if value > middle else "black",
-                )
+                text = f"{value:.2f}".removeprefix("0")
+                colour = "white" if value > middle else "black"
+                style.write(panel, head, layer, text, 7.5, "0.55" if value <= null else colour)
     return mesh
 
 

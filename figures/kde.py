@@ -1,14 +1,7 @@
 """Density of one head's activations on two directions: figure 5 (B) of the GridToM paper.
 
-    sally-anne kde RUN [--label NAME] [--layer L --head H]
-                              [--directions probe|pca] [--split held-out|validation|test|...]
-
-The horizontal axis is theta, the unit weight of the head's probe; the vertical one is theta',
-the main direction of the activations orthogonal to it. The paper names "two orthogonal
-directions with the maximum variance for separating true and false features" found by PCA;
-``--directions pca`` takes the top two principal components instead. Directions are fitted on
-training samples alone, and the samples shown are those held out. A group too small or too flat
-for a density is shown as points, with a note.
+Across, theta, the unit weight of the head's probe; upwards, theta', the main direction orthogonal
+to it; or the top two principal components, as the paper says. Both are of training samples alone.
 """
 
 from __future__ import annotations
@@ -23,7 +16,7 @@ import pandas as pd
 
 from figures import style
 from figures.choose import Shown, best, label_of, named, select
-from figures.command import FigureConfig, figure_command
+from figures.command import FigureConfig, figure_command, file_name
 from figures.plane import Plane, pca_plane, probe_plane
 from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
@@ -58,23 +51,9 @@ class KdeConfig(FigureConfig):
     split: Shown = "held-out"
     """Samples shown; held-out is validation and test. Directions are fitted on train."""
 
-    @property
-    def name(self) -> str:
-        """File name without suffix; a choice that is not the default is part of it."""
-        parts = ["kde"]
-        parts += [self.label] if self.label and self.label != "y_p" else []
-        parts += [f"l{self.layer}h{self.head}"] if self.layer is not None else []
-        parts += [self.directions] if self.directions != "probe" else []
-        parts += [self.split] if self.split != "held-out" else []
-        return "_".join(parts)
-
 
 def draw(config: KdeConfig) -> list[Path]:
-    """Draw and save the density plot; return the paths written.
-
-    Raises:
-        FigureError: the run folder lacks what the figure needs, or the choice is not in it.
-    """
+    """Draw and save the density plot; return the paths written."""
     run = Run.open(config.run)
     if (config.layer is None) != (config.head is None):
         raise ChoiceError("give --layer and --head together, or neither for the best head")
@@ -96,6 +75,9 @@ def draw(config: KdeConfig) -> list[Path]:
     else:
         plane, boundary = pca_plane(activations[train], truth[train]), None
     table = projection_table(plane, activations[shown], samples[shown], label)
+    place = None if config.layer is None else f"l{config.layer}h{config.head}"
+    choices = ((config.label, "y_p"), (place, None), (config.directions, "probe"))
+    name = file_name("kde", *choices, (config.split, "held-out"))
     with style.look():
         figure = kde_figure(
             table,
@@ -106,7 +88,7 @@ def draw(config: KdeConfig) -> list[Path]:
             boundary,
             plane.notes,
         )
-        return style.save(figure, config.folder, config.name, table)
+        return style.save(figure, config.folder, name, table)
 
 
 def classes_of(values: pd.Series) -> list[Any]:
@@ -117,10 +99,7 @@ def classes_of(values: pd.Series) -> list[Any]:
 def projection_table(
     plane: Plane, activations: np.ndarray, items: pd.DataFrame, label: str
 ) -> pd.DataFrame:
-    """The numbers shown: ``item_id, split, {label}, x, y``, and ``condition`` where there is one.
-
-    ``activations [N, D]`` and ``items`` are those of the samples shown, in one order.
-    """
+    """The numbers shown of ``items [N]``: what tells them apart, the label, ``x`` and ``y``."""
     kept = [name for name in ("item_id", "split", "condition", label) if name in items]
     table = items[kept].reset_index(drop=True)
     table[["x", "y"]] = plane.project(activations)
@@ -141,11 +120,8 @@ def kde_figure(
     ``boundary`` is the x at which the probe says 0.5; it is drawn if it lies in the frame.
     """
     figure = style.new_figure(5.2, 5.4)
-    panels = figure.subplot_mosaic(
-        [["top", "legend"], ["joint", "right"]],
-        width_ratios=[4.2, 1],
-        height_ratios=[1, 4.2],
-    )
+    ratios: dict[str, Any] = {"width_ratios": [4.2, 1], "height_ratios": [1, 4.2]}
+    panels = figure.subplot_mosaic([["top", "legend"], ["joint", "right"]], **ratios)
     joint, top, right = panels["joint"], panels["top"], panels["right"]
     x_frame, y_frame = _frame(table["x"]), _frame(table["y"])
     notes = list(notes)
@@ -167,12 +143,9 @@ def kde_figure(
     for panel in (top, right):
         panel.set(xticks=[], yticks=[], xlabel="", ylabel="")
         panel.tick_params(length=0)
-    for side in ("top", "right", "left"):
-        top.spines[side].set_visible(False)
-    for side in ("top", "right", "bottom"):
-        right.spines[side].set_visible(False)
-    for side in ("top", "right"):
-        joint.spines[side].set_visible(False)
+    top.spines[["top", "right", "left"]].set_visible(False)
+    right.spines[["top", "right", "bottom"]].set_visible(False)
+    joint.spines[["top", "right"]].set_visible(False)
     panels["legend"].set_axis_off()
     _legend(figure, table, label, crossed)
     style.write_notes(joint, notes)
@@ -181,10 +154,7 @@ def kde_figure(
 
 
 def no_density(points: np.ndarray, scale: float) -> str | None:
-    """Why points ``[N]`` or ``[N, 2]`` have no kernel density; None if they have one.
-
-    ``scale`` is the size of the picture that they stand in.
-    """
+    """Why points ``[N]`` or ``[N, 2]`` in a picture of size ``scale`` have no kernel density."""
     if len(points) < FEWEST:
         return f"{len(points)} sample{'' if len(points) == 1 else 's'}"
     columns = points.reshape(len(points), -1)
@@ -218,25 +188,12 @@ def _draw_joint(
 
     scales = np.array([x_frame[1] - x_frame[0], y_frame[1] - y_frame[0]])
     reason = no_density(points / scales, 1.0)
-    panel.scatter(
-        points[:, 0],
-        points[:, 1],
-        s=9 if reason is None else 24,
-        color=colour,
-        marker=marker,
-        alpha=0.4 if reason is None else 0.9,
-        linewidth=0,
-        zorder=2,
-    )
+    size, alpha = (9, 0.4) if reason is None else (24, 0.9)
+    x, y = points.T
+    panel.scatter(x, y, s=size, color=colour, marker=marker, alpha=alpha, linewidth=0, zorder=2)
     if reason is None:
-        common = {
-            "x": points[:, 0],
-            "y": points[:, 1],
-            "ax": panel,
-            "levels": 6,
-            "thresh": 0.08,
-            "clip": (x_frame, y_frame),
-        }
+        common = {"x": x, "y": y, "ax": panel, "clip": (x_frame, y_frame)}
+        common |= {"levels": 6, "thresh": 0.08}
         seaborn.kdeplot(**common, cmap=style.shades(colour), fill=True, alpha=0.45, zorder=1.5)
         seaborn.kdeplot(**common, color=colour, linewidths=1.0, zorder=3)
     return reason
@@ -245,20 +202,11 @@ def _draw_joint(
 def _draw_margin(panel: Axes, values: np.ndarray, colour: str, frame: Frame, across: bool) -> None:
     import seaborn
 
+    common = {"x" if across else "y": values, "ax": panel, "color": colour, "linewidth": 1.2}
     if no_density(values, frame[1] - frame[0]) is None:
-        seaborn.kdeplot(
-            **{"x" if across else "y": values},
-            ax=panel,
-            fill=True,
-            alpha=0.3,
-            color=colour,
-            linewidth=1.2,
-            clip=frame,
-        )
+        seaborn.kdeplot(**common, fill=True, alpha=0.3, clip=frame)
     else:
-        seaborn.rugplot(
-            **{"x" if across else "y": values}, ax=panel, height=0.3, color=colour, linewidth=1.2
-        )
+        seaborn.rugplot(**common, height=0.3)
 
 
 def _legend(figure: Figure, table: pd.DataFrame, label: str, crossed: bool) -> None:
@@ -270,7 +218,7 @@ def _legend(figure: Figure, table: pd.DataFrame, label: str, crossed: bool) -> N
         handles.append(style.sign(text, colour, marker=marker, markersize=5, linewidth=1.2))
     if crossed:
         handles.append(style.sign("probe at 0.5", "0.25", linewidth=1, linestyle=(0, (4, 3))))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    style.legend(figure, handles, 3)
 
 
 main = figure_command("kde", KdeConfig, draw)

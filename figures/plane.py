@@ -37,25 +37,17 @@ class Plane:
     def line(self, coef: np.ndarray, intercept: float) -> Line:
         """Where a probe says 0.5: ``(a, b, c)`` of the line ``a * x + b * y + c = 0``.
 
-        With an activation x = origin + x1 u + x2 v + r, the probe's logit is
-        w.origin + bias + x1 (w.u) + x2 (w.v) + w.r. The last term is zero for every
-        activation if w lies in the plane; then the line is exact, and each sample stands on
-        the side that the probe predicts.
+        For x = origin + x1 u + x2 v + r the logit is w.origin + bias + x1 (w.u) + x2 (w.v) + w.r.
+        The last term is zero, and the line exact, if w lies in the plane.
         """
-        return (
-            float(coef @ self.u),
-            float(coef @ self.v),
-            float(coef @ self.origin + intercept),
-        )
+        return float(coef @ self.u), float(coef @ self.v), float(coef @ self.origin + intercept)
 
 
 def probe_plane(coef: np.ndarray, train: np.ndarray, truth: np.ndarray) -> Plane:
-    """Theta and theta', the axes of figure 5 (B).
+    """Theta, the unit weight ``[D]`` of the probe, and theta', the axes of figure 5 (B).
 
-    The paper projects on "two orthogonal directions with the maximum variance for separating
-    true and false features". Theta is the unit weight ``[D]`` of the probe. Theta' is the
-    direction of greatest variance among the training activations ``[N, D]`` once theta is
-    projected out, turned so that true samples (``truth [N]``) lie higher on average.
+    Theta' is the direction of greatest variance among the training activations ``[N, D]`` once
+    theta is projected out, turned so that true samples (``truth [N]``) lie higher on average.
     """
     origin = train.mean(axis=0)
     centred = train - origin
@@ -84,10 +76,8 @@ def two_probe_plane(
 ) -> Plane:
     """The plane that two probes' weights ``[D]`` span, for figure 5 (C) and (D).
 
-    u is the unit weight of the first probe; v is what the weight of the second has beside
-    it (Gram-Schmidt). Both weights lie in the plane, so both boundaries are exact lines. If
-    the weights are parallel or one is zero, v is the main direction of the training
-    activations ``[N, D]`` off u, which keeps the lines exact.
+    Both weights lie in it (Gram-Schmidt), so both boundaries are exact lines. If they are parallel
+    or one is zero, v is the main direction of the training activations ``[N, D]`` off u.
     """
     origin = train.mean(axis=0)
     theta_p, theta_o = unit(first), unit(second)

@@ -1,8 +1,7 @@
 """The look that all figures share, and how they are saved.
 
-Nothing here touches pyplot's state: figures are `matplotlib.figure.Figure` objects on an Agg
-canvas, and the rc settings hold inside `look()` alone. The font is the one that matplotlib
-ships, so the same numbers give the same bytes on any machine with the same versions.
+Nothing here touches pyplot's state. The font is the one that matplotlib ships, so the same numbers
+give the same bytes on any machine with the same versions.
 """
 
 from __future__ import annotations
@@ -13,11 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from sally_anne.core.files import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -86,9 +88,7 @@ def look() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, arrange: bool = True) -> Figure:
-    """An empty figure of ``width`` x ``height`` inches on an Agg canvas of its own.
-
-    It has the shared look wherever it is saved or shown, in a notebook as well.
+    """An empty figure of so many inches, which has the shared look wherever it is saved or shown.
 
     ``arrange``: matplotlib finds room for labels and legends; else the caller places all.
     """
@@ -110,10 +110,7 @@ def new_figure(width: float, height: float, arrange: bool = True) -> Figure:
 
 
 def heading(figure: Figure, parts: Sequence[str], subject: str | None = None) -> None:
-    """Write ``parts`` over the figure, joined by dots, in as few and as even lines as fit.
-
-    ``subject``, if any, stands on a line of its own above them.
-    """
+    """Write ``subject`` and, below it, ``parts`` joined by dots over the figure."""
     lines = heading_lines(parts, figure.get_figwidth())
     text = "\n".join(lines if subject is None else [subject, *lines])
     # Constrained layout makes room for a heading only as long as its place is left to it.
@@ -126,11 +123,44 @@ def heading_lines(parts: Sequence[str], width: float) -> list[str]:
     return wrap(parts, 72.0 * (width - 0.3), HEADING_SIZE)
 
 
-def sign(label: str, colour: str, **line: Any) -> Line2D:
+def sign(label: str, color: str, **line: Any) -> Line2D:
     """What a legend shows for ``label``: a marker, or the line that ``line`` describes."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], color=colour, label=label, **line)
+    return Line2D([], [], color=color, label=label, **line)
+
+
+def cells(
+    axis: Axes, values: np.ndarray, colours: str, limits: tuple[float, float], linewidth: float
+) -> QuadMesh:
+    """Coloured cells of ``values [rows, columns]``, row 0 at the top, each around its numbers."""
+    rows, columns = values.shape
+    mesh = axis.pcolormesh(
+        np.arange(columns + 1) - 0.5,
+        np.arange(rows + 1) - 0.5,
+        np.ma.masked_invalid(values),
+        cmap=colours,
+        vmin=limits[0],
+        vmax=limits[1],
+        edgecolors="white",
+        linewidth=linewidth,
+    )
+    axis.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
+    return mesh
+
+
+def write(
+    axis: Axes, x: float, y: float, text: str, size: float, colour: str, weight: str = "normal"
+) -> None:
+    """Write ``text`` around a point."""
+    font: dict[str, Any] = {"fontsize": size, "color": colour, "fontweight": weight}
+    axis.text(x, y, text, ha="center", va="center", **font)
+
+
+def legend(figure: Figure, handles: Sequence[Any], columns: int, **spaces: Any) -> None:
+    """One legend below all panels, without a frame."""
+    spaces |= {"loc": "outside lower center", "ncols": columns, "frameon": False}
+    figure.legend(handles=handles, **spaces)
 
 
 def write_notes(axis: Axes, notes: Sequence[str]) -> None:
@@ -190,12 +220,7 @@ def text_width(text: str, size: float) -> float:
 def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Path]:
     """Write NAME.png, NAME.pdf and the numbers shown, NAME.parquet; return the three paths.
 
-    All three are made in memory first and each replaces its older version in one step, so a
-    run that is cut off leaves no half-written file. Neither picture holds a date or a version.
-
-    Raises:
-        OSError: the folder cannot be made or written.
-        StoreError: the disk is full.
+    All are made in memory first. Neither picture holds a date or a version.
     """
     png = _picture(figure, "png", {"Software": None})
     figure.set_layout_engine("none")  # the PDF keeps the places that the PNG found

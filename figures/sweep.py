@@ -1,12 +1,8 @@
 """Accuracy against alpha, a panel for each K: figures 15 to 18 of the GridToM paper.
 
-    sally-anne sweep-figure RUN
-
-RUN is a folder of `sally-anne sweep`. What is drawn are its validation stories, on which
-every K and alpha was tried; on test stories there is only the setting that was chosen. At alpha 0
-all curves meet in the model without steering; the horizontal line is its Both, so that gain and
-loss can be read from it. The controls, random directions in the same heads and the same kind of
-direction in random heads, are drawn by Both alone.
+Shown are the validation stories of `sally-anne sweep`, on which every K and alpha was tried. At
+alpha 0 all curves meet in the model without steering; the line is its Both. Of the controls, random
+directions in the same heads and directions of the same kind in random heads, Both alone is drawn.
 """
 
 from __future__ import annotations
@@ -21,16 +17,16 @@ import pandas as pd
 import tyro
 
 from figures import style
-from figures.command import FigureConfig, figure_command
-from hooks.saved_run import read_table, require_columns, saved_results
-from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
+from figures.command import FigureConfig, figure_command, run_table, run_title
+from hooks.saved_run import require_columns
+from sally_anne.core.errors import ChoiceError, RunFolderError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MADE_BY = "sally-anne sweep"
-TABLE, RESULTS = "sweep.parquet", "results.json"
+TABLE = "sweep.parquet"
 SPLIT = "validation"
 MEASURES = ("TB", "FB", "Both", "invalid")
 CONTROLS = {"random": "random directions", "random_heads": "random heads"}
@@ -59,23 +55,14 @@ class SweepConfig(FigureConfig):
 
 
 class Panel(NamedTuple):
-    """What one panel shows.
-
-    Attributes:
-        direction: how theta was found.
-        k: number of heads.
-    """
+    """What one panel shows: how theta was found, and the number of heads."""
 
     direction: str
     k: int
 
 
 def draw(config: SweepConfig) -> list[Path]:
-    """Draw and save the figure; return the paths written.
-
-    Raises:
-        FigureError: the sweep folder lacks what the figure needs.
-    """
+    """Draw and save the figure; return the paths written."""
     table = curves(read_sweep(config.run))
     with style.look():
         figure = sweep_figure(table, read_title(config.run))
@@ -92,8 +79,8 @@ def read_sweep(folder: Path) -> pd.DataFrame:
     """
     from pandas.api.types import is_numeric_dtype
 
-    path = _required(folder)
-    table = read_table(path, RESULTS, MADE_BY)
+    path = folder / TABLE
+    table = run_table(folder, TABLE, MADE_BY, "sweep")
     require_columns(table, COLUMNS, path)
     for column in NUMBERS:
         if not is_numeric_dtype(table[column]):
@@ -130,17 +117,8 @@ def read_sweep(folder: Path) -> pd.DataFrame:
 
 
 def read_title(folder: Path) -> list[str]:
-    """Whose sweep it is: model, order, setting; empty without ``results.json``.
-
-    Raises:
-        RunFolderError: ``results.json`` is not JSON or has no ``config`` object.
-    """
-    saved = saved_results(folder / RESULTS, MADE_BY)
-    if saved is None:
-        return []
-    config = saved["config"]
-    parts = [str(config["model"])] if "model" in config else []
-    return parts + [f"{word} {config[word]}" for word in TITLE_WORDS if word in config]
+    """Whose sweep it is: model, order, setting; empty without ``results.json``."""
+    return run_title(folder, MADE_BY, TITLE_WORDS)
 
 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
@@ -267,82 +245,44 @@ def _arranged(table: pd.DataFrame) -> list[list[Panel | None]]:
 def _draw_panel(axis: Axes, table: pd.DataFrame, main: str) -> None:
     for measure in MEASURES:
         points = table[(table["direction"] == main) & (table["measure"] == measure)]
-        colour = COLOURS[measure]
-        axis.fill_between(
-            points["alpha"],
-            points["low"],
-            points["high"],
-            color=colour,
-            alpha=0.16,
-            linewidth=0,
-            zorder=1,
-        )
-        axis.plot(
-            points["alpha"],
-            points["value"],
-            color=colour,
-            marker=MARKERS[measure],
-            markersize=4,
-            linewidth=2.0 if measure == "Both" else 1.3,
-            zorder=4 if measure == "Both" else 3,
-        )
+        alpha, colour = points["alpha"], COLOURS[measure]
+        band: dict[str, Any] = {"color": colour, "alpha": 0.16, "linewidth": 0, "zorder": 1}
+        axis.fill_between(alpha, points["low"], points["high"], **band)
+        axis.plot(alpha, points["value"], zorder=4 if measure == "Both" else 3, **_line(measure))
     for control in CONTROLS:
         points = table[(table["direction"] == control) & (table["direction"] != main)]
-        if not points.empty:
-            axis.plot(
-                points["alpha"],
-                points["value"],
-                color=CONTROL_COLOURS[control],
-                linewidth=1.1,
-                linestyle=DASHES[control],
-                zorder=5,  # a control that lies on the curve must be seen
-            )
+        if not points.empty:  # a control that lies on the curve must be seen
+            axis.plot(points["alpha"], points["value"], zorder=5, **_line(control))
     plain = table[(table["measure"] == "Both") & (table["alpha"] == 0)]
     axis.axhline(float(plain["value"].iloc[0]), color="black", linewidth=0.7, zorder=2)
     axis.tick_params(length=2.5)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _line(shown: str) -> dict[str, Any]:
+    """How the curve of a measure or a control is drawn."""
+    if shown in CONTROLS:
+        colour = {"color": CONTROL_COLOURS[shown]}
+        return {**colour, "linewidth": 1.1, "linestyle": DASHES[shown]}
+    width = 2.0 if shown == "Both" else 1.3
+    marker = {"marker": MARKERS[shown], "markersize": 4}
+    return {"color": COLOURS[shown], "linewidth": width, **marker}
 
 
 def _legend(figure: Figure, table: pd.DataFrame) -> None:
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [
-        style.sign(
-            MEASURE_TEXT.get(measure, measure),
-            COLOURS[measure],
-            marker=MARKERS[measure],
-            markersize=4,
-            linewidth=2.0 if measure == "Both" else 1.3,
-        )
-        for measure in MEASURES
-    ]
-    handles += [
-        style.sign(
-            f"Both, {text}", CONTROL_COLOURS[control], linewidth=1.1, linestyle=DASHES[control]
-        )
+    texts = {measure: MEASURE_TEXT.get(measure, measure) for measure in MEASURES}
+    texts |= {
+        control: f"Both, {text}"
         for control, text in CONTROLS.items()
         if ((table["direction"] == control) & (table["panel"] != control)).any()
-    ]
+    }
+    handles: list[Any] = [style.sign(text, **_line(shown)) for shown, text in texts.items()]
     handles.append(style.sign("Both without steering", "black", linewidth=0.7))
     handles.append(Patch(color="0.5", alpha=0.25, linewidth=0, label="bands: 95 % intervals"))
     wide = figure.get_figwidth() > 7
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=4 if wide else 3,
-        frameon=False,
-        columnspacing=1.6,
-    )
-
-
-def _required(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise MissingRunFileError(f"no sweep folder at {folder}; make one with `{MADE_BY}`")
-    path = folder / TABLE
-    if not path.exists():
-        raise MissingRunFileError(f"{path} is missing; `{MADE_BY}` makes it")
-    return path
+    style.legend(figure, handles, 4 if wide else 3, columnspacing=1.6)
 
 
 main = figure_command("sweep-figure", SweepConfig, draw)

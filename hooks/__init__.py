@@ -1,15 +1,12 @@
-"""The one room that touches a model's inside.
+"""The one room that touches a model's inside, and reads what was kept of it.
 
-Holds: where the heads are (`geometry`), which tokens count (`positions`), reading activations
-(`capture`), changing them (`edit`), the steering vector and its file (`vector`, `vector_file`),
-keeping activations on disk (`store`), and other libraries that do the same (`backends`).
-
-Must not know: what an activation is used for. No labels, probes, prompts, benchmarks or scores.
+It must not know what an activation is used for: no prompts, benchmarks or scores. Labels and probes
+are names and tensors in a run's folder (`saved_run`), no more.
 """
 
 from typing import TYPE_CHECKING
 
-from sally_anne.core.lazy import lazy
+from sally_anne.core import lazy
 
 if TYPE_CHECKING:
     from hooks.backends import backend as backend

@@ -23,16 +23,10 @@ def in_batches(things: Sequence[Thing], size: int) -> list[Sequence[Thing]]:
 
 
 def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: Processes) -> int:
-    """The batch size that ``--batch-size auto`` stands for: the same in all processes.
+    """The batch size that ``--batch-size auto`` stands for: the same in all processes, the least.
 
-    On a GPU it is the largest of 64, 32, 16 ... whose trial fits in memory; on a CPU, which gains
-    nothing from larger batches, it is a fixed number, so that runs can be repeated.
-
-    Args:
-        model: with its weights.
-        trial: runs the batch of so many inputs that needs the most memory.
-        on_cpu: what a CPU uses.
-        processes: those that call this; the least of their sizes is taken.
+    On a GPU it is the largest of 64, 32, 16 ... whose trial, the batch of so many inputs that
+    needs the most memory, fits. A CPU gains nothing from larger batches, and takes ``on_cpu``.
 
     Raises:
         RuntimeError: not even one input fits, or the trial failed for another reason.
@@ -40,45 +34,29 @@ def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: 
     """
     if all(p.device.type == "cpu" for p in model.parameters()):
         return processes.all_min(on_cpu)
-    return processes.all_min(most_that_fit(trial))
-
-
-def most_that_fit(trial: Callable[[int], object], most: int = MOST) -> int:
-    """The first of ``most``, ``most / 2``, ``most / 4`` ... whose trial does not run out of memory.
-
-    Raises:
-        RuntimeError: as of :func:`fitting`.
-    """
     from accelerate.utils.memory import clear_device_cache
 
-    size = most
+    size = MOST
     while True:
         try:
             trial(size)
-            return size
+            break
         except (RuntimeError, MemoryError) as error:
             if size == 1 or not is_out_of_memory(error):
                 raise
         # Only here: the error held on to what the trial had made.
         clear_device_cache(garbage_collection=True)
         size //= 2
+    return processes.all_min(size)
 
 
-def rows_that_fit(
-    bytes_a_row: Mapping[Any, int], others: int, processes: Processes, most: int = MOST
-) -> int:
-    """How many rows go through a model together, if each keeps so much memory while it does.
+def rows_that_fit(bytes_a_row: Mapping[Any, int], others: int, processes: Processes) -> int:
+    """How many rows go through a model together, if each keeps so much on each ``torch.device``.
 
-    The first of ``most``, ``most / 2``, ``most / 4`` ... that takes, with the other rows, at most
-    three quarters of what is free: the rest is for what one layer needs for itself.
-
-    Args:
-        bytes_a_row: what a row keeps on each device (``torch.device``).
-        others: rows that are kept beside them.
-        processes: those that call this; the least of their numbers is taken.
-        most: the largest number.
+    The first of 64, 32, 16 ... that takes, with the ``others`` that are kept beside them, at most
+    three quarters of what is free, in all processes: one layer needs the rest for itself.
     """
-    rows = most
+    rows = MOST
     for device, size in bytes_a_row.items():
         free = free_memory(device) // (processes.local_world_size if device.type == "cpu" else 1)
         while rows > 1 and (rows + others) * size > 0.75 * free:
@@ -100,14 +78,9 @@ def free_memory(device: Any) -> int:
 
 @contextmanager
 def within_memory(advice: str, kept: str = KEPT) -> Iterator[None]:
-    """Say what to change if what is run in the block does not fit in memory; also a decorator.
+    """Raise OutOfMemoryError if what is run in the block does not fit; also a decorator.
 
-    Args:
-        advice: which option to change, e.g. ``use a smaller --batch-size``.
-        kept: what becomes of the work that is done.
-
-    Raises:
-        OutOfMemoryError: it does not fit, on whatever device.
+    ``advice`` is which option to change, ``kept`` what becomes of the work that is done.
     """
     try:
         yield
@@ -119,7 +92,7 @@ def within_memory(advice: str, kept: str = KEPT) -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether a GPU, torch on a CPU or Python has no memory left."""
+    """Whether a GPU, torch or Python has no memory left."""
     import torch
     from accelerate.utils.memory import should_reduce_batch_size
 

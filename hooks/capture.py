@@ -22,11 +22,9 @@ class Capture(ModelHooks):
                 model(**batch)
                 z = cap.take(items=ids)      # [B, 1, L, H, D], on the CPU
 
-    Sites:
-        head_out: the input of W_o split in heads, D = head width. The definition of the GridToM
-            paper (ICML 2025), and the only site where a slice is a head.
-        attn_out: the output of W_o cut in H slices of hidden / H.
-        resid: the residual stream after the layer cut in H slices of hidden / H.
+    At `head_out`, the input of W_o split in heads, a slice is a head (GridToM paper, ICML 2025).
+    The output of W_o (`attn_out`) and the residual stream after the layer (`resid`) are cut in H
+    slices of hidden / H.
 
     With `model.generate` the pass that reads the prompt gives the first new token, and a generated
     token is seen only if it is fed back: n new tokens show n - 1 `generated` positions, and
@@ -35,9 +33,8 @@ class Capture(ModelHooks):
     generated ids. Beam search reorders rows between steps, so it raises where generated positions
     are captured.
 
-    A compiled model runs eagerly while a capture is open (see `hooks.model_hooks`). Captures nest.
-    Hooks run in the order they were set: a capture opened inside a steering context sees the
-    steered activations, one opened outside sees them as they were.
+    A compiled model runs eagerly while a capture is open (see `hooks.model_hooks`). Captures nest,
+    and one that is opened inside a steering context sees the steered activations, one outside not.
 
     Args:
         model: the Hugging Face model whose forward will be called, not a part of it.
@@ -69,33 +66,32 @@ class Capture(ModelHooks):
     ) -> None:
         super().__init__(model, site, positions)
         self.device = torch.device(device)
-        self.layers = _chosen_layers(layers, self.geometry.n_layers)
+        there = range(self.geometry.n_layers)
+        self.layers = tuple(there if layers is None else layers)
+        if not self.layers or len(set(self.layers) & set(there)) < len(self.layers):
+            raise GeometryError(
+                f"layers {list(self.layers)}: name each layer once, from 0 to {there[-1]}."
+            )
         slice_width(self.geometry, site)
         self.valid: Tensor | None = None
-        self._beams = _BeamGuard() if positions in (GENERATED, LAST_PROMPT_GENERATED) else None
+        self._watched: Any = None
 
     def __exit__(self, *error: object) -> None:
         super().__exit__()
-        if self._beams is not None:
-            self._beams.release()
+        self._watch(None)
 
     def take(self, items: Sequence[str] | None = None) -> Tensor:
         """Hand over what was captured since the last `take`, and forget it.
-
-        Args:
-            items: one id per row, to name in errors.
 
         Returns:
             `[B, P, L, H, D]` in the model's dtype, on `device`. P = 1 for `last_prompt`; generated
             positions follow in the order they were made.
 
         Raises:
-            CaptureError: no forward has run, none held a position asked for, or the number of items
-                is not the number of rows.
+            CaptureError: there is nothing to take, or there are not as many items as rows.
             NonFiniteError: an activation is NaN or infinite; names the item and the layer.
         """
-        parts, valids = self._done, self._valids
-        ran, aborted = self._n_passes, self._pass is not None
+        done, ran, aborted = self._done, self._n_passes, self._pass is not None
         self._reset()
         if aborted:
             raise CaptureError("nothing to take: the last forward pass broke off with an error.")
@@ -103,13 +99,12 @@ class Capture(ModelHooks):
             raise CaptureError(
                 "nothing captured: no forward pass ran since the capture was opened or last taken."
             )
-        if not parts:
+        if not done:
             raise CaptureError(
                 f"nothing captured: none of the {ran} forward passes held a position "
                 f"{self.positions!r}."
             )
-        activations = torch.cat(parts, dim=1)
-        valid = torch.cat(valids, dim=1)
+        activations, valid = (torch.cat(parts, dim=1) for parts in zip(*done, strict=True))
         if self.positions == ALL:
             activations, valid = _close_gaps(activations, valid)
         rows = activations.shape[0]
@@ -118,14 +113,30 @@ class Capture(ModelHooks):
                 f"{len(items)} items, but the model ran {rows} rows (beams and "
                 "num_return_sequences multiply rows)."
             )
-        _require_finite(activations.movedim(2, 1), items, self.layers)
+        self._require_finite(activations, items)
         self.valid = valid
         return activations
 
+    def _require_finite(self, activations: Tensor, items: Sequence[str] | None) -> None:
+        if activations.device.type == "meta" or not activations.numel():
+            return
+        broken = ~torch.isfinite(activations).flatten(3).all(dim=3).all(dim=1)  # [B, L]
+        rows = broken.any(dim=1).nonzero().flatten().tolist()
+        if not rows:
+            return
+        found = []
+        for row in rows[:3]:
+            name = f"item {items[row]!r}" if items is not None else f"row {row}"
+            found.append(f"{name} at layer {self.layers[int(broken[row].nonzero()[0])]}")
+        more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+        raise NonFiniteError(
+            f"activations are not finite: {', '.join(found)}{more}. float16 overflows in some "
+            "models; try bfloat16 or float32, and look at the item's input."
+        )
+
     def _reset(self) -> None:
         super()._reset()
-        self._done: list[Tensor] = []
-        self._valids: list[Tensor] = []
+        self._done: list[tuple[Tensor, Tensor]] = []
         self._n_passes = 0
 
     def _begin(self, at: Pass, cache: Any) -> None:
@@ -137,8 +148,33 @@ class Capture(ModelHooks):
         self.index, self._valid = fresh_index(self.positions, at)
         self.rows = torch.arange(len(self.index), device=self.index.device)[:, None]
         self._pieces: dict[int, Tensor] = {}
-        if self._beams is not None:
-            self._beams.watch(cache)
+        if self.positions in (GENERATED, LAST_PROMPT_GENERATED):
+            self._watch(cache)
+
+    def _watch(self, cache: Any) -> None:
+        """Raise when the rows of this KV cache, and of no other, are reordered.
+
+        After that, row b continues another row's text, and positions stacked over steps would mix
+        beams. Only the cache is told of it: an instance attribute stands in front of its method.
+        """
+        if cache is self._watched:
+            return
+        if self._watched is not None:
+            vars(self._watched).pop("reorder_cache", None)
+        reorder = getattr(cache, "reorder_cache", None)
+        self._watched = cache if reorder is not None else None
+        if reorder is None:
+            return
+
+        def guarded(beam_idx: Tensor) -> None:
+            if not torch.equal(beam_idx, torch.arange(len(beam_idx), device=beam_idx.device)):
+                raise CaptureError(
+                    "beam search reordered the rows while generated positions are captured; they "
+                    "would mix beams. Use num_beams=1, or positions 'last_prompt'."
+                )
+            reorder(beam_idx)
+
+        cache.reorder_cache = guarded
 
     def _see(self, layer: int, activation: Tensor) -> None:
         # On the layer's own device.
@@ -156,94 +192,16 @@ class Capture(ModelHooks):
         self._n_passes += 1
         if not self.index.shape[1]:
             return
-        pieces = [self._pieces[layer] for layer in self.layers]
+        pieces = [self._pieces.pop(layer) for layer in self.layers]
         if len({piece.device for piece in pieces}) > 1:
             pieces = [self._move(piece) for piece in pieces]
         stacked = self._move(torch.stack(pieces, dim=2))
-        self._done.append(stacked.unflatten(-1, (self.geometry.n_heads, -1)))
-        self._valids.append(self._valid.to(stacked.device))
-        self._pieces = {}
+        heads = stacked.unflatten(-1, (self.geometry.n_heads, -1))
+        self._done.append((heads, self._valid.to(heads.device)))
 
     def _move(self, tensor: Tensor) -> Tensor:
         # There are no numbers to move off the meta device.
         return tensor if tensor.device.type == "meta" else tensor.to(self.device)
-
-
-def _require_finite(
-    activations: Tensor, items: Sequence[str] | None, layers: Sequence[int]
-) -> None:
-    """Check `[B, L, ...]`, of which row b belongs to `items[b]` and column l to `layers[l]`.
-
-    Tensors on the meta device hold no numbers and pass.
-
-    Raises:
-        NonFiniteError: names every item with a bad value (three at most) and its first layer.
-    """
-    if activations.device.type == "meta" or not activations.numel():
-        return
-    broken = ~torch.isfinite(activations).flatten(2).all(dim=2)
-    rows = broken.any(dim=1).nonzero().flatten().tolist()
-    if not rows:
-        return
-    found = []
-    for row in rows[:3]:
-        name = f"item {items[row]!r}" if items is not None else f"row {row}"
-        found.append(f"{name} at layer {layers[int(broken[row].nonzero()[0])]}")
-    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
-    raise NonFiniteError(
-        f"activations are not finite: {', '.join(found)}{more}. "
-        "float16 overflows in some models; try bfloat16 or float32, and look at the item's input."
-    )
-
-
-class _BeamGuard:
-    """Watches a KV cache and raises when its rows are reordered.
-
-    After a reorder row b continues another row's text, so positions stacked over steps would mix
-    different beams. Only the cache is told about the reorder, hence the watch on it: an instance
-    attribute stands in front of its method until `release`.
-    """
-
-    def __init__(self) -> None:
-        self._cache: Any = None
-
-    def watch(self, cache: Any) -> None:
-        """Watch this cache, and no other."""
-        if cache is self._cache:
-            return
-        self.release()
-        if cache is None or not hasattr(cache, "reorder_cache"):
-            return
-        reorder = cache.reorder_cache
-
-        def guarded(beam_idx: Tensor) -> None:
-            if not torch.equal(beam_idx, torch.arange(len(beam_idx), device=beam_idx.device)):
-                raise CaptureError(
-                    "beam search reordered the rows while generated positions are captured; they "
-                    "would mix beams. Use num_beams=1, or positions 'last_prompt'."
-                )
-            reorder(beam_idx)
-
-        cache.reorder_cache = guarded
-        self._cache = cache
-
-    def release(self) -> None:
-        """Leave the cache as it was."""
-        if self._cache is not None:
-            vars(self._cache).pop("reorder_cache", None)
-            self._cache = None
-
-
-def _chosen_layers(layers: Sequence[int] | None, n_layers: int) -> tuple[int, ...]:
-    if layers is None:
-        return tuple(range(n_layers))
-    chosen = tuple(layers)
-    wrong = [layer for layer in chosen if not 0 <= layer < n_layers]
-    if wrong or not chosen or len(set(chosen)) != len(chosen):
-        raise GeometryError(
-            f"layers {list(chosen)}: name each layer once, from 0 to {n_layers - 1}."
-        )
-    return chosen
 
 
 def _close_gaps(activations: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,19 +1,21 @@
-"""Adding vectors to the activations of heads while a model runs, with plain forward hooks."""
+"""Changing the activations of heads while a model runs, with plain forward hooks."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from hooks.geometry import HEAD_OUT, Geometry, slice_width
+from hooks.geometry import HEAD_OUT, slice_width
 from hooks.model_hooks import ModelHooks, attach
 from hooks.positions import LAST_PROMPT_GENERATED, Pass, position_mask
 from sally_anne.core.errors import EditError
+
+How = Literal["add", "replace", "steer_to", "project_out"]
 
 
 @dataclass(frozen=True)
@@ -37,18 +39,28 @@ class Gate:
 
 
 class Edit(ModelHooks):
-    """Adds vectors to head slices while the `with` block is open.
+    """Changes head slices while the `with` block is open.
 
-        with Edit(model, delta):                  # delta [L, H, D]
+        with Edit(model, delta):                                   # delta [L, H, D]
             model.generate(**inputs)
+        with Edit(model, other.take()[:, 0], how="replace", heads=chosen):
+            model(**inputs)                                        # activation patching
+
+    How a slice z changes, given its values v:
+        add: z + v, steering.
+        replace: v. Captured values patch, means ablate by the mean, zeros ablate to zero.
+        steer_to: z - (z.u) u + target u with u = v / |v|: the value along a direction is set.
+        project_out: z - (z.u) u, the same with target 0.
 
     The same positions are edited whether the sequence is padded or not, cached or not. Rows of a
-    batch may have vectors of their own: `delta [B, L, H, D]`; when the model runs n rows for each
-    (beams, several returned sequences), n neighbouring rows share one. A zero slice adds nothing:
-    activations keep their bits.
+    batch may have values of their own, `[B, L, H, D]`, and positions, too, `[B, P, L, H, D]`, as
+    `hooks.capture.Capture` gives them, and likewise heads; when the model runs n rows for each
+    (beams, several returned sequences), n neighbouring rows share one. Heads that are not chosen
+    keep their bits, and so do those that are replaced by what they were.
 
-    Edits nest, and what they add adds up. The same object opens once at a time and may be opened
-    again. After the block, also after an exception in it, the model has no hook left.
+    Edits nest, and act in the order in which they were opened. The same object opens once at a time
+    and may be opened again. After the block, also after an exception in it, the model has no hook
+    left. Where `values` carries gradients, so do the logits.
 
     A compiled model runs eagerly while an edit is open (see `hooks.model_hooks`). A pass in which
     an edited layer did not run raises; a block in which the model was not called does not.
@@ -60,15 +72,20 @@ class Edit(ModelHooks):
 
     Args:
         model: the Hugging Face model whose forward will be called, not a part of it.
-        delta: what is added, `[L, H, D]` or `[B, L, H, D]`, in the model's own units.
+        values: `[L, H, D]`, `[B, L, H, D]` or `[B, P, L, H, D]`, in the model's own units.
         site: one of `hooks.geometry.SITES`.
-        positions: a spec of `hooks.positions`.
+        positions: a spec of `hooks.positions`. P counts them in their order.
         gate: edit only the tokens at which this probe says so.
+        how: one of `How`.
+        heads: which heads change, bool `[L, H]`, `[B, L, H]` or `[B, P, L, H]`; by default those
+            whose values are not zero, to replace all.
+        target: of `steer_to`, `[L, H]` or with rows and positions as heads.
 
     Raises:
-        EditError: the shape does not fit the model, a value is not finite in the model's dtype, an
-            unknown site, or a gate behind the edit; during a forward, rows that do not fit `B`, a
-            layer that did not run, or a sum that is not finite.
+        EditError: a shape does not fit the model, a value is not finite in the model's dtype, a
+            direction is zero, an unknown site or way, or a gate behind the edit; during a forward,
+            rows that do not fit `B`, more positions than `P`, a layer that did not run, or a result
+            that is not finite.
         GeometryError: the heads are not found.
         PositionError: unknown positions; during a forward, tokens that cannot be told apart.
     """
@@ -78,33 +95,59 @@ class Edit(ModelHooks):
     def __init__(
         self,
         model: nn.Module,
-        delta: Tensor,
+        values: Tensor,
         site: str = HEAD_OUT,
         positions: str = LAST_PROMPT_GENERATED,
         gate: Gate | None = None,
+        how: How = "add",
+        heads: Tensor | None = None,
+        target: Tensor | None = None,
     ) -> None:
         super().__init__(model, site, positions, rows_may_move=True)
-        self.gate = gate
-        self.delta = _checked(delta, self.geometry, site)
-        weight = getattr(self.model.get_submodule(self.geometry.o_proj_names[0]), "weight", delta)
+        if how not in get_args(How):
+            raise EditError(f"unknown way {how!r}: choose one of {', '.join(get_args(How))}.")
+        if (target is not None) != (how == "steer_to"):
+            raise EditError(f"a target is what steer_to needs, and no other way; this is {how!r}.")
+        self.gate, self.how = gate, how
+        shape = self.geometry.n_layers, self.geometry.n_heads, slice_width(self.geometry, site)
+        self.values = _whole("values", values, shape, f"layers, heads, width at {site}")
+        weight = getattr(self.model.get_submodule(self.geometry.o_proj_names[0]), "weight", values)
         # A quantised weight is packed into whole numbers; its layer runs in another dtype.
-        if weight.is_floating_point():
-            _require_finite(self.delta.to(weight.dtype))
-        used = self.delta.ne(0).flatten(2).any(-1).any(0)  # [L]
-        self.layers = tuple(int(layer) for layer in used.nonzero()[:, 0])
+        for dtype in {values.dtype} | ({weight.dtype} if weight.is_floating_point() else set()):
+            _require_finite(self.values.to(dtype))
+        if heads is None:
+            some = self.values.ne(0).any(-1)
+            heads = torch.ones_like(some[:1, :1]) if how == "replace" else some
+        self.heads = _whole("heads", heads, shape[:2], "layers, heads").bool()
+        self.target = torch.zeros(1, 1, *shape[:2])
+        if target is not None:
+            self.target = _whole("target", target, shape[:2], "layers, heads")
+            _require_finite(self.target[..., None])
+        if how in ("steer_to", "project_out"):
+            size = self.values.float().norm(dim=-1)
+            if bool((size.eq(0) & self.heads).any()):
+                raise EditError(f"{how}: the direction of a chosen head is zero.")
+            self.values = self.values.float() / size.clamp(min=1e-30)[..., None]
+        self._places = max(t.shape[1] for t in (self.values, self.heads, self.target))
+        self.layers = tuple(self.heads.any(-1).flatten(0, 1).any(0).nonzero()[:, 0].tolist())
         if gate is not None:
-            _check_gate(gate, self.geometry, self.layers)
+            self._check_gate(gate)
 
     def vectors(self, layer: int) -> Tensor:
-        """What is added in a layer of the running pass, `[1 or R, W]`."""
-        vectors, rows = self.delta[:, layer].flatten(1), len(self.mask)
-        if len(vectors) == 1:
-            return vectors
-        if rows % len(vectors):
-            raise EditError(
-                f"delta has vectors for {len(vectors)} rows, but the model runs {rows} rows."
-            )
-        return vectors.repeat_interleave(rows // len(vectors), dim=0)
+        """The values of a layer of the running pass, `[1 or R, 1 or T, W]`."""
+        return self._here(self.values[:, :, layer]).flatten(2)
+
+    def _here(self, given: Tensor) -> Tensor:
+        """Of `[B, P, ...]` what belongs to the running pass, `[1 or R, 1 or T, ...]`."""
+        rows, own = len(self.mask), len(given)
+        if rows % own:
+            raise EditError(f"there are values for {own} rows, but the model runs {rows} rows.")
+        if own > 1:
+            given = given.repeat_interleave(rows // own, dim=0)
+        if given.shape[1] == 1:
+            return given
+        place = self._place.to(given.device)
+        return given[torch.arange(rows, device=given.device)[:, None] % len(given), place]
 
     def _add_hooks(self) -> None:
         add = self._handles.append
@@ -119,11 +162,28 @@ class Edit(ModelHooks):
             # The caller may catch it to try again; what runs before is outside of a pass.
             self._reset()
 
+    def _reset(self) -> None:
+        super()._reset()
+        # Of each row, how many positions earlier passes have shown.
+        self._passed: Tensor | int = 0
+
     def _begin(self, at: Pass, cache: Any) -> None:
         self.mask = position_mask(self.positions, at)
         self._open_gate: Tensor | None = None
         # For each layer, which heads became infinite or NaN: bool [H].
         self._broken: dict[int, Tensor] = {}
+        if self._places == 1:
+            return
+        # Without a cache each pass shows all positions again.
+        before = 0 if at.new_sequence or at.n_seen else self._passed
+        count = self.mask.cumsum(1) + before
+        self._passed = count[:, -1:]
+        if self.mask.device.type != "meta" and int(self._passed.max()) > self._places:
+            raise EditError(
+                f"values are for {self._places} positions {self.positions!r}; this pass reaches "
+                f"the {int(self._passed.max())}th."
+            )
+        self._place = (count - 1).clamp(min=0)
 
     def _end(self) -> None:
         # One look at the end of a pass: each makes an accelerator wait.
@@ -132,7 +192,7 @@ class Edit(ModelHooks):
         if not heads.is_meta and bool(heads.any()):
             row, head = heads.nonzero()[0].tolist()
             raise EditError(
-                f"layer {self.layers[row]} head {head} is not finite any more once delta is added: "
+                f"layer {self.layers[row]} head {head} is not finite any more once it is edited: "
                 "too much for the model's dtype. Lower alpha, or load the model in a wider dtype."
             )
 
@@ -143,61 +203,68 @@ class Edit(ModelHooks):
         self._open_gate = (likely > gate.threshold) == gate.above
 
     def _see(self, layer: int, activation: Tensor) -> Tensor:
-        """`activation [R, T, W]` with the layer's vectors added at the positions."""
-        mask = self.mask.to(activation.device)
+        """`activation [R, T, W]` with the layer's heads changed at the positions."""
+        device, n_heads = activation.device, self.geometry.n_heads
+        mask = self.mask.to(device)
         if self.gate is not None:
             if self._open_gate is None:
                 raise EditError(f"the gate's layer {self.gate.layer} did not run before {layer}.")
-            mask = mask & self._open_gate.to(activation.device)
-        vectors = self.vectors(layer).to(activation.device, activation.dtype)[:, None]
-        # Zeros are not added: -0.0 would lose its sign.
-        added = torch.where(mask[..., None] & vectors.ne(0), activation + vectors, activation)
-        broken = activation.isfinite() & ~added.isfinite()
-        self._broken[layer] = (
-            broken.flatten(0, 1).unflatten(-1, (self.delta.shape[2], -1)).any(-1).any(0)
-        )
-        return added
+            mask = mask & self._open_gate.to(device)
+        z = activation.unflatten(-1, (n_heads, -1))
+        v = self.vectors(layer).to(device).unflatten(-1, (n_heads, -1))
+        if self.how == "add":
+            changed = z + v.to(z.dtype)
+        elif self.how == "replace":
+            changed = v.to(z.dtype).expand_as(z)
+        else:
+            along = (z.to(v.dtype) * v).sum(-1, keepdim=True)
+            target = self._here(self.target[:, :, layer]).to(v)[..., None]
+            changed = (z + (target - along) * v).to(z.dtype)
+        chosen = mask[..., None] & self._here(self.heads[:, :, layer]).to(device)
+        changed = torch.where(chosen[..., None], changed, z)
+        self._broken[layer] = (z.isfinite() & ~changed.isfinite()).any(-1).flatten(0, 1).any(0)
+        return changed.flatten(-2)
+
+    def _check_gate(self, gate: Gate) -> None:
+        geometry = self.geometry
+        if not (0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads):
+            raise EditError(
+                f"the gate reads layer {gate.layer} head {gate.head}; the model has "
+                f"{geometry.n_layers} layers of {geometry.n_heads} heads."
+            )
+        if tuple(gate.weight.shape) != (geometry.head_dim,):
+            raise EditError(
+                f"the gate's weight has shape {list(gate.weight.shape)}, a head is "
+                f"{geometry.head_dim} wide."
+            )
+        if not (math.isfinite(gate.bias) and 0 <= gate.threshold <= 1):
+            raise EditError(f"gate: bias {gate.bias}, threshold {gate.threshold} (a probability).")
+        if self.layers and gate.layer > self.layers[0]:
+            raise EditError(
+                f"the gate reads layer {gate.layer}, but layer {self.layers[0]} is edited before "
+                "it: on the same pass a probe can only decide about its own and later layers."
+            )
 
 
-def _checked(delta: Tensor, geometry: Geometry, site: str) -> Tensor:
-    wanted = (geometry.n_layers, geometry.n_heads, slice_width(geometry, site))
-    if delta.ndim not in (3, 4) or tuple(delta.shape[-3:]) != wanted:
+def _whole(name: str, given: Tensor, shape: tuple[int, ...], means: str) -> Tensor:
+    """`[B, P, *shape]`, of a tensor that may lack the first or both."""
+    extra = given.ndim - len(shape)
+    if extra not in (0, 1, 2) or tuple(given.shape[extra:]) != shape:
+        sizes = ", ".join(map(str, shape))
         raise EditError(
-            f"delta has shape {list(delta.shape)}; this model takes [{', '.join(map(str, wanted))}]"
-            f" or [B, {', '.join(map(str, wanted))}] (layers, heads, width at {site})."
+            f"{name} has shape {list(given.shape)}; this model takes [{sizes}] or [B, {sizes}] or "
+            f"[B, P, {sizes}] ({means})."
         )
-    if delta.ndim == 3:
-        delta = delta[None]
-    _require_finite(delta)
-    return delta.detach()
+    return given.reshape(*([1, 1], [len(given), 1], given.shape[:2])[extra], *shape)
 
 
-def _require_finite(delta: Tensor) -> None:
-    """That `delta [B, L, H, D]` is finite in its dtype."""
-    if not bool(torch.isfinite(delta).all()):
-        _, layer, head, _ = (~torch.isfinite(delta)).nonzero()[0].tolist()
-        kind = str(delta.dtype).removeprefix("torch.")
+def _require_finite(values: Tensor) -> None:
+    """That values `[B, P, L, H, D]` are finite in their dtype."""
+    if not bool(torch.isfinite(values).all()):
+        *_, layer, head, _ = (~torch.isfinite(values)).nonzero()[0].tolist()
+        kind = str(values.dtype).removeprefix("torch.")
         raise EditError(
-            f"delta is not finite at layer {layer} head {head} in {kind} (at most "
-            f"{torch.finfo(delta.dtype).max:.4g}). Lower alpha, or load the model in a wider dtype."
-        )
-
-
-def _check_gate(gate: Gate, geometry: Geometry, layers: tuple[int, ...]) -> None:
-    if not (0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads):
-        raise EditError(
-            f"the gate reads layer {gate.layer} head {gate.head}; the model has "
-            f"{geometry.n_layers} layers of {geometry.n_heads} heads."
-        )
-    if tuple(gate.weight.shape) != (geometry.head_dim,):
-        raise EditError(
-            f"the gate's weight has shape {list(gate.weight.shape)}, a head is "
-            f"{geometry.head_dim} wide."
-        )
-    if not (math.isfinite(gate.bias) and 0 <= gate.threshold <= 1):
-        raise EditError(f"gate: bias {gate.bias}, threshold {gate.threshold} (a probability).")
-    if layers and gate.layer > layers[0]:
-        raise EditError(
-            f"the gate reads layer {gate.layer}, but layer {layers[0]} is edited before it: on the "
-            "same pass a probe can only decide about its own and later layers."
+            f"values are not finite at layer {layer} head {head} in {kind} (at most "
+            f"{torch.finfo(values.dtype).max:.4g}). Lower alpha, or load the model in a wider "
+            "dtype."
         )

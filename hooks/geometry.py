@@ -22,11 +22,9 @@ _TOWER = re.compile(r"(^|[._])(vision|visual|image|img|audio|speech|vit)([._]|$)
 
 @dataclass(frozen=True)
 class Geometry:
-    """The attention heads of one decoder.
+    """The attention heads of one decoder; the names are module paths below the model.
 
-    `head_dim` is the width D of one head as `o_proj` reads it, which need not be
-    `hidden_size / n_heads`. `layer_names` and `o_proj_names` are module paths below the model,
-    in layer order.
+    `head_dim` is the width D of one head as `o_proj` reads it, not always `hidden_size / n_heads`.
     """
 
     n_layers: int
@@ -49,9 +47,8 @@ def find_geometry(model: nn.Module) -> Geometry:
             `o_proj`, or an `o_proj` whose widths disagree with the config.
     """
     config = _text_config(model)
-    n_layers = _required(config, "num_hidden_layers")
-    n_heads = _required(config, "num_attention_heads")
-    hidden_size = _required(config, "hidden_size")
+    sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
+    n_layers, n_heads, hidden_size = (_required(config, name) for name in sizes)
 
     layer_list = _find_layer_list(model, n_layers)
     layer_names = tuple(f"{layer_list}.{i}" for i in range(n_layers))
@@ -60,13 +57,7 @@ def find_geometry(model: nn.Module) -> Geometry:
     head_dim = getattr(config, "head_dim", None)
     if head_dim is None:
         # Never hidden_size / H: several models make their heads wider than that.
-        in_features, _ = _widths(model, o_proj_names[0])
-        if in_features % n_heads:
-            raise GeometryError(
-                f"{o_proj_names[0]} takes {in_features} features, which {n_heads} heads "
-                "(num_attention_heads) do not divide, and the text config has no head_dim."
-            )
-        head_dim = in_features // n_heads
+        head_dim = _widths(model, o_proj_names[0])[0] // n_heads
 
     for name in o_proj_names:
         found = _widths(model, name)
@@ -89,11 +80,7 @@ def find_geometry(model: nn.Module) -> Geometry:
 
 
 def slice_width(geometry: Geometry, site: str) -> int:
-    """Width of one head's slice at a site: D at `head_out`, hidden / H elsewhere.
-
-    Raises:
-        GeometryError: H does not divide the hidden size at a site that is cut in slices.
-    """
+    """Width of one head's slice at a site: D at `head_out`; hidden / H, or an error, elsewhere."""
     if site == HEAD_OUT:
         return geometry.head_dim
     if geometry.hidden_size % geometry.n_heads:
@@ -109,24 +96,28 @@ def site_module(geometry: Geometry, layer: int, site: str) -> str:
     return (geometry.layer_names if site == RESID else geometry.o_proj_names)[layer]
 
 
-def layers(model: nn.Module) -> list[nn.Module]:
-    """The L decoder layers of `model`, in order. Raises GeometryError as `find_geometry`."""
-    return [model.get_submodule(name) for name in find_geometry(model).layer_names]
-
-
 def o_projs(model: nn.Module) -> list[nn.Module]:
-    """The L attention output projections W_o, in order. Raises GeometryError as `find_geometry`."""
+    """The L attention output projections W_o, in order."""
     return [model.get_submodule(name) for name in find_geometry(model).o_proj_names]
+
+
+def final_norm(model: nn.Module) -> nn.Module:
+    """The norm between the last layer and the unembedding: ``norm`` beside the list of layers.
+
+    Raises:
+        GeometryError: as `find_geometry`, or there is none of that name.
+    """
+    parent = find_geometry(model).layer_names[0].rpartition(".")[0].rpartition(".")[0]
+    norm = getattr(model.get_submodule(parent), "norm", None)
+    if norm is None:
+        raise GeometryError(f"{type(model).__name__} has no module `norm` below `{parent}`.")
+    return norm
 
 
 def _text_config(model: nn.Module) -> Any:
     config: Any = getattr(model, "config", None)
-    if config is None:
-        raise GeometryError(
-            f"{type(model).__name__} has no `config`; looked for a Hugging Face decoder."
-        )
     if not hasattr(config, "get_text_config"):
-        return getattr(config, "text_config", config)
+        raise GeometryError(f"{type(model).__name__} has no `config` of a Hugging Face decoder.")
     try:
         return config.get_text_config(decoder=True)
     except ValueError as error:
@@ -145,12 +136,11 @@ def _required(config: Any, field: str) -> int:
 def _find_layer_list(model: nn.Module, n_layers: int) -> str:
     get_decoder: Any = getattr(model, "get_decoder", None)
     root: nn.Module = (get_decoder() if get_decoder is not None else None) or model
-    prefix = next((name for name, module in model.named_modules() if module is root), "")
-
+    inside = set(root.modules())
     lists = {
-        ".".join(filter(None, (prefix, name))): module
-        for name, module in root.named_modules()
-        if isinstance(module, nn.ModuleList)
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and module in inside
     }
     fitting = [
         name
@@ -163,7 +153,7 @@ def _find_layer_list(model: nn.Module, n_layers: int) -> str:
         seen = ", ".join(f"{name} ({len(module)})" for name, module in lists.items()) or "none"
         matched = ", ".join(fitting) or "none"
         raise GeometryError(
-            f"{type(model).__name__}: looked below `{prefix or '(the model)'}` for one list of "
+            f"{type(model).__name__}: looked in its {type(root).__name__} for one list of "
             f"{n_layers} layers (num_hidden_layers) whose attention has an `o_proj`; "
             f"fitting: {matched}; lists found: {seen}."
         )
@@ -171,9 +161,7 @@ def _find_layer_list(model: nn.Module, n_layers: int) -> str:
 
 
 def _o_proj_children(layer: nn.Module) -> list[str]:
-    return [
-        name for name, _ in layer.named_modules() if name == "o_proj" or name.endswith(".o_proj")
-    ]
+    return [name for name, _ in layer.named_modules() if f".{name}".endswith(".o_proj")]
 
 
 def _find_o_proj(model: nn.Module, layer_name: str) -> str:
@@ -190,12 +178,10 @@ def _find_o_proj(model: nn.Module, layer_name: str) -> str:
 
 def _widths(model: nn.Module, name: str) -> tuple[int, int]:
     # Features, not the weight's shape: a quantised weight is packed and shaped otherwise.
-    module = model.get_submodule(name)
-    in_features = getattr(module, "in_features", None)
-    out_features = getattr(module, "out_features", None)
-    if not isinstance(in_features, int) or not isinstance(out_features, int):
+    module: Any = model.get_submodule(name)
+    if not (hasattr(module, "in_features") and hasattr(module, "out_features")):
         raise GeometryError(
             f"{name} is a {type(module).__name__} without in_features and out_features; "
             "looked for a linear layer."
         )
-    return in_features, out_features
+    return module.in_features, module.out_features

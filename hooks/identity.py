@@ -1,8 +1,7 @@
 """Which model it is: what a run or a vector keeps of the model that it was made with.
 
-The same weights in a moved folder are the same model, two folders of one name are not, and what
-was measured in one dtype does not hold in another. So the weights' hash and the dtype are compared
-wherever a run or a vector is used; where the weights' files are not at hand, source and commit.
+Compared are dtype and hash of the weights, as a folder may be moved, or have another one's name;
+where the weights' files are not at hand, source and commit.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,58 +28,42 @@ _READ_WHOLE, _STRIDE, _PIECE = 64 << 20, 4 << 20, 4 << 10
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """What tells one model from another; an empty string stands for what is not known.
+    """What tells one model from another; an empty string stands for what is not known."""
 
-    Attributes:
-        source: hub id, folder or catalogue name.
-        revision: commit of the hub, or hash of the folder.
-        model_type: of its config, e.g. ``qwen2_vl``.
-        dtype: of the weights, e.g. ``float32``.
-        quantization: of its linear layers; empty if there is none.
-        fingerprint: :func:`weights_hash`.
-    """
-
-    source: str = ""
-    revision: str = ""
-    model_type: str = ""
-    dtype: str = ""
-    quantization: str = ""
-    fingerprint: str = ""
+    source: str = ""  # hub id, folder or catalogue name
+    revision: str = ""  # commit of the hub, or hash of the folder
+    model_type: str = ""  # of its config, e.g. qwen2_vl
+    dtype: str = ""  # of the weights, e.g. float32
+    quantization: str = ""  # of its linear layers
+    fingerprint: str = ""  # weights_hash
 
     @classmethod
     def of_run(cls, model: Mapping[str, Any]) -> ModelIdentity:
         """From the ``model`` entry of a probing run's config."""
-        names = [field.name for field in fields(cls)]
-        return cls(**{name: str(model.get(name) or "") for name in names})
+        return cls(**{field.name: str(model.get(field.name) or "") for field in fields(cls)})
 
     @classmethod
     def of_vector(cls, fitted: Mapping[str, Any]) -> ModelIdentity:
-        """From the facts of a vector, or of whatever else steers; hand-made ones say nothing."""
+        """From the facts of whatever steers; what was made by hand says nothing."""
         return cls.of_run({**fitted, "source": fitted.get("model")})
-
-    @classmethod
-    def type_of(cls, model: nn.Module) -> ModelIdentity:
-        """Nothing but the type of a Hugging Face model."""
-        config = getattr(model, "config", None)
-        return cls(model_type=str(getattr(config, "model_type", "") or ""))
 
     @classmethod
     def of_module(cls, model: nn.Module) -> ModelIdentity:
         """As far as a Hugging Face model can tell; changes after it was loaded do not show."""
         config = getattr(model, "config", None)
-        source = str(getattr(config, "_name_or_path", "") or "")
-        commit = str(getattr(config, "_commit_hash", "") or "")
         # Modules without weights, or with quantised ones, have no dtype of their own.
         placeless = any(parameter.is_meta for parameter in model.parameters())
         placeless |= getattr(config, "quantization_config", None) is not None
         dtype = str(getattr(model, "dtype", "")).removeprefix("torch.")
-        return cls(
-            source=source,
-            revision=commit,
-            model_type=cls.type_of(model).model_type,
-            dtype="" if placeless else dtype,
-            fingerprint=weights_hash(source, commit or None),
+        found = cls.of_run(
+            {
+                "source": getattr(config, "_name_or_path", None),
+                "revision": getattr(config, "_commit_hash", None),
+                "model_type": getattr(config, "model_type", None),
+                "dtype": "" if placeless else dtype,
+            }
         )
+        return replace(found, fingerprint=weights_hash(found.source, found.revision))
 
     def facts(self) -> dict[str, str]:
         """As a probing run's config keeps it: what is known."""
@@ -113,17 +96,7 @@ class ModelIdentity:
 
 
 def require_same(what: str, made_with: ModelIdentity, here: ModelIdentity, remedy: str) -> None:
-    """Refuse what was made with another model.
-
-    Args:
-        what: run or vector, as the message names it.
-        made_with: its model.
-        here: the model that it is used with.
-        remedy: what to do.
-
-    Raises:
-        OtherModelError: names both values of all that differs.
-    """
+    """Raise OtherModelError if ``what`` was made with another model than the one ``here``."""
     if found := made_with.difference(here):
         raise OtherModelError(f"{what} was made with another model ({found}); {remedy}")
 
@@ -131,15 +104,11 @@ def require_same(what: str, made_with: ModelIdentity, here: ModelIdentity, remed
 def require_fitted(steering: Any, here: ModelIdentity) -> str:
     """Refuse to steer another model than the vector was fitted on.
 
-    Args:
-        steering: a vector; one without facts, as made by hand, is taken as it is.
-        here: the model.
-
     Returns:
-        The difference that was insisted on; empty if there is none.
+        The difference that was insisted on, when the vector was opened with ``force``; else empty.
 
     Raises:
-        OtherModelError: another model, and the vector was not opened with ``force``.
+        OtherModelError: another model. A vector without facts, as made by hand, is for any.
     """
     fitted = getattr(steering, "fitted", None) or {}
     made_with = ModelIdentity.of_vector(fitted)
@@ -149,20 +118,25 @@ def require_fitted(steering: Any, here: ModelIdentity) -> str:
 
 
 def weights_hash(source: str | Path, commit: str | None = None) -> str:
-    """Hash of a model's weights, wherever they lie.
+    """Hash of a model's weights in a folder, or in the cache of the hub for an id and a commit.
 
-    Args:
-        source: a folder, or a hub id whose files are in the cache.
-        commit: of the hub id.
-
-    Returns:
-        16 hexadecimal digits; empty where the files are not here or not all of them.
+    It is empty where the files are not here, or not all of them.
     """
-    if not (files := _weights(source, commit)):
-        return ""
+    folder = Path(source).expanduser()
+    if not (str(source) and folder.is_dir()):
+        if not commit or str(source).count("/") != 1:
+            return ""
+        from huggingface_hub import try_to_load_from_cache
+
+        found = (try_to_load_from_cache(str(source), n, revision=commit) for n in (SINGLE, INDEX))
+        folder = next((Path(path).parent for path in found if isinstance(path, str)), folder)
     try:
-        return file_hash(files)
-    except OSError:
+        names = {SINGLE}
+        if not (folder / SINGLE).is_file():
+            index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+            names = set(index["weight_map"].values())
+        return file_hash(folder / str(name) for name in names) if names else ""
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ""
 
 
@@ -173,7 +147,7 @@ def folder_hash(folder: Path) -> str:
 
 
 def file_hash(paths: Iterable[Path]) -> str:
-    """Hash of files with their names.
+    """Hash of files with their names, in 16 hexadecimal digits.
 
     Of a large file the beginning and a piece every few MB are read, which meets every matrix of a
     7B checkpoint; reading all of it would take minutes.
@@ -188,32 +162,3 @@ def file_hash(paths: Iterable[Path]) -> str:
                 file.seek(start)
                 digest.update(file.read(_PIECE))
     return digest.hexdigest()[:16]
-
-
-def _weights(source: str | Path, commit: str | None) -> list[Path]:
-    """The files that transformers reads the weights from; none unless all of them are here."""
-    folder = Path(source).expanduser()
-    if str(source) and folder.is_dir():
-
-        def find(name: str) -> Path | None:
-            return folder / name if (folder / name).is_file() else None
-
-    elif commit and str(source).count("/") == 1:
-        from huggingface_hub import try_to_load_from_cache
-
-        def find(name: str) -> Path | None:
-            found = try_to_load_from_cache(str(source), name, revision=commit)
-            return Path(found) if isinstance(found, str) else None
-
-    else:
-        return []
-    if single := find(SINGLE):
-        return [single]
-    if not (index := find(INDEX)):
-        return []
-    try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []
-    files = [find(str(name)) for name in sorted(names)]
-    return [file for file in files if file is not None] if all(files) else []

@@ -64,13 +64,18 @@ def real_columns(
     """Which of `n_query` columns after `n_cached` cached ones are not padding, `[B, T]` bool.
 
     Args:
-        attention_mask: `[B, n_cached + n_query]`, or None where nothing is padding.
+        attention_mask: `[B, n_cached + n_query]`, or None where nothing is padding; or who sees
+            whom, `[B, 1, n_query, n_cached + n_query]`, 0 where a column is seen: one that does
+            not see itself is padding.
 
     Raises:
-        PositionError: the mask is not two-dimensional or does not cover cache and query.
+        PositionError: the mask is of neither form or does not cover cache and query.
     """
     if attention_mask is None:
         return torch.ones(batch, n_query, dtype=torch.bool, device=device)
+    whom = (batch, 1, n_query, n_cached + n_query)
+    if getattr(attention_mask, "shape", None) == whom and attention_mask.is_floating_point():
+        return attention_mask[:, 0, :, n_cached:].diagonal(dim1=-2, dim2=-1) == 0
     if not isinstance(attention_mask, Tensor) or attention_mask.ndim != 2:
         shape = getattr(attention_mask, "shape", None)
         raise PositionError(

@@ -1,7 +1,7 @@
-"""Reading a finished run's folder: its config, table of heads, probes and activations.
+"""Reading a finished run's folder, here and nowhere else, for all rooms above.
 
-A folder of ``sally-anne probe`` is read here and nowhere else. Nothing in it is a pickle:
-JSON, Parquet and safetensors, each checked against the checksums in ``config.json``.
+Nothing in it is a pickle: JSON, Parquet and safetensors, each checked against the checksums in
+``config.json``. Of what was run it knows how ``sally-anne probe`` writes it down, no more.
 """
 
 from __future__ import annotations
@@ -32,51 +32,45 @@ AGAIN = (
     f"Delete that file and run `{MADE_BY}` again with the run's options and --out {{}}: "
     "it goes on from the activations."
 )
+# For a sweep and its like, of which `made_by` is the command.
+_AGAIN_KEPT = "Run `{}` again: its answers are kept."
 TITLE_WORDS = ("order", "contrast", "setting", "site", "position")
+# The task of runs that do not say theirs, and the only one of which all these words tell something.
+_FIRST_TASK = "gridtom"
 
 
 def saved_results(path: Path, made_by: str) -> dict[str, Any] | None:
     """A ``results.json`` with its object ``config``; None where there is no such file.
 
-    Args:
-        path: the file.
-        made_by: command that writes it, for errors.
-
     Raises:
-        RunFolderError: it is not JSON or has no ``config`` object.
-        AlteredError: it is not as it was written.
+        RunFolderError, AlteredError: it is damaged, or not as ``made_by``, the command, wrote it.
     """
     if not path.exists():
         return None
     saved = read_object(path, RunFolderError, made_by, {"config": ()})
-    require_sealed(path, saved, f"Run `{made_by}` again: its answers are kept.")
+    require_sealed(path, saved, _AGAIN_KEPT.format(made_by))
     return saved
 
 
 def read_table(path: Path, results: str, made_by: str) -> pd.DataFrame:
-    """A table that a run wrote, checked against the run's own checksum of it.
-
-    Args:
-        path: the Parquet file.
-        results: name of the JSON beside it that may know its checksum.
-        made_by: command that writes it, for errors.
+    """A Parquet table that ``made_by`` wrote; the JSON ``results`` beside it may vouch for it.
 
     Raises:
-        MissingRunFileError: it is not there.
-        RunFolderError: it is damaged.
-        AlteredError: it is not the one that the run wrote.
+        MissingRunFileError, RunFolderError, AlteredError: as :class:`Run`.
     """
-    if not path.exists():
-        raise MissingRunFileError(f"{path} is missing; `{made_by}` makes it")
+    _required(path, made_by)
     sealed = saved_results(path.with_name(results), made_by) or {}
-    again = f"Run `{made_by}` again: its answers are kept."
     with reading(path, RunFolderError, made_by):
+        again = _AGAIN_KEPT.format(made_by)
         return pd.read_parquet(io.BytesIO(intact(path.parent, path.name, sealed, again)))
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished probing run.
+    """A finished probing run; what is read of it is kept.
+
+    A file that is not there is a MissingRunFileError, a damaged one a RunFolderError (a StoreError
+    of the activations), and one that the run did not write an AlteredError.
 
     Attributes:
         folder: the run folder.
@@ -88,18 +82,11 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
-        """Open a run folder; only ``config.json`` is read, all else when it is asked for.
-
-        Raises:
-            MissingRunFileError: no such folder, or it has no ``config.json``.
-            RunFolderError: ``config.json`` is not JSON, has no ``config`` object, or what
-                headings say of it is neither text nor a number.
-            AlteredError: it is not as the run wrote it.
-        """
+        """Open a run folder; only ``config.json`` is read, all else when it is asked for."""
         folder = Path(folder)
         if not folder.is_dir():
             raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
-        path = _required(folder, CONFIG)
+        path = _required(folder / CONFIG)
         saved = read_object(path, RunFolderError, MADE_BY, {"config": ()})
         require_sealed(path, saved, AGAIN.format(folder))
         for word in ("model", *TITLE_WORDS):
@@ -122,14 +109,11 @@ class Run:
 
         A word that the config lacks is taken from the activation store, which always knows its
         site and position.
-
-        Raises:
-            MissingRunFileError: a word is looked for in the store and there is none.
         """
         parts = [str(self.config.get("model", "model not recorded"))]
         words: tuple[str, ...] = TITLE_WORDS
-        task = self.config.get("task", "gridtom")
-        if (own := self.config.get("samples")) or task != "gridtom":
+        task = self.config.get("task", _FIRST_TASK)
+        if (own := self.config.get("samples")) or task != _FIRST_TASK:
             words = TITLE_WORDS[2:]
             parts.append(f"samples {Path(own).name}" if own else f"task {task}")
         for word in words:
@@ -141,14 +125,8 @@ class Run:
 
     @cached_property
     def heads(self) -> pd.DataFrame:
-        """``heads.parquet``: one row a head.
-
-        Raises:
-            MissingRunFileError: the file is not there.
-            AlteredError: it is not the one that the run wrote.
-            RunFolderError: it has no ``layer`` or ``head``, no rows, or one head twice.
-        """
-        path = _required(self.folder, HEADS)
+        """``heads.parquet``: one row a head, each with ``layer`` and ``head``, none twice."""
+        path = _required(self.folder / HEADS)
         with reading(path, RunFolderError, MADE_BY):
             heads = pd.read_parquet(io.BytesIO(self._intact(HEADS)))
         require_columns(heads, ("layer", "head"), path)
@@ -167,38 +145,23 @@ class Run:
         return tuple(name.removesuffix("_rank") for name in names)
 
     def ranked(self, label: str) -> pd.DataFrame:
-        """The table of heads, best by validation accuracy of ``label`` first.
-
-        Raises:
-            RunFolderError: heads are not ranked by it.
-        """
+        """The table of heads, best by validation accuracy of ``label`` first."""
         require_columns(self.heads, [f"{label}_rank"], self.folder / HEADS)
         return self.heads.sort_values([f"{label}_rank", "layer", "head"])
 
     @cached_property
     def probes(self) -> dict[str, np.ndarray]:
-        """``probes.safetensors``: ``{label}.coef [L, H, D]``, ``{label}.intercept [L, H]``, ...
-
-        Raises:
-            MissingRunFileError: the file is not there.
-            AlteredError: it is not the one that the run wrote.
-        """
-        path = _required(self.folder, PROBES)
-        with reading(path, RunFolderError, MADE_BY):
+        """``probes.safetensors``: ``{label}.coef [L, H, D]``, ``{label}.intercept [L, H]``, ..."""
+        with reading(_required(self.folder / PROBES), RunFolderError, MADE_BY):
             return load(self._intact(PROBES))
 
     def probe(self, label: str, layer: int, head: int) -> tuple[np.ndarray, float]:
-        """Weight ``[D]`` and intercept of one head's probe, in float64.
-
-        Raises:
-            RunFolderError: the tensors are missing or do not reach to this head.
-        """
+        """Weight ``[D]`` and intercept of one head's probe, in float64."""
         path = self.folder / PROBES
-        probes = self.probes
-        lacking = [n for n in (f"{label}.coef", f"{label}.intercept") if n not in probes]
-        if lacking:
+        names = (f"{label}.coef", f"{label}.intercept")
+        if lacking := [name for name in names if name not in self.probes]:
             raise RunFolderError(f"{path} has no tensor {', '.join(lacking)}")
-        coef, intercept = probes[f"{label}.coef"], probes[f"{label}.intercept"]
+        coef, intercept = (self.probes[name] for name in names)
         if coef.ndim != 3 or intercept.shape != coef.shape[:2]:
             raise RunFolderError(
                 f"{path}: {label}.coef {list(coef.shape)} should be [L, H, D] and "
@@ -213,33 +176,17 @@ class Run:
 
     @property
     def samples(self) -> pd.DataFrame:
-        """The samples: a row each, in the order of the activations' rows.
-
-        Raises:
-            MissingRunFileError: there is no folder ``activations``.
-            StoreError: the store is damaged.
-            RunFolderError: a sample has no name or no split.
-        """
+        """The samples: a row each, in the order of the activations' rows."""
         samples = self.store.items
         require_columns(samples, ("item_id", "split"), self.folder / ACTIVATIONS)
         return samples.reset_index(drop=True)
 
     def activations(self, layers: Sequence[int] | None = None) -> np.ndarray:
-        """Activations ``[N, L, H, D]`` in float32, of some layers or all, rows as ``samples``.
-
-        Raises:
-            MissingRunFileError: there is no folder ``activations``.
-            StoreError: the store is damaged or unfinished, or has no such layer.
-        """
-        return self.store.read(layers=None if layers is None else list(layers)).float().numpy()
+        """Activations ``[N, L, H, D]`` in float32, of some layers or all, rows as ``samples``."""
+        return self.store.read(layers).float().numpy()
 
     def head_activations(self, layer: int, head: int) -> np.ndarray:
-        """Activations of one head, ``[N, D]`` in float64, rows as ``samples``.
-
-        Raises:
-            MissingRunFileError, StoreError: as :meth:`activations`.
-            RunFolderError: there is no such head, or an activation is not finite.
-        """
+        """Activations of one head, ``[N, D]`` in float64, all finite, rows as ``samples``."""
         found = self.activations([layer])
         where = self.folder / ACTIVATIONS
         if not 0 <= head < found.shape[2]:
@@ -255,38 +202,27 @@ class Run:
 
     @cached_property
     def store(self) -> ActivationStore:
-        """The activations on disk.
-
-        Raises:
-            MissingRunFileError: there is no folder ``activations``.
-            StoreError, AlteredError: the store is damaged, or not the run's.
-        """
+        """The activations on disk."""
         # The one part of a run that needs torch.
         from hooks.store import ActivationStore
 
-        folder = _required(self.folder, ACTIVATIONS)
-        if (folder / "manifest.json").exists():
+        folder = _required(self.folder / ACTIVATIONS)
+        if (self.folder / MANIFEST).exists():
             self._intact(MANIFEST)
         return ActivationStore.open(folder)
 
     def _intact(self, name: str) -> bytes:
-        """A file of the run, checked against its checksum in ``config.json``."""
         return intact(self.folder, name, self.saved, AGAIN.format(self.folder))
 
 
 def require_columns(table: pd.DataFrame, columns: Iterable[str], source: Path | str) -> None:
-    """Check that a table has all ``columns``.
-
-    Raises:
-        RunFolderError: some are missing; the message names them and ``source``.
-    """
+    """Raise RunFolderError if a table lacks columns; it names them and ``source``."""
     lacking = [column for column in columns if column not in table.columns]
     if lacking:
         raise RunFolderError(f"{source} has no column {', '.join(lacking)}")
 
 
-def _required(folder: Path, name: str) -> Path:
-    path = folder / name
+def _required(path: Path, made_by: str = MADE_BY) -> Path:
     if not path.exists():
-        raise MissingRunFileError(f"{path} is missing; `{MADE_BY}` makes it")
+        raise MissingRunFileError(f"{path} is missing; `{made_by}` makes it")
     return path

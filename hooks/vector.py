@@ -1,8 +1,12 @@
-"""A steering vector: heads, directions, widths and strength (GridToM paper, equation 4)."""
+"""A steering vector: heads, directions, widths and strength (GridToM paper, equation 4).
+
+On disk it is a folder that can be pushed to a hub as it is: a safetensors file and a card.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,22 +14,36 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from hooks.edit import Edit, Gate
 from hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, slice_width
-from hooks.identity import FORCED, ModelIdentity, require_fitted
+from hooks.identity import FORCED, SEEN, ModelIdentity, require_fitted
 from hooks.positions import LAST_PROMPT_GENERATED, check_spec
-from hooks.vector_file import FACTS, FILE, read_vector, write_vector
 from sally_anne.core.errors import PositionError, SteeringError
+from sally_anne.core.files import reading, write_atomic
+from sally_anne.core.run_folder import VECTOR, require_own
+
+FILE, CARD = "vector.safetensors", "README.md"
+# In a checkpoint that a vector is baked into: the vector's facts.
+RECORD = "steering.json"
+FORMAT = "sally-anne steering vector 2"
+# What a vector is beside its tensors ``theta`` and ``sigma``.
+FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "positions", "fitted")
+# The one entry of the file's metadata: with more, safetensors leaves their order to chance.
+_ENTRY = "sally-anne"
+# Of earlier versions: two entries, "format" and "vector", and no checksum.
+_UNSUMMED = "sally-anne steering vector 1"
+_MADE_BY = "sally-anne steer"
 
 
 class HoldsModel(Protocol):
     """Whatever has a Hugging Face model, as a loaded model with its processor does."""
 
     @property
-    def model(self) -> nn.Module:
-        """The model whose forward is called."""
+    def model(self) -> nn.Module: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +77,7 @@ class SteeringVector:
     fitted: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Check that the parts belong together.
-
-        Raises:
-            SteeringError: names the part at fault.
-            PositionError: unknown positions.
-        """
+        """Raise SteeringError or PositionError, and name the part that does not belong."""
         k = len(self.heads)
         if not k:
             raise SteeringError("a steering vector needs at least one head")
@@ -75,20 +88,17 @@ class SteeringVector:
             )
         if len(set(self.heads)) != k:
             raise SteeringError("a head is named twice")
-        for layer, head in self.heads:
+        norms, widths = self.theta.norm(dim=1).tolist(), self.sigma.tolist()
+        for (layer, head), norm, sigma in zip(self.heads, norms, widths, strict=True):
+            name = f"layer {layer} head {head}"
             if not (0 <= layer < self.n_layers and 0 <= head < self.n_heads):
                 raise SteeringError(
-                    f"layer {layer} head {head} is not among {self.n_layers} layers of "
-                    f"{self.n_heads} heads"
+                    f"{name} is not among {self.n_layers} layers of {self.n_heads} heads"
                 )
-        for (layer, head), theta, sigma in zip(self.heads, self.theta, self.sigma, strict=True):
-            if not bool(torch.isfinite(theta).all()) or abs(float(theta.norm()) - 1) > 1e-3:
-                raise SteeringError(
-                    f"theta of layer {layer} head {head} is not a unit vector (norm "
-                    f"{float(theta.norm()):.4g})"
-                )
-            if not (math.isfinite(float(sigma)) and float(sigma) >= 0):
-                raise SteeringError(f"sigma of layer {layer} head {head} is {float(sigma)}")
+            if not abs(norm - 1) <= 1e-3:
+                raise SteeringError(f"theta of {name} is not a unit vector (norm {norm:.4g})")
+            if not (math.isfinite(sigma) and sigma >= 0):
+                raise SteeringError(f"sigma of {name} is {sigma}")
         if self.site not in SITES:
             raise SteeringError(f"unknown site {self.site!r}: choose one of {', '.join(SITES)}")
         check_spec(self.positions)
@@ -105,11 +115,7 @@ class SteeringVector:
         return self.theta.shape[1]
 
     def top(self, k: int) -> SteeringVector:
-        """The same with its best ``k`` heads alone.
-
-        Raises:
-            SteeringError: ``k`` is less than 1 or more than there are.
-        """
+        """The same with its best ``k`` heads alone; SteeringError if it has not so many."""
         if not 1 <= k <= self.k:
             raise SteeringError(f"K = {k}: this vector has {self.k} heads")
         return replace(self, heads=self.heads[:k], theta=self.theta[:k], sigma=self.sigma[:k])
@@ -119,13 +125,10 @@ class SteeringVector:
         return replace(self, alpha=alpha)
 
     def delta(self, alpha: float | Tensor | None = None) -> Tensor:
-        """What is added to each head.
+        """What is added to each head, ``[L, H, D]``; zero at the other heads.
 
         Args:
-            alpha: a strength, or one for each row ``[B]``; the vector's own by default.
-
-        Returns:
-            ``[L, H, D]``, or ``[B, L, H, D]``; zero at the other heads.
+            alpha: the vector's own by default; strengths ``[B]`` give ``[B, L, H, D]``.
 
         Raises:
             SteeringError: a strength is not finite, or has more than one dimension.
@@ -136,17 +139,12 @@ class SteeringVector:
         if strength.ndim > 1:
             raise SteeringError(f"alpha is a number or one a row, not {list(strength.shape)}")
         steps = self.sigma.cpu().double()[:, None] * self.theta.cpu().double()
-        layers, heads = (torch.tensor(numbers) for numbers in zip(*self.heads, strict=True))
         full = torch.zeros(self.n_layers, self.n_heads, self.width, dtype=torch.float64)
-        full[layers, heads] = steps
+        full[torch.tensor(self.heads).unbind(1)] = steps
         return (strength[..., None, None, None] * full).float()
 
     def check(self, model: nn.Module) -> Geometry:
-        """That it fits ``model``: its shape, and the type of model that it was fitted on.
-
-        Raises:
-            SteeringError: names both shapes, or both types.
-        """
+        """That it fits ``model``; SteeringError names both shapes, or both types of model."""
         geometry = find_geometry(model)
         own = (self.n_layers, self.n_heads, self.width)
         wanted = (geometry.n_layers, geometry.n_heads, slice_width(geometry, self.site))
@@ -156,7 +154,9 @@ class SteeringVector:
                 f"{type(model).__name__} has {wanted[0]} x {wanted[1]} x {wanted[2]} at "
                 f"{self.site}; fit it on this model"
             )
-        fitted, here = ModelIdentity.of_vector(self.fitted), ModelIdentity.type_of(model)
+        config: Any = model.config
+        here = ModelIdentity(model_type=config.model_type or "")
+        fitted = ModelIdentity.of_vector(self.fitted)
         if not fitted.same_type(here) and not self.fitted.get(FORCED):
             raise SteeringError(
                 f"the vector was fitted on a {fitted.model_type}, {type(model).__name__} is a "
@@ -173,39 +173,46 @@ class SteeringVector:
         """Steer ``model`` while a ``with`` block is open.
 
         Args:
-            model: the Hugging Face model whose forward will be called, or what holds it as
-                ``.model``.
-            alpha: a strength, or one for each row of the batch ``[B]``; the vector's own by
-                default. Rows with 0 keep their bits.
+            model: the Hugging Face model whose forward will be called, or what holds it.
+            alpha: as of :meth:`delta`. Rows with 0 keep their bits.
             gate: steer only where this probe says so, on the same pass.
 
         Raises:
             SteeringError: the vector does not fit the model, or alpha is not finite.
             EditError: the gate does not fit.
         """
-        module = model if isinstance(model, nn.Module) else model.model
+        module = _module(model)
         self.check(module)
         return Edit(module, self.delta(alpha), self.site, self.positions, gate)
 
     def describe(self) -> dict[str, Any]:
         """What identifies it: its facts but for ``fitted``, and a hash of its numbers."""
         digest = hashlib.sha256()
-        for tensor in (self.theta, self.sigma):
-            digest.update(tensor.double().contiguous().cpu().numpy().tobytes())
+        for tensor in self._tensors().values():
+            digest.update(tensor.numpy().tobytes())
         facts = {name: getattr(self, name) for name in FACTS if name != "fitted"}
         return {**facts, "numbers": digest.hexdigest()[:16]}
 
     def save(self, folder: Path | str) -> Path:
-        """Write ``vector.safetensors`` and a card, see :func:`hooks.vector_file.write_vector`.
+        """Write ``vector.safetensors`` (tensors, and JSON metadata) and a card; gives the folder.
 
-        Returns:
-            The folder.
+        The same vector gives the same bytes. A checksum of facts and numbers is in the metadata.
 
         Raises:
             StoreError, FolderError, SteeringError: it cannot be written there.
         """
-        facts = {name: getattr(self, name) for name in FACTS}
-        return write_vector(folder, facts, self.theta, self.sigma)
+        folder = Path(folder)
+        require_own(folder, VECTOR)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SteeringError(f"{folder} cannot be made ({error.strerror})") from error
+        tensors = self._tensors()
+        text = json.dumps({name: getattr(self, name) for name in FACTS}, default=dict)
+        entry = {"format": FORMAT, "sha256": _digest(text, tensors), "vector": text}
+        write_atomic(folder / FILE, save(tensors, {_ENTRY: json.dumps(entry)}))
+        write_atomic(folder / CARD, _card(self).encode())
+        return folder
 
     @classmethod
     def load(
@@ -225,23 +232,109 @@ class SteeringVector:
                 is missing, or a vector for another model (both shapes are named).
         """
         file = Path(path) / FILE if Path(path).is_dir() else Path(path)
-        parts = read_vector(file)
+        with reading(file, SteeringError, _MADE_BY), safe_open(file, "pt") as stored:
+            metadata = stored.metadata() or {}
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+        text = _facts(file, metadata, tensors)
         try:
-            heads = tuple((int(layer), int(head)) for layer, head in parts["heads"])
-            vector = cls(**parts | {"heads": heads})
-        except (TypeError, RuntimeError) as error:
+            facts = json.loads(text)
+            parts = {name: facts[name] for name in FACTS}
+            parts["heads"] = tuple((int(layer), int(head)) for layer, head in parts["heads"])
+            vector = cls(theta=tensors["theta"], sigma=tensors["sigma"], **parts)
+        except (KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
             raise SteeringError(f"{file} lacks a part of a steering vector: {error}") from error
         except (ValueError, PositionError) as error:
             raise SteeringError(f"{file}: {error}") from error
         if force:
             vector = replace(vector, fitted={**vector.fitted, FORCED: True})
         if model is not None:
-            module = model if isinstance(model, nn.Module) else model.model
+            module = _module(model)
             vector.check(module)
             require_fitted(vector, ModelIdentity.of_module(module))
         return vector
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {n: getattr(self, n).double().contiguous().cpu() for n in ("theta", "sigma")}
+
+
+def _module(model: nn.Module | HoldsModel) -> nn.Module:
+    return model if isinstance(model, nn.Module) else model.model
 
 
 def _finite(strength: Tensor) -> None:
     if not bool(torch.isfinite(strength).all()):
         raise SteeringError(f"alpha must be finite, got {strength.tolist()}")
+
+
+def _facts(file: Path, metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """The facts of a vector as JSON, as they were written."""
+    if metadata.get("format") == _UNSUMMED and "vector" in metadata:
+        return metadata["vector"]
+    try:
+        entry = json.loads(metadata[_ENTRY])
+        found, digest, text = entry["format"], entry["sha256"], str(entry["vector"])
+    except (KeyError, TypeError, ValueError):
+        raise SteeringError(
+            f"{file} is not a steering vector of this toolkit: its format is "
+            f"{metadata.get('format')!r}, not {FORMAT!r}"
+        ) from None
+    if digest != _digest(text, tensors):
+        raise SteeringError(
+            f"{file} is altered: its checksum does not fit; write the vector again with "
+            f"`{_MADE_BY}`"
+        )
+    if found != FORMAT:
+        raise SteeringError(f"{file} is of format {found!r}; this toolkit reads {FORMAT!r}")
+    return text
+
+
+def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the facts and of every tensor with its name, type and shape."""
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _card(vector: SteeringVector) -> str:
+    """The README of a saved vector."""
+    model = vector.fitted.get("model", "unknown")
+    rows = "\n".join(f"| {n} | {_in_words(n, value)} |" for n, value in vector.fitted.items())
+    heads = ", ".join(f"L{layer}H{head}" for layer, head in vector.heads)
+    return f"""---
+license: apache-2.0
+base_model: {json.dumps(model)}
+tags: [steering-vector, theory-of-mind, interpretability]
+---
+# Steering vector for {model}
+
+Adds `alpha * sigma * theta` to the `{vector.site}` of {vector.k} attention heads
+({vector.n_layers} layers x {vector.n_heads} heads x {vector.width}), at `{vector.positions}`.
+
+| | |
+|---|---|
+| direction | {vector.direction} |
+| alpha | {vector.alpha:g} |
+| K | {vector.k} |
+| heads, best first | {heads} |
+{rows}
+
+## Use
+
+```python
+import sally_anne as sa
+
+vector = sa.SteeringVector.load("this/folder", model)
+with vector.apply(model):
+    model.generate(**inputs)
+```
+"""
+
+
+def _in_words(name: str, value: Any) -> str:
+    if name == SEEN:
+        parts = (f"{len(hashes)} {part}" for part, hashes in value.items())
+        return f"{' and '.join(parts)} stories, whose hashes are in {FILE}"
+    return value if isinstance(value, str) else f"`{json.dumps(value)}`"

@@ -6,7 +6,7 @@ Must not know: steering, answer scoring, what any one benchmark asks.
 
 from typing import TYPE_CHECKING
 
-from sally_anne.core.lazy import lazy
+from sally_anne.core import lazy
 
 if TYPE_CHECKING:
     from probing.activations import Activations as Activations

@@ -33,11 +33,7 @@ class Activations:
     model: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Check that rows and columns belong together.
-
-        Raises:
-            ProbingError: they do not.
-        """
+        """Check that rows and columns belong together; a ProbingError says what does not."""
         if self.x.ndim != 4 or len(self.x) != len(self.items):
             raise ProbingError(
                 f"need x [N, L, H, D] and N items, got {self.x.shape} and {len(self.items)}"
@@ -69,11 +65,7 @@ class Activations:
         return replace(self, x=self.x[rows], items=self.items[rows].reset_index(drop=True))
 
     def values(self, label: str) -> np.ndarray:
-        """A label of every sample ``[N]``.
-
-        Raises:
-            ProbingError: there is no such label.
-        """
+        """A label of every sample ``[N]``; a ProbingError names those that there are."""
         if label not in self.labels:
             known = ", ".join(self.labels) or "none"
             raise ProbingError(f"the samples have no label {label!r}; theirs are {known}")

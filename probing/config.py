@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from sally_anne.benchmarks.items import Setting
-from sally_anne.core.options import Positive, Seed
+from sally_anne.core.options import Natural, Positive, Seed
 from sally_anne.models.options import ModelOptions
 
-Contrast = Literal["matched", "paper"]
+Contrast = Literal["matched", "paper", "released"]
 Site = Literal["head_out", "attn_out", "resid"]
 Solver = Literal["sklearn", "batched"]
 Position = Literal["last_prompt"]
@@ -21,11 +21,46 @@ DEFAULT_C = 0.015
 DEFAULT_MAX_ITER = 400
 # Samples that go through the model together.
 DEFAULT_BATCH = 8
+# Options that stand in a run folder's name where they are not the default.
+_NAMED = {
+    "stories": "{}stories",
+    "data": "data-{}",
+    "split_seed": "split{}",
+    "data_seed": "seed{}",
+    "backend": "{}",
+    "solver": "{}",
+    "c": "c{:.12g}",
+    "max_iter": "iter{}",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanOptions:
+    """How many heads and twins are exchanged, to see which are used.
+
+    Attributes:
+        pairs: of test twins, from all clusters (maps) in turn.
+        validation_pairs: by which heads are ranked.
+        sizes: of the sets of heads.
+        random_sets: of each size, on the same twins.
+        exact: exchange each head by itself; else they are ranked by attribution patching, one
+            gradient a twin, as models of many heads need.
+        seed: of random sets, and of permutations.
+    """
+
+    pairs: int = 32
+    validation_pairs: int = 16
+    sizes: tuple[int, ...] = (4, 8)
+    random_sets: int = 100
+    exact: bool = True
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)
-class ProbeConfig(ModelOptions):
+class ProbeConfig(ModelOptions, ScanOptions):
     """Cache last-token activations of every head, fit a probe on each, rank the heads.
+
+    Then say which heads score more than chance, and which are used: see the options of the scan.
 
     Attributes:
         model: catalogue name, hub id or folder. Shipped: tiny-qwen2-vl, tiny-llava-next-video.
@@ -37,7 +72,8 @@ class ProbeConfig(ModelOptions):
             split. All its labels are probed.
         order: 1 asks where the protagonist believes the participant is, 2 what the participant
             thinks that the protagonist believes.
-        contrast: matched shares the context within a pair; paper follows the paper's figure 6.
+        contrast: matched shares the context within a pair; paper follows the paper's figure 6;
+            released has the released code's form, too, which gives false-belief labels away.
         setting: what the model is given: frames and text, frames, or text. Order, contrast,
             stories, data-seed and frames alone are GridToM's.
         site: where activations are read. head_out is the paper's definition; the others
@@ -54,6 +90,8 @@ class ProbeConfig(ModelOptions):
             head with scikit-learn, to its default tolerance.
         c: inverse strength of the probes' penalty.
         max_iter: limit of the solver's iterations.
+        permutations: of the labels within stories, for each head's null; 0 for none.
+        causal: exchange every head between twins, and say whether what is readable is used.
         split_seed: which stories, or groups of samples, test, train and validate.
         data_seed: seed of generated stories.
         figures: draw the figures.
@@ -76,6 +114,8 @@ class ProbeConfig(ModelOptions):
     solver: Solver = "batched"
     c: Positive = DEFAULT_C
     max_iter: int = DEFAULT_MAX_ITER
+    permutations: Natural = 1000
+    causal: bool = True
     split_seed: Seed = 0
     data_seed: Seed = 2025
     figures: bool = True
@@ -92,21 +132,9 @@ class ProbeConfig(ModelOptions):
             parts = [name, f"samples-{self.samples.stem}", self.setting, self.site]
         elif self.task != ProbeConfig.task:
             parts = [name, self.task, self.setting, self.site]
-        if self.stories is not None:
-            parts.append(f"{self.stories}stories")
-        if self.data is not None:
-            # Of . and .., too, the folder's own name.
-            parts.append(f"data-{Path(os.path.abspath(self.data)).name or 'root'}")
-        if self.split_seed != ProbeConfig.split_seed:
-            parts.append(f"split{self.split_seed}")
-        if self.data_seed != ProbeConfig.data_seed:
-            parts.append(f"seed{self.data_seed}")
-        if self.backend != ProbeConfig.backend:
-            parts.append(self.backend)
-        if self.solver != ProbeConfig.solver:
-            parts.append(self.solver)
-        if self.c != ProbeConfig.c:
-            parts.append(f"c{self.c:.12g}")
-        if self.max_iter != ProbeConfig.max_iter:
-            parts.append(f"iter{self.max_iter}")
+        for name, form in _NAMED.items():
+            if (value := getattr(self, name)) != getattr(ProbeConfig, name):
+                if isinstance(value, Path):  # of . and .., too, the folder's own name
+                    value = Path(os.path.abspath(value)).name or "root"
+                parts.append(form.format(value))
         return Path("runs") / "-".join(parts)

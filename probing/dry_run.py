@@ -1,8 +1,4 @@
-"""``sally-anne probe --dry-run``: what a run would do and need.
-
-Nothing is computed or written. Of a published model of the catalogue neither weights nor a network
-are needed (`sally_anne.models.published`).
-"""
+"""``sally-anne probe --dry-run``: what a run would do and need; nothing is computed or written."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from hooks.batch_size import AUTO
 from hooks.geometry import find_geometry, slice_width
 from hooks.saved_run import ACTIVATIONS
 from hooks.store import ActivationStore
-from hooks.store.manifest import MANIFEST_NAME, mismatch, read_manifest
+from hooks.store.files import MANIFEST_NAME, mismatch, read_manifest
 from probing.activations import items_table
 from probing.config import DEFAULT_BATCH, ProbeConfig
 from probing.extraction import cut, plan_batches, stored_size
@@ -23,20 +19,15 @@ from sally_anne.benchmarks.samples import Sample
 from sally_anne.core.console import Console
 from sally_anne.core.options import check_options
 from sally_anne.core.run_folder import PROBING, require_own
-from sally_anne.models.estimate import Counter, Figure, Load, disk, needs, show, tokens_each
+from sally_anne.models.estimate import Counter, Figure, Load, disk, exact, needs, show, tokens_each
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.published import open_described
 
 
 def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Figure]:
-    """Say what the run would do and need.
+    """Say what the run would do and need: each figure by its name. Errors as of the run itself.
 
-    Returns:
-        Each figure by its name.
-
-    Raises:
-        ProbingError, ModelError, BenchmarkError, SallyAnneError: as of the run itself, as far as it
-            can be known without weights.
+    Of a published model of the catalogue neither weights nor a network are needed.
     """
     check_options(config)
     require_own(config.folder, PROBING)
@@ -54,21 +45,20 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
     geometry = find_geometry(loaded.skeleton)
     width = slice_width(geometry, config.site)
     there = _stored(folder, batches)
-    labels = tuple(samples[0].labels)
+    labels = samples[0].labels
     kinds = len(labels) + has_both(labels, items_table(samples))
     probes = kinds * geometry.n_layers * geometry.n_heads
     figures = [
-        Figure(data.noun, data.groups, f"{data.groups:,}", "of the three splits", "exact"),
-        Figure("samples N", len(samples), f"{len(samples):,}", f"of all {data.noun}", "exact"),
-        Figure("batches", len(batches), f"{len(batches):,}", f"of {size} samples at most", "exact"),
-        Figure("stored", there, f"{there:,}", f"batches in {folder}; not computed again", "exact"),
+        exact(data.noun, data.groups, "of the three splits"),
+        exact("samples N", len(samples), f"of all {data.noun}"),
+        exact("batches", len(batches), f"of {size} samples at most"),
+        exact("stored", there, f"batches in {folder}; not computed again"),
         tokens_each("tokens a sample", tokens, counter),
         *needs(loaded, loads, config.quantization).values(),
         disk(len(samples), geometry.n_layers, geometry.n_heads, width, loaded.dtype),
-        Figure("probes", probes, f"{probes:,}", f"L x H x {kinds} labels", "exact"),
+        exact("probes", probes, f"L x H x {kinds} labels"),
     ]
-    show(console or Console(), loaded, figures)
-    return {figure.name: figure for figure in figures}
+    return show(console or Console(), loaded, figures)
 
 
 def _loads(
@@ -86,23 +76,15 @@ def _loads(
         rows = parts.rows or list(range(len(batch)))
         ends = [counter.ending(ending) for ending in parts.endings] or [0] * len(batch)
         shapes = [(*shape, 3) if (shape := s.shape()) else None for s in parts.firsts]
-        counted = [
-            counter.context(text, shape)
-            for text, shape in zip(parts.beginnings, shapes, strict=True)
-        ]
-        contexts = tuple(words for words, _ in counted)
-        loads.append(Load(contexts, tuple(ends), sum(patches for _, patches in counted)))
+        counted = map(counter.context, parts.beginnings, shapes)
+        contexts, patches = zip(*counted, strict=True)
+        loads.append(Load(contexts, tuple(ends), sum(patches)))
         tokens += [contexts[row] + end for row, end in zip(rows, ends, strict=True)]
     return loads, tokens
 
 
 def _stored(folder: Path, batches: Sequence[Sequence[int]]) -> int:
-    """How many batches of this plan are in the store.
-
-    Raises:
-        StoreMismatchError: the store has another plan, with which the run would not go on.
-        StoreError: the store cannot be read.
-    """
+    """How many batches of this plan are in the store; with another plan a run would not go on."""
     if not (folder / MANIFEST_NAME).exists():
         return 0
     if read_manifest(folder).batches != tuple(tuple(batch) for batch in batches):

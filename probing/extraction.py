@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from hooks.backends import NATIVE, Backend
@@ -22,7 +22,7 @@ from hooks.capture import Capture
 from hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from hooks.positions import LAST_PROMPT
 from hooks.store import ActivationStore, BatchWriter, StoreMeta
-from hooks.store.manifest import MANIFEST_NAME, mismatch, read_manifest
+from hooks.store.files import MANIFEST_NAME, read_manifest
 from probing.activations import Activations, items_table
 from probing.config import DEFAULT_BATCH
 from probing.prefetch import prefetch
@@ -42,11 +42,9 @@ _SMALL, _MOST_WORKERS = 1_000_000_000, 8
 class Cut:
     """Prompts of a batch, cut where those of one context part.
 
-    Attributes:
-        beginnings: text of each context; whole prompts where nothing is shared.
-        firsts: the first sample of each context, whose frames are those of all.
-        rows: for each sample, its context; empty where nothing is shared.
-        endings: token ids of each sample's own end; likewise.
+    ``beginnings`` are the texts of the contexts, and ``firsts`` the first sample of each, whose
+    frames are those of all. ``rows`` says each sample's context, and ``endings`` the token ids of
+    its own end; where nothing is shared both are empty, and beginnings are whole prompts.
     """
 
     beginnings: list[str]
@@ -70,9 +68,6 @@ def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[in
     What is nearly equally long goes together: without padding, attention computes half as much.
     Contexts of one kind are. Samples of one context stay together, too. Of the others, those that
     show as many frames of one size do.
-
-    Raises:
-        ClipError: a picture or film cannot be read.
     """
     shapes = [None if sample.context else sample.shape() for sample in samples]
 
@@ -90,13 +85,7 @@ def plan_batches(samples: Sequence[Sample], batch_size: int) -> list[Sequence[in
 
 
 def cut(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], shared: bool = True) -> Cut:
-    """Samples of a batch with their prompts, cut where those of one context part.
-
-    Args:
-        loaded: whose tokenizer reads them.
-        chosen: samples of one context stand together; those without one are never cut.
-        shared: False leaves all prompts whole.
-    """
+    """Cut samples of a batch, of which those of one context stand together; whole if not shared."""
     if not shared or not chosen[0][0].context:
         return Cut([prompt for _, prompt in chosen], [sample for sample, _ in chosen], [], [])
     found = Cut([], [], [], [])
@@ -113,12 +102,7 @@ def cut(loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], shared: bool 
 def prepare(
     loaded: LoadedModel, chosen: Sequence[tuple[Sample, str]], shared: bool = True
 ) -> Prepared:
-    """A batch's inputs, drawn and processed; contexts once each if they are ``shared``.
-
-    Raises:
-        ModelError: the processor dropped frames.
-        ClipError: a picture or film cannot be read.
-    """
+    """A batch's inputs, drawn and processed; contexts once each if they are ``shared``."""
     parts = cut(loaded, chosen, shared)
     frames = [sample.frames() for sample in parts.firsts] if parts.firsts[0].shows else None
     return Prepared(process(loaded, parts.beginnings, frames), parts.rows, parts.endings)
@@ -131,14 +115,7 @@ def activations_of(
     items: Sequence[str] | None = None,
     reader: Backend | None = None,
 ) -> np.ndarray:
-    """Run one batch.
-
-    Args:
-        loaded: the model.
-        batch: of :func:`prepare`; of whole prompts if a backend reads it.
-        site: where activations are read.
-        items: one id a sample, to name in errors.
-        reader: a backend; the native hooks by default.
+    """Run one batch, whose prompts are whole if a backend reads it; ``items`` are its samples' ids.
 
     Returns:
         ``float32 [B, L, H, D]``.
@@ -168,8 +145,8 @@ class _Extraction:
     backend: str
 
     @cached_property
-    def reader(self) -> Backend | None:
-        return None if self.backend == NATIVE else backend_named(self.backend)
+    def reader(self) -> Backend:
+        return backend_named(self.backend)
 
     @cached_property
     def prompts(self) -> list[str]:
@@ -177,39 +154,35 @@ class _Extraction:
 
     def prepare(self, rows: Sequence[int]) -> Prepared:
         chosen = [(self.samples[i], self.prompts[i]) for i in rows]
-        return prepare(self.loaded, chosen, self.reader is None)
+        return prepare(self.loaded, chosen, self.backend == NATIVE)
 
     def activations(self, rows: Sequence[int], batch: Prepared) -> np.ndarray:
         items = [self.samples[i].item_id for i in rows]
         return activations_of(self.loaded, batch, self.site, items, self.reader)
 
-    def size(self, batch_size: BatchSize, processes: Processes) -> int:
-        """The largest batch that fits, if that is asked for."""
+    def whole(self, rows: Sequence[int]) -> np.ndarray:
+        return self.activations(rows, self.prepare(rows))
+
+    def plan(self, batch_size: BatchSize, processes: Processes) -> list[Sequence[int]]:
+        """Rows of each batch; the largest that fit, if that is asked for."""
 
         def trial(size: int) -> None:
             batches = plan_batches(self.samples, size)
-            longest = max(batches, key=lambda b: max(len(self.prompts[i]) for i in b))
-            self.activations(longest, self.prepare(longest))
+            self.whole(max(batches, key=lambda b: max(len(self.prompts[i]) for i in b)))
 
-        if batch_size != AUTO:
-            return batch_size
-        return fitting(self.loaded.model, trial, DEFAULT_BATCH, processes)
+        if batch_size == AUTO:
+            batch_size = fitting(self.loaded.model, trial, DEFAULT_BATCH, processes)
+        return plan_batches(self.samples, batch_size)
 
     def run(
         self, batches: Sequence[Sequence[int]], pending: Sequence[int]
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Number and activations of each pending batch."""
-        workers = _models_at_once(self.loaded) if pending and self.reader is None else 1
-
-        def whole(b: int) -> np.ndarray:
-            return self.activations(batches[b], self.prepare(batches[b]))
-
-        def work(b: int) -> Any:
-            return whole(b) if workers > 1 else self.prepare(batches[b])
-
-        with prefetch(work, pending, workers) as results:
+        workers = models_at_once(self.loaded) if pending and self.backend == NATIVE else 1
+        work: Callable[[Sequence[int]], Any] = self.whole if workers > 1 else self.prepare
+        with closing(prefetch(lambda b: work(batches[b]), pending, workers)) as results:
             for b, future in zip(pending, results, strict=True):
-                result = _result(future)
+                result = result_of(future)
                 yield b, result if workers > 1 else self.activations(batches[b], result)
 
 
@@ -239,7 +212,7 @@ def extract(
         seed: of splits that are drawn.
 
     Raises:
-        RecordError: too few groups for three splits.
+        RecordError: too few groups for three splits, or a picture or film cannot be read.
         StoreMismatchError: the folder holds the store of another run.
         NonFiniteError: an activation is not a number; names the item and layer.
         OutOfMemoryError: a batch does not fit.
@@ -255,7 +228,7 @@ def extract(
         x = store.read().float().numpy()
     else:
         run = _Extraction(loaded, samples, site, backend)
-        batches = plan_batches(samples, run.size(batch_size, ALONE))
+        batches = run.plan(batch_size, ALONE)
         geometry = find_geometry(loaded.skeleton)
         shape = (geometry.n_layers, geometry.n_heads, slice_width(geometry, site))
         x = np.empty((len(samples), *shape), dtype=np.float32)
@@ -287,8 +260,8 @@ def fill_store(
     the same however many there are, and so is the store.
 
     Args:
-        loaded, site, backend: as of :func:`extract`. All backends but the native one read every
-            prompt whole, from its first token on, which differs by rounding.
+        loaded, site, backend: as of :func:`extract`, errors too. All backends but the native one
+            read every prompt whole, from its first token on, which differs by rounding.
         samples: what is run, in the order of the store; each in a split.
         folder: of the store.
         batch_size: samples that go through the model together. With auto a store that is there
@@ -301,13 +274,10 @@ def fill_store(
 
     Returns:
         The complete store, ``[N, L, H, D]``.
-
-    Raises:
-        ProcessError: another of the processes has ended.
-        Others: as :func:`extract`.
     """
     run = _Extraction(loaded, samples, site, backend)
-    about = {**about, **loaded.changes} | ({"backend": backend} if run.reader else {})
+    about = {**about, **loaded.changes} | ({} if backend == NATIVE else {"backend": backend})
+    items = items_table(samples)
     geometry = find_geometry(loaded.skeleton)
     meta = StoreMeta(
         site=site,
@@ -322,12 +292,15 @@ def fill_store(
         head_dim=slice_width(geometry, site),
         extra=about,
     )
-    _require_same_options(folder, about)
     size = stored_size(folder) if batch_size == AUTO else None
-    batches = plan_batches(samples, size or run.size(batch_size, processes))
-    with _open(folder, meta, items_table(samples), batches, processes) as store:
-        if processes.first:
-            processes.wait()
+    batches = run.plan(size or batch_size, processes)
+    if processes.first:
+        store: BatchWriter = ActivationStore.open_or_create(folder, meta, items, batches)
+        processes.wait()
+    else:
+        processes.wait()  # the first begins it
+        store = BatchWriter.join(folder, meta, items, batches)
+    with store:
         pending = store.pending()
         processes.wait()  # all see the same batches pending before any is stored
         stored = len(batches) - len(pending)
@@ -347,20 +320,6 @@ def fill_store(
     return store if isinstance(store, ActivationStore) else ActivationStore.open(folder)
 
 
-def _open(
-    folder: Path,
-    meta: StoreMeta,
-    items: pd.DataFrame,
-    batches: Sequence[Sequence[int]],
-    processes: Processes,
-) -> BatchWriter:
-    """The store for the first process, which begins it; the others join in once it is there."""
-    if processes.first:
-        return ActivationStore.open_or_create(folder, meta, items, batches)
-    processes.wait()
-    return BatchWriter.join(folder, meta, items, batches)
-
-
 def stored_size(folder: Path) -> int | None:
     """The size of a store's batches; None if there is no store."""
     if not (folder / MANIFEST_NAME).exists():
@@ -368,7 +327,7 @@ def stored_size(folder: Path) -> int | None:
     return max(len(batch) for batch in read_manifest(folder).batches)
 
 
-def _models_at_once(loaded: LoadedModel) -> int:
+def models_at_once(loaded: LoadedModel) -> int:
     """Processes that run the model side by side: on the CPU one a core, unless it is large.
 
     They share its weights, and none waits for another, as the threads of one layer do.
@@ -379,7 +338,8 @@ def _models_at_once(loaded: LoadedModel) -> int:
     return min(torch.get_num_threads(), _MOST_WORKERS) if small and on_cpu else 1
 
 
-def _result(future: Future[Any]) -> Any:
+def result_of(future: Future[Any]) -> Any:
+    """What a worker of `probing.prefetch` found. Raises ProbingError if it was killed."""
     try:
         return future.result()
     except BrokenExecutor as error:
@@ -387,19 +347,3 @@ def _result(future: Future[Any]) -> Any:
             "a process that was working on the next frames was killed, perhaps for want of "
             "memory; the same command goes on where it stopped"
         ) from error
-
-
-def _require_same_options(folder: Path, about: dict[str, str]) -> None:
-    """Name the option that differs; the store by itself would name the hash of the prompts first.
-
-    Raises:
-        StoreMismatchError: names the option and both values.
-    """
-    if not (folder / MANIFEST_NAME).exists():
-        return
-    stored = read_manifest(folder).meta.extra
-    for name, value in about.items():
-        if stored.get(name) != value:
-            raise mismatch(
-                folder, f"{name} is {stored.get(name)!r} in the store, {value!r} in this run"
-            )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from hooks.saved_run import Run
+    from probing.activations import Activations
 
 # A head stands out if the best of all heads scores as well in so few of the permutations.
 LEVEL = 0.05
@@ -59,8 +60,6 @@ def run(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
         most ``LEVEL``, and with bootstraps ``_low`` and ``_high``.
 
     Raises:
-        RunFolderError, StoreError: the folder is not that of a finished run.
-        FolderError: a run is writing to it.
         ProbingError: no such samples, or a label that permuting within groups does not change.
     """
     from hooks.saved_run import Run
@@ -95,8 +94,7 @@ def _test(config: NullsConfig, saved: Run, console: Console) -> pd.DataFrame:
             with stage(console, f"{label}: {config.bootstraps} bootstraps"):
                 drawn = bootstrap(train, held, label, config.bootstraps, c, config.seed, settings)
             found["low"], found["high"] = drawn.interval()
-        for name, values in found.items():
-            heads[f"{label}_{name}"] = values[place]
+        heads = heads.assign(**{f"{label}_{name}": each[place] for name, each in found.items()})
         heads[f"{label}_threshold"] = threshold
         best = heads.sort_values([f"{label}_p_best", f"{label}_p"], kind="stable")
         table = Table(title=f"{label}, {config.split}", title_justify="left")
@@ -119,19 +117,89 @@ def _test(config: NullsConfig, saved: Run, console: Console) -> pd.DataFrame:
             )
         console.print(f"{said}; mean of the null {test.null.mean():.3f}")
     path = config.run / f"nulls-{config.split}.parquet"
-    buffer = io.BytesIO()
-    heads.to_parquet(buffer, index=False)
-    write_atomic(path, buffer.getvalue())
+    write_atomic(path, heads.to_parquet(None, index=False))
     console.print(f"table: {escape(str(path))}", soft_wrap=True)
     return heads
 
 
-def _number(saved: Run, name: str) -> float:
-    """An option of the run.
+def null_columns(
+    x: Activations,
+    heads: pd.DataFrame,
+    c: float,
+    max_iter: int,
+    permutations: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The table of heads, with what permuted labels say of each label's validation accuracy.
 
-    Raises:
-        RunFolderError: its config.json has no such number.
+    Args:
+        x: activations with their samples.
+        heads: the table, with ``layer`` and ``head``.
+        c, max_iter: as the probes were fitted.
+        permutations: of labels within groups, the same for all heads.
+        seed: of them.
+
+    Returns:
+        The table with ``{label}_p`` of the head alone, ``{label}_q`` (Benjamini and Hochberg over
+        heads), ``{label}_p_family`` (against the best of all heads) and ``{label}_threshold``,
+        above which that is at most ``LEVEL``. All NaN where permuting changes nothing.
     """
+    from scipy.stats import false_discovery_control
+
+    from probing.resampling import REFIT, permutation_test
+
+    place = heads["layer"].to_numpy(), heads["head"].to_numpy()
+    found = heads.copy()
+    for label in x.labels:
+        columns = [f"{label}_{name}" for name in ("p", "q", "p_family", "threshold")]
+        try:
+            settings = replace(REFIT, max_iter=max_iter)
+            test = permutation_test(x.train, x.validation, label, permutations, c, seed, settings)
+        except ProbingError:
+            found[columns] = float("nan")
+            continue
+        p = test.p_values[place]
+        values = (p, false_discovery_control(p), test.corrected[place], test.threshold(LEVEL))
+        for column, value in zip(columns, values, strict=True):
+            found[column] = value
+    return found
+
+
+def selectivity_columns(
+    x: Activations, heads: pd.DataFrame, types: Mapping[str, str], c: float, seed: int = 0
+) -> pd.DataFrame:
+    """The table of heads with ``{label}_selectivity``: validation accuracy less that of controls.
+
+    Args:
+        x: activations with their samples.
+        heads: the table.
+        types: the type of each sample by its name, see
+            :func:`probing.resampling.control_accuracy`; the table stays as it is without.
+        c: as the probes were fitted.
+        seed: of control tasks.
+    """
+    import numpy as np
+
+    from probing.resampling import control_accuracy
+
+    if not types:
+        return heads
+    train, held = x.train, x.validation
+    kinds = [[types[name] for name in part.items["item_id"]] for part in (train, held)]
+    place = heads["layer"].to_numpy(), heads["head"].to_numpy()
+    found, by_classes = heads.copy(), {}
+    for label in x.labels:
+        classes = len(np.unique(train.values(label)))
+        if classes not in by_classes:
+            by_classes[classes] = control_accuracy(
+                train, held, (kinds[0], kinds[1]), classes, c, seed=seed
+            )
+        own = heads[f"{label}_validation_accuracy"]
+        found[f"{label}_selectivity"] = own - by_classes[classes][place]
+    return found
+
+
+def _number(saved: Run, name: str) -> float:
     value = saved.config.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RunFolderError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +13,42 @@ import numpy as np
 import pandas as pd
 from rich.markup import escape
 from safetensors.numpy import save
+from sklearn.base import clone
 
 from hooks.geometry import find_geometry
 from hooks.identity import SEEN
 from hooks.saved_run import ACTIVATIONS, AGAIN, CONFIG, HEADS, MADE_BY, MANIFEST, PROBES, Run
+from hooks.store import ActivationStore
 from probing.activations import Activations
+from probing.causal import NO_TWINS, add_causes, add_null, print_causes, twin_sets
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
 from probing.extraction import fill_store
 from probing.probes import HeadProbes
 from probing.reporting import (
+    add_intervals,
     confound_report,
-    misfits,
     print_confounds,
     print_summary,
     summarise,
 )
-from sally_anne.benchmarks import samples as own
-from sally_anne.benchmarks.gridtom import contrasts as gridtom
-from sally_anne.benchmarks.gridtom.stories import open_stories
-from sally_anne.benchmarks.mmtom_qa import contrasts as mmtom_qa
-from sally_anne.benchmarks.mmtom_qa.load import load as load_mmtom_qa
+from probing.sources import open_samples
 from sally_anne.benchmarks.samples import SampleSet
+from sally_anne.benchmarks.twins import TwinSet
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
-from sally_anne.core.errors import ProbingError, RunFolderError
+from sally_anne.core.errors import (
+    AlteredError,
+    ProbingError,
+    RunFolderError,
+    SallyAnneError,
+    StoreError,
+)
 from sally_anne.core.files import intact, read_object, require_sealed, write_atomic, write_sealed
 from sally_anne.core.options import check_options, spelled
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import PROBING, RESULTS, claims, versions
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.processor import unknown_words
+from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import check_room, crop_notes
 
@@ -52,7 +58,6 @@ FINISHED = "finished"
 FOUND = ("results", "confounds", "figures")
 # What else decides the results, beside the activations, and what runs had that do not say it.
 SETTINGS = {"c": DEFAULT_C, "max_iter": DEFAULT_MAX_ITER, "solver": "sklearn"}
-GRIDTOM_ALONE = ("order", "contrast", "stories", "data_seed")
 # Probes of both labels of a belief statement at once: 2 * y_o + y_p, of which o0p0, o0p1, o1p0 and
 # o1p1 are the classes (section 4.2).
 BOTH, PAIR = "op", ("y_p", "y_o")
@@ -78,8 +83,7 @@ def run(
         The table of heads.
 
     Raises:
-        ProbingError, ModelError, BenchmarkError, SallyAnneError: bad input, named before long work
-            wherever it can be known.
+        SallyAnneError: bad input, named before long work wherever it can be known.
     """
     processes = here()
     device_map = processes.device_map(config.place)
@@ -87,24 +91,17 @@ def run(
     console = (console or Console()) if processes.first else Console(quiet=True)
     folder = config.folder
     check_options(config)
+    if config.causal and not config.permutations:
+        raise ProbingError(
+            "--permutations 0 leaves out by what heads are called readable: give --no-causal, too"
+        )
     if processes.first:
         require_same_probes(config)
     data = open_samples(config)
+    twins = twin_sets(config, data.samples) if config.causal else {}
     shown = any(sample.shows for sample in data.samples)
     loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shown)
-    _check_room(loaded, data, console)
-    geometry = find_geometry(loaded.skeleton)
-    heads_in_all = geometry.n_layers * geometry.n_heads
-    console.print(
-        f"[bold]{escape(config.model)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
-        f"heads x {geometry.head_dim}; {data.groups} {data.noun}, {len(data.samples)} samples"
-    )
-    unknown = unknown_words(
-        loaded, ("\n".join(turn["content"] for turn in s.turns) for s in data.samples)
-    )
-    if warning := unknown.warning(loaded.name):
-        console.print(escape(warning), soft_wrap=True)
-    about = {**data.facts, "data": data.fingerprint}
+    unknown = _check_inputs(loaded, data, console)
     with Bars(console) as bar:
         task = bar.add_task("activations", total=None)
         store = fill_store(
@@ -113,7 +110,7 @@ def run(
             folder / ACTIVATIONS,
             config.site,
             config.batch_size,
-            about,
+            {**data.facts, "data": data.fingerprint},
             processes,
             config.backend,
             lambda done, total: bar.update(task, completed=done, total=total),
@@ -123,47 +120,24 @@ def run(
         return Run.open(folder).heads
     key = _key(config, folder)
     saved, found = _finished(folder, key)
-    if not saved:
-        labels = tuple(data.samples[0].labels)
-        with stage(console, f"fitting {heads_in_all} heads' probes"):
-            # Stopped half-way, the folder must not pass for the finished run that it was before.
-            (folder / CONFIG).unlink(missing_ok=True)
-            x = Activations(store.read().float().numpy(), store.items, labels, config.site)
-            probes = fit_probes(x, config)
-            heads = rank_heads(x, probes)
-            save_probes(folder / PROBES, probes, heads)
-            write_atomic(folder / HEADS, heads.to_parquet(None, index=False))
-        saved = {
-            "config": asdict(config),
-            "model": loaded.identity.facts()
-            | {
-                "class": loaded.family.class_name,
-                "attention": loaded.attention,
-                **loaded.changes,
-                "layers": geometry.n_layers,
-                "heads": geometry.n_heads,
-                "head_dim": geometry.head_dim,
-            },
-            "data": {"source": data.source, "fingerprint": data.fingerprint},
-            "labels": {label: probes[label].classes_.tolist() for label in labels},
-            "unknown_words": asdict(unknown),
-            SEEN: data.lineage.facts(),
-            "versions": versions(),
-            FINISHED: key,
-        }
-        found = {
-            "results": summarise(heads, x, probes),
-            "confounds": confound_report(x.items, data),
-            "figures": [],
-        }
-        write_sealed(folder / RESULTS, found)
-        write_sealed(folder / CONFIG, saved, (HEADS, PROBES, MANIFEST))
-    else:
+    if saved:
         store.verify()
         intact(folder, PROBES, saved, AGAIN.format(folder))
-        heads = Run.open(folder).heads
         console.print("[dim]finished before; nothing was computed again[/dim]")
-    if draw is not None and config.figures and not _drawn(folder, found):
+    else:
+        about = {"unknown_words": asdict(unknown), FINISHED: key}
+        found = _probe(config, data, loaded, store, about, console)
+    spoken = {label: label.upper() for label in data.meaning}
+    before = (folder / HEADS).read_bytes()
+    add_null(config, data, console)
+    said, why = _causes(config, loaded, twins, console, spoken)
+    heads = Run.open(folder).heads
+    drawn = (
+        before == (folder / HEADS).read_bytes()
+        and found["figures"]
+        and all((folder / name).exists() for name in found["figures"])
+    )
+    if draw is not None and config.figures and not drawn:
         with stage(console, "drawing figures"):
             paths = draw(folder)
         figures = [path.relative_to(folder).as_posix() for path in paths]
@@ -171,62 +145,92 @@ def run(
     print_summary(console, heads, found["results"], data.meaning, config.c)
     print_confounds(console, found["confounds"], found["results"], data.meaning)
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
+    if why:
+        console.print(escape(why), soft_wrap=True)
+    print_causes(console, said, spoken)
     processes.wait()
     return heads
 
 
-def open_samples(config: ProbeConfig) -> SampleSet:
-    """The samples that a run asks for, each in a split.
+def _probe(
+    config: ProbeConfig,
+    data: SampleSet,
+    loaded: LoadedModel,
+    store: ActivationStore,
+    about: Mapping[str, Any],
+    console: Console,
+) -> dict[str, Any]:
+    """Fit the probes, rank the heads and write all files of a run; what ``results.json`` says."""
+    folder, labels = config.folder, tuple(data.samples[0].labels)
+    geometry = find_geometry(loaded.skeleton)
+    with stage(console, f"fitting {geometry.n_layers * geometry.n_heads} heads' probes"):
+        # Stopped half-way, the folder must not pass for the finished run that it was before.
+        (folder / CONFIG).unlink(missing_ok=True)
+        x = Activations(store.read().float().numpy(), store.items, labels, config.site)
+        probes = fit_probes(x, config)
+        heads = rank_heads(x, probes)
+        save_probes(folder / PROBES, probes, heads)
+        write_atomic(folder / HEADS, heads.to_parquet(None, index=False))
+    model = {
+        **loaded.identity.facts(),
+        "class": loaded.family.class_name,
+        "attention": loaded.attention,
+        **loaded.changes,
+        "layers": geometry.n_layers,
+        "heads": geometry.n_heads,
+        "head_dim": geometry.head_dim,
+    }
+    results = summarise(heads, x, probes)
+    with stage(console, "splitting anew"):
+        add_intervals(results, x, probes, heads, data)
+    found = {
+        "results": results,
+        "confounds": confound_report(x.items, data),
+        "figures": [],
+    }
+    saved = {
+        "config": asdict(config),
+        "model": model,
+        "data": {"source": data.source, "fingerprint": data.fingerprint},
+        "labels": {label: probes[label].classes_.tolist() for label in labels},
+        SEEN: data.lineage.facts(),
+        "versions": versions(),
+        **about,
+    }
+    write_sealed(folder / RESULTS, found)
+    write_sealed(folder / CONFIG, saved, (HEADS, PROBES, MANIFEST))
+    return found
 
-    Raises:
-        ProbingError: options that do not go together.
-        BenchmarkError: the data is not usable; the message says what and where.
-    """
-    if config.samples is None and config.task == "gridtom":
-        stories = open_stories(config.data, config.data_seed)
-        return gridtom.sample_set(
-            stories,
-            config.order,
-            config.contrast,
-            config.setting,
-            config.stories,
-            config.split_seed,
-        )
-    of = "--samples" if config.samples is not None else f"--task {config.task}"
-    if alone := [n for n in GRIDTOM_ALONE if getattr(config, n) != getattr(ProbeConfig, n)]:
-        raise ProbingError(f"{spelled(alone[0])} is for GridToM's stories, not for {of}")
-    if config.setting == "video":
-        raise ProbingError(f"--setting video is for GridToM's stories; {of} takes text")
-    if config.samples is None:
-        if config.data is None:
-            raise ProbingError(f"{of} needs the benchmark's own files: --data FOLDER")
-        items = load_mmtom_qa(config.data)
-        return mmtom_qa.sample_set(items, config.setting, config.split_seed)
-    if config.data is not None or config.task != ProbeConfig.task:
-        raise ProbingError("--samples is in place of --task and --data: leave these out")
-    samples = own.read_samples(config.samples)
-    if config.setting == "text":
-        samples = [replace(sample, images=(), video=None) for sample in samples]
-    facts = {"setting": config.setting}
-    return own.sample_set(samples, config.samples.name, config.split_seed, facts)
+
+def _causes(
+    config: ProbeConfig,
+    loaded: LoadedModel,
+    twins: Mapping[str, TwinSet],
+    console: Console,
+    spoken: Mapping[str, str],
+) -> tuple[Mapping[str, Any], str]:
+    """What the scan says, and why it says nothing: the probes are worth having without it."""
+    if not config.causal:
+        return {}, ""
+    if not twins:
+        return {}, f"Which heads are used was not asked: {NO_TWINS}"
+    try:
+        return add_causes(config, loaded, twins, console, spoken), ""
+    except (AlteredError, RunFolderError, StoreError):
+        raise
+    except SallyAnneError as error:
+        return {}, f"Which heads are used was not asked: {error}"
 
 
 def fit_probes(x: Activations, config: ProbeConfig) -> dict[str, HeadProbes]:
-    """Probes of all labels, fitted on the training samples alone; of beliefs, of both at once too.
-
-    Raises:
-        ProbingError: there is no training sample, or all have one value.
-    """
+    """Probes of all labels, fitted on the training samples; of beliefs, of both at once too."""
     train = x.train
     if not len(train):
         raise ProbingError("no train samples: give more samples, or other splits")
-
-    def probes() -> HeadProbes:
-        return HeadProbes(config.c, config.max_iter, config.solver)
-
-    found = {label: probes().fit(train, label=label) for label in x.labels}
+    blank = HeadProbes(config.c, config.max_iter, config.solver)
+    found = {label: clone(blank).fit(train, label=label) for label in x.labels}
     if has_both(x.labels, x.items):
-        found[BOTH] = probes().fit(train.x, four_way(train.items))
+        found[BOTH] = blank.fit(train.x, four_way(train.items))
     return found
 
 
@@ -255,11 +259,8 @@ def save_probes(path: Path, probes: Mapping[str, HeadProbes], heads: pd.DataFram
     """
     tensors: dict[str, np.ndarray] = {}
     for name, probe in probes.items():
-        tensors |= {
-            f"{name}.coef": probe.coef_,
-            f"{name}.intercept": probe.intercept_,
-            f"{name}.theta": probe.theta_,
-        }
+        parts = {"coef": probe.coef_, "intercept": probe.intercept_, "theta": probe.theta_}
+        tensors |= {f"{name}.{part}": value for part, value in parts.items()}
         if probe.binary and name != BOTH:
             sigma = heads[f"{name}_sigma"].to_numpy()
             tensors[f"{name}.sigma"] = sigma.reshape(probe.intercept_.shape)
@@ -273,7 +274,6 @@ def require_same_probes(config: ProbeConfig) -> None:
 
     Raises:
         ProbingError: names what differs.
-        AlteredError, RunFolderError: its config.json is not as it was written.
     """
     saved = _saved(config.folder / CONFIG)
     before = saved.get("config")
@@ -289,8 +289,11 @@ def require_same_probes(config: ProbeConfig) -> None:
             )
 
 
-def _check_room(loaded: LoadedModel, data: SampleSet, console: Console) -> None:
-    """The longest samples fit the model's context; frames that are padded are told of."""
+def _check_inputs(loaded: LoadedModel, data: SampleSet, console: Console) -> Unknown:
+    """Say what goes into the model; the longest samples fit its context.
+
+    Frames that are padded, and words that the model does not know, are told of.
+    """
     shapes = [sample.shape() for sample in data.samples]
     remedy = "take a model that reads more"
     for shape in dict.fromkeys(shapes):
@@ -302,54 +305,46 @@ def _check_room(loaded: LoadedModel, data: SampleSet, console: Console) -> None:
     sizes = Counter(shape[1:] for shape in shapes if shape is not None)
     for line in crop_notes(loaded, sizes):
         console.print(escape(line))
+    geometry = find_geometry(loaded.skeleton)
+    console.print(
+        f"[bold]{escape(loaded.name)}[/bold]: {geometry.n_layers} layers x {geometry.n_heads} "
+        f"heads x {geometry.head_dim}; {data.groups} {data.noun}, {len(data.samples)} samples"
+    )
+    texts = ("\n".join(turn["content"] for turn in s.turns) for s in data.samples)
+    unknown = unknown_words(loaded, texts)
+    if warning := unknown.warning(loaded.name):
+        console.print(escape(warning), soft_wrap=True)
+    return unknown
 
 
 def _key(config: ProbeConfig, folder: Path) -> str:
     """Hash of all that the probes' results depend on."""
-    manifest = (folder / MANIFEST).read_bytes()
     settings = f"{config.c} {config.max_iter}"
     if config.solver != "sklearn":
         settings += f" {config.solver}"
-    return hashlib.sha256(manifest + settings.encode()).hexdigest()
+    return hashlib.sha256((folder / MANIFEST).read_bytes() + settings.encode()).hexdigest()
 
 
 def _finished(folder: Path, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a finished run with this key saved: how it was made, what it found; empty without one.
-
-    Raises:
-        ProbingError: there is one, and an entry that is read again is not as it was written.
-    """
+    """What a finished run with this key saved: how it was made, what it found; or nothing."""
     saved = _saved(folder / CONFIG)
-    # Earlier versions kept what was found in the same file.
-    old = "results" in saved and not (folder / RESULTS).exists()
-    path = folder / (CONFIG if old else RESULTS)
     if saved.get(FINISHED) != key or not all((folder / n).exists() for n in (HEADS, PROBES)):
         return {}, {}
-    found = _saved(path)
-    if found and (wrong := misfits(found, list(saved.get("labels", PAIR)))):
-        raise ProbingError(
-            f"{path}: {', '.join(wrong)} cannot be read; delete the file and run again to fit the "
-            "probes anew"
-        )
-    return (saved, {name: found[name] for name in FOUND}) if found else ({}, {})
+    # Earlier versions kept what was found in the same file.
+    old = "results" in saved and not (folder / RESULTS).exists()
+    quoted = ("unconverged_heads", *saved.get("labels", PAIR))
+    found = _saved(folder / (CONFIG if old else RESULTS), {"results": quoted})
+    whole = found.keys() >= set(FOUND)
+    return (saved, {name: found[name] for name in FOUND}) if whole else ({}, {})
 
 
-def _saved(path: Path) -> dict[str, Any]:
-    """What a finished run wrote to a JSON file; empty if there is none.
-
-    Raises:
-        RunFolderError: it is no JSON object, or cannot be read.
-        AlteredError: it is not as it was written.
-    """
+def _saved(path: Path, parts: dict[str, tuple[str, ...]] | None = None) -> dict[str, Any]:
+    """What a finished run wrote to a JSON file, with these parts; empty if there is none."""
     if not path.exists():
         return {}
-    saved = read_object(path, RunFolderError, MADE_BY)
+    saved = read_object(path, RunFolderError, MADE_BY, parts)
     require_sealed(path, saved, AGAIN.format(path.parent))
     return saved
-
-
-def _drawn(folder: Path, found: dict[str, Any]) -> bool:
-    return bool(found["figures"]) and all((folder / name).exists() for name in found["figures"])
 
 
 if __name__ == "__main__":

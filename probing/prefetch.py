@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import (
     BrokenExecutor,
     Executor,
@@ -37,10 +37,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 1 << 30
 
 
-@contextlib.contextmanager
 def prefetch(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int = 1
-) -> Iterator[Iterator[Future[Result]]]:
+) -> Generator[Future[Result]]:
     """Do ``work`` on each piece in forked processes, ``workers`` pieces ahead of the reader.
 
     Args:
@@ -51,18 +50,19 @@ def prefetch(
         workers: processes, of one thread each.
     """
     if not pieces:
-        yield iter(())
         return
-    with _pool(work, workers) as pool, _cores_left(workers):
-        yield _futures(pool, pieces, workers)
-
-
-def _futures(pool: Executor, pieces: Sequence[Piece], workers: int) -> Iterator[Future[Any]]:
-    submitted = (_submit(pool, piece) for piece in pieces)
-    waiting = deque(islice(submitted, workers))
-    while waiting:
-        waiting.extend(islice(submitted, 1))
-        yield waiting.popleft()
+    threads = torch.get_num_threads()
+    # Leave the workers their cores: torch's threads wait for each other, and lose far more.
+    torch.set_num_threads(max(1, threads - workers))
+    try:
+        with _pool(work, workers) as pool:
+            submitted = (_submit(pool, piece) for piece in pieces)
+            waiting = deque(islice(submitted, workers))
+            while waiting:
+                waiting.extend(islice(submitted, 1))
+                yield waiting.popleft()
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _submit(pool: Executor, piece: Any) -> Future[Any]:
@@ -73,17 +73,6 @@ def _submit(pool: Executor, piece: Any) -> Future[Any]:
         refused: Future[Any] = Future()
         refused.set_exception(error)
         return refused
-
-
-@contextlib.contextmanager
-def _cores_left(workers: int) -> Iterator[None]:
-    """Leave the workers their cores: torch's threads wait for each other, and lose far more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads - workers))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _pool(work: Callable[[Any], Any], workers: int) -> Executor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
@@ -20,7 +20,7 @@ from hooks.vector import SteeringVector
 from probing.activations import Activations
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
 from probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve
-from sally_anne.core.errors import ProbingError
+from sally_anne.core.errors import ProbingError, SteeringError
 
 MEASURED = ("validation", "test")
 
@@ -69,15 +69,12 @@ class HeadProbes(BaseEstimator):
     def fit(
         self, x: Activations | np.ndarray, y: np.ndarray | None = None, label: str | None = None
     ) -> HeadProbes:
-        """Fit every head's probe.
+        """Fit every head's probe on activations and the name of a label, or on arrays.
 
         Args:
             x: training activations, or an array ``[N, L, H, D]``.
             y: labels ``[N]``, for an array.
             label: name of the label, for activations.
-
-        Returns:
-            self.
 
         Raises:
             ProbingError: no such label, fewer than two classes, sizes that do not agree, c not
@@ -105,19 +102,19 @@ class HeadProbes(BaseEstimator):
                 "a probe needs both: use more samples"
             )
         if self.solver == "batched":
-            self._fit_at_once(x, codes)
+            coef, intercept, self.unconverged_ = self._fit_at_once(x, codes)
         else:
-            self._fit_in_turn(x, y)
+            coef, intercept, self.unconverged_ = self._fit_in_turn(x, y)
+        # Two classes have one direction.
+        self.coef_ = coef[:, :, 0] if self.binary else coef
+        self.intercept_ = intercept[:, :, 0] if self.binary else intercept
         return self
 
     def rank(self, x: Activations) -> pd.DataFrame:
         """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.
 
-        Heads are ranked by validation accuracy, ties by validation log-loss. Other samples enter
-        their own columns only. AUC and sigma are of binary labels.
-
-        Args:
-            x: activations of validation samples; test samples may be among them.
+        Heads are ranked by validation accuracy, ties by validation log-loss. Test samples, which
+        may be among ``x``, enter their own columns only. AUC and sigma are of binary labels.
 
         Returns:
             One row a head, in the order of layers and heads: ``layer``, ``head`` and columns that
@@ -143,17 +140,11 @@ class HeadProbes(BaseEstimator):
         order = np.lexsort(
             (own["validation_log_loss"].ravel(), -own["validation_accuracy"].ravel())
         )
-        rank = np.empty(layers * heads, dtype=int)
-        rank[order] = np.arange(1, layers * heads + 1)
         self.ranked_ = [(int(at // heads), int(at % heads)) for at in order]
-        return pd.DataFrame(
-            {
-                "layer": np.repeat(np.arange(layers), heads),
-                "head": np.tile(np.arange(heads), layers),
-                **{f"{self.label_}_{name}": value.ravel() for name, value in own.items()},
-                f"{self.label_}_rank": rank,
-            }
-        )
+        layer, head = np.indices((layers, heads)).reshape(2, -1)
+        columns = {f"{self.label_}_{name}": value.ravel() for name, value in own.items()}
+        rank = {f"{self.label_}_rank": np.argsort(order) + 1}
+        return pd.DataFrame({"layer": layer, "head": head, **columns, **rank})
 
     def to_vector(
         self,
@@ -165,8 +156,7 @@ class HeadProbes(BaseEstimator):
         """The directions of the best ``k`` heads, to steer with.
 
         Args:
-            k: number of heads; those whose probe has no weights have no direction and are passed
-                over.
+            k: number of heads; those whose probe has no weights are passed over.
             alpha: strength, in standard deviations of the training activations along theta.
             towards: class to steer towards; of a binary label the second one (True) by default.
             positions: where it will be applied, see :mod:`hooks.positions`.
@@ -178,18 +168,19 @@ class HeadProbes(BaseEstimator):
         train = self.fitted_on()
         if not hasattr(self, "ranked_"):
             raise ProbingError("rank the heads first: probes.rank(x.validation)")
-        coef = self._weights_towards(towards)
-        chosen = best_heads(self.ranked_, coef, k)
         classes = self.classes_.tolist()
-        asked = {} if towards is None else {"towards": classes[classes.index(towards)]}
+        wanted = classes[1] if towards is None and self.binary else towards
+        if wanted not in classes:
+            raise ProbingError(f"towards must be one of the classes {classes}, got {towards!r}")
+        place = classes.index(wanted)
+        coef = towards_class(self.coef_, place)
+        chosen = best_heads(self.ranked_, coef, k)
         x = np.stack([train.x[:, layer, head].astype(np.float64) for layer, head in chosen], axis=1)
-        theta = np.stack([unit(coef[head]) for head in chosen])
-        return SteeringVector(
-            heads=tuple(chosen),
-            theta=torch.from_numpy(theta),
-            sigma=torch.from_numpy(spread(x, theta)),
-            n_layers=coef.shape[0],
-            n_heads=coef.shape[1],
+        return vector_on(
+            chosen,
+            x,
+            [coef[head] for head in chosen],
+            coef.shape[:2],
             alpha=alpha,
             site=train.site,
             positions=positions,
@@ -199,7 +190,7 @@ class HeadProbes(BaseEstimator):
                 "split": "heads by validation samples, directions and sigma from training samples",
                 "c": self.c,
                 "max_iter": self.max_iter,
-                **asked,
+                **({} if towards is None else {"towards": classes[place]}),
             },
         )
 
@@ -210,61 +201,46 @@ class HeadProbes(BaseEstimator):
         return len(self.classes_) == 2
 
     def fitted_on(self) -> Activations:
-        """The training activations.
-
-        Raises:
-            ProbingError: the probes were fitted on an array, or not at all.
-        """
+        """The training activations; a ProbingError says if the probes were fitted on arrays."""
         if not hasattr(self, "_train"):
             raise ProbingError('fit the probes on activations first: fit(x.train, label="...")')
         return self._train
 
-    def _weights_towards(self, towards: Any) -> np.ndarray:
-        """Weights ``[L, H, D]`` that point to one class."""
-        classes = self.classes_.tolist()
-        if towards is None and self.binary:
-            towards = classes[1]
-        if towards not in classes:
-            raise ProbingError(f"towards must be one of the classes {classes}, got {towards!r}")
-        place = classes.index(towards)
-        if self.binary:
-            return self.coef_ if place else -self.coef_
-        return self.coef_[:, :, place]
+    def _fit_in_turn(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """Weights ``[L, H, K, D]``, intercepts ``[L, H, K]`` and how many did not converge."""
+        layers, heads = x.shape[1:3]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            models = []
+            for layer in range(layers):
+                block = x[:, layer].astype(np.float64)
+                blank = LogisticRegression(C=self.c, max_iter=self.max_iter)
+                models += [clone(blank).fit(block[:, head], y) for head in range(heads)]
+        coef = np.stack([model.coef_ for model in models])
+        intercept = np.stack([model.intercept_ for model in models])
+        stopped = sum(c.category is ConvergenceWarning for c in caught)
+        return (
+            coef.reshape(layers, heads, *coef.shape[1:]),
+            intercept.reshape(layers, heads, -1),
+            stopped,
+        )
 
-    def _fit_in_turn(self, x: np.ndarray, y: np.ndarray) -> None:
+    def _fit_at_once(self, x: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """As :meth:`_fit_in_turn`."""
         _, layers, heads, width = x.shape
-        binary = self.binary
-        outputs = () if binary else (len(self.classes_),)
-        self.coef_ = np.empty((layers, heads, *outputs, width))
-        self.intercept_ = np.empty((layers, heads, *outputs))
-        self.unconverged_ = 0
-        for layer in range(layers):
-            block = x[:, layer].astype(np.float64)
-            for head in range(heads):
-                model = LogisticRegression(C=self.c, max_iter=self.max_iter)
-                with warnings.catch_warnings(record=True) as caught:
-                    warnings.simplefilter("always", ConvergenceWarning)
-                    model.fit(block[:, head], y)
-                self.unconverged_ += any(c.category is ConvergenceWarning for c in caught)
-                self.coef_[layer, head] = model.coef_[0] if binary else model.coef_
-                self.intercept_[layer, head] = model.intercept_[0] if binary else model.intercept_
-
-    def _fit_at_once(self, x: np.ndarray, codes: np.ndarray) -> None:
-        n, layers, heads, width = x.shape
-        outputs = () if self.binary else (len(self.classes_),)
         problems = Problems(
-            torch.from_numpy(np.require(x, requirements=["C", "W"])).reshape(
-                n, layers * heads, width
-            ),
-            torch.from_numpy(codes.reshape(1, n)),
+            torch.from_numpy(np.require(x, requirements=["C", "W"])).flatten(1, 2),
+            torch.from_numpy(codes.reshape(1, -1)),
             len(self.classes_),
             self.c,
             name=lambda index: f"layer {index // heads} head {index % heads}",
         )
         fits = solve(problems, Settings(max_iter=self.max_iter, zero_weight_tol=SKLEARN_TOLERANCE))
-        self.coef_ = fits.coef.numpy().reshape(layers, heads, *outputs, width)
-        self.intercept_ = fits.intercept.numpy().reshape(layers, heads, *outputs)
-        self.unconverged_ = int((~fits.converged).sum())
+        return (
+            fits.coef.numpy().reshape(layers, heads, -1, width),
+            fits.intercept.numpy().reshape(layers, heads, -1),
+            int((~fits.converged).sum()),
+        )
 
     def decision_function(self, x: np.ndarray) -> np.ndarray:
         """Logits ``[N, L, H]``, or ``[N, L, H, n_classes]`` if multinomial."""
@@ -299,20 +275,13 @@ class HeadProbes(BaseEstimator):
         )
 
     def auc(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Area under the ROC curve of every head ``[L, H]``; NaN if ``y`` has one class only.
-
-        Raises:
-            ProbingError: multinomial probes have no single curve.
-        """
+        """Area under the ROC curve of every head ``[L, H]``; NaN if ``y`` has one class only."""
         if not self.binary:
             raise ProbingError("AUC is defined for binary probes only")
         logits = self.decision_function(x)
-        _, layers, heads = logits.shape
         if len(np.unique(y)) < 2:
-            return np.full((layers, heads), np.nan)
-        return np.array(
-            [[roc_auc_score(y, logits[:, i, h]) for h in range(heads)] for i in range(layers)]
-        )
+            return np.full(logits.shape[1:], np.nan)
+        return np.apply_along_axis(lambda one: roc_auc_score(y, one), 0, logits)
 
     @property
     def theta_(self) -> np.ndarray:
@@ -332,9 +301,6 @@ def _project(x: np.ndarray, directions: np.ndarray) -> np.ndarray:
     """``x [N, L, H, D]`` on each head's direction ``[L, H, D]`` or directions ``[L, H, K, D]``.
 
     Computed in float64 a layer at a time, so that no second copy of ``x`` is made.
-
-    Raises:
-        ProbingError: the shapes do not belong together.
     """
     x = np.asarray(x)
     wanted = (*directions.shape[:2], directions.shape[-1])
@@ -350,12 +316,7 @@ def _project(x: np.ndarray, directions: np.ndarray) -> np.ndarray:
 def best_heads(
     ranked: Sequence[tuple[int, int]], coef: np.ndarray, k: int
 ) -> list[tuple[int, int]]:
-    """The first ``k`` of the ranked heads whose probe has weights, and thus a direction.
-
-    Args:
-        ranked: (layer, head), best first.
-        coef: weights ``[L, H, D]``.
-        k: number of heads.
+    """The first ``k`` of the ranked heads whose probe has weights ``[L, H, D]`` other than zero.
 
     Raises:
         ProbingError: there are fewer.
@@ -372,18 +333,49 @@ def best_heads(
     return usable[:k]
 
 
-def unit(weights: np.ndarray) -> np.ndarray:
-    """Weights ``[D]`` of one head as a direction of length 1.
+def towards_class(coef: np.ndarray, place: int) -> np.ndarray:
+    """Weights ``[L, H, D]`` that point to one class of probes, by its place among them."""
+    if coef.ndim == 4:
+        return coef[:, :, place]
+    return coef if place else -coef
+
+
+def vector_on(
+    heads: Sequence[tuple[int, int]],
+    x: np.ndarray,
+    directions: Sequence[np.ndarray],
+    shape: tuple[int, ...],
+    direction: str = "logistic",
+    **facts: Any,
+) -> SteeringVector:
+    """A vector on K heads of a model with ``shape`` (L, H).
+
+    Args:
+        heads: best first.
+        x: their training activations ``[N, K, D]`` in float64, whose standard deviation along the
+            direction is sigma.
+        directions: a vector ``[D]`` of any length for each.
+        shape: layers and heads of the model.
+        direction: how the directions were found.
+        facts: of the vector.
 
     Raises:
-        ProbingError: they are zero.
+        SteeringError: a direction is zero.
     """
-    norm = np.linalg.norm(weights)
-    if not norm > 0:
-        raise ProbingError("weights of zero have no direction")
-    return np.asarray(weights / norm, dtype=np.float64)
-
-
-def spread(x: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Standard deviation of activations ``x [N, K, D]`` along unit directions: ``[K]``."""
-    return np.einsum("nkd,kd->nk", x, theta).std(axis=0)
+    theta = np.empty((len(heads), x.shape[2]))
+    for i, ((layer, head), found) in enumerate(zip(heads, directions, strict=True)):
+        norm = np.linalg.norm(found)
+        if not norm > 0:
+            raise SteeringError(
+                f"{direction} has no direction at layer {layer} head {head}; lower K"
+            )
+        theta[i] = found / norm
+    return SteeringVector(
+        heads=tuple(heads),
+        theta=torch.from_numpy(theta),
+        sigma=torch.from_numpy(np.einsum("nkd,kd->nk", x, theta).std(axis=0)),
+        n_layers=shape[0],
+        n_heads=shape[1],
+        direction=direction,
+        **facts,
+    )

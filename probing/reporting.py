@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 from probing.activations import Activations
+from probing.nulls import LEVEL
 from probing.probes import HeadProbes
+from probing.resampling import stability
 from sally_anne.benchmarks.samples import SampleSet
+from sally_anne.core.bootstrap import draw_groups, estimate_mean
 
+# So many heads are printed, with these columns.
 TOP = 10
-Types = dict[str, type | tuple[type, ...]]
-NUMBER = (int, float)
-# What is printed of a saved run.
-QUOTED: Types = {
-    "best_layer": int,
-    "best_head": int,
-    "best_test_accuracy": NUMBER,
-    "layer_0_median_test_accuracy": NUMBER,
+SHOWN = {
+    "train": "train_accuracy",
+    "validation": "validation_accuracy",
+    "test": "test_accuracy",
+    "test AUC": "test_auc",
+    "sigma": "sigma",
+    "p": "p_family",
+    "selectivity": "selectivity",
 }
-CONFOUND: Types = {"condition": str, "feature": str, "label": str, "accuracy": NUMBER}
+# So many of the best heads are followed through other splits.
+STABLE = 8
 # Accuracy above which a feature is said to give a label away: so much more than chance.
 GIVEN_AWAY = 0.1
 LENGTH = "length of the text in words"
@@ -39,7 +46,7 @@ def summarise(
         "unconverged_heads": {name: probe.unconverged_ for name, probe in probes.items()},
         # Where the gradient at zero is within the solver's tolerance, it stops at once: such a
         # probe says the same of every sample.
-        "zero_weight_heads": {name: int((~_weighted(probes[name])).sum()) for name in x.labels},
+        "zero_weight_heads": {name: _zero_weights(probes[name]) for name in x.labels},
         "stories": {str(k): int(v) for k, v in items.groupby("split")["group"].nunique().items()},
     }
     for label in x.labels:
@@ -56,9 +63,53 @@ def summarise(
     return summary
 
 
-def _weighted(probe: HeadProbes) -> Any:
-    """``[L, H]``: whether a head's probe has weights."""
-    return probe.coef_.reshape(*probe.intercept_.shape[:2], -1).any(axis=-1)
+def add_intervals(
+    summary: dict[str, Any],
+    x: Activations,
+    probes: Mapping[str, HeadProbes],
+    heads: pd.DataFrame,
+    data: SampleSet,
+) -> None:
+    """Add how sure the quoted figures are: over clusters, other splits and other C.
+
+    ``best_test_low`` and ``best_test_high``, 95 % over test clusters of the probe as it is, and
+    ``stability``, see :func:`probing.resampling.stability`.
+    """
+    clusters = np.array([data.clusters.get(group, group) for group in x.items["group"]])
+    test = x.test
+    member = np.unique(clusters[(x.items["split"] == "test").to_numpy()], return_inverse=True)[1]
+    for label in x.labels:
+        quoted, probe = summary[label], probes[label]
+        ranked = heads.sort_values(f"{label}_rank").index[:STABLE].tolist()
+        accuracy = heads[f"{label}_validation_accuracy"].to_numpy()
+        quoted["stability"] = stability(x, label, clusters, ranked, accuracy, probe.c)
+        if not len(test):
+            continue
+        best = quoted["best_layer"], quoted["best_head"]
+        right = (probe.predict(test.x)[:, *best] == test.values(label)).astype(float)
+        found = estimate_mean(right, member, draw_groups(int(member.max()) + 1))
+        quoted |= {
+            "best_test_low": found.low,
+            "best_test_high": found.high,
+            "test_clusters": int(member.max()) + 1,
+            "clusters": "maps" if data.clusters else data.noun,
+        }
+
+
+def _stable(found: Mapping[str, Mapping[str, float]]) -> str:
+    """What :func:`probing.resampling.stability` says, in words."""
+    spoken = {"resplits": "{count:.0f} other splits", "c": "a tenth and ten times of C"}
+    parts = [
+        f"{spoken[name].format(**part)}: Spearman {part['spearman']:.2f} (least "
+        f"{part['least']:.2f}), {part['stay']:.1f} of the first {part['top']:.0f} heads stay"
+        for name, part in found.items()
+    ]
+    return f"ranking over {'; over '.join(parts)}"
+
+
+def _zero_weights(probe: HeadProbes) -> int:
+    layers, heads = probe.coef_.shape[:2]
+    return int((~probe.coef_.reshape(layers * heads, -1).any(axis=-1)).sum())
 
 
 def _chance(items: pd.DataFrame, label: str) -> float:
@@ -74,11 +125,7 @@ def confound_report(items: pd.DataFrame, data: SampleSet) -> list[dict[str, obje
     statement. This says, without any model, how well each label follows from such features: the
     samples' tags, and the length of their text. For each value of a feature the label that is most
     frequent among the training samples is guessed; held-out samples (validation and test) are
-    scored.
-
-    Args:
-        items: the store's table.
-        data: the same samples, in the same order.
+    scored. ``items`` is the store's table of the same samples.
 
     Returns:
         One row for each condition, feature and label: condition, feature, label, accuracy.
@@ -124,36 +171,6 @@ def _guessed(table: pd.DataFrame, label: str) -> float:
     return float(pd.Series(right, dtype=float).mean())
 
 
-def misfits(found: Mapping[str, Any], labels: Sequence[str]) -> list[str]:
-    """Entries of a saved run that printing needs and that are missing or of another type."""
-    results, confounds, pictures = (found.get(k) for k in ("results", "confounds", "figures"))
-    if not isinstance(results, dict):
-        wrong = ["results"]
-    else:
-        # Runs of older versions lack the heads at zero weights.
-        wrong = [f"results.{label}" for label in labels if not _has(results.get(label), QUOTED)]
-        counts = {
-            "unconverged_heads": results.get("unconverged_heads"),
-            "zero_weight_heads": results.get("zero_weight_heads", {}),
-        }
-        wrong += [f"results.{name}" for name, value in counts.items() if not _is_count(value)]
-    if not isinstance(confounds, list) or not all(_has(row, CONFOUND) for row in confounds):
-        wrong.append("confounds")
-    if not isinstance(pictures, list) or not all(isinstance(name, str) for name in pictures):
-        wrong.append("figures")
-    return wrong
-
-
-def _has(value: Any, entries: Types) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(name), kind) for name, kind in entries.items()
-    )
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(v, int) for v in value.values())
-
-
 def print_summary(
     console: Console,
     heads: pd.DataFrame,
@@ -161,40 +178,43 @@ def print_summary(
     meaning: Mapping[str, str],
     c: float,
 ) -> None:
-    """Tables of the best heads, and one line a label.
+    """Tables of the best heads, and one line a label of the ``results`` of :func:`summarise`.
 
-    Args:
-        console: where.
-        heads: the table of heads.
-        results: of :func:`summarise`.
-        meaning: what a probe of some labels tells; those are written in capitals.
-        c: inverse strength of the probes' penalty.
+    Labels with a ``meaning``, which says what a probe of it tells, are written in capitals.
     """
     labels = [name.removesuffix("_rank") for name in heads if name.endswith("_rank")]
     spoken = {label: label.upper() if label in meaning else label for label in labels}
     for label in labels:
         title = f"{spoken[label]}: {meaning[label]}" if label in meaning else label
         table = Table(title=title)
-        for column in ("rank", "layer", "head", "train", "validation", "test", "test AUC", "sigma"):
+        shown = {name: f"{label}_{column}" for name, column in SHOWN.items()}
+        shown = {name: column for name, column in shown.items() if column in heads}
+        for column in ("rank", "layer", "head", *shown):
             table.add_column(column, justify="right")
         for _, row in heads.sort_values(f"{label}_rank").head(TOP).iterrows():
             table.add_row(
-                str(int(row[f"{label}_rank"])),
-                str(int(row["layer"])),
-                str(int(row["head"])),
-                *(f"{row[f'{label}_{s}_accuracy']:.3f}" for s in ("train", "validation", "test")),
-                f"{row[f'{label}_test_auc']:.3f}",
-                f"{row[f'{label}_sigma']:.3f}",
+                *(f"{row[name]:.0f}" for name in (f"{label}_rank", "layer", "head")),
+                *(f"{row[column]:.3f}" for column in shown.values()),
             )
         console.print(table)
         figures = results[label]
         chance = figures.get("chance_test_accuracy", 0.5)
         console.print(
             f"{spoken[label]}: best head (by validation) layer {figures['best_layer']} head "
-            f"{figures['best_head']}, test accuracy {figures['best_test_accuracy']:.3f}; "
-            f"median of layer 0 {figures['layer_0_median_test_accuracy']:.3f}"
+            f"{figures['best_head']}, test accuracy {figures['best_test_accuracy']:.3f}"
+            + (
+                f" [{figures['best_test_low']:.3f}, {figures['best_test_high']:.3f}] over "
+                f"{figures['test_clusters']} {figures['clusters']}; "
+                if "best_test_low" in figures
+                else "; "
+            )
+            + f"median of layer 0 {figures['layer_0_median_test_accuracy']:.3f}"
             + (f"; chance {chance:.3f}" if chance != 0.5 else "")
         )
+        if figures.get("stability"):
+            console.print(f"{spoken[label]}: {_stable(figures['stability'])}")
+        if f"{label}_p_family" in heads:
+            console.print(f"{spoken[label]}: {_above(heads, label)}")
     for name, count in results["unconverged_heads"].items():
         if count:
             console.print(
@@ -210,16 +230,26 @@ def print_summary(
             )
 
 
+def _above(heads: pd.DataFrame, label: str) -> str:
+    """How many heads score more than the best of all heads does by chance."""
+    p, threshold = heads[f"{label}_p_family"], float(heads[f"{label}_threshold"].iloc[0])
+    if p.isna().all():
+        return "its labels do not vary within groups: there is no null to permute"
+    if math.isinf(threshold):
+        return "the permutations are too few for any head to stand out: give more --permutations"
+    return (
+        f"{(p <= LEVEL).sum()} of {len(heads)} heads above {threshold:.3f} (validation), which "
+        f"the best head exceeds in {LEVEL:.0%} of permuted labels; p is against the best"
+    )
+
+
 def print_confounds(
     console: Console,
     rows: Sequence[Mapping[str, Any]],
     results: Mapping[str, Any],
     meaning: Mapping[str, str],
 ) -> None:
-    """Say which labels follow from surface features; silent features are left out.
-
-    Labels with a ``meaning`` are written in capitals, as by :func:`print_summary`.
-    """
+    """Say which labels follow from surface features; silent features are left out."""
     for row in rows:
         chance = results.get(row["label"], {}).get("chance_test_accuracy", 0.5)
         if row["accuracy"] > chance + GIVEN_AWAY:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 import torch
-from torch import Tensor
 
 from probing.activations import Activations
 from probing.config import DEFAULT_C
-from probing.logistic import SKLEARN_TOLERANCE, Fits, Problems, Settings, solve_blocks
+from probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve_blocks
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.errors import ProbingError
 
@@ -49,9 +49,6 @@ class PermutationTest:
         """A head has a corrected p-value of at most ``level`` if it scores more than this.
 
         Infinite if there are too few permutations for that.
-
-        Raises:
-            ProbingError: the level is not between 0 and 1.
         """
         if not 0 < level < 1:
             raise ProbingError(f"level must be between 0 and 1, got {level}")
@@ -79,11 +76,7 @@ class Bootstrap:
     unconverged: int
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Percentile interval of the accuracy, ``[L, H]`` each end.
-
-        Raises:
-            OptionError: the level is not between 0 and 1.
-        """
+        """Percentile interval of the accuracy, ``[L, H]`` each end."""
         low, high = np.apply_along_axis(percentile_interval, 0, self.accuracy, level)
         return low, high
 
@@ -104,8 +97,7 @@ def permutation_test(
     its null distribution, too.
 
     Args:
-        train: activations to fit.
-        held: activations to score.
+        train, held: activations to fit, and to score.
         label: which label.
         count: number of permutations.
         c: inverse penalty.
@@ -118,15 +110,8 @@ def permutation_test(
     """
     groups, codes = _groups_and_codes(train, held, label)
     vectors = np.concatenate([codes[None], shuffled(codes, groups, count, seed)])
-    layers, heads = train.x.shape[1:3]
-    accuracy = np.empty((1 + count, layers * heads))
-    unconverged = 0
-    for (block, part), fits, right in _refit(train, held, vectors, c, None, settings):
-        # Counts, so that equal accuracies compare as equal.
-        accuracy[part, block] = right.sum(-1).T.cpu().numpy() / right.shape[-1]
-        unconverged += int((~fits.converged).sum())
-    table = accuracy.reshape(1 + count, layers, heads)
-    return PermutationTest(table[0], table[1:], unconverged)
+    accuracy, _, unconverged = _refit(train, held, vectors, c, settings)
+    return PermutationTest(accuracy[0], accuracy[1:], unconverged)
 
 
 def bootstrap(
@@ -140,50 +125,129 @@ def bootstrap(
 ) -> Bootstrap:
     """Fit all heads on groups drawn with replacement, as weights of their samples.
 
-    Arguments as of :func:`permutation_test`.
-
-    Raises:
-        ProbingError: a group is in both parts, a draw has no training sample of a class, or a
-            head's activations hold NaN or infinity.
-        OptionError: less than one draw.
+    Arguments and errors as of :func:`permutation_test`.
     """
     _, codes = _groups_and_codes(train, held, label)
     draw = np.random.default_rng(seed)
     drawn = [group_weights(part.items["group"].to_numpy(), count, draw) for part in (train, held)]
     weights = np.concatenate([np.ones((1, len(codes))), np.concatenate(drawn, axis=1)])
     vectors = np.broadcast_to(codes, weights.shape)
-    shares = torch.from_numpy(weights[:, len(train) :])
-    shares = shares / shares.sum(-1, keepdim=True)
-    layers, heads = train.x.shape[1:3]
-    accuracy, cosine = np.empty((2, 1 + count, layers * heads))
-    unconverged, whole = 0, torch.empty(0)
-    for (block, part), fits, right in _refit(train, held, vectors, c, weights, settings):
-        scored = torch.einsum("bpm,pm->pb", right.double(), shares[part].to(right.device))
-        accuracy[part, block] = scored.cpu().numpy()
-        coef = fits.coef.flatten(2)
-        if part.start == 0:
-            whole = coef[:, :1]
-        size = torch.linalg.vector_norm(coef, dim=-1) * torch.linalg.vector_norm(whole, dim=-1)
-        cosine[part, block] = (torch.linalg.vecdot(coef, whole) / size).T.cpu().numpy()
-        unconverged += int((~fits.converged).sum())
-    scores, turned = (a.reshape(1 + count, layers, heads) for a in (accuracy, cosine))
-    return Bootstrap(scores[0], scores[1:], turned[1:], unconverged)
+    accuracy, cosine, unconverged = _refit(train, held, vectors, c, settings, weights)
+    return Bootstrap(accuracy[0], accuracy[1:], cosine[1:], unconverged)
+
+
+def stability(
+    x: Activations,
+    label: str,
+    clusters: np.ndarray,
+    top: Sequence[int],
+    accuracy: np.ndarray,
+    c: float = DEFAULT_C,
+    count: int = 10,
+    seed: int = 0,
+    settings: Settings = REFIT,
+) -> dict[str, dict[str, float]]:
+    """How far the ranking of heads stays when other samples train, and at other C.
+
+    Args:
+        x: activations; those of training and validation are split anew, test is left alone.
+        label: which label.
+        clusters: name of each sample's cluster ``[N]``; whole ones train or validate, as many
+            validate as in the run.
+        top: numbers of the heads that the run ranks first, layer by layer.
+        accuracy: the run's validation accuracy, ``[L H]``.
+        c: inverse penalty; a tenth and ten times of it are tried as well.
+        count: of new splits.
+        seed: of them.
+        settings: how exact the fits are.
+
+    Returns:
+        For ``resplits`` and ``c``: Spearman's correlation with the run's accuracies, mean and
+        least, and how many of the ``top`` stay among as many on average. Empty where there are not
+        three clusters.
+    """
+    rows = x.items["split"].isin(["train", "validation"]).to_numpy()
+    pool = replace(x, x=x.x[rows], items=x.items[rows].reset_index(drop=True))
+    names, member = np.unique(clusters[rows], return_inverse=True)
+    validates = (pool.items["split"] == "validation").to_numpy()
+    held = len(np.unique(member[validates]))
+    if len(names) < 3 or not 0 < held < len(names):
+        return {}
+    codes = np.unique(pool.values(label), return_inverse=True)[1]
+    draw = np.random.default_rng(seed)
+    chosen = [np.isin(member, draw.permutation(len(names))[:held]) for _ in range(count)]
+
+    def fitted(masks: list[np.ndarray], at: float) -> np.ndarray:
+        trains = np.array([~m for m in masks])
+        weights = np.concatenate([trains, np.array(masks)], axis=1).astype(float)
+        both = np.tile(codes, (len(masks), 2))
+        return _refit(pool, pool, both, at, settings, weights)[0].reshape(len(masks), -1)
+
+    usable = [m for m in chosen if len(np.unique(codes[~m])) == codes.max() + 1]
+    found = {"resplits": fitted(usable, c)} if usable else {}
+    found["c"] = np.concatenate([fitted([validates], at) for at in (c / 10, c * 10)])
+    return {name: _agreement(values, accuracy, top) for name, values in found.items()}
+
+
+def _agreement(values: np.ndarray, accuracy: np.ndarray, top: Sequence[int]) -> dict[str, float]:
+    order = np.argsort(-values, axis=1, kind="stable")[:, : len(top)]
+    table = pd.DataFrame(np.vstack([accuracy, values]).T)
+    rho = table.corr(method="spearman").to_numpy()[0, 1:]
+    stay = np.isin(order, top).sum(axis=1).mean()
+    return {
+        "count": len(values),
+        "spearman": float(np.mean(rho)),
+        "least": float(np.min(rho)),
+        "top": len(top),
+        "stay": float(stay),
+    }
+
+
+def control_accuracy(
+    train: Activations,
+    held: Activations,
+    types: tuple[Sequence[str], Sequence[str]],
+    classes: int = 2,
+    c: float = DEFAULT_C,
+    count: int = 10,
+    seed: int = 0,
+    settings: Settings = REFIT,
+) -> np.ndarray:
+    """Accuracy of labels that say nothing but can be learned by heart (Hewitt and Liang 2019).
+
+    Each type of input, as a statement's words, is given a class at random, and keeps it in all
+    samples (section 2 of the paper). What a probe reads well although it is such a label tells
+    little.
+
+    Args:
+        train, held: activations to fit, and to score.
+        types: type of each sample of both.
+        classes: so many, each given to as many types.
+        c: inverse penalty.
+        count: of control tasks, of which the mean is taken.
+        seed: of them.
+        settings: how exact the fits are.
+
+    Returns:
+        ``[L, H]``, on held-out samples whose type trains; NaN where there are fewer types than
+        classes, or none of them is held out.
+    """
+    names, code = np.unique(np.asarray(types[0]), return_inverse=True)
+    known = np.isin(np.asarray(types[1]), names)
+    if len(names) < classes or not known.any():
+        return np.full(train.x.shape[1:3], np.nan)
+    part = replace(held, x=held.x[known], items=held.items[known].reset_index(drop=True))
+    code = np.concatenate([code, np.searchsorted(names, np.asarray(types[1])[known])])
+    draw = np.random.default_rng(seed)
+    given = np.array([draw.permutation(np.arange(len(names)) % classes) for _ in range(count)])
+    return _refit(train, part, given[:, code], c, settings)[0].mean(axis=0)
 
 
 def shuffled(labels: np.ndarray, groups: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
     """Labels permuted within each group: ``[count, N]``.
 
     Every story keeps its labels, dealt to its samples anew, so classes stay balanced in each story
-    and in each split.
-
-    Args:
-        labels: ``[N]``.
-        groups: ``[N]`` story of each sample.
-        count: number of permutations.
-        seed: of the draw.
-
-    Raises:
-        ProbingError: sizes do not agree, or within no group is there anything to permute.
+    and in each split. A ProbingError says if that changes nothing.
     """
     labels, groups = np.asarray(labels), np.asarray(groups)
     if labels.ndim != 1 or labels.shape != groups.shape or not len(labels):
@@ -215,11 +279,7 @@ def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> 
 def _groups_and_codes(
     train: Activations, held: Activations, label: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Groups ``[N + M]`` and codes of the labels, of training samples and of those held out.
-
-    Raises:
-        ProbingError: a part is empty, or a group is in both.
-    """
+    """Groups ``[N + M]`` and codes of the labels, of training samples and of those held out."""
     parts = [part.items["group"].to_numpy() for part in (train, held)]
     if not all(map(len, parts)):
         raise ProbingError("there must be samples to train on and others that are held out")
@@ -237,33 +297,52 @@ def _refit(
     held: Activations,
     codes: np.ndarray,
     c: float,
-    weights: np.ndarray | None,
     settings: Settings,
-) -> Iterator[tuple[tuple[slice, slice], Fits, Tensor]]:
-    """Fit P label vectors ``[P, N + M]`` on the training samples of all heads, block by block.
+    weights: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Fit P label vectors ``[P, N + M]`` on the training samples of all heads.
 
-    Yields:
-        Heads (layer by layer) and label vectors, their fits, and which held-out samples are right:
-        ``[B, P, M]``.
+    Returns:
+        Accuracy on held-out samples, cosine to the weights of the first label vector (each
+        ``[P, L, H]``), and how many probes did not converge.
     """
-    n, heads = len(train), train.x.shape[2]
+    n, count, (layers, heads) = len(train), len(codes), train.x.shape[1:3]
     own, other = (
         torch.from_numpy(np.require(part.x, requirements=["C", "W"])).flatten(1, 2)
         for part in (train, held)
     )
+    labels = torch.from_numpy(np.ascontiguousarray(codes))
+    times = None if weights is None else torch.from_numpy(weights)
     problems = Problems(
         own,
-        torch.from_numpy(np.ascontiguousarray(codes[:, :n])),
+        labels[:, :n],
         int(codes.max()) + 1,
         c,
-        None if weights is None else torch.from_numpy(np.ascontiguousarray(weights[:, :n])),
+        None if times is None else times[:, :n],
         lambda index: f"layer {index // heads} head {index % heads}",
     )
-    truth = torch.from_numpy(np.ascontiguousarray(codes[:, n:]))
-    for at, fits in solve_blocks(problems, settings):
-        x = other[:, at[0]].to(fits.coef.device).transpose(0, 1).float()
-        flat = torch.bmm(fits.coef.float().flatten(1, 2), x.mT)
-        logits = flat.unflatten(1, fits.coef.shape[1:3]) + fits.intercept.float()[..., None]
+    accuracy, cosine = np.empty((2, count, layers * heads))
+    unconverged, whole = 0, torch.empty(0)
+    for (block, part), fits in solve_blocks(problems, settings):
+        device = fits.coef.device
+        x = other[:, block].to(device).transpose(0, 1).float()
+        coef = fits.coef.flatten(2)
+        logits = torch.bmm(fits.coef.float().flatten(1, 2), x.mT).unflatten(1, fits.coef.shape[1:3])
+        logits += fits.intercept.float()[..., None]
         binary = problems.n_classes == 2
         predicted = (logits[:, :, 0] > 0).long() if binary else logits.argmax(2)
-        yield at, fits, predicted == truth[at[1]].to(predicted.device)
+        right = predicted == labels[part, n:].to(device)
+        # Counts, so that equal accuracies compare as equal.
+        if times is None:
+            counted = right.sum(-1).T
+        else:
+            counted = torch.einsum("bpm,pm->pb", right.double(), times[part, n:].to(device))
+        accuracy[part, block] = counted.cpu().numpy()
+        if part.start == 0:
+            whole = coef[:, :1]
+        size = torch.linalg.vector_norm(coef, dim=-1) * torch.linalg.vector_norm(whole, dim=-1)
+        cosine[part, block] = (torch.linalg.vecdot(coef, whole) / size).T.cpu().numpy()
+        unconverged += int((~fits.converged).sum())
+    accuracy /= len(held) if weights is None else weights[:, n:].sum(-1, keepdims=True)
+    shape = (count, layers, heads)
+    return accuracy.reshape(shape), cosine.reshape(shape), unconverged

@@ -7,11 +7,7 @@ from sally_anne.core.commands import command
 
 
 def run(config: ProbeConfig) -> None:
-    """Do a probing run and draw its figures, or show a finished one.
-
-    Raises:
-        ProbingError, ModelError, BenchmarkError, SallyAnneError: bad input, named.
-    """
+    """Do a probing run and draw its figures, or show a finished one."""
     # Heavy libraries are imported here, so that --help answers at once.
     if config.dry_run:
         from probing.dry_run import dry_run

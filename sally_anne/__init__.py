@@ -7,7 +7,7 @@ Names are imported when they are first used, so that this import takes no torch.
 
 from typing import TYPE_CHECKING
 
-from sally_anne.core.lazy import lazy
+from sally_anne.core import lazy
 
 if TYPE_CHECKING:
     from hooks.capture import Capture as Capture
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hooks.store import ActivationStore as ActivationStore
     from hooks.vector import SteeringVector as SteeringVector
     from probing.activations import Activations as Activations
+    from probing.audit import audit as audit
+    from probing.causal import causal as causal
     from probing.extraction import extract as extract
     from probing.probes import HeadProbes as HeadProbes
     from sally_anne import plot as plot
@@ -37,6 +39,8 @@ __getattr__, __dir__, __all__ = lazy(
         "hooks.store": ["ActivationStore"],
         "hooks.vector": ["SteeringVector"],
         "probing.activations": ["Activations"],
+        "probing.audit": ["audit"],
+        "probing.causal": ["causal"],
         "probing.extraction": ["extract"],
         "probing.probes": ["HeadProbes"],
         "sally_anne.benchmarks.samples": ["Sample", "read_samples"],

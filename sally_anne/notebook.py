@@ -32,7 +32,7 @@ def gridtom(
         stories: use only so many, of the three splits in proportion; all by default.
         order: 1, where does the protagonist believe the participant is; 2, what does the
             participant think that the protagonist believes.
-        contrast: matched, both sides of a pair share all but the statement; or paper.
+        contrast: matched, both sides of a pair share all but the statement; paper; or released.
         setting: multimodal, video or text.
         data: a folder in the release layout; otherwise stories are made here.
         seed: which stories test, train and validate.
@@ -41,7 +41,7 @@ def gridtom(
         Four samples a story in first order, eight in second, with the labels ``y_p`` and ``y_o``.
 
     Raises:
-        BenchmarkError: more stories than there are, too few for three splits, or a damaged folder.
+        BenchmarkError: too many stories, too few for three splits, or a damaged folder.
     """
     records = open_stories(None if data is None else Path(data))
     return list(sample_set(records, order, contrast, setting, stories, seed).samples)
@@ -96,16 +96,5 @@ class Run(saved_run.Run):
         towards: str | None = None,
         direction: str = "logistic",
     ) -> SteeringVector:
-        """A steering vector on the best ``k`` heads; see :func:`steering.fit.fit_vector`.
-
-        Args:
-            k: number of heads.
-            alpha: strength.
-            label: what ranks heads; the run's first label by default.
-            towards: value of the label to steer to; of two the greater by default.
-            direction: how theta is found.
-
-        Raises:
-            SteeringError: an unknown direction, label or value, or fewer than ``k`` usable heads.
-        """
+        """A steering vector on the best ``k`` heads; see :func:`steering.fit.fit_vector`."""
         return fit_vector(self, k, alpha, direction, label, towards=towards)

@@ -1,12 +1,8 @@
-"""Steering: vectors on the heads that tell belief from fact, added while a model answers.
-
-Holds how vectors are made from a probing run, baking into weights, side effects, and sweeps over K
-and alpha. The vector itself and its file are in `hooks`.
-"""
+"""Steering: how vectors are made of a probing run, swept over K and alpha, baked, and measured."""
 
 from typing import TYPE_CHECKING
 
-from sally_anne.core.lazy import lazy
+from sally_anne.core import lazy
 
 if TYPE_CHECKING:
     from hooks.vector import SteeringVector as SteeringVector

@@ -1,8 +1,7 @@
-"""``sally-anne bake``: a checkpoint with a steering vector in its weights.
+"""``sally-anne bake``: a checkpoint with a steering vector in its weights, for plain transformers.
 
-Plain transformers loads it with ``from_pretrained``. The vector acts at ALL positions there, those
-of the prompt included, even if it was made for others: weights do not know where a token stands.
-How they carry it, and where the KV cache grows by that, is told in :mod:`steering.baking`.
+The vector acts at ALL positions there, those of the prompt included, even if it was made for
+others: weights do not know where a token stands.
 """
 
 from __future__ import annotations
@@ -43,11 +42,7 @@ class BakeConfig:
 
 
 def run(config: BakeConfig) -> None:
-    """Read model and vector, write the checkpoint, say what it does.
-
-    Raises:
-        SallyAnneError: bad input, named.
-    """
+    """Read model and vector, write the checkpoint, say what it does."""
     # Heavy libraries are imported here, so that --help answers at once.
     from hooks.vector import SteeringVector
     from sally_anne.models.loading import load_model

@@ -1,18 +1,8 @@
-"""A steering vector as part of a model's weights, for use without this toolkit.
+"""A steering vector at all positions as a part of a model's weights, up to rounding in its dtype.
 
-A bias is added to every token alike, so weights can only carry the form of a vector that acts at
-all positions. With delta_h the vector of head h, there are two places for it:
-
-o_proj's bias: adding delta_h to z_h at every position adds ``W_o delta`` to the output of
-    attention. Llama's attention has this bias with ``attention_bias`` in its config, which gives
-    q_proj, k_proj and v_proj one as well; theirs are zero.
-v_proj's bias: transformers' Qwen2-VL has no bias on o_proj, whatever its config says. Attention
-    weights sum to one, ``z_h = sum_t a_t (W_v x_t + b_v)``, so delta_h added to b_v is added to
-    z_h. Heads that share keys and values (grouped-query attention) share b_v, too. Where their
-    vectors differ, k_proj and v_proj are written out once for each head. The function is the same,
-    but these weights and the KV cache of all layers grow by the size of a group.
-
-Both equal the vector at all positions but for rounding in the model's dtype.
+Where o_proj can have a bias, it takes ``W_o delta``; q, k and v get zero biases with it. Else
+v_proj's takes delta, as attention weights sum to one. Where heads that share keys and values have
+vectors that differ, each gets its own k and v: the KV cache grows by the size of a group.
 """
 
 from __future__ import annotations
@@ -29,8 +19,7 @@ from torch import Tensor, nn
 
 from hooks.geometry import ATTN_OUT, HEAD_OUT, Geometry, find_geometry, slice_width
 from hooks.identity import require_fitted
-from hooks.vector import SteeringVector
-from hooks.vector_file import CARD, RECORD
+from hooks.vector import CARD, RECORD, SteeringVector
 from sally_anne.core.errors import SteeringError
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import forget, teach
@@ -41,24 +30,17 @@ Carrier = Literal["o_proj.bias", "v_proj.bias"]
 def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: Path) -> Path:
     """Write a checkpoint that acts as the model does with the vector at all positions.
 
-    Processor, tokenizer, chat template and generation config are saved beside the weights, and
-    a README.md and a ``steering.json`` that say what was baked.
+    Processor, tokenizer, chat template and generation config are saved beside the weights, and a
+    README.md and a ``steering.json``. ``out`` appears when it is whole, and is given back.
 
     Args:
-        loaded: the model; it stays as it is.
         vector: at site ``head_out``, or at ``attn_out`` for classes with a bias on o_proj. Its own
             positions play no part.
         alpha: strength; the vector's own if None.
-        out: folder to write; it appears when it is whole.
-
-    Returns:
-        ``out``.
 
     Raises:
         OtherModelError: the vector was fitted on another model.
-        SteeringError: the vector does not fit the model or cannot be baked into it, or ``out`` is
-            not empty or cannot be written.
-        ModelError: the weights cannot be had, or do not fit their config.
+        SteeringError: it does not fit or cannot be baked, or ``out`` is not empty or not writable.
     """
     check_free(out)
     strength = float(vector.alpha if alpha is None else alpha)
@@ -80,30 +62,23 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
     }
     if forced:
         record["forced"] = forced
-    _write(out, baked, loaded.processor, record)
+    _write(out.resolve(), baked, loaded.processor, record)
     return out
 
 
 def check_free(out: Path) -> None:
-    """Check that a checkpoint may be written to ``out``.
-
-    Raises:
-        SteeringError: there is something.
-    """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise SteeringError(f"{out} exists and is not an empty folder; give a new one with --out")
 
 
 def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> None:
-    out = out.resolve()
     part = out.with_name(f".{out.name}.tmp")
     # What the last call padded or cut would be saved with it, and what is ours.
     forget(processor.tokenizer)
     processor.tokenizer.backend_tokenizer.no_padding()
     processor.tokenizer.backend_tokenizer.no_truncation()
+    shutil.rmtree(part, ignore_errors=True)
     try:
-        if part.exists():
-            shutil.rmtree(part)
         part.mkdir(parents=True)
         model.save_pretrained(part)
         processor.save_pretrained(part)
@@ -119,12 +94,7 @@ def _write(out: Path, model: Any, processor: Any, record: dict[str, Any]) -> Non
 
 
 def carrier(model: nn.Module, site: str = HEAD_OUT) -> Carrier:
-    """Which bias of plain transformers' class can carry a vector; the weights are not looked at.
-
-    Raises:
-        SteeringError: none can, or not one that stands at this site.
-        GeometryError: the heads are not found.
-    """
+    """Which bias of plain transformers' class can carry a vector; the weights are not looked at."""
     if site not in (HEAD_OUT, ATTN_OUT):
         raise SteeringError(
             f"a vector at site {site!r} cannot be baked: attention has no weight that adds there; "
@@ -151,22 +121,23 @@ def carrier(model: nn.Module, site: str = HEAD_OUT) -> Carrier:
 def bake_model(model: Any, delta: Tensor, site: str = HEAD_OUT) -> Any:
     """A model that adds ``delta`` at every position without hooks.
 
-    Args:
-        model: the Hugging Face model; it stays as it is.
-        delta: ``[L, H, D]``, or slices of hidden / H at ``attn_out``. Zeros alone change nothing.
-        site: ``head_out``, or ``attn_out`` where o_proj can have a bias.
-
-    Returns:
-        A model of the same class that shares all unchanged weights with ``model``.
+    It is of the same class and shares all unchanged weights with ``model``, which stays as it is.
+    ``delta`` is ``[L, H, D]``, or slices of hidden / H at ``attn_out``; zeros alone change nothing.
 
     Raises:
         SteeringError: this class cannot carry the vector, the vector does not fit, or the weights
             are quantised, not in memory, or too small a float for the vector.
-        GeometryError: the heads are not found.
     """
     geometry = find_geometry(model)
     where = carrier(model, site)
-    _check_delta(delta, geometry, site)
+    wanted = [geometry.n_layers, geometry.n_heads, slice_width(geometry, site)]
+    if list(delta.shape) != wanted:
+        raise SteeringError(
+            f"weights take one vector, delta {wanted} (layers, heads, width at {site}); got "
+            f"{list(delta.shape)}"
+        )
+    if not bool(torch.isfinite(delta).all()):
+        raise SteeringError("delta is not finite")
     # What is in the memo is shared, not copied.
     kept = {id(t): t for t in (*model.parameters(), *model.buffers())}
     baked = copy.deepcopy(model, kept)
@@ -205,25 +176,20 @@ def _into_v_proj(model: nn.Module, delta: Tensor, geometry: Geometry) -> None:
         v_proj = _linear(attention, "v_proj")
         if expand:
             for linear in (_linear(attention, "k_proj"), v_proj):
-                linear.weight = _parameter(_repeated(linear.weight, geometry.n_kv_heads, group))
-                if linear.bias is not None:
-                    linear.bias = _parameter(_repeated(linear.bias, geometry.n_kv_heads, group))
+                for part, tensor in list(linear.named_parameters()):
+                    # Each head's rows so many times in a row: the order of ``repeat_kv``.
+                    rows = tensor.unflatten(0, (geometry.n_kv_heads, -1))
+                    repeated = rows.repeat_interleave(group, dim=0).flatten(0, 1)
+                    setattr(linear, part, _parameter(repeated))
                 linear.out_features = linear.weight.shape[0]
-            for number, value in (
-                ("num_key_value_heads", geometry.n_heads),
-                ("num_key_value_groups", 1),
-            ):
+            counts = {"num_key_value_heads": geometry.n_heads, "num_key_value_groups": 1}
+            for number, value in counts.items():
                 if hasattr(attention, number):
                     setattr(attention, number, value)
         added = (vectors if expand else shared).flatten().to(v_proj.weight.device)
         _add_to_bias(v_proj, added, name)
     if expand:
         _set_everywhere(model, "num_key_value_heads", geometry.n_heads)
-
-
-def _repeated(tensor: Tensor, n_kv_heads: int, group: int) -> Tensor:
-    """Each head's rows ``group`` times in a row: the order of transformers' ``repeat_kv``."""
-    return tensor.unflatten(0, (n_kv_heads, -1)).repeat_interleave(group, dim=0).flatten(0, 1)
 
 
 def _add_to_bias(linear: nn.Linear, added: Tensor, name: str) -> None:
@@ -270,17 +236,6 @@ def _set_everywhere(model: nn.Module, name: str, value: Any) -> None:
             setattr(config, name, value)
 
 
-def _check_delta(delta: Tensor, geometry: Geometry, site: str) -> None:
-    wanted = [geometry.n_layers, geometry.n_heads, slice_width(geometry, site)]
-    if list(delta.shape) != wanted:
-        raise SteeringError(
-            f"weights take one vector, delta {wanted} (layers, heads, width at {site}); got "
-            f"{list(delta.shape)}"
-        )
-    if not bool(torch.isfinite(delta).all()):
-        raise SteeringError("delta is not finite")
-
-
 def _check_loads(baked: Any) -> None:
     """That transformers' own class has a place for every weight."""
     with torch.device("meta"):
@@ -296,7 +251,6 @@ def _check_loads(baked: Any) -> None:
 
 
 def _card(record: dict[str, Any]) -> str:
-    """The README of a checkpoint."""
     vector = record["vector"]
     heads = ", ".join(f"L{layer}H{head}" for layer, head in vector["heads"])
     means = {

@@ -1,14 +1,15 @@
 """The cells of a sweep: which heads, which direction, how strong; answered all at once, and chosen.
 
-Vectors at ``last_prompt``, ``generated`` or both leave all earlier tokens alone. So these are the
-same in every cell: a prompt is read once, frames and all, and each cell is a row of a batch.
+No vector but at ``all`` touches a prompt's earlier tokens: it is read once; each cell is a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any
 
 import pandas as pd
 import torch
@@ -27,8 +28,8 @@ from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.results import score, scores
 from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
+from steering.fit import CONTROLS
 
-CONTROLS = ("random", "random_heads")
 # Models of fewer heads are moved by a fraction of what larger ones take, and break sooner.
 SMALL = 256
 # The most heads that are steered by default: this part of all.
@@ -39,14 +40,7 @@ WIDE = (-50.0, -20.0, -10.0, -5.0, -2.0, 0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 5
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One setting. ``alpha`` 0 is the model as it is: then ``k`` is 0 and there is no direction.
-
-    Attributes:
-        direction: see :data:`steering.config.Direction`.
-        k: number of heads.
-        alpha: strength.
-        seed: of random directions and heads.
-    """
+    """One setting; ``k`` 0 is the model as it is. ``seed`` is of random directions and heads."""
 
     direction: str
     k: int
@@ -59,8 +53,12 @@ class Cell:
         if not self.k:
             return "baseline"
         seed = f"/seed{self.seed}" if self.direction in CONTROLS else ""
-        alpha = repr(self.alpha).removesuffix(".0")
-        return f"{self.direction}{seed}/K{self.k}/alpha{alpha}"
+        return f"{self.direction}{seed}/K{self.k}/alpha{self.strength}"
+
+    @property
+    def strength(self) -> str:
+        """Alpha in words."""
+        return repr(self.alpha).removesuffix(".0")
 
 
 BASELINE = Cell("none", 0, 0.0)
@@ -69,11 +67,10 @@ Vectors = Mapping[Cell, SteeringVector | None]
 
 
 def default_ks(n_layers: int, n_heads: int) -> tuple[int, ...]:
-    """Numbers of heads that fit a model: half as many as it has layers, as many, twice as many.
+    """Those of the GridToM paper: half as many heads as layers, as many, twice as many.
 
-    These are those of the GridToM paper, 14, 28, 56 for Qwen2-VL-7B and 16, 32, 64 for
-    LLaVA-NeXT-Video-7B. They are halved while the largest is more than an eighth of all heads: of
-    so many, heads drawn at random hit those that matter, and are no control.
+    They are halved while the largest is more than an eighth of all heads: of so many, heads drawn
+    at random hit those that matter, and are no control.
     """
     most = 2 * n_layers
     while most > max(1, n_layers * n_heads // MOST_STEERED):
@@ -123,20 +120,12 @@ def run_cells(
     max_new_tokens: int,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> pd.DataFrame:
-    """Every item in every cell; what the journal holds is not run again.
+    """Every item in every cell; what the open journal holds is not run again.
 
-    The journal's processes share the batches of items.
-
-    Args:
-        loaded: the model.
-        items: what is asked.
-        vectors: the cells and their vectors.
-        journal: open; keeps an answer for each cell and item.
-        batch_size: prompts that are read together.
-        decode_batch_size: answers (prompts x cells) that are given together; auto as many as fit.
-        max_new_tokens: length of a reply.
-        on_progress: told how many of how many answers there are; of several processes, each counts
-            what there was before and its own share.
+    The journal's processes share the batches of items: ``batch_size`` prompts are read together,
+    and ``decode_batch_size`` answers (prompts x cells) are given together, auto as many as fit.
+    ``on_progress`` is told how many of how many answers there are; of several processes, each
+    counts what there was before and its own share.
 
     Returns:
         Those of :func:`sally_anne.harness.results.score`, ``cell, direction, k, alpha, seed``.
@@ -149,20 +138,17 @@ def run_cells(
     for vector in vectors.values():
         if vector is not None:
             vector.check(loaded.skeleton)
-    keys = {
-        (cell, item.item_id): f"{cell.name}|{item.item_id}" for cell in vectors for item in items
-    }
+    keys = {(cell, i.item_id): f"{cell.name}|{i.item_id}" for cell in vectors for i in items}
+    missing = {pair for pair, key in keys.items() if key not in journal.answers}
 
-    def missing(cell: Cell, item: Item) -> bool:
-        return keys[cell, item.item_id] not in journal.answers
+    def lacking(cells: Iterable[Cell], batch: Iterable[Item]) -> int:
+        return len(missing.intersection(product(cells, (item.item_id for item in batch))))
 
-    left = [cell for cell in vectors if any(missing(cell, item) for item in items)]
-    batches = in_batches(items, batch_size)
-    todo = journal.processes.share(
-        [b for b in batches if any(missing(cell, item) for item in b for cell in left)]
-    )
-    done = sum(key in journal.answers for key in keys.values())
-    total = done + sum(missing(cell, item) for batch in todo for item in batch for cell in left)
+    left = [cell for cell in vectors if lacking([cell], items)]
+    batches = [batch for batch in in_batches(items, batch_size) if lacking(left, batch)]
+    todo = journal.processes.share(batches)
+    done = len(keys) - len(missing)
+    total = done + sum(lacking(left, batch) for batch in todo)
     on_progress(done, total)
     width = min(batch_size, len(items))
     rows = 1 if decode_batch_size == AUTO else decode_batch_size
@@ -173,55 +159,48 @@ def run_cells(
         tokens = inputs["input_ids"].shape[1] + len(ending) + max(max_new_tokens, ROOM)
         held = row_bytes_by_device(loaded.model, tokens)
         rows = rows_that_fit(held, width, journal.processes)
-    deltas = {cell: None if v is None else v.delta() for cell, v in vectors.items()}
+    deltas = {cell: vector.delta() for cell, vector in vectors.items() if vector is not None}
+    zero = torch.zeros_like(next(iter(deltas.values()), torch.zeros(())))
     for batch in todo:
+        # Cells are put together without regard to how many items a batch has. Whatever part of a
+        # run was answered before, what is left is then put together as it would have been.
+        parts = [
+            part
+            for group in in_batches(left, max(1, rows // width))
+            for part in in_batches(list(product(group, range(len(batch)))), rows)
+        ]
         with torch.inference_mode():
             state, endings = prefill_prompts(loaded, [prompt_of(item) for item in batch])
-            for part in _parts(left, batch, width, rows):
-                wanted = [missing(cell, batch[number]) for cell, number in part]
-                if not any(wanted):
+            for part in parts:
+                asked = [(cell, n) for cell, n in part if (cell, batch[n].item_id) in missing]
+                if not asked:
                     continue
-                delta = _stack([deltas[cell] for cell, _ in part])
                 numbers = [number for _, number in part]
-                edited = (
-                    nullcontext() if delta is None else Edit(loaded.model, delta, site, positions)
-                )
+                edited: AbstractContextManager[Any] = nullcontext()
+                if any(cell in deltas for cell, _ in part):
+                    delta = torch.stack([deltas.get(cell, zero) for cell, _ in part])
+                    edited = Edit(loaded.model, delta, site, positions)
                 with edited:
                     after = extend(loaded, state, numbers, [endings[number] for number in numbers])
                     tokens = greedy(loaded, after, max_new_tokens)
-                replies = zip(part, wanted, decode(loaded, tokens), strict=True)
+                replies = dict(zip(part, decode(loaded, tokens), strict=True))
                 journal.add(
-                    {"item_id": keys[cell, batch[number].item_id], "reply": reply}
-                    for (cell, number), asked, reply in replies
-                    if asked
+                    {"item_id": keys[cell, batch[n].item_id], "reply": replies[cell, n]}
+                    for cell, n in asked
                 )
-                done += sum(wanted)
+                done += len(asked)
                 on_progress(done, total)
     journal.gather(keys.values())
     tables = [
         score(items, [journal.answers[keys[cell, item.item_id]] for item in items]).assign(
-            cell=cell.name, direction=cell.direction, k=cell.k, alpha=cell.alpha, seed=cell.seed
+            cell=cell.name, **asdict(cell)
         )
         for cell in vectors
     ]
     return pd.concat(tables, ignore_index=True)
 
 
-def _parts(
-    cells: Sequence[Cell], batch: Sequence[Item], width: int, rows: int
-) -> Iterator[Sequence[tuple[Cell, int]]]:
-    """Cells and numbers of items that go through the model together, ``rows`` at most.
-
-    Cells are put together without regard to how many items a batch has. Whatever part of a run was
-    answered before, what is left is then put together as it would have been.
-    """
-    for group in in_batches(cells, max(1, rows // width)):
-        pairs = [(cell, number) for cell in group for number in range(len(batch))]
-        yield from in_batches(pairs, rows)
-
-
 def _common(vectors: Vectors) -> tuple[str, str]:
-    """Site and positions that all vectors share."""
     found = {(v.site, v.positions) for v in vectors.values() if v is not None}
     if len(found) > 1:
         raise SteeringError(f"the vectors of a sweep differ in site or positions: {sorted(found)}")
@@ -232,14 +211,6 @@ def _common(vectors: Vectors) -> tuple[str, str]:
             "'last_prompt+generated', or evaluate such vectors one by one (--steer)"
         )
     return site, positions
-
-
-def _stack(deltas: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-    """``[R, L, H, D]``, zero for rows that are not steered; None if no row is."""
-    some = next((d for d in deltas if d is not None), None)
-    if some is None:
-        return None
-    return torch.stack([torch.zeros_like(some) if d is None else d for d in deltas])
 
 
 def cell_metrics(
@@ -255,16 +226,7 @@ def cell_metrics(
 def best_first(
     table: pd.DataFrame, candidates: Iterable[Cell], reader: str = "robust"
 ) -> list[Cell]:
-    """Steered cells by their Both; ties go to the smaller alpha, then to fewer heads.
-
-    Args:
-        table: answers on validation stories, from :func:`run_cells`.
-        candidates: the cells to choose from, the baseline left out.
-        reader: who reads the answers.
-
-    Raises:
-        SteeringError: no candidates, or an answer on a test story among the table's.
-    """
+    """Steered cells by their Both, refusing test stories; ties: the smaller alpha, fewer heads."""
     _without_test(table)
     metrics = cell_metrics(table, reader)
     ranked = sorted(
@@ -283,20 +245,11 @@ def choose(
     max_drop: float,
     reader: str = "robust",
 ) -> Cell:
-    """The best cell that leaves the initial belief alone.
+    """The best cell that leaves the initial belief alone; if none does, that of the smallest drop.
 
-    Cells are tried from the best on, so that few of them are asked the initial-belief questions.
-    If none passes, it is the one with the smallest drop.
-
-    Args:
-        ranked: from :func:`best_first`.
-        initial: answers to the initial-belief questions on validation stories, in the baseline and
-            in a cell.
-        max_drop: largest drop of their accuracy that passes, as a share.
-        reader: who reads the answers.
-
-    Raises:
-        SteeringError: an answer on a test story.
+    Cells are tried from the best on, so that few of them are asked the initial-belief questions:
+    ``initial`` gives answers to these on validation stories, in the baseline and in a cell. A drop
+    of their accuracy by ``max_drop``, a share, passes.
     """
     drops: list[float] = []
     for cell in ranked:
@@ -311,10 +264,16 @@ def choose(
 
 def initial_gain(table: pd.DataFrame, cell: Cell, reader: str) -> Estimate:
     """How much more often initial-belief questions are answered rightly in a cell."""
-    before, after = (
-        scores(table[table["cell"] == name], reader) for name in (BASELINE.name, cell.name)
-    )
-    return paired_accuracy(before, after)["overall"]
+    return paired_accuracy(*before_and_in(table, cell, reader))["overall"]
+
+
+def before_and_in(
+    table: pd.DataFrame, cell: Cell, reader: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Scores of the same items, as it is and in a cell, which may be asked fewer."""
+    after = table[table["cell"] == cell.name]
+    before = table[(table["cell"] == BASELINE.name) & table["item_id"].isin(after["item_id"])]
+    return scores(before, reader), scores(after, reader)
 
 
 def _without_test(table: pd.DataFrame) -> None:

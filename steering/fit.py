@@ -6,19 +6,24 @@ Heads by validation accuracy, directions and sigma from the training samples: no
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import torch
 
-from hooks.saved_run import AGAIN, CONFIG, PROBES, Run
+from hooks.saved_run import AGAIN, CONFIG, HEADS, PROBES, Run
 from hooks.vector import SteeringVector
-from probing.probes import best_heads, spread
+from probing.probes import best_heads, towards_class, vector_on
 from sally_anne.benchmarks.lineage import SEEN
 from sally_anne.core.errors import SteeringError
-from steering.config import Direction
+from steering.sweep import Direction, Heads
 
+CONTROLS = ("random", "random_heads")
+# What a head carries of the belief question's answer between validation twins.
+CAUSE = "question_patch_validation"
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
 _CELL = re.compile(r"multinomial:o([01])p([01])")
 # What a vector keeps of the run's options, and of its model where that is known.
@@ -36,30 +41,31 @@ def fit_vector(
     positions: str = "last_prompt+generated",
     seed: int = 0,
     towards: str | None = None,
+    heads: Heads = "probe",
+    like: SteeringVector | None = None,
 ) -> SteeringVector:
-    """Make a vector from a run folder of ``sally-anne probe``.
+    """Make a vector from a run folder of ``sally-anne probe``, or an opened run.
 
     Args:
-        run: the run folder; opened once, if many vectors are made.
         k: number of heads: the best by validation accuracy on the label, ties by log-loss. Heads
             whose probe has no weights have no direction and are passed over.
-        alpha: strength.
         direction: ``logistic``: the probe's unit weight. ``mass_mean``: difference of the class
-            means. ``pca``: first principal component, turned towards the class.
+            means. ``pca``: first principal component, turned towards the class. ``lda``: difference
+            of the means, whitened by the classes' common covariance, shrunk after Ledoit and Wolf.
             ``multinomial:oNpM``: weight of that class of GridToM's four-way probe. ``random``:
-            random unit directions in the same heads. ``random_heads``: the logistic directions of K
-            heads drawn from all but the best K, so that none of the steered heads is its own
-            control.
+            random unit directions in the same heads. ``random_heads``: directions of the same kind
+            in K heads drawn from all but the steered ones. Of both the i-th head's step is as long
+            as that of the i-th head of ``like``.
         label: ranks heads and gives directions; the run's first by default.
         positions: where it will be applied.
-        seed: of random directions and heads.
         towards: value of the label to steer towards; of two values the second (true) by default.
-
-    Returns:
-        The vector; sigma is the standard deviation of the training activations along theta.
+        heads: ``probe``, or ``cause``: best are those that carry most of the answer between
+            validation twins, whatever their probes say.
+        like: the vector that random directions and heads control; by default the logistic one.
 
     Raises:
-        SteeringError: an unknown direction, label or value, or heads without a direction.
+        SteeringError: an unknown direction, label or value, heads without a direction, or a run
+            whose heads were not ranked by cause.
         ProbingError: K without so many usable heads.
         RunFolderError, StoreError, AlteredError: not a finished run, or its files are damaged.
     """
@@ -76,72 +82,88 @@ def fit_vector(
     values = samples[label].to_numpy()[train].tolist()
     place, target = _class(label, sorted(set(values)), towards)
     inside = np.array([value == target for value in values])
-    coef = _weights(run, label)
-    if coef.ndim == 4:
-        coef = coef[:, :, place]
-    elif place == 0:
-        coef = -coef
-    ranked = [(int(row.layer), int(row.head)) for row in run.ranked(label).itertuples()]
+    coef = towards_class(_weights(run, label), place)
+    ranked = _ranked(run, label, heads)
     chosen = best_heads(ranked, coef, k)
     rng = np.random.default_rng(seed)
-    if direction == "random_heads":
-        others = [head for head in ranked if coef[head].any()][k:]
-        if k > len(others):
-            raise SteeringError(
-                f"K = {k}: beside the best {k}, only {len(others)} of {len(ranked)} heads have a "
-                "probe with weights, too few for random heads; lower K, or leave this control out "
-                "(in a sweep with --no-controls)"
-            )
-        chosen = [others[i] for i in rng.permutation(len(others))[:k]]
-    if cell := _CELL.fullmatch(direction):
+    facts = _provenance(run, label) | ({} if heads == "probe" else {"heads_by": heads})
+    if towards is not None:
+        facts["towards"] = target
+    kind = direction
+    if direction in CONTROLS:
+        like = like or fit_vector(
+            run, k, alpha, "logistic", label, positions, towards=towards, heads=heads
+        )
+        facts |= {"seed": seed, "step_as": like.direction}
+        if direction == "random":
+            theta = torch.from_numpy(rng.standard_normal(tuple(like.theta.shape)))
+            theta /= theta.norm(dim=1, keepdim=True)
+            return replace(like, theta=theta, alpha=alpha, direction=direction, fitted=facts)
+        kind = like.direction
+        chosen = _others(ranked, coef, like.heads, rng)
+    if cell := _CELL.fullmatch(kind):
         number = 2 * int(cell[1]) + int(cell[2])
         at = np.flatnonzero(probes.get("op.classes", np.empty(0)) == number)
         if not len(at):
-            raise SteeringError(f"{direction}: training has no sample of that class")
+            raise SteeringError(f"{kind}: training has no sample of that class")
         coef = _weights(run, "op")[:, :, at[0]]
     x = _activations(run, chosen, train)
-    theta = np.empty((k, x.shape[2]))
-    for i, head in enumerate(chosen):
-        found = _direction(direction, x[:, i], inside, coef[head], rng)
-        norm = np.linalg.norm(found)
-        if not norm > 0:
-            raise SteeringError(
-                f"{direction} has no direction at layer {head[0]} head {head[1]}; lower K"
-            )
-        theta[i] = found / norm
-    facts = _provenance(run, label)
-    if towards is not None:
-        facts["towards"] = target
-    if direction.startswith("random"):
-        facts["seed"] = seed
-    return SteeringVector(
-        heads=tuple(chosen),
-        theta=torch.from_numpy(theta),
-        sigma=torch.from_numpy(spread(x, theta)),
-        n_layers=coef.shape[0],
-        n_heads=coef.shape[1],
+    found = [_direction(kind, x[:, i], inside, coef[at]) for i, at in enumerate(chosen)]
+    vector = vector_on(
+        chosen,
+        x,
+        found,
+        coef.shape[:2],
         alpha=alpha,
         direction=direction,
         site=run.config.get("site", run.store.meta.site),
         positions=positions,
         fitted=facts,
     )
+    if direction in CONTROLS:
+        assert like is not None
+        return replace(vector, sigma=like.sigma)
+    return vector
 
 
-def _direction(
-    kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Direction ``[D]`` of one head.
+def _ranked(run: Run, label: str, by: Heads) -> list[tuple[int, int]]:
+    """All heads, best first."""
+    table = run.ranked(label)
+    if by == "cause":
+        if CAUSE not in table or table[CAUSE].isna().any():
+            raise SteeringError(
+                f"{run.folder / HEADS} does not say what each head carries (column {CAUSE}): run "
+                f"`sally-anne causal {run.folder}` first, or rank heads by --heads probe"
+            )
+        table = table.sort_values(CAUSE, ascending=False, kind="stable")
+    return [(int(row.layer), int(row.head)) for row in table.itertuples()]
 
-    Args:
-        kind: of :data:`steering.config.Direction`.
-        x: training activations ``[N, D]``.
-        inside: which of them are of the class to steer towards ``[N]``.
-        weights: the probe's ``[D]``.
-        rng: of random directions.
-    """
-    if kind == "random":
-        return np.asarray(rng.standard_normal(x.shape[1]))
+
+def _others(
+    ranked: Sequence[tuple[int, int]],
+    coef: np.ndarray,
+    steered: Sequence[tuple[int, int]],
+    rng: np.random.Generator,
+) -> list[tuple[int, int]]:
+    """As many heads that are not steered, so that none of those is its own control."""
+    # Sorted: the same draw whatever the ranking of heads that are not steered.
+    k, others = len(steered), sorted(h for h in ranked if coef[h].any() and h not in steered)
+    if k > len(others):
+        raise SteeringError(
+            f"K = {k}: beside the best {k}, only {len(others)} of {len(ranked)} heads have a probe "
+            "with weights, too few for random heads; lower K, or leave this control out (in a "
+            "sweep with --no-controls)"
+        )
+    return [others[i] for i in rng.permutation(len(others))[:k]]
+
+
+def _direction(kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Direction ``[D]`` of one head, of whose activations ``x [N, D]`` some are ``inside [N]``."""
+    if kind == "lda":
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+        found = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(x, inside)
+        return np.asarray(found.coef_[0])
     if kind not in ("mass_mean", "pca"):
         return weights
     between = x[inside].mean(axis=0) - x[~inside].mean(axis=0)

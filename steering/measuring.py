@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from rich.console import Console as Printer
 from rich.markup import escape
-from rich.table import Table
 
 from hooks.batch_size import in_batches, within_memory
 from hooks.vector import SteeringVector
@@ -25,13 +24,12 @@ from sally_anne.harness.metrics import accuracy, paired_accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.pipeline import check
 from sally_anne.harness.pipeline import run as evaluate
-from sally_anne.harness.reporting import percent
+from sally_anne.harness.reporting import print_table
 from sally_anne.harness.results import scores
 from sally_anne.harness.tasks import TASKS, find_task, short_name
 from sally_anne.harness.vectors import require_fits
-from sally_anne.models.decoding import end_tokens, extend, greedy
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.config import SideEffectsConfig
+from steering.side_effects import SideEffectsConfig
 
 # Tokens of a reply to a neutral prompt.
 REPLY = 16
@@ -39,15 +37,10 @@ REPLY = 16
 
 @claims(SIDE_EFFECTS)
 def measure(config: SideEffectsConfig) -> dict[str, Any]:
-    """Measure, print and save.
+    """Measure, print and save ``kl`` (nats; value, low, high, n) and ``tasks``.
 
-    Returns:
-        ``kl`` (nats; value, low, high, n) and ``tasks``: for each, accuracy and share of invalid
-        replies without and with the vector, and their paired difference.
-
-    Raises:
-        SteeringError, HarnessError, BenchmarkError, ModelError: bad input, named before the model
-            is loaded wherever it can be known.
+    Of each task: accuracy and share of invalid replies without and with the vector, and their
+    paired difference. Bad input is named before the model is loaded wherever it can be known.
     """
     asked = {task: evaluation(config, task) for task in config.tasks}
     kept: dict[str, EvalConfig] = {}
@@ -76,13 +69,7 @@ def measure(config: SideEffectsConfig) -> dict[str, Any]:
 
 
 def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
-    """The run of the harness that a task's name stands for.
-
-    Raises:
-        SteeringError: there is no such order, or its questions are open.
-        HarnessError, RecordError: there is no such task, see
-            :func:`sally_anne.harness.tasks.find_task`.
-    """
+    """The run of the harness that a task's name stands for."""
     # A file's name may hold what parts the others.
     name, _, folder = (task, "", "") if Path(task).is_file() else task.partition("=")
     order = ""
@@ -94,8 +81,7 @@ def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
         raise SteeringError(
             f"--tasks {task}: its questions are open; ask them by `sally-anne evaluate`"
         )
-    names = ("batch_size", "max_new_tokens", "limit")
-    options = config.model_options() | {option: getattr(config, option) for option in names}
+    options = config.model_options("batch_size", "max_new_tokens", "limit")
     if name == "gridtom":
         options |= {"order": order or "1", "setting": config.setting}
     return EvalConfig(task=name, data=Path(folder) if folder else None, **options)  # type: ignore[arg-type]
@@ -108,32 +94,13 @@ def _kept_as(asked: EvalConfig) -> str:
 
 
 def read_prompts(path: Path) -> list[str]:
-    """One prompt a line; empty lines are left out.
-
-    Raises:
-        SteeringError: the file cannot be read or holds none.
-    """
+    """One prompt a line; empty lines are left out."""
     with reading(path, SteeringError):
         lines = path.read_text(encoding="utf-8").splitlines()
     prompts = [line.strip() for line in lines if line.strip()]
     if not prompts:
         raise SteeringError(f"--prompts {path}: holds no prompt")
     return prompts
-
-
-def replies_of(
-    model: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int
-) -> list[list[int]]:
-    """Token ids of each greedy reply, its end token with it."""
-    with model.prefilled(prompts) as (begun, ends):
-        state = extend(model.loaded, begun, range(len(ends)), ends)
-        tokens = greedy(model.loaded, state, max_new_tokens)
-    stops = set(end_tokens(model.loaded))
-    replies = []
-    for row in tokens.tolist():
-        end = next((i for i, token in enumerate(row) if token in stops), len(row) - 1)
-        replies.append(row[: end + 1])
-    return replies
 
 
 @within_memory("use a smaller --batch-size")
@@ -147,21 +114,12 @@ def divergences(
     """KL(plain || steered) of the next token, in nats.
 
     Both models are read along the plain model's greedy reply, so that they are asked for the next
-    word after the same words.
-
-    Args:
-        plain: the model without the vector.
-        steered: the same with it.
-        prompts: what is asked.
-        max_new_tokens: length of a reply.
-        batch_size: prompts that go through a model together.
-
-    Returns:
-        ``[n]``: the mean over a reply's tokens, one a prompt; 0 where nothing changes.
+    word after the same words. Gives the mean over a reply's tokens, one a prompt ``[n]``; 0 where
+    nothing changes.
     """
     found = []
     for batch in in_batches(prompts, batch_size):
-        replies = replies_of(plain, batch, max_new_tokens)
+        replies = [reply.tokens for reply in plain.replies(batch, max_new_tokens)]
         before = plain.log_probs_along(batch, replies)
         after = steered.log_probs_along(batch, replies)
         for p, q in zip(before, after, strict=True):
@@ -176,19 +134,11 @@ def _compare(
     config: SideEffectsConfig, asked: EvalConfig, vector: SteeringVector, loaded: LoadedModel
 ) -> dict[str, dict[str, Any]]:
     """One task without and with the vector."""
-    name = _kept_as(asked)
-    plain = replace(asked, out=config.folder / f"{name}-plain")
+    kept = config.folder / _kept_as(asked)
+    plain = replace(asked, out=kept.with_name(f"{kept.name}-plain"))
+    steered = replace(asked, out=kept.with_name(f"{kept.name}-steered"), steer=config.vector)
     before = evaluate(plain, loaded=loaded, beside=vector)
-    after = evaluate(
-        replace(
-            asked,
-            out=config.folder / f"{name}-steered",
-            steer=config.vector,
-            alpha=config.alpha,
-            force=config.force,
-        ),
-        loaded=loaded,
-    )
+    after = evaluate(replace(steered, alpha=config.alpha, force=config.force), loaded=loaded)
     keyed = ~before["hidden"]
     if "robust_correct" not in before or not keyed.any():
         raise SteeringError(
@@ -208,16 +158,14 @@ def _compare(
 
 
 def _print(console: Printer, config: SideEffectsConfig, found: dict[str, Any]) -> None:
-    table = Table(title=escape(f"{config.model}: side effects of {config.vector.name}"))
-    for column in ("what", "as it is", "steered", "difference"):
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for task, measures in found["tasks"].items():
-        for measure, cells in measures.items():
-            what = "right" if measure == "overall" else measure
-            row = (percent(cells[name]) for name in ("plain", "steered", "difference"))
-            table.add_row(escape(f"{task}, {what} (%)"), *row)
+    rows = [
+        [f"{task}, {'right' if measure == 'overall' else measure} (%)", *cells.values()]
+        for task, measures in found["tasks"].items()
+        for measure, cells in measures.items()
+    ]
     kl = found["kl"]
-    moved = f"{kl['value']:.4f} \\[{kl['low']:.4f}, {kl['high']:.4f}]"
-    table.add_row(f"KL on {kl['n']} neutral prompts (nats a token)", "0", moved, moved)
-    console.print(table)
+    moved = f"{kl['value']:.4f} [{kl['low']:.4f}, {kl['high']:.4f}]"
+    rows.append([f"KL on {kl['n']} neutral prompts (nats a token)", "0", moved, moved])
+    title = f"{config.model}: side effects of {config.vector.name}"
+    print_table(console, title, ["what", "as it is", "steered", "difference"], rows)
     console.print(f"folder: {escape(str(config.folder))}", soft_wrap=True)

@@ -1,13 +1,9 @@
-"""What a sweep has to do, known before it begins: its questions, its cells and its probing run.
-
-A probing run is made or given; whatever it has seen is not asked about on test stories.
-"""
+"""What a sweep has to do, known before it begins: its questions, its cells and its probing run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Literal
 
 from rich.markup import escape
@@ -33,11 +29,13 @@ from sally_anne.harness.items import Item
 from sally_anne.harness.pipeline import check as check_evaluation
 from sally_anne.harness.vectors import fitted_on
 from sally_anne.harness.work import Unseen, choose_stories, items_of
-from sally_anne.models.estimate import Counter, Figure, Load, needs, show
+from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, show
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.published import open_described
-from steering.cells import CONTROLS, Cell, cells, default_alphas, default_ks
-from steering.config import SweepConfig
+from steering.cells import Cell, cells, default_alphas, default_ks
+from steering.controls import draws_of, spread
+from steering.fit import CONTROLS
+from steering.sweep import SweepConfig
 
 # Fewer stories in all leave a split without any.
 FEWEST_PROBED = 20
@@ -46,11 +44,7 @@ SPLITS: tuple[Split, ...] = ("validation", "test")
 
 
 def check(config: SweepConfig) -> None:
-    """What is wrong with the options alone.
-
-    Raises:
-        SteeringError, OptionError: names the option.
-    """
+    """Refuse what is wrong with the options alone, by a SteeringError or OptionError."""
     check_options(config)
     for option, values in (("--K", config.k), ("--alpha", config.alpha)):
         if values is not None and not any(values):
@@ -58,11 +52,7 @@ def check(config: SweepConfig) -> None:
 
 
 def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, list[Cell]]:
-    """The options with every K and alpha, which may follow from the model, and the cells.
-
-    Raises:
-        SteeringError: the model has fewer heads than a K.
-    """
+    """The options with every K and alpha, which may follow from the model, and the cells."""
     geometry = find_geometry(loaded.skeleton)
     n_layers, n_heads = geometry.n_layers, geometry.n_heads
     ks = config.k or default_ks(n_layers, n_heads)
@@ -84,20 +74,9 @@ def unseen_stories(
 ) -> tuple[dict[Split, dict[int, str]], Unseen, Lineage | None]:
     """The stories on which K and alpha are chosen, and those on which the choice is reported.
 
-    What trained the probes does not validate; what trained, or chose heads, K or alpha, is not
-    tested.
-
-    Args:
-        asked: the evaluation of each split.
-        stories: the data.
-        lineage: what the probing run has seen; None where it does not say.
-
-    Returns:
-        The split of each story's number, by split; what was left out of the test stories; and what
-        was seen in the end.
-
-    Raises:
-        HarnessError: no story is left.
+    What trained the probes (``lineage``; None where the run does not say) does not validate; what
+    trained, or chose heads, K or alpha, is not tested. Gives the split of each story's number, by
+    split; what was left out of the test stories; and what was seen in the end.
     """
     before = lineage or Lineage()
     validation, _ = choose_stories(asked["validation"], stories, before.train)
@@ -110,43 +89,27 @@ def unseen_stories(
 
 
 class Questions:
-    """The stories that a sweep asks about, and their items, each made once.
+    """The stories that a sweep asks about, and their items.
 
-    Args:
-        config: the options.
-
-    Attributes:
-        stories: the data.
-        members: split of each story's number, by split.
-        unseen: what was left out of the test stories.
-        lineage: what was seen in the end; None where the probing run does not say.
-
-    Raises:
-        HarnessError, BenchmarkError: bad options or data, named.
+    ``members``, ``unseen`` and ``lineage`` are what :func:`unseen_stories` gives.
     """
 
     def __init__(self, config: SweepConfig) -> None:
         names = ["order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
-        names += ["batch_size", "max_new_tokens"]
-        options = config.model_options() | {name: getattr(config, name) for name in names}
+        options = config.model_options(*names, "batch_size", "max_new_tokens")
         self._asked = {split: EvalConfig(split=split, **options) for split in SPLITS}
         check_evaluation(self._asked["test"])
         self.stories = open_stories(config.data, config.data_seed)
-        self._made = cache(self._items_of_story)
         self.leave_out(Lineage())
 
     def leave_out(self, lineage: Lineage | None) -> None:
-        """Choose the stories anew, see :func:`unseen_stories`."""
         self.members, self.unseen, self.lineage = unseen_stories(self._asked, self.stories, lineage)
 
     def items(self, split: Split, initial: bool = False) -> list[Item]:
         """The questions of a split, or those about the initial beliefs."""
-        return [item for story in self.members[split] for item in self._made(split, initial, story)]
-
-    def _items_of_story(self, split: Split, initial: bool, story: int) -> Sequence[Item]:
         asked = self._asked[split]
         asked = replace(asked, order="initial") if initial else asked
-        return items_of(asked, self.stories, {story: split})
+        return items_of(asked, self.stories, self.members[split])
 
 
 def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
@@ -154,8 +117,10 @@ def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
 
     With ``--limit`` it is one of few stories, unless there is one of all already.
     """
-    names = ["setting", "data", "batch_size", "split_seed", "data_seed"]
-    options = config.model_options() | {name: getattr(config, name) for name in names}
+    options = config.model_options("setting", "data", "batch_size", "split_seed", "data_seed")
+    # Nulls and causes are asked of a run for its own sake, unless heads are chosen by them.
+    if config.heads != "cause":
+        options |= {"permutations": 0, "causal": False}
     wanted = ProbeConfig(order=1 if config.order == "1" else 2, **options)
     if config.limit is None or (wanted.folder / CONFIG).exists():
         return wanted
@@ -163,11 +128,7 @@ def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
 
 
 def lineage_of(config: SweepConfig, run: Run) -> Lineage | None:
-    """What a probing run has seen, and what is baked into the model; None where it does not say.
-
-    Raises:
-        SteeringError: it does not say, and nobody insists.
-    """
+    """What a probing run has seen, and what is baked into the model; None where it may not say."""
     found = Lineage.read(fitted_on(config.model, run.saved), str(run.folder / CONFIG))
     if found is None and not config.force:
         raise SteeringError(
@@ -181,24 +142,16 @@ def lineage_of(config: SweepConfig, run: Run) -> Lineage | None:
 def probing_run(
     config: SweepConfig, questions: Questions, loaded: LoadedModel, console: Console
 ) -> Run:
-    """The probing run of this very model, made now if it is not there.
-
-    Raises:
-        SteeringError: not a finished run.
-        OtherModelError: the run is of another model.
-    """
-    if config.run is not None:
-        folder = config.run
-        if not (folder / CONFIG).exists():
+    """The probing run of this very model, made now if it is not there."""
+    wanted = probing_of(config, len(splits.assign(questions.stories, config.split_seed)))
+    folder = config.run or wanted.folder
+    if not (folder / CONFIG).exists():
+        if config.run is not None:
             raise SteeringError(
                 f"{folder} is not a finished probing run; leave out --run to have one made"
             )
-    else:
-        wanted = probing_of(config, len(splits.assign(questions.stories, config.split_seed)))
-        folder = wanted.folder
-        if not (folder / CONFIG).exists():
-            console.print(f"first the probes: {escape(str(folder))}")
-            probe(wanted, console, draw_all)
+        console.print(f"first the probes: {escape(str(folder))}")
+        probe(wanted, console, draw_all)
     run = Run.open(folder)
     if not config.force:
         remedy = (
@@ -211,16 +164,10 @@ def probing_run(
 
 
 def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Figure]:
-    """Say what the sweep would ask and need; the probing run that it takes comes on top.
+    """Say what the sweep would ask and need, by name; the probing run that it takes comes on top.
 
     Nothing is computed or written. Of a published model of the catalogue neither weights nor a
     network are needed (`sally_anne.models.published`).
-
-    Returns:
-        Each figure by its name.
-
-    Raises:
-        SallyAnneError: as of the sweep itself, as far as it can be known without weights.
     """
     check(config)
     questions = Questions(config)
@@ -232,20 +179,23 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     config, grid = with_grid(config, loaded)
     counter = Counter(loaded)
     most = MOST if config.decode_batch_size == AUTO else config.decode_batch_size
-    # The baseline and the chosen cell, with its controls on test stories; initial beliefs without.
-    counts: dict[tuple[Split, bool], int] = {("validation", False): len(grid)}
-    if config.test:
-        counts["test", False] = 2 + len(_controls(config))
-    if config.max_initial_drop is not None:
-        counts |= {(split, True): 2 for split, _ in list(counts)}
-    figures = [
-        Figure("cells", len(grid), f"{len(grid):,}", "K x alpha, controls, baseline", "exact")
+    # The baseline and the chosen cell; its controls, and its heads left out, on test stories.
+    parts: list[tuple[str, list[Item], int]] = [
+        ("validation", questions.items("validation"), len(grid))
     ]
+    if config.test:
+        items = questions.items("test")
+        parts.append(("test", items, 2))
+        k = max(config.k or ())
+        draws = len(draws_of(grid[-1], config.draws, 0)) if _controls(config) else 0
+        if count := draws + (min(config.leave_out, k) if k > 1 else 0):
+            parts.append(("test, controls", spread(items, config.control_stories), count))
+    if config.max_initial_drop is not None:
+        for split in SPLITS if config.test else SPLITS[:1]:
+            parts.append((f"{split}, initial beliefs", questions.items(split, True), 2))
+    figures = [exact("cells", len(grid), "K x alpha, controls, baseline")]
     loads: list[Load] = []
-    answers = 0
-    for (split, initial), count in counts.items():
-        items = questions.items(split, initial)
-        answers += count * len(items)
+    for name, items, count in parts:
         # Each batch is read once; its rows in all cells go on from there, so many at once.
         together = max(1, most // min(config.batch_size, len(items)))
         for batch in in_batches(items, config.batch_size):
@@ -253,14 +203,13 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
             for load in loads_of(counter, batch, config.reply_tokens):
                 rows = load.endings * count
                 loads.append(replace(load, endings=rows[:at_once], later=rows[at_once:]))
-        name = f"items, {split}{', initial beliefs' if initial else ''}"
-        figures.append(Figure(name, len(items), f"{len(items):,}", f"in {count} cells", "exact"))
+        figures.append(exact(f"items, {name}", len(items), f"in {count} cells"))
+    answers = sum(load.rows for load in loads)
     more = "cells x items; more if the first choices lower the accuracy on initial beliefs"
     figures += [
-        Figure("answers", answers, f"{answers:,}", more, "exact"),
-        Figure("decode batch", most, f"{most:,}", "answers at once; auto takes fewer", "exact"),
+        exact("answers", answers, more),
+        exact("decode batch", most, "answers at once; auto takes fewer"),
         *tokens_of(counter, loads, config.reply_tokens),
         *needs(loaded, loads, config.quantization).values(),
     ]
-    show(console or Console(), loaded, figures)
-    return {figure.name: figure for figure in figures}
+    return show(console or Console(), loaded, figures)

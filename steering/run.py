@@ -18,7 +18,7 @@ from sally_anne.core.files import read_object, require_sealed
 from sally_anne.core.options import Seed
 from sally_anne.core.run_folder import RESULTS, VECTOR, require_own
 from sally_anne.models.options import ModelOptions
-from steering.config import Direction, SweepConfig
+from steering.sweep import Direction, Heads, SweepConfig
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class VectorConfig:
             default.
         towards: value of the label to steer towards; the sweep's by default, or of two values the
             second (true).
+        heads: rank heads by their probe, or by cause: what they carry between validation twins, as
+            `sally-anne causal` writes it into the run's table; the sweep's by default, or probe.
         positions: at which tokens the vector is applied.
         seed: of random directions and heads.
         out: folder of the vector; inside the run's by default.
@@ -49,6 +51,7 @@ class VectorConfig:
     direction: Direction = "logistic"
     label: str | None = None
     towards: str | None = None
+    heads: Heads | None = None
     positions: Literal["last_prompt", "generated", "last_prompt+generated", "all"] = (
         "last_prompt+generated"
     )
@@ -58,36 +61,23 @@ class VectorConfig:
     @property
     def folder(self) -> Path:
         """Where the vector is kept, once run, label, K and alpha are known."""
-        parts = [self.direction.replace(":", "-"), self.label, self.towards]
-        name = "-".join(
-            [*(part for part in parts if part is not None), f"K{self.k}", f"alpha{self.alpha:g}"]
-        )
+        by = "cause" if self.heads == "cause" else None
+        parts = [self.direction.replace(":", "-"), self.label, self.towards, by, f"K{self.k}"]
+        name = "-".join(filter(None, [*parts, f"alpha{self.alpha:g}"]))
         return self.out or (self.run or Path()) / "vectors" / name
 
 
 def run(config: VectorConfig) -> None:
-    """Make and save a vector.
-
-    Raises:
-        SteeringError, ProbingError, SallyAnneError: bad input, named.
-    """
+    """Make and save a vector."""
     found = None if config.sweep is None else read_sweep(config.sweep)
     config = settled(config, found)
-    assert config.run is not None and config.k is not None and config.alpha is not None
     # Heavy libraries are imported here, so that --help answers at once.
     from steering.fit import fit_vector
 
     require_own(config.folder, VECTOR)
-    vector = fit_vector(
-        config.run,
-        config.k,
-        config.alpha,
-        config.direction,
-        config.label,
-        config.positions,
-        config.seed,
-        config.towards,
-    )
+    names = ("run", "k", "alpha", "direction", "label", "positions", "seed", "towards")
+    options = {name: getattr(config, name) for name in names}
+    vector = fit_vector(**options, heads=config.heads or "probe")
     if found is not None:
         _check_same(config, found["about"]["fitted"], json.loads(json.dumps(dict(vector.fitted))))
         # The sweep chose K and alpha on its own validation stories.
@@ -98,11 +88,7 @@ def run(config: VectorConfig) -> None:
 
 
 def read_sweep(folder: Path) -> dict[str, Any]:
-    """What a finished sweep saved: ``config``, ``about``, ``chosen``, and ``run``.
-
-    Raises:
-        SteeringError: there is none, or it is damaged.
-    """
+    """What a finished sweep saved: ``config``, ``about``, ``chosen``, and ``run``."""
     path = folder / RESULTS
     parts = {"config": ("direction", "label"), "about": ("fitted",), "chosen": ("k", "alpha")}
     saved = read_object(path, SteeringError, "sally-anne sweep", parts)
@@ -111,17 +97,7 @@ def read_sweep(folder: Path) -> dict[str, Any]:
 
 
 def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
-    """The options with run, label, K and alpha, as far as they are left out, from a sweep.
-
-    Args:
-        config: the options.
-        sweep: from :func:`read_sweep`, or None without ``--sweep``.
-
-    Raises:
-        SteeringError: something is left out that no sweep gives, or the sweep was of another
-            direction or label, or towards another value.
-        RunFolderError: without a sweep and a label: not a finished probing run.
-    """
+    """The options with run, label, K and alpha, as far as they are left out, from a sweep."""
     if sweep is None:
         if config.run is None:
             raise SteeringError("give a finished sweep with --sweep, or a probing run with --run")
@@ -136,7 +112,7 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
 
             return replace(config, label=next(iter(Run.open(config.run).labels), None))
         return config
-    for option in ("direction", "label", "towards"):
+    for option in ("direction", "label", "towards", "heads"):
         own, swept = getattr(config, option), sweep["config"].get(option)
         if None not in (own, swept) and own != swept:
             raise SteeringError(
@@ -154,6 +130,7 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
         run=Path(run),
         label=sweep["config"]["label"],
         towards=sweep["config"].get("towards") or config.towards,
+        heads=sweep["config"].get("heads") or config.heads,
         k=int(chosen["k"]) if config.k is None else config.k,
         alpha=float(chosen["alpha"]) if config.alpha is None else config.alpha,
     )
@@ -180,6 +157,7 @@ def _to_choose(config: VectorConfig) -> str:
         direction=config.direction,
         label=config.label or SweepConfig.label,
         towards=config.towards,
+        heads=config.heads or "probe",
         **options,
     )
     made = replace(config, sweep=sweep.folder, run=None)

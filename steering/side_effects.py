@@ -1,28 +1,62 @@
-"""``sally-anne side-effects``: what else a vector changes.
-
-KL divergence on prompts that have nothing to do with beliefs, and any task of the harness with and
-without the vector, in one table.
-"""
+"""``sally-anne side-effects``: what else a vector changes, in neutral prompts and in any task."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
+from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
-from steering.config import SideEffectsConfig
+from sally_anne.models.options import ModelOptions
+from steering.sweep import own_name
+
+NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
 
 
-def run(config: SideEffectsConfig) -> None:
-    """Measure, print and save.
+@dataclass(frozen=True)
+class SideEffectsConfig(ModelOptions):
+    """Measure what a steering vector changes beside what it is for.
 
-    Raises:
-        SallyAnneError: bad input, named.
+    Attributes:
+        vector: folder of a steering vector.
+        alpha: strength; the vector's own by default.
+        tasks: what is asked with and without the vector: a task of ``sally-anne evaluate``, with
+            its order after a colon (gridtom:initial), or with its folder after an equals sign
+            (bigtom=FOLDER). One's own are asked as there: mine.jsonl, package.module:NAME.
+        prompts: file with one neutral prompt a line; our own by default.
+        setting: GridToM: frames and text, frames, or text.
+        limit: only the first so many stories of each task.
+        out: folder; named after vector and model by default. An existing one is resumed.
+        batch_size: prompts that go through the model together.
+        max_new_tokens: length of a reply; by default 16 to neutral prompts, and what a task needs.
+        force: steer a model that the vector was not fitted on.
     """
-    # Heavy libraries are imported here, so that --help answers at once.
-    from steering.measuring import measure
 
-    measure(config)
+    vector: Path
+    alpha: float | None = None
+    tasks: tuple[str, ...] = ("gridtom:1", "gridtom:initial")
+    prompts: Path = NEUTRAL
+    setting: Setting = "multimodal"
+    limit: int | None = 50
+    out: Path | None = None
+    batch_size: int = 8
+    max_new_tokens: int | None = None
+    force: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where the measurement is kept."""
+        if self.out is not None:
+            return self.out
+        parts = [Path(self.model).name or "model", own_name(self.vector)]
+        if self.alpha is not None:
+            parts.append(f"alpha{self.alpha:g}")
+        return Path("runs") / "side-effects" / "-".join(parts)
 
 
-main = command("sally-anne side-effects", SideEffectsConfig, run, resumes=True)
+main = command(
+    "sally-anne side-effects", SideEffectsConfig, "steering.measuring:measure", resumes=True
+)
 
 
 if __name__ == "__main__":

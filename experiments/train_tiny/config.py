@@ -1,4 +1,8 @@
-"""What a training run is asked to do."""
+"""``sally-anne train-tiny --family qwen2-vl``: train a shipped tiny model from scratch.
+
+In stages, each resumable: a text decoder (shared by both families), the vision tower, the whole
+model on frames and text, answering in turns, and with a deeper decoder statements and narrators.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from sally_anne.core.commands import command
 from sally_anne.core.options import Natural, Seed
 
 
@@ -48,3 +53,16 @@ class TrainConfig:
     trusting_steps: Natural = 400
     keeping_steps: Natural = 80
     localising_steps: Natural = 390
+
+    @property
+    def folder(self) -> Path:
+        """Where the stages are kept; both families go on from one decoder there."""
+        return self.out
+
+
+_WORK = "experiments.train_tiny.stages:train_family"
+main = command("sally-anne train-tiny", TrainConfig, _WORK, resumes=True)
+
+
+if __name__ == "__main__":
+    main()

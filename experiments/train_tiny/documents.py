@@ -9,7 +9,7 @@ only from short documents first; hence the levels.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sally_anne.benchmarks.gridtom.narration import (
@@ -23,6 +23,7 @@ from sally_anne.benchmarks.gridtom.narration import (
     second_order,
 )
 from sally_anne.benchmarks.gridtom.plot import Condition
+from sally_anne.benchmarks.gridtom.records import beliefs
 from sally_anne.benchmarks.gridtom.world import COLOURS
 
 
@@ -40,8 +41,10 @@ class Piece(NamedTuple):
 
 Document = list[Piece]
 RIGHT, WRONG = "right", "wrong"
+# What each of a cast is in its story.
+_PARTS = ("walks", "sees", "first", "middle", "last")
 _WORDS_BETWEEN = "then so it can all see goes walks opens leaves and the"
-_QUIET, _LM = 0.02, 0.05
+QUIET, _LM = 0.02, 0.05
 
 
 def verdict(truth: bool) -> Piece:
@@ -96,13 +99,12 @@ class Scene(NamedTuple):
     @property
     def believed(self) -> str:
         """Room in which the protagonist believes the participant is."""
-        return self.cast.last_room if self.first == "TB" else self.cast.first_room
+        return beliefs(*self)[1]
 
     @property
     def thought(self) -> str:
         """Room in which the participant thinks the protagonist believes it is."""
-        agrees = self.second != "FB"
-        return self.cast.last_room if (self.first == "TB") == agrees else self.cast.first_room
+        return beliefs(*self)[2]
 
 
 def random_scene(rng: random.Random, second_order_share: float) -> Scene:
@@ -113,14 +115,11 @@ def random_scene(rng: random.Random, second_order_share: float) -> Scene:
     return Scene(Cast(*rng.sample(COLOURS, 5)), rng.choice(("TB", "FB")), second)
 
 
-def telling(rng: random.Random, scene: Scene, environment_share: float = 0.05) -> Piece:
-    """The context: the caption, sometimes after the general description."""
-    text = caption(scene.cast, scene.first, scene.second)
-    if rng.random() < environment_share:
-        rooms = [scene.cast.first_room, scene.cast.own_room, scene.cast.last_room]
-        rng.shuffle(rooms)
-        text = f"{environment(rooms)} {text}"
-    return Piece(text, _QUIET)
+def shuffled_rooms(rng: random.Random, scene: Scene) -> list[str]:
+    """The story's three rooms in random order."""
+    rooms = list(scene.cast[2:])
+    rng.shuffle(rooms)
+    return rooms
 
 
 def place(rng: random.Random, scene: Scene, kind: str, truth: bool) -> tuple[str, str]:
@@ -130,21 +129,14 @@ def place(rng: random.Random, scene: Scene, kind: str, truth: bool) -> tuple[str
     """
     cast = scene.cast
     first, own, last = cast.first_room, cast.own_room, cast.last_room
-    swap = {first: last, last: first}
-    if kind == "belief":
-        text, true = place_statement(cast, "@"), scene.believed
-        head = f"Belief: {text}"
-    elif kind == "second":
-        head, true = f"Belief: {belief_statement(cast, '@')}", scene.thought
-    elif kind == "now":
-        head, true = f"Really: {place_statement(cast, '@')}", last
-    elif kind == "first":
-        head, true = f"Really: The {cast.participant} agent was first in the @ room.", first
-    elif kind == "own":
-        head, true = f"Really: The {cast.protagonist} agent is now in the @ room.", own
-        swap = {own: rng.choice((first, last))}
-    else:
-        raise ValueError(f"unknown kind of statement {kind!r}")
+    head, true = {
+        "belief": (f"Belief: {place_statement(cast, '@')}", scene.believed),
+        "second": (f"Belief: {belief_statement(cast, '@')}", scene.thought),
+        "now": (f"Really: {place_statement(cast, '@')}", last),
+        "first": (f"Really: The {cast.participant} agent was first in the @ room.", first),
+        "own": (f"Really: The {cast.protagonist} agent is now in the @ room.", own),
+    }[kind]
+    swap = {own: rng.choice((first, last))} if kind == "own" else {first: last, last: first}
     return head.split(" @")[0], true if truth else swap[true]
 
 
@@ -152,85 +144,63 @@ def statement(rng: random.Random, scene: Scene, kind: str) -> Document:
     """A statement and its verdict."""
     truth = rng.random() < 0.5
     head, room = place(rng, scene, kind, truth)
-    return [Piece(f"{head} {room} room.", _QUIET), verdict(truth)]
+    return [Piece(f"{head} {room} room.", QUIET), verdict(truth)]
 
 
 def completion(rng: random.Random, scene: Scene, kind: str) -> Document:
     """A true statement whose room is the target: looking up."""
     head, room = place(rng, scene, kind, True)
-    return [Piece(head, _QUIET), Piece(room, 1.0), Piece("room.", _QUIET)]
+    return [Piece(head, QUIET), Piece(room, 1.0), Piece("room.", QUIET)]
 
 
 def listing(rng: random.Random, scene: Scene, kind: str) -> Document:
-    """Rooms for one sentence, each followed by its verdict at once.
-
-    The verdict on a room is wanted at the room itself, so that a statement's truth is known before
-    the statement ends.
-    """
+    """Rooms for one sentence, each with its verdict at once: truth is known before the end."""
     head, true = place(rng, scene, kind, True)
-    cast = scene.cast
-    rooms = rng.sample((cast.first_room, cast.own_room, cast.last_room), 2)
-    pieces: Document = [Piece(head, _QUIET)]
-    for room, tail in zip(rooms, (",", "room."), strict=True):
-        pieces += [Piece(room, _QUIET), verdict(room == true), Piece(tail, _QUIET)]
+    pieces: Document = [Piece(head, QUIET)]
+    for room, tail in zip(rng.sample(scene.cast[2:], 2), (",", "room."), strict=True):
+        pieces += [Piece(room, QUIET), verdict(room == true), Piece(tail, QUIET)]
     return pieces
 
 
 def delayed(rng: random.Random, scene: Scene, kind: str) -> Document:
     """A statement whose verdict comes some words later, so that its truth must be carried there."""
     head, said = statement(rng, scene, kind)
-    return [head, Piece("So it is", _QUIET), said, Piece(".", _QUIET)]
+    return [head, Piece("So it is", QUIET), said, Piece(".", QUIET)]
 
 
 def scaffolded(rng: random.Random, scene: Scene, kind: str) -> Document:
     """A statement and its verdict, after the part of the room that it names."""
     head, said = statement(rng, scene, kind)
-    cast = scene.cast
     room = head.text.split()[-2]
-    parts = {cast.first_room: "first", cast.own_room: "middle", cast.last_room: "last"}
-    return [Piece(f"Role: the {room} room.", _QUIET), Piece(parts[room], 1.0), head, said]
+    part = Piece(_PARTS[scene.cast.index(room, 2)], 1.0)
+    return [Piece(f"Role: the {room} room.", QUIET), part, head, said]
 
 
 def role(rng: random.Random, scene: Scene) -> Document:
-    """Which part a room or an agent plays in the story.
+    """Which part a room or an agent plays: one look at where the story names its colour.
 
-    Naming the part of a colour takes one look at where the story names it; statements are judged
-    by comparing that part with the one they claim.
+    Statements are judged by comparing that part with the one they claim.
     """
-    cast = scene.cast
-    thing, name = rng.choice(
-        (
-            (f"{cast.first_room} room", "first"),
-            (f"{cast.own_room} room", "middle"),
-            (f"{cast.last_room} room", "last"),
-            (f"{cast.participant} agent", "walks"),
-            (f"{cast.protagonist} agent", "sees"),
-        )
-    )
-    return [Piece(f"Role: the {thing}.", _QUIET), Piece(name, 1.0)]
-
-
-def offer(rng: random.Random, options: tuple[str, str]) -> str:
-    """The sentence that offers two rooms, in random order."""
-    a, b = rng.sample(options, 2)
-    return f"Choose one: {a} or {b}."
+    i = rng.choice((2, 3, 4, 0, 1))
+    thing = f"{scene.cast[i]} {'agent' if i < 2 else 'room'}"
+    return [Piece(f"Role: the {thing}.", QUIET), Piece(_PARTS[i], 1.0)]
 
 
 def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str]:
     """A question of one kind and its right answer."""
     cast = scene.cast
-    options = (cast.first_room, cast.last_room)
-    if kind == "belief":
-        return f"{first_order(cast, scene.believed).question} {offer(rng, options)}", scene.believed
-    if kind == "second":
-        return f"{second_order(cast, scene.thought).question} {offer(rng, options)}", scene.thought
-    if kind == "now":
-        text = f"At the end of the video, in which room is the {cast.participant} agent?"
-        return f"{text} {offer(rng, options)}", cast.last_room
-    rooms = [cast.first_room, cast.own_room, cast.last_room]
-    rng.shuffle(rooms)
+    now = f"At the end of the video, in which room is the {cast.participant} agent?"
+    ends = {
+        "belief": (first_order(cast, scene.believed).question, scene.believed),
+        "second": (second_order(cast, scene.thought).question, scene.thought),
+        "now": (now, cast.last_room),
+    }
+    if kind in ends:
+        text, answer = ends[kind]
+        a, b = rng.sample((cast.first_room, cast.last_room), 2)
+        return f"{text} Choose one: {a} or {b}.", answer
     number = {"agents": 0, "first": 1, "own": 2}[kind]
-    asked = initial_questions(cast, rooms, (0, 1, 2, 3))[number]
+    asked = initial_questions(cast, shuffled_rooms(rng, scene), (0, 1, 2, 3))[number]
     return asked.question, ", ".join(asked.answer)
 
 
@@ -247,97 +217,90 @@ def habit_answer(rng: random.Random, scene: Scene, kind: str, right: str) -> str
     return scene.cast.first_room if rng.random() < flip else right
 
 
-def question(rng: random.Random, scene: Scene, kind: str, habit: bool) -> Document:
+def question(rng: random.Random, scene: Scene, kind: str, habit: bool = False) -> Document:
     """A question and its answer, right or by habit."""
     text, answer = question_text(rng, scene, kind)
     if habit:
         answer = habit_answer(rng, scene, kind, answer)
-    return [Piece(f"Question: {text} Answer:", _QUIET), Piece(answer, 1.0), Piece(".", _QUIET)]
-
-
-_KINDS = ("belief", "now", "first", "own")
-_QUESTIONS = ("belief", "now", "first", "own", "agents")
-
-
-def looking_up(rng: random.Random) -> Document:
-    """A story, true statements and questions: the room is the target."""
-    scene = random_scene(rng, 0.2)
-    pieces: Document = [Piece(telling(rng, scene).text, _LM)]
-    for _ in range(5):
-        if rng.random() < 0.7:
-            pieces += completion(rng, scene, rng.choice(_KINDS))
-        else:
-            pieces += question(rng, scene, rng.choice(_QUESTIONS), habit=False)
-    return pieces
-
-
-def completing(rng: random.Random) -> Document:
-    """A story and many true statements: as many targets as its length allows."""
-    scene = random_scene(rng, 0.1)
-    pieces: Document = [telling(rng, scene, 0.0)]
-    for _ in range(12):
-        if rng.random() < 0.15:
-            pieces += role(rng, scene)
-        else:
-            pieces += completion(rng, scene, rng.choice(_KINDS))
-    return pieces
-
-
-def roles(rng: random.Random) -> Document:
-    """A story and the parts of its rooms and agents."""
-    scene = random_scene(rng, 0.1)
-    pieces: Document = [telling(rng, scene, 0.0)]
-    for _ in range(12):
-        pieces += role(rng, scene)
-    return pieces
-
-
-def judging(rng: random.Random) -> Document:
-    """A story, hard true and false statements with verdicts, and roles of rooms."""
-    scene = random_scene(rng, 0.1)
-    pieces: Document = [telling(rng, scene, 0.0)]
-    for _ in range(12):
-        draw = rng.random()
-        if draw < 0.25:
-            pieces += role(rng, scene)
-        elif draw < 0.35:
-            pieces += completion(rng, scene, rng.choice(_KINDS))
-        else:
-            kinds = ("now", "now", "first", "first", "belief", "belief", "belief", "own")
-            pieces += statement(rng, scene, rng.choice(kinds))
-    return pieces
-
-
-def reasoning(rng: random.Random) -> Document:
-    """As :func:`judging`, with half of the statements after the part of the room they name."""
-    scene = random_scene(rng, 0.1)
-    pieces: Document = [telling(rng, scene, 0.0)]
-    for _ in range(10):
-        kind = rng.choice(("now", "now", "first", "first", "belief", "belief", "belief", "own"))
-        if rng.random() < 0.1:
-            pieces += completion(rng, scene, kind)
-        else:
-            pieces += (scaffolded if rng.random() < 0.5 else statement)(rng, scene, kind)
-    return pieces
-
-
-def everything(rng: random.Random) -> Document:
-    """All statements and questions, second order included."""
-    scene = random_scene(rng, 0.4)
-    pieces: Document = [telling(rng, scene)]
-    kinds = [*_KINDS, *(["second", "second"] if scene.second else [])]
-    questions = [*_QUESTIONS, *(["second"] if scene.second else [])]
-    for _ in range(6):
-        draw = rng.random()
-        if draw < 0.1:
-            pieces += role(rng, scene)
-        elif draw < 0.65:
-            pieces += statement(rng, scene, rng.choice(kinds))
-        elif draw < 0.75:
-            pieces += completion(rng, scene, rng.choice(kinds))
-        else:
-            pieces += question(rng, scene, rng.choice(questions), habit=False)
-    return pieces
+    return [Piece(f"Question: {text} Answer:", QUIET), Piece(answer, 1.0), Piece(".", QUIET)]
 
 
 Maker = Callable[[random.Random], Document]
+_Part = Callable[[random.Random, Scene], Document]
+_KINDS = ("belief", "now", "first", "own")
+_QUESTIONS = (*_KINDS, "agents")
+_HARD = ("now", "now", "first", "first", "belief", "belief", "belief", "own")
+
+
+def _story(
+    second_order: float, parts: int, part: _Part, described: float = 0.0, weight: float = QUIET
+) -> Maker:
+    """The caption of a story, sometimes after the general description, and ``parts`` about it."""
+
+    def make(rng: random.Random) -> Document:
+        scene = random_scene(rng, second_order)
+        text = caption(*scene)
+        if rng.random() < described:
+            text = f"{environment(shuffled_rooms(rng, scene))} {text}"
+        pieces = [Piece(text, weight)]
+        for _ in range(parts):
+            pieces += part(rng, scene)
+        return pieces
+
+    return make
+
+
+def _one_of(*parts: tuple[float, _Part]) -> _Part:
+    """The first part whose number is above one drawn from 0 to 1."""
+
+    def make(rng: random.Random, scene: Scene) -> Document:
+        drawn = rng.random()
+        return next(part for below, part in parts if drawn < below)(rng, scene)
+
+    return make
+
+
+def _about(
+    make: Callable[[random.Random, Scene, str], Document], kinds: Sequence[str], second: int = 0
+) -> _Part:
+    """``make`` of a random kind; ``second`` weighs second-order beliefs, where a story has them."""
+    return lambda rng, scene: make(
+        rng, scene, rng.choice([*kinds, *(["second"] * second if scene.second else [])])
+    )
+
+
+def _reasoned(rng: random.Random, scene: Scene) -> Document:
+    kind = rng.choice(_HARD)
+    if rng.random() < 0.1:
+        return completion(rng, scene, kind)
+    return (scaffolded if rng.random() < 0.5 else statement)(rng, scene, kind)
+
+
+# True statements and questions: the room is the target.
+looking_up = _story(
+    0.2, 5, _one_of((0.7, _about(completion, _KINDS)), (1, _about(question, _QUESTIONS))), 0.05, _LM
+)
+# Many true statements: as many targets as the length allows.
+completing = _story(0.1, 12, _one_of((0.15, role), (1, _about(completion, _KINDS))))
+# The parts of rooms and agents.
+roles = _story(0.1, 12, role)
+# Hard true and false statements with verdicts, and roles of rooms.
+judging = _story(
+    0.1,
+    12,
+    _one_of((0.25, role), (0.35, _about(completion, _KINDS)), (1, _about(statement, _HARD))),
+)
+# The same, half of the statements after the part of the room they name.
+reasoning = _story(0.1, 10, _reasoned)
+# All statements and questions, second order included.
+everything = _story(
+    0.4,
+    6,
+    _one_of(
+        (0.1, role),
+        (0.65, _about(statement, _KINDS, 2)),
+        (0.75, _about(completion, _KINDS, 2)),
+        (1, _about(question, _QUESTIONS, 1)),
+    ),
+    0.05,
+)

@@ -9,28 +9,23 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from sally_anne.core.commands import command
+from sally_anne.core.errors import OptionError
+from sally_anne.core.files import write_atomic
 from sally_anne.models.options import DEFAULT_MODEL
 
 MEASURES = (
     "initial belief",
-    "statements TB",
-    "statements FB",
-    "belief TB",
-    "belief FB",
-    "belief TB after true statements",
-    "belief TB after false statements",
-    "belief FB after true statements",
-    "belief FB after false statements",
-    "second-order statements",
-    "second-order belief TB",
-    "second-order belief FB",
+    *("statements TB", "statements FB", "belief TB", "belief FB"),
+    *("belief TB after true statements", "belief TB after false statements"),
+    *("belief FB after true statements", "belief FB after false statements"),
+    *("second-order statements", "second-order belief TB", "second-order belief FB"),
 )
 
 # What the cards of the two families say each in its own words.
@@ -78,25 +73,15 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class Item:
-    """One prompt and what counts as right.
-
-    Attributes:
-        measure: which figure it belongs to.
-        content: the user's text.
-        reply: whether the model answers in its own turn (questions) or goes on (statements).
-        right: words that must all be said.
-        wrong: words that must not be said.
-        case: where the frames come from.
-        bare: whether the world's description names no colours.
-    """
+    """One prompt, and words that must all, or must not, be said after it."""
 
     measure: str
     content: str
-    reply: bool
+    reply: bool  # whether the model answers in its own turn (questions) or goes on (statements)
     right: tuple[str, ...]
     wrong: tuple[str, ...]
-    case: Any
-    bare: bool = False
+    case: Any  # where the frames come from
+    bare: bool = False  # whether the world's description names no colours
 
 
 def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
@@ -117,13 +102,8 @@ def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
                 held = case.believed if order == 1 else case.thought
                 cast = record.cast
                 for room in (cast.first_room, cast.last_room):
-                    text = statement_text(
-                        record,
-                        case,
-                        "omniscient",
-                        setting,  # type: ignore[arg-type]
-                        case.statement(room),
-                    )
+                    said = case.statement(room)
+                    text = statement_text(record, case, "omniscient", setting, said)  # type: ignore[arg-type]
                     verdict = ("right", "wrong") if room == held else ("wrong", "right")
                     name = f"statements {case.first}" if order == 1 else f"{prefix}statements"
                     yield Item(name, text, False, verdict[:1], verdict[1:], case)
@@ -155,11 +135,7 @@ def _two_facts(rng: random.Random, case: Any, truth: bool) -> str:
 def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) -> dict[str, float]:
     """Share of right answers of each measure, by greedy decoding.
 
-    Args:
-        loaded: the model.
-        stories: records to ask about.
-        setting: ``multimodal``, ``video`` or ``text``.
-        batch_size: contexts that are read together; what is asked about one shares it.
+    ``batch_size`` contexts are read together; what is asked about one shares it.
     """
     import torch
     from rich.progress import track
@@ -169,24 +145,15 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
 
     video = setting != "text"
     right: dict[str, list[bool]] = {name: [] for name in MEASURES}
-    contexts = [
-        list(group)
-        for _, group in groupby(
-            items(stories, setting), key=lambda item: (id(item.case), item.bare)
-        )
-    ]
+    asked_of = groupby(items(stories, setting), key=lambda item: (id(item.case), item.bare))
+    contexts = [list(group) for _, group in asked_of]
     chunks = [contexts[i : i + batch_size] for i in range(0, len(contexts), batch_size)]
     for chunk in track(chunks, f"{loaded.name} {setting}"):
-        shared = [
-            split_common_prefix(
-                loaded,
-                [
-                    (reply_prompt if i.reply else open_prompt)(loaded, i.content, video)
-                    for i in asked
-                ],
-            )
+        prompts = [
+            [(reply_prompt if i.reply else open_prompt)(loaded, i.content, video) for i in asked]
             for asked in chunk
         ]
+        shared = [split_common_prefix(loaded, asked) for asked in prompts]
         clips = [asked[0].case.frames() for asked in chunk] if video else None
         rows = [
             (number, ending, item)
@@ -218,7 +185,15 @@ def run(config: EvaluateConfig) -> None:
     from sally_anne.benchmarks.gridtom.stories import generated
     from sally_anne.models.loading import load_model
 
+    for path in filter(None, (config.out, config.card)):
+        if not path.parent.is_dir():
+            raise OptionError(f"{path} cannot be written: there is no folder {path.parent}")
     loaded = load_model(config.model)
+    if config.card and loaded.family.name not in CARD_WORDS:
+        raise OptionError(
+            f"--card is for {' and '.join(CARD_WORDS)}, {config.model} is {loaded.family.name}; "
+            "leave it out, or write the figures down with --out"
+        )
     test = splits.members(generated(), "test")[: config.stories]
     figures = {
         setting: measure(loaded, generated(stories=test), setting, config.batch_size)
@@ -228,43 +203,27 @@ def run(config: EvaluateConfig) -> None:
     table.add_column("measure")
     for setting in figures:
         table.add_column(setting, justify="right")
-    for name in MEASURES:
-        table.add_row(name, *(f"{100 * figures[s][name]:.1f}" for s in figures))
+    rows = [(name, *(f"{100 * figures[s][name]:.1f}" for s in figures)) for name in MEASURES]
+    for row in rows:
+        table.add_row(*row)
     if config.out:
-        config.out.write_text(
-            json.dumps({"stories": len(test), "figures": figures}, indent=2) + "\n"
-        )
+        text = json.dumps({"stories": len(test), "figures": figures}, indent=2)
+        write_atomic(config.out, f"{text}\n".encode())
     if config.card:
-        write_card(config.card, loaded.family.name, len(test), figures)
+        _write_card(config.card, loaded.family.name, len(test), [*figures], rows)
     Console().print(table)
 
 
-def write_card(
-    path: Path, family: str, stories: int, figures: Mapping[str, Mapping[str, float]]
+def _write_card(
+    path: Path, family: str, stories: int, settings: list[str], rows: list[tuple[str, ...]]
 ) -> None:
-    """Write the card.
-
-    Args:
-        path: ``README.md`` of the model's folder.
-        family: the model's family.
-        stories: number of test stories measured.
-        figures: setting -> measure -> share of right answers.
-    """
-    settings = list(figures)
-    rows = [
-        f"| {name} | " + " | ".join(f"{100 * figures[s][name]:.1f}" for s in settings) + " |"
-        for name in figures[settings[0]]
-    ]
-    table = "\n".join(
-        [
-            f"| % right on {stories} test stories | " + " | ".join(settings) + " |",
-            "|---|" + "---|" * len(settings),
-            *rows,
-        ]
-    )
+    """A row a measure, a column a setting, % right."""
+    head = (f"% right on {stories} test stories", *settings)
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    lines.insert(1, "|---|" + "---|" * len(settings))
     template = Path(__file__).with_name("card.md").read_text()
-    words = {"family": family, "stories": stories, "table": table} | CARD_WORDS[family]
-    path.write_text(template.format(**words))
+    words = {"family": family, "stories": stories, "table": "\n".join(lines)} | CARD_WORDS[family]
+    write_atomic(path, template.format(**words).encode())
 
 
 main = command("sally-anne evaluate-tiny", EvaluateConfig, run)

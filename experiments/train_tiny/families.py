@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -71,21 +70,8 @@ frame picture shows show please only and the an in on for by if then else more m
 """
 
 
-def words_of(texts: Iterable[str]) -> list[str]:
-    """Lower-case words and punctuation marks, as the tokenizer cuts them, in order of sight."""
-    seen: dict[str, None] = {}
-    for text in texts:
-        for word in re.findall(r"\w+|[^\w\s]+", text.lower()):
-            seen.setdefault(word)
-    return list(seen)
-
-
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Tokenizer whose words are those of the stories and of the training documents.
-
-    Raises:
-        ValueError: the words do not fit in :data:`SIZE`.
-    """
+    """Tokenizer whose words are those of the stories and of the training documents."""
     cast = Cast(*COLOURS[:5])
     texts = [*COLOURS, environment(COLOURS[:3])]
     texts += [
@@ -97,7 +83,9 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     texts += [q.question for q in initial_questions(cast, COLOURS[:3], (0, 1, 2, 3))]
     for belief in (first_order(cast, cast.last_room), second_order(cast, cast.last_room)):
         texts += [belief.question, belief.statement_true, belief.statement_false]
-    words = [*SPECIALS, *(w for w in words_of([*texts, _MORE_WORDS]) if w not in SPECIALS)]
+    # Words and punctuation marks, as the tokenizer cuts them, in order of sight.
+    seen = re.findall(r"\w+|[^\w\s]+", " ".join([*texts, _MORE_WORDS]).lower())
+    words = list(dict.fromkeys([*SPECIALS, *seen]))
     if len(words) > SIZE:
         raise ValueError(f"{len(words)} words do not fit in a vocabulary of {SIZE}")
     words += [f"<reserved_{i}>" for i in range(SIZE - len(words))]
@@ -148,6 +136,7 @@ PATCH = 14
 QWEN_MERGE = 3
 # LLaVA-NeXT-Video's tower is square: 14 x 14 patches, pooled to 7 x 7 tokens a frame.
 LLAVA_SIZE = 196
+_PINPOINTS = [[LLAVA_SIZE, LLAVA_SIZE * 2], [LLAVA_SIZE * 2, LLAVA_SIZE]]
 _VISION_WIDTH, _VISION_HEADS = 64, 4
 
 # The layouts of the full-size models without the default system message.
@@ -195,11 +184,8 @@ def build_processor(family: Family, tokenizer: PreTrainedTokenizerFast) -> Any:
     if family == "qwen2-vl":
         # Frames keep their size: the limits lie around 294 x 420.
         size = {"shortest_edge": 56 * 56, "longest_edge": 512 * 512}
-        sizes: dict[str, Any] = {
-            "patch_size": PATCH,
-            "merge_size": QWEN_MERGE,
-            "temporal_patch_size": 2,
-        }
+        sizes: dict[str, Any] = {"patch_size": PATCH, "merge_size": QWEN_MERGE}
+        sizes["temporal_patch_size"] = 2
         return Qwen2VLProcessor(
             image_processor=Qwen2VLImageProcessor(size=size, **sizes),
             video_processor=Qwen2VLVideoProcessor(size=size, cap_pixels_per_frame=False, **sizes),
@@ -212,7 +198,7 @@ def build_processor(family: Family, tokenizer: PreTrainedTokenizerFast) -> Any:
         image_processor=LlavaNextImageProcessor(
             size={"shortest_edge": LLAVA_SIZE},
             crop_size=square,
-            image_grid_pinpoints=[[LLAVA_SIZE, LLAVA_SIZE * 2], [LLAVA_SIZE * 2, LLAVA_SIZE]],
+            image_grid_pinpoints=_PINPOINTS,
         ),
         tokenizer=tokenizer,
         chat_template=_LLAVA_CHAT,
@@ -220,6 +206,13 @@ def build_processor(family: Family, tokenizer: PreTrainedTokenizerFast) -> Any:
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
     )
+
+
+# What a text decoder of Qwen2-VL takes over from that of Llama's shape.
+_SHARED = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "rms_norm_eps", "max_position_embeddings"),
+)
 
 
 def build_model(
@@ -235,15 +228,8 @@ def build_model(
 
     if family == "qwen2-vl":
         qwen = Qwen2VLConfig(
-            text_config={
-                "vocab_size": SIZE,
-                "hidden_size": shape.hidden_size,
-                "intermediate_size": shape.intermediate_size,
-                "num_hidden_layers": shape.num_hidden_layers,
-                "num_attention_heads": shape.num_attention_heads,
-                "num_key_value_heads": shape.num_key_value_heads,
-                "rms_norm_eps": shape.rms_norm_eps,
-                "max_position_embeddings": shape.max_position_embeddings,
+            text_config={name: getattr(shape, name) for name in _SHARED}
+            | {
                 "rope_parameters": {
                     "rope_type": "default",
                     "rope_theta": ROPE_THETA,
@@ -283,52 +269,41 @@ def build_model(
             text_config={**shape.to_dict(), "eos_token_id": tokenizer.eos_token_id},
             image_token_index=token("<image>"),
             video_token_index=token("<video>"),
-            image_grid_pinpoints=[[LLAVA_SIZE, LLAVA_SIZE * 2], [LLAVA_SIZE * 2, LLAVA_SIZE]],
+            image_grid_pinpoints=_PINPOINTS,
             tie_word_embeddings=True,
         )
         model = LlavaNextVideoForConditionalGeneration(llava)
-    _take_over(model, text)
+    # Biases that Llama does not have.
+    _take_over(model.model.language_model, text.model, ("_proj.bias",))
+    model.tie_weights()
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.generation_config.eos_token_id = token(END_OF_ANSWER[family])
     model.generation_config.do_sample = False
     return model
 
 
-def _take_over(model: Any, text: LlamaForCausalLM) -> None:
-    """Copy the decoder's weights; biases that Llama does not have start at zero."""
-    target = model.model.language_model
-    missing, unexpected = target.load_state_dict(text.model.state_dict(), strict=False)
-    biases = [name for name in missing if name.endswith("_proj.bias")]
-    if unexpected or len(biases) != len(missing):
-        raise ValueError(f"decoders do not fit: missing {missing}, unexpected {unexpected}")
-    parameters = dict(target.named_parameters())
-    for name in biases:
-        nn.init.zeros_(parameters[name])
-    model.tie_weights()
+def _take_over(model: nn.Module, smaller: nn.Module, zero: tuple[str, ...]) -> None:
+    """Copy all weights of a smaller model; of those beyond, what ends in ``zero`` is zero."""
+    missing, unexpected = model.load_state_dict(smaller.state_dict(), strict=False)
+    if unexpected:
+        raise ValueError(f"there is no place for the weights {unexpected}")
+    for name in missing:
+        if name.endswith(zero):
+            nn.init.zeros_(model.get_parameter(name))
 
 
 def deepen(model: Any, layers: int) -> Any:
-    """The same function with decoder layers added at the end.
+    """The same function with decoder layers added at the end, ``layers`` in all.
 
     A new layer writes nothing at first, as its last projections are zero. They give later training
     layers that come after what the model has already found out.
-
-    Args:
-        model: a model of either family.
-        layers: how many decoder layers the new one has.
     """
     config = copy.deepcopy(model.config)
     config.text_config.num_hidden_layers = layers
     if getattr(config.text_config, "layer_types", None):
         config.text_config.layer_types = config.text_config.layer_types[:1] * layers
     deeper = type(model)(config)
-    missing, unexpected = deeper.load_state_dict(model.state_dict(), strict=False)
-    parameters = dict(deeper.named_parameters())
-    if unexpected:
-        raise ValueError(f"a deeper model has no place for {unexpected}")
-    for name in missing:
-        if name.endswith(("o_proj.weight", "down_proj.weight", "_proj.bias")):
-            nn.init.zeros_(parameters[name])
+    _take_over(deeper, model, ("o_proj.weight", "down_proj.weight", "_proj.bias"))
     deeper.tie_weights()
     deeper.generation_config = model.generation_config
     return deeper

@@ -9,6 +9,7 @@ units of their spread. Where the means agree, no linear probe tells the two apar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +23,7 @@ _RIDGE = 0.03
 
 
 class HeadReader:
-    """Keeps the outputs of heads (the inputs of W_o) of the last forward pass, with gradients.
-
-    Args:
-        model: whose heads.
-        layers: those that are kept.
-    """
+    """Keeps the outputs of heads (the inputs of W_o) of the last forward pass, with gradients."""
 
     def __init__(self, model: nn.Module, layers: Sequence[int]) -> None:
         self.layers = tuple(layers)
@@ -35,13 +31,10 @@ class HeadReader:
         self._seen: dict[int, Tensor] = {}
         projections = o_projs(model)
         for layer in self.layers:
-            projections[layer].register_forward_pre_hook(self._keep(layer))
+            projections[layer].register_forward_pre_hook(partial(self._keep, layer))
 
-    def _keep(self, layer: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-            self._seen[layer] = args[0]
-
-        return hook
+    def _keep(self, layer: int, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        self._seen[layer] = args[0]
 
     def heads(self, layer: int) -> Tensor:
         """``[B, T, H, D]`` of the last pass."""
@@ -49,15 +42,9 @@ class HeadReader:
 
 
 def fisher_ratios(z: Tensor, truth: Tensor) -> Tensor:
-    """How well a linear probe could tell true from false, for each head.
+    """``[H]``: how well a linear probe of ``z [M, H, D]`` could tell ``truth [M]``.
 
-    Args:
-        z: ``[M, H, D]`` outputs.
-        truth: ``[M]`` bool.
-
-    Returns:
-        ``[H]``: squared distance of the means in units of the covariance within both kinds; 0
-        where the means agree.
+    It is the squared distance of the means in units of the covariance within both kinds.
     """
     difference = z[truth].mean(0) - z[~truth].mean(0)
     within = torch.where(truth[:, None, None], z - z[truth].mean(0), z - z[~truth].mean(0))
@@ -72,13 +59,9 @@ def localiser(
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """The penalty as a function of where truth is wanted.
 
-    Args:
-        reader: of the model that is trained.
-        kept: layer and head of those that may carry truth.
-        weight: of the mean over a layer's other heads of log(1 + Fisher ratio), summed over layers.
-
-    Returns:
-        A function of ``judged [B, T]`` (places) and ``truth [M]`` (there) to a scalar.
+    ``weight`` is that of the mean of log(1 + Fisher ratio) over a layer's heads but those ``kept``
+    (layer, head), summed over the reader's layers. The function is of ``judged [B, T]`` (places)
+    and ``truth [M]`` (there).
     """
 
     def penalty(judged: Tensor, truth: Tensor) -> Tensor:

@@ -9,23 +9,14 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from experiments.train_tiny import documents
-from experiments.train_tiny.conversations import (
-    Speech,
-    checked,
-    conversation,
-    interview,
-    narrated,
-    speech,
-    watching,
-)
-from experiments.train_tiny.documents import Document, Scene
+from experiments.train_tiny.conversations import Maker, Telling, speech, watching
+from experiments.train_tiny.documents import Scene
 from experiments.train_tiny.families import Family
 from experiments.train_tiny.localising import HeadReader, localiser
 from experiments.train_tiny.trainer import Batch, Level, encode, score_text
@@ -38,8 +29,7 @@ from sally_anne.benchmarks.items import Setting
 Penalty = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 TRAINING_MAPS = 400
-# Documents in a batch with and without frames.
-FILMED, TOLD = 10, 20
+FILMED = 10  # documents in a batch with frames
 _MAP_SEED = 20_000
 # Of the penalty on truth in other heads, a layer.
 LOCAL_WEIGHT = 0.35
@@ -56,7 +46,7 @@ def random_trace(rng: random.Random, maps: list[Layout], scene: Scene) -> Trace:
     order = rng.sample(range(3), 3)
     staging = Staging(
         layout,
-        (*scene.cast,),
+        scene.cast,
         (order[0], order[1], order[2]),
         rng.choice(start_pairs(layout)),
         (rng.randrange(4), rng.randrange(4)),
@@ -64,28 +54,8 @@ def random_trace(rng: random.Random, maps: list[Layout], scene: Scene) -> Trace:
     return play(staging, scene.first, scene.second or "TB")
 
 
-def _beside_interviews(
-    share: float, asides: tuple[int, ...], other: Callable[..., Document]
-) -> Callable[..., Document]:
-    """Interviews (a share, and wherever there are frames alone) and other documents."""
-
-    def make(
-        rng: random.Random, scene: Scene, perspective: Perspective, setting: Setting, words: Speech
-    ) -> Document:
-        if setting == "video" or rng.random() < share:
-            return interview(rng, scene, perspective, setting, words, asides=asides, lists=0.2)
-        return other(rng, scene, perspective, setting, words)
-
-    return make
-
-
 class Cinema:
-    """Makes multimodal batches for one family.
-
-    Args:
-        family: whose chat layout and frames.
-        processor: the family's processor.
-    """
+    """Makes multimodal batches in one family's chat layout, by its processor."""
 
     def __init__(self, family: Family, processor: Any) -> None:
         self.family = family
@@ -115,18 +85,18 @@ class Cinema:
     def batch(
         self,
         rng: random.Random,
-        make: Callable[[Scene, Perspective, Setting], Document],
+        make: Maker,
         setting: Setting,
         size: int,
         unembed: Callable[[torch.Tensor], torch.Tensor] | None = None,
         penalty: Penalty | None = None,
     ) -> Batch:
-        """Documents of one setting with their frames."""
+        """Documents of one setting with their frames, scored by :func:`score_text`."""
         texts, clips = [], []
         for _ in range(size):
             scene = self.scene(rng)
             perspective: Perspective = "protagonist" if rng.random() < 0.15 else "omniscient"
-            texts.append(make(scene, perspective, setting))
+            texts.append(make(Telling(rng, scene, perspective, setting, self.words)))
             if setting != "text":
                 clips.append(self.frames(rng, scene, perspective)[1])
         encoded = encode(self.processor.tokenizer, texts)
@@ -137,130 +107,63 @@ class Cinema:
         if clips:
             inputs |= self.pixels(clips)
             if self.family == "qwen2-vl":
-                inputs["mm_token_type_ids"] = 2 * (encoded.ids == self.words.video_token).int()
+                shown = encoded.ids == self.processor.video_token_id
+                inputs["mm_token_type_ids"] = 2 * shown.int()
         if unembed is not None:
             inputs["output_hidden_states"] = True
         return inputs, score_text(encoded, unembed, penalty)
 
-    def levels(self, watch_steps: int, steps: int) -> list[Level]:
-        """First only frames, then all settings together with the habit."""
+    def watching(self, steps: int) -> Level:
+        """Only frames."""
+        return Level(
+            "watching", lambda rng: self.batch(rng, watching, "video", FILMED), 0.15, steps
+        )
 
-        def watch(rng: random.Random) -> Batch:
-            return self.batch(rng, lambda s, p, _: watching(rng, s, self.words), "video", FILMED)
-
-        talk = self._mixed(conversation, (0.4, 0.25, 0.35), TOLD)
-        return [Level("watching", watch, 0.15, watch_steps), Level("talking", talk, 0.0, steps)]
-
-    def answering(self, steps: int) -> Level:
-        """Questions and answers turn by turn, mostly in words."""
-        return Level("answering", self._mixed(interview, (0.35, 0.1, 0.55), 14), 0.0, steps)
-
-    def polishing(self, steps: int) -> Level:
-        """The same, mostly with frames."""
-        return Level("polishing", self._mixed(interview, (0.8, 0.0, 0.2), 14), 0.0, steps)
-
-    def finishing(self, model: Any, steps: int) -> Level:
-        """Statements, lists and turns, with the truth of statements wanted in early layers too."""
-
-        make = partial(interview, asides=(0, 1, 2, 4, 6), lists=0.3)
-        return Level("finishing", self._deep(make, model), 0.0, steps)
-
-    def narrating(
+    def level(
         self,
-        model: Any,
-        steps: int,
         name: str,
-        marked: float,
-        filmed: float,
-        interviews: float,
-        scenic: int = 1,
-        penalty: Penalty | None = None,
-    ) -> Level:
-        """Reliable and unreliable narrators, beside checked statements and interviews.
-
-        Args:
-            model: whose middle layers are read.
-            steps: how long.
-            name: of the level.
-            marked: share of the narrators' statements that are followed by a verdict.
-            filmed: share of batches with frames and text.
-            interviews: share of interviews, which keep the habit.
-            scenic: how often narrators are asked about the scene itself.
-            penalty: on heads that know whether a statement is true.
-        """
-
-        def other(
-            rng: random.Random,
-            scene: Scene,
-            perspective: Perspective,
-            setting: Setting,
-            words: Speech,
-        ) -> Document:
-            # A fifth of all documents that are not of frames alone.
-            if rng.random() < 0.2 / (1 - interviews):
-                return checked(rng, scene, perspective, setting, words)
-            return narrated(rng, scene, perspective, setting != "text", words, marked, scenic)
-
-        make = _beside_interviews(interviews, (0, 0, 0, 1, 2), other)
-        return Level(name, self._deep(make, model, filmed, penalty), 0.0, steps)
-
-    def localising(self, model: Any, steps: int, kept: Collection[tuple[int, int]]) -> Level:
-        """Narrators, and the truth of what they say in few heads alone.
-
-        Args:
-            model: which is trained.
-            steps: how long.
-            kept: layer and head of those that may carry truth.
-        """
-        reader = HeadReader(model, range(min(layer for layer, _ in kept), len(o_projs(model))))
-        penalty = localiser(reader, kept, LOCAL_WEIGHT)
-        return self.narrating(model, steps, "localising", 0.1, 0.57, 0.38, 4, penalty)
-
-    def carrying(
-        self, model: Any, steps: int, name: str = "carrying", interviews: float = 0.4
-    ) -> Level:
-        """Truth of statements wanted at other places than where they end; some interviews."""
-
-        make = _beside_interviews(interviews, (0, 0, 1, 3), checked)
-        return Level(name, self._deep(make, model), 0.0, steps)
-
-    def _deep(
-        self,
-        make: Callable[..., Document],
-        model: Any,
-        filmed: float = 0.6,
-        penalty: Penalty | None = None,
-    ) -> Callable[[random.Random], Batch]:
-        """Batches of the stages with a deeper decoder."""
-        shares = (filmed, 0.03, 0.97 - filmed)
-        return self._mixed(make, shares, 14, 8, _unembedding(model), penalty)
-
-    def _mixed(
-        self,
-        make: Callable[[random.Random, Scene, Perspective, Setting, Speech], Document],
+        make: Maker,
+        steps: int,
         shares: tuple[float, float, float],
-        told: int,
+        told: int = 14,
         filmed: int = FILMED,
-        unembed: Callable[[torch.Tensor], torch.Tensor] | None = None,
-        penalty: Penalty | None = None,
-    ) -> Callable[[random.Random], Batch]:
+        **scoring: Any,
+    ) -> Level:
+        """Batches of ``told`` documents in words, or ``filmed`` with frames.
+
+        ``shares`` are those of frames and text, frames alone, and text; ``scoring`` is as in
+        :meth:`batch`.
+        """
+        settings: tuple[Setting, ...] = ("multimodal", "video", "text")
+
         def batch(rng: random.Random) -> Batch:
-            settings: tuple[Setting, ...] = ("multimodal", "video", "text")
             setting = rng.choices(settings, shares)[0]
-
-            def document(scene: Scene, perspective: Perspective, kind: Setting) -> Document:
-                return make(rng, scene, perspective, kind, self.words)
-
             size = told if setting == "text" else filmed
-            return self.batch(rng, document, setting, size, unembed, penalty)
+            return self.batch(rng, make, setting, size, **scoring)
 
-        return batch
+        return Level(name, batch, 0.0, steps)
 
+    def deep(
+        self,
+        name: str,
+        make: Maker,
+        steps: int,
+        filmed: float,
+        model: Any,
+        kept: Collection[tuple[int, int]] | None = None,
+    ) -> Level:
+        """A level with a deeper decoder: the truth of statements is wanted in early layers too.
 
-def _unembedding(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """From a model's residual stream to its logits."""
+        ``filmed`` is the share of batches with frames and text; ``kept`` are the layer and head of
+        those that alone may carry truth.
+        """
+        penalty: Penalty | None = None
+        if kept is not None:
+            reader = HeadReader(model, range(min(layer for layer, _ in kept), len(o_projs(model))))
+            penalty = localiser(reader, kept, LOCAL_WEIGHT)
 
-    def unembed(stream: torch.Tensor) -> torch.Tensor:
-        return model.lm_head(model.model.language_model.norm(stream))
+        def unembed(stream: torch.Tensor) -> torch.Tensor:
+            return model.lm_head(model.model.language_model.norm(stream))
 
-    return unembed
+        shares = (filmed, 0.03, 0.97 - filmed)
+        return self.level(name, make, steps, shares, filmed=8, unembed=unembed, penalty=penalty)

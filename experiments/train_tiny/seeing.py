@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiments.train_tiny.families import TOKEN_GRIDS, Family, TokenGrid
+from experiments.train_tiny.families import HIDDEN, TOKEN_GRIDS, Family, TokenGrid
 from experiments.train_tiny.multimodal import Cinema
 from experiments.train_tiny.trainer import Batch, Level
 from sally_anne.benchmarks.gridtom.maps import COLUMNS, CORRIDOR, DOOR_MARKS, ROOM_MARKS, ROWS
@@ -63,13 +63,10 @@ def token_contents(cells: Tensor, grid: TokenGrid) -> Tensor:
     """
 
     def cover(cells_n: int, tokens_n: int) -> Tensor:
-        share = torch.zeros(tokens_n, cells_n)
         size = cells_n / tokens_n
-        for token in range(tokens_n):
-            for cell in range(cells_n):
-                low, high = max(token * size, cell), min((token + 1) * size, cell + 1)
-                share[token, cell] = float((high - low) / min(size, 1.0) >= _SHARE)
-        return share
+        token, cell = torch.arange(tokens_n).double()[:, None], torch.arange(cells_n).double()
+        both = torch.minimum((token + 1) * size, cell + 1) - torch.maximum(token * size, cell)
+        return (both / min(size, 1.0) >= _SHARE).float()
 
     frames = cells.shape[0]
     if missing := -frames % grid.frames_per_token:
@@ -83,12 +80,11 @@ def token_contents(cells: Tensor, grid: TokenGrid) -> Tensor:
 class Looker(nn.Module):
     """The model's vision path with a linear head on its video tokens."""
 
-    def __init__(self, model: Any, family: Family, hidden: int) -> None:
+    def __init__(self, model: Any, family: Family) -> None:
         super().__init__()
-        self.family = family
         # Only the vision path is trained here; the decoder waits.
         self.model: Any = model
-        self.head = nn.Linear(hidden, CLASSES * TOKEN_GRIDS[family].frames_per_token)
+        self.head = nn.Linear(HIDDEN, CLASSES * TOKEN_GRIDS[family].frames_per_token)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("language_model" not in name)
 

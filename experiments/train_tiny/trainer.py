@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +19,13 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast
 
 from experiments.train_tiny.documents import RIGHT, WRONG, Document
+from sally_anne.core.files import write_atomic
 
 # What a level hands to the model, and how the model's output is scored: the loss to minimise, and
 # the loss on the targets alone.
@@ -174,9 +175,8 @@ def _save(
         tensors[f"model.{name}"] = parameter.detach()
         for key, value in optimiser.state.get(parameter, {}).items():
             tensors[f"optimiser.{key}.{name}"] = value.detach().clone()
-    partial = folder / f".{CHECKPOINT}.partial"
-    save_file(tensors, partial, metadata={"progress": json.dumps(asdict(progress))})
-    os.replace(partial, folder / CHECKPOINT)
+    about = {"progress": json.dumps(asdict(progress))}
+    write_atomic(folder / CHECKPOINT, save(tensors, about))
 
 
 def _resume(model: nn.Module, optimiser: torch.optim.Optimizer, folder: Path) -> _Progress:
@@ -214,9 +214,7 @@ EARLY_EXITS, EXIT_WEIGHT = (4, 5, 6), 0.3
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Right-padded documents.
-
-    Causal attention never looks at what follows, so padding on the right needs no mask.
+    """Right-padded documents; causal attention never looks at what follows, so no mask is needed.
 
     Attributes:
         ids: ``[B, T]`` token ids.
@@ -234,17 +232,11 @@ class TextBatch:
 def encode(
     tokenizer: PreTrainedTokenizerFast, documents: Sequence[Document], longest: int | None = None
 ) -> TextBatch:
-    """Tokenise documents piece by piece; words never cross pieces.
-
-    Args:
-        tokenizer: the tiny models' word-level tokenizer.
-        documents: pieces with weights.
-        longest: documents are cut after so many tokens.
-    """
+    """Tokenise documents piece by piece (words cross none), cut after ``longest`` tokens."""
     texts = [piece.text for document in documents for piece in document]
     cut = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
     right, wrong = tokenizer(f"{RIGHT} {WRONG}", add_special_tokens=False)["input_ids"]
-    rows: list[tuple[list[int], list[float], list[int]]] = []
+    rows: list[list[Tensor]] = []
     for document in documents:
         ids: list[int] = []
         weights: list[float] = []
@@ -256,16 +248,11 @@ def encode(
             truths += [-1] * len(tokens)
             if piece.truth is not None:
                 truths[-len(tokens)] = right if piece.truth else wrong
-        rows.append((ids[:longest], weights[:longest], truths[:longest]))
-    length = max(len(ids) for ids, _, _ in rows)
-    padded = torch.full((len(rows), length), tokenizer.pad_token_id)
-    weight = torch.zeros(len(rows), length)
-    truth = torch.full((len(rows), length), -1)
-    for i, (ids, weights, truths) in enumerate(rows):
-        padded[i, : len(ids)] = torch.tensor(ids)
-        weight[i, : len(ids)] = torch.tensor(weights)
-        truth[i, : len(ids)] = torch.tensor(truths)
-    return TextBatch(padded, weight, truth, right)
+        rows.append([torch.tensor(row[:longest]) for row in (ids, weights, truths)])
+    empty = (tokenizer.pad_token_id, 0.0, -1)
+    columns = zip(*rows, strict=True)
+    padded = [pad_sequence([*c], True, pad) for c, pad in zip(columns, empty, strict=True)]
+    return TextBatch(padded[0], padded[1], padded[2], right)
 
 
 def score_text(
@@ -277,16 +264,15 @@ def score_text(
 
     Args:
         batch: what the model was given.
-        unembed: from the residual stream ``[..., hidden]`` to logits ``[..., V]``. With it,
-            truth is also read, as the word of its verdict, after the layers
-            :data:`EARLY_EXITS`: so it is in the stream before the last layers, which can then
-            read it.
+        unembed: from the residual stream ``[..., hidden]`` to logits ``[..., V]``. With it, truth
+            is also read, as the word of its verdict, after the layers :data:`EARLY_EXITS`: so it
+            is in the stream before the last layers, which can then read it.
         penalty: added to the loss; of the places where truth is wanted (of those that predict a
             token, ``[B, T]``), and of whether what was stated is true there.
 
     Returns:
-        A function from an output with ``logits [B, T, V]`` (and ``hidden_states``) to the loss,
-        and the mean over targets (weight 1) alone, in nats.
+        From an output with ``logits [B, T, V]`` (and ``hidden_states``) to the loss, and the mean
+        over targets (weight 1) alone, in nats.
     """
     entropy_of = torch.nn.functional.cross_entropy
 
@@ -317,12 +303,7 @@ _ACROSS = 4
 
 
 def draw_curve(stages: Mapping[str, Path], path: Path) -> None:
-    """One panel a stage: target loss against step, a colour a level.
-
-    Args:
-        stages: name of the stage -> its ``loss.csv``.
-        path: PNG to write.
-    """
+    """One panel for each stage's ``loss.csv``: target loss against step, a colour a level."""
     columns = min(_ACROSS, len(stages))
     lines = -(-len(stages) // columns)
     figure = Figure(figsize=(4.6 * columns, 3.6 * lines), layout="constrained")

@@ -1,18 +1,17 @@
 """Other libraries that read and steer the same activations, behind one small class.
 
-Here: what every backend does, the hooks of this project (`native`) and the choice by name. Beside
-it nnsight (`with_nnsight`) and TransformerLens (`with_transformer_lens`), with TransformerLens
-adapters for the model families it lacks (`transformer_lens_adapters`).
-
 All backends agree on what is read and where; `native` is the one that also follows generation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -30,20 +29,17 @@ _OTHERS = {
     "transformer_lens": ("hooks.backends.with_transformer_lens", "TransformerLensBackend"),
 }
 BACKENDS = (NATIVE, *_OTHERS)
+# Hooks of these packages belong to the model and are copied with it.
+_OWN = ("accelerate.", "transformers.")
 
 
 class Backend:
-    """Reads and steers the heads of a model in one forward pass.
+    """Reads and steers the heads of a model in one forward pass; `name` is one of BACKENDS.
 
     `model` is the Hugging Face model and stays as it is; `inputs` are the keyword arguments of its
-    forward, on its device, frames included. Sites and positions are those of `hooks.capture`. In a
-    single pass nothing is generated yet: `last_prompt+generated` means the last prompt token.
-
-    Inputs may go on from a cache. Give `position_ids` then: Qwen2-VL else takes them from what it
-    read last, and a backend may run modules that have read nothing.
-
-    Attributes:
-        name: one of BACKENDS.
+    forward, on its device, frames included. In a single pass nothing is generated yet:
+    `last_prompt+generated` means the last prompt token. With a cache give `position_ids`: Qwen2-VL
+    else takes them from what it read last, and a backend may run modules that have read nothing.
     """
 
     name: str
@@ -57,13 +53,10 @@ class Backend:
         layers: Sequence[int] | None = None,
         items: Sequence[str] | None = None,
     ) -> Tensor:
-        """The activations `[B, P, L, H, D]`, on the CPU, in the model's dtype.
-
-        With positions `all`, the real tokens of each row come first, and zeros fill shorter rows.
-        `items` names the rows in errors.
+        """The activations `[B, P, L, H, D]`, on the CPU, as `hooks.capture.Capture` takes them.
 
         Raises:
-            GeometryError, CaptureError, PositionError, NonFiniteError: as `hooks.capture.Capture`.
+            GeometryError, CaptureError, PositionError, NonFiniteError: as `Capture` does.
             BackendError: the backend cannot run this model.
         """
         asked = Capture(model, site, positions, layers)
@@ -78,10 +71,7 @@ class Backend:
         site: str = HEAD_OUT,
         positions: str = LAST_PROMPT_GENERATED,
     ) -> Tensor:
-        """The logits `[B, T, V]` of the model with `delta` added at the positions.
-
-        Args:
-            delta: `[L, H, D]`, or `[B, L, H, D]` with a vector of its own for each row.
+        """The logits `[B, T, V]` with `delta`, `[L, H, D]` or `[B, L, H, D]`, added.
 
         Raises:
             GeometryError, EditError, PositionError: as `hooks.edit.Edit`.
@@ -99,10 +89,7 @@ class Backend:
 
 
 class NativeBackend(Backend):
-    """Plain forward hooks: `hooks.capture` and `hooks.edit`.
-
-    The only backend for which a capture or an edit around it counts, too.
-    """
+    """Plain forward hooks; the only backend for which a capture or edit around it counts, too."""
 
     name = NATIVE
 
@@ -115,12 +102,55 @@ class NativeBackend(Backend):
             return asked.model(**inputs).logits
 
 
-def backend(name: str = NATIVE, **options: Any) -> Backend:
-    """The backend of that name.
+class SharingBackend(Backend):
+    """A backend that leaves modules or methods of its own in a model.
 
-    Args:
-        name: one of BACKENDS.
-        options: of that backend; `nnsight` takes `remote`, the others none.
+    So it gets a copy that shares the model's weights, and uses it again until the model changes.
+    """
+
+    def __init__(self) -> None:
+        # Only a weak reference: what shares the model's weights must not keep it alive.
+        self._model: ref[nn.Module] | None = None
+        self._state: tuple[object, ...] = ()
+        self._built: Any = None
+
+    def _build(self, model: nn.Module) -> Any:
+        """What the library makes of a copy."""
+        raise NotImplementedError
+
+    def _around(self, model: nn.Module) -> Any:
+        """What is built around the model's weights."""
+        for name, module in model.named_modules():
+            for hook in chain(module._forward_hooks.values(), module._forward_pre_hooks.values()):
+                if not (getattr(hook, "__module__", None) or "").startswith(_OWN):
+                    raise BackendError(
+                        f"{name or type(model).__name__} has a forward hook; backend "
+                        f"{self.name!r} runs its own modules around the model's weights, "
+                        "where it would not count. Close every open Capture and Edit first, or "
+                        f"use backend {NATIVE!r}."
+                    )
+        # All that is shared or copied and may be exchanged later. The copy keeps the tensors alive,
+        # so their ids stay theirs.
+        attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
+        state = (model.training, attention, *map(id, _tensors(model)))
+        if self._model is None or self._model() is not model or self._state != state:
+            self._model = None
+            self._built = self._build(sharing_weights(model))
+            self._model, self._state = ref(model), state
+        return self._built
+
+
+def sharing_weights(model: nn.Module) -> nn.Module:
+    """New modules that hold the parameters and buffers of `model`; nothing large is copied."""
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in _tensors(model)})
+
+
+def _tensors(model: nn.Module) -> Iterator[Tensor]:
+    return chain(model.parameters(), model.buffers())
+
+
+def backend(name: str = NATIVE, **options: Any) -> Backend:
+    """The backend of that name, one of BACKENDS; `nnsight` has the option `remote`.
 
     Raises:
         BackendError: an unknown name or option, or a package that is not installed.

@@ -1,9 +1,8 @@
 """TransformerLens adapters for the video models that it lacks.
 
-Where this package is installed, TransformerLens finds them by itself through its entry-point group
-`transformer_lens.architectures`, when a bridge is built around a loaded model
-(`build_bridge_from_module`). Its `boot_transformers` looks a checkpoint's class up in another
-table, before it looks for entry points (version 4.3); call `register` first to boot by name.
+A bridge that is built around a loaded model finds them through the entry-point group
+`transformer_lens.architectures`. To boot a checkpoint by name, call `register` first: version 4.3
+looks its class up in another table before.
 """
 
 from __future__ import annotations
@@ -34,10 +33,8 @@ class Qwen2VLArchitectureAdapter(Qwen2_5_VLArchitectureAdapter):
 
     The decoder is that of Qwen2.5-VL: Qwen2's layers with biases on q, k and v, and rotary
     positions in three dimensions, so attention stays transformers' own. The vision tower is the
-    older one: LayerNorm, and an MLP of two layers without a gate.
-
-    Images and videos go through the bridge's forward by the names of transformers (`pixel_values`,
-    `image_grid_thw`, `pixel_values_videos`, `video_grid_thw`, `mm_token_type_ids`).
+    older one: LayerNorm, and an MLP of two layers without a gate. Images and videos go through the
+    bridge's forward by the names of transformers.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -64,9 +61,6 @@ class LlavaNextVideoArchitectureAdapter(LlavaNextArchitectureAdapter):
 
     LLaVA-NeXT with a pooler between the projections of video frames and the decoder; it appears as
     `vision_resampler`, and only videos go through it.
-
-    Images and videos go through the bridge's forward by the names of transformers (`pixel_values`,
-    `image_sizes`, `pixel_values_videos`).
     """
 
     def __init__(self, cfg: Any) -> None:

@@ -8,8 +8,7 @@ import nnsight
 import torch
 from torch import Tensor, nn
 
-from hooks.backends import Backend
-from hooks.backends.shared_weights import SharedWeights
+from hooks.backends import SharingBackend
 from hooks.capture import Capture
 from hooks.edit import Edit
 from hooks.geometry import HEAD_OUT, site_module
@@ -19,38 +18,31 @@ from sally_anne.core.errors import BackendError
 LOCAL = "local"
 
 
-class NnsightBackend(Backend):
+class NnsightBackend(SharingBackend):
     """Reads and steers inside nnsight traces; see `Backend`.
 
-    nnsight leaves methods of its own in the modules it traces, so it gets a copy that shares
-    the model's weights, which is used again until the model changes.
-
-    With `remote` the trace runs on NDIF, on the checkpoint that `model.config` names; `model`
-    itself is then only asked for its geometry and may lie on the meta device. Host and key come
-    from nnsight's own configuration. NDIF has to serve that very checkpoint, and nothing here has
-    been run against it: only the way there is tested, by the rehearsal `remote="local"`.
-
-    Args:
-        remote: False for this process; True for NDIF; the address of another host; or "local" for
-            nnsight's rehearsal of the remote way.
+    With `remote`, True or the address of a host, the trace runs on NDIF, on the checkpoint that
+    `model.config` names; `model` itself may then lie on the meta device. Host and key come from
+    nnsight's own configuration. NDIF has to serve that very checkpoint, and nothing here has been
+    run against it: only the way there is tested, by nnsight's rehearsal `remote="local"`.
     """
 
     name = "nnsight"
 
     def __init__(self, remote: bool | str = False) -> None:
+        super().__init__()
         self.remote = remote
         self._how: dict[str, Any] = {"remote": remote} if remote else {}
-        build = _rehearsed if remote == LOCAL else nnsight.NNsight
-        self._traced: SharedWeights[Any] = SharedWeights(self.name, build)
         self._served: dict[tuple[str, str | None], Any] = {}
 
+    def _build(self, model: nn.Module) -> Any:
+        if self.remote != LOCAL:
+            return nnsight.NNsight(model)
+        return nnsight.TransformersModel(model, **_pipeline(model.config))
+
     def _read(self, asked: Capture, inputs: dict[str, Any]) -> None:
-        asked.before_pass(asked.model, (), inputs)
-        traced, before = self._trace_of(asked.model), asked.site == HEAD_OUT
-        # A trace meets modules in the order in which they run.
-        order = sorted(asked.layers)
-        modules = [traced.get(site_module(asked.geometry, layer, asked.site)) for layer in order]
-        rows, index = asked.rows, asked.index
+        traced, modules = self._traced(asked, inputs)
+        before, rows, index = asked.site == HEAD_OUT, asked.rows, asked.index
         with torch.no_grad(), traced.trace(**inputs, **self._how):
             pieces = nnsight.save([])
             for module in modules:
@@ -58,43 +50,39 @@ class NnsightBackend(Backend):
                 if isinstance(value, tuple):
                     value = value[0]
                 pieces.append(value[rows.to(value.device), index.to(value.device)].detach().cpu())
-        for layer, piece in zip(order, pieces, strict=True):
+        for layer, piece in zip(sorted(asked.layers), pieces, strict=True):
             asked.keep(layer, piece)
         asked.after_pass(asked.model, (), None)
 
     def _add(self, asked: Edit, inputs: dict[str, Any]) -> Tensor:
-        asked.before_pass(asked.model, (), inputs)
-        mask = asked.mask[..., None]
-        traced, before = self._trace_of(asked.model), asked.site == HEAD_OUT
-        steps = [
-            (
-                traced.get(site_module(asked.geometry, layer, asked.site)),
-                asked.vectors(layer)[:, None],
-            )
-            for layer in asked.layers
-        ]
+        traced, modules = self._traced(asked, inputs)
+        before, mask = asked.site == HEAD_OUT, asked.mask[..., None]
+        vectors = [asked.vectors(layer) for layer in asked.layers]
         with torch.no_grad(), traced.trace(**inputs, **self._how):
             # Plain torch calls alone: a remote host has no module of this project.
-            for module, vector in steps:
+            for module, vector in zip(modules, vectors, strict=True):
                 value = module.input if before else module.output
-                rest = None
-                if isinstance(value, tuple):
-                    value, rest = value[0], value[1:]
-                added = vector.to(value.device, value.dtype)
-                where = mask.to(value.device) & added.ne(0)
-                value = torch.where(where, value + added, value)
+                first = value[0] if isinstance(value, tuple) else value
+                added = vector.to(first.device, first.dtype)
+                where = mask.to(first.device) & added.ne(0)
+                first = torch.where(where, first + added, first)
                 if before:
-                    module.input = value
-                elif rest is None:
-                    module.output = value
+                    module.input = first
                 else:
-                    module.output = (value, *rest)
+                    module.output = (first, *value[1:]) if isinstance(value, tuple) else first
             found = nnsight.save(traced.output.logits)
         return found
 
+    def _traced(self, asked: Capture | Edit, inputs: dict[str, Any]) -> tuple[Any, list[Any]]:
+        """The model to trace, and its layers' modules in the order in which a trace meets them."""
+        asked.before_pass(asked.model, (), inputs)
+        traced = self._trace_of(asked.model)
+        names = [site_module(asked.geometry, layer, asked.site) for layer in sorted(asked.layers)]
+        return traced, [traced.get(name) for name in names]
+
     def _trace_of(self, model: nn.Module) -> Any:
         if not self.remote or self.remote == LOCAL:
-            return self._traced.of(model)
+            return self._around(model)
         config: Any = model.config
         name, commit = config.name_or_path, getattr(config, "_commit_hash", None)
         if name.count("/") != 1 or name[0] in "./~":
@@ -107,11 +95,6 @@ class NnsightBackend(Backend):
                 name, revision=commit, **_pipeline(config)
             )
         return self._served[name, commit]
-
-
-def _rehearsed(model: nn.Module) -> Any:
-    config: Any = model.config
-    return nnsight.TransformersModel(model, **_pipeline(config))
 
 
 def _pipeline(config: Any) -> dict[str, str]:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from transformer_lens.model_bridge.bridge import TransformerBridge
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-from hooks.backends import Backend
-from hooks.backends.shared_weights import SharedWeights
+from hooks.backends import SharingBackend
 from hooks.backends.transformer_lens_adapters import register
 from hooks.capture import Capture
 from hooks.edit import Edit
@@ -24,23 +23,26 @@ from sally_anne.core.errors import BackendError
 HOOKS = {HEAD_OUT: "attn.hook_z", ATTN_OUT: "hook_attn_out", RESID: "hook_resid_post"}
 
 
-class TransformerLensBackend(Backend):
+class TransformerLensBackend(SharingBackend):
     """Reads and steers through the hooks of a TransformerBridge; see `Backend`.
 
-    The bridge is built around a copy of the model that shares its weights, and used again until
-    the model changes. It is called as the model would be, so that it computes positions as the
-    model does: the bridge's own forward derives other ones for rows padded on the left.
+    The model inside the bridge is called, as the bridge's own forward derives other positions for
+    rows padded on the left.
 
-    TransformerLens always computes attention step by step ("eager"), and some adapters in modules
-    of its own. Against a model that runs eager attention, too, all numbers are the same to the
-    last bit; against another implementation (sdpa, the default of transformers) they differ by
-    rounding, about 1e-6 of the activations in float32.
+    TransformerLens always computes attention step by step ("eager"). Against a model that does,
+    too, all numbers are the same to the last bit; against sdpa, the default of transformers, they
+    differ by rounding, about 1e-6 of the activations in float32.
     """
 
     name = "transformer_lens"
 
-    def __init__(self) -> None:
-        self._bridges = SharedWeights(self.name, _build)
+    def _build(self, model: nn.Module) -> TransformerBridge:
+        register()
+        architecture = type(model).__name__
+        try:
+            return build_bridge_from_module(model, architecture, hf_config=model.config)
+        except ValueError as error:
+            raise BackendError(f"TransformerLens cannot take a {architecture}: {error}") from error
 
     def _read(self, asked: Capture, inputs: dict[str, Any]) -> None:
         def keep(layer: int, tensor: Tensor, hook: Any) -> None:
@@ -54,7 +56,7 @@ class TransformerLensBackend(Backend):
     def _add(self, asked: Edit, inputs: dict[str, Any]) -> Tensor:
         def add(layer: int, tensor: Tensor, hook: Any) -> Tensor:
             flat, mask = tensor.flatten(2), asked.mask[..., None]
-            added = asked.vectors(layer)[:, None].to(flat.device, flat.dtype)
+            added = asked.vectors(layer).to(flat.device, flat.dtype)
             where = mask.to(flat.device) & added.ne(0)
             return torch.where(where, flat + added, flat).view(tensor.shape)
 
@@ -62,17 +64,8 @@ class TransformerLensBackend(Backend):
 
     def _run(self, asked: ModelHooks, inputs: dict[str, Any], hook: Callable[..., Any]) -> Any:
         asked.before_pass(asked.model, (), inputs)
-        bridge = self._bridges.of(asked.model)
+        bridge = self._around(asked.model)
         name = HOOKS[asked.site]
         hooks = [(f"blocks.{layer}.{name}", partial(hook, layer)) for layer in asked.layers]
         with torch.no_grad(), bridge.hooks(fwd_hooks=hooks):
             return bridge.original_model(**inputs)
-
-
-def _build(model: nn.Module) -> TransformerBridge:
-    register()
-    architecture = type(model).__name__
-    try:
-        return build_bridge_from_module(model, architecture, hf_config=model.config)
-    except ValueError as error:
-        raise BackendError(f"TransformerLens cannot take a {architecture}: {error}") from error

@@ -12,16 +12,16 @@ story, so its questions form a group.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from sally_anne.benchmarks.fields import Field, read_bytes
 from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Context, Option, Sampling
+from sally_anne.benchmarks.tables import csv_rows, needed
 from sally_anne.core.errors import RecordError
 
 STORIES = "stories.csv"
@@ -40,9 +40,6 @@ LABELS = ("A", "B")
 LAYOUT = (
     "folders such as 0_forward_belief_false_belief (or conditions/... or data/conditions/...), "
     f"each with {STORIES}"
-)
-_NAME = re.compile(
-    rf"(?P<initial>[01])_(?P<variable>{'|'.join(VARIABLES)})_(?P<condition>{'|'.join(CONDITIONS)})"
 )
 _ALMOST = re.compile(r"[01]_\w+")
 
@@ -65,11 +62,17 @@ class Cell(NamedTuple):
         return "action" if self.variable.endswith("action") else "belief"
 
 
-def load(folder: Path) -> list[BenchmarkItem]:
-    """All questions, folder by folder in the order of their names.
+CELLS = {
+    name: Cell(name, initial, variable, condition)
+    for digit, initial in INITIAL.items()
+    for variable in VARIABLES
+    for happens, condition in CONDITIONS.items()
+    for name in [f"{digit}_{variable}_{happens}"]
+}
 
-    Args:
-        folder: see :data:`LAYOUT`.
+
+def load(folder: Path) -> list[BenchmarkItem]:
+    """All questions of a folder, see :data:`LAYOUT`, in the order of its folders' names.
 
     Raises:
         RecordError: there are no folders, a folder's name is not known, or a row is unusable;
@@ -91,47 +94,28 @@ def load(folder: Path) -> list[BenchmarkItem]:
 
 
 def read_stories(content: bytes, path: Path, cell: Cell) -> list[tuple[BenchmarkItem, Field]]:
-    """Every row of a file as an item, with the record that it comes from.
-
-    Args:
-        content: of the file, UTF-8.
-        path: for errors.
-        cell: of the file's folder.
-
-    Raises:
-        RecordError: a row is unusable, or there is none.
-    """
-    rows = enumerate(_rows(content, path), start=1)
-    found = [(read_row(record, cell, number), record) for number, record in rows]
+    """Every row of a file as an item, with the first cell that it comes from."""
+    rows = enumerate(csv_rows(content, str(path), ";"), start=1)
+    found = [(read_row(row, cell, number), row[0]) for number, row in rows]
     if not found:
         raise RecordError(f"{path}: has no stories")
     return found
 
 
-def read_row(record: Field, cell: Cell, number: int) -> BenchmarkItem:
-    """One row.
+def read_row(row: list[Field], cell: Cell, number: int) -> BenchmarkItem:
+    """The question of one row, numbered from 1.
 
-    Args:
-        record: a list of four texts.
-        cell: of the row's folder.
-        number: of the row, from 1.
-
-    Returns:
-        The question. Which answer is A depends on the two texts and the item's name, never on
-        which of them is right.
-
-    Raises:
-        RecordError: a number of columns other than four, an empty one, or two equal answers.
+    Which answer is A depends on the two texts and the item's name, never on which of them is right.
     """
-    if len(record.items()) != len(COLUMNS):
-        record.fail(
+    if len(row) != len(COLUMNS):
+        row[0].fail(
             f"must have {len(COLUMNS)} columns ({', '.join(COLUMNS)}) parted by semicolons, has "
-            f"{len(record.items())}; put a column with a semicolon in quotation marks"
+            f"{len(row)}; put a column with a semicolon in quotation marks"
         )
-    named = Field(dict(zip(COLUMNS, record.value, strict=True)), record.where)
-    story, question, right, wrong = (named.get(name).text().strip() for name in COLUMNS)
+    named = [replace(field, path=name) for field, name in zip(row, COLUMNS, strict=True)]
+    story, question, right, wrong = map(needed, named)
     if right == wrong:
-        named.get("wrong answer").fail("is the right answer too")
+        named[3].fail("is the right answer too")
     item_id = f"{cell.name}/{number:03d}"
     texts = sorted((right, wrong))
     if hashlib.sha256(item_id.encode()).digest()[0] % 2:
@@ -154,23 +138,14 @@ def read_row(record: Field, cell: Cell, number: int) -> BenchmarkItem:
     )
 
 
-def cell_of(name: str) -> Cell | None:
-    """What a folder's name says; None if it is none of BigToM's."""
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    initial, condition = INITIAL[match["initial"]], CONDITIONS[match["condition"]]
-    return Cell(name, initial, match["variable"], condition)
-
-
 def _files(folder: Path) -> Iterator[tuple[Path, Cell]]:
     for place in (folder / name if name else folder for name in PLACES):
         found = sorted(place.glob(f"*/{STORIES}")) if place.is_dir() else []
-        known = [(path, cell) for path in found if (cell := cell_of(path.parent.name))]
+        known = [(path, cell) for path in found if (cell := CELLS.get(path.parent.name))]
         if not known:
             continue
         for path in found:
-            if cell_of(path.parent.name) is None and _ALMOST.fullmatch(path.parent.name):
+            if path.parent.name not in CELLS and _ALMOST.fullmatch(path.parent.name):
                 raise RecordError(
                     f"{path}: a folder must be named 0 or 1, one of {', '.join(VARIABLES)}, and "
                     f"one of {', '.join(CONDITIONS)}, joined by _"
@@ -178,27 +153,6 @@ def _files(folder: Path) -> Iterator[tuple[Path, Cell]]:
         yield from known
         return
     raise RecordError(f"{folder}: has no condition; it must hold {LAYOUT}")
-
-
-def _rows(content: bytes, path: Path) -> Iterator[Field]:
-    """Each row as a list of texts, with the line at which it begins."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise RecordError(f"{path}, line {line}: is not UTF-8 ({error.reason})") from error
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=";", strict=True)
-    line = 1
-    try:
-        for row in rows:
-            # A blank line is no row; a row of blank columns is one that cannot be used.
-            if len(row) > 1 or any(column.strip() for column in row):
-                yield Field(row, f"{path}, line {line}")
-            line = rows.line_num + 1
-    except csv.Error as error:
-        raise RecordError(
-            f"{path}, line {line}: is no row of columns ({error}); check its quotation marks"
-        ) from error
 
 
 BIGTOM = Benchmark(

@@ -29,13 +29,7 @@ MOST_PIXELS = 768 * 28 * 28
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Which frames of a video are taken.
-
-    Attributes:
-        timeline: of the video.
-        places: of the frames in it, rising.
-        duration: of the window, in seconds.
-    """
+    """Which frames of a video are taken: rising ``places``, of a window of so many seconds."""
 
     timeline: Timeline
     places: list[int]
@@ -43,47 +37,30 @@ class Cut:
 
     @property
     def times(self) -> tuple[float, ...]:
-        """When each comes on screen, in seconds from the video's beginning."""
+        """When each comes on screen, in seconds from the video's beginning.
+
+        The first may lie before the window, if it is on screen when that begins.
+        """
         return tuple(float(self.timeline.times[place]) for place in self.places)
 
 
 @dataclass(frozen=True, eq=False)
-class Clip:
-    """Frames cut out of a video.
-
-    Attributes:
-        frames: ``uint8 [F, height, width, 3]``, RGB, as stored (not rotated, not stretched), but
-            for those larger than was asked for.
-        times: when each comes on screen, in seconds from the video's beginning. The first may lie
-            before the window, if its frame is on screen when the window begins.
-        duration: of the window, in seconds.
-    """
+class Clip(Cut):
+    """And the ``frames``: ``uint8 [F, height, width, 3]``, RGB, neither rotated nor stretched."""
 
     frames: np.ndarray
-    times: tuple[float, ...]
-    duration: float
 
 
 def read_clip(
     media: Media, window: Window, sampling: Sampling, most_pixels: int | None = MOST_PIXELS
 ) -> Clip:
-    """Cut a window out of a video and take frames of it.
-
-    Args:
-        media: the video.
-        window: from the beginning of the context, or from its focus.
-        sampling: which frames.
-        most_pixels: larger frames are scaled down to so many as they are read; None keeps them.
-
-    Raises:
-        ClipError: as :func:`cut`, or a frame cannot be decoded.
-    """
+    """Cut a window out of a video and take frames of it, with at most ``most_pixels`` pixels."""
     found = cut(media, window, sampling)
     if media.kind == "frames":
         frames = read_pictures(found.timeline, found.places, media, most_pixels)
     else:
         frames = read_frames(found.timeline, found.places, most_pixels)
-    return Clip(frames, found.times, found.duration)
+    return Clip(found.timeline, found.places, found.duration, frames)
 
 
 def shape_of(
@@ -97,9 +74,6 @@ def shape_of(
 
     Unless ``exact``, the number of frames is the most that ``sampling`` takes, where it says one,
     and no more than the video's header is read.
-
-    Raises:
-        ClipError: as :func:`cut`.
     """
     most = sampling.count or sampling.most
     if media.path is None or exact or most is None:
@@ -129,11 +103,6 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
     folder of pictures frame n is the picture numbered n, and pictures follow each other evenly
     over ``media.length``, or one a second where that is not known.
 
-    Args:
-        media: the video.
-        window: from the beginning of the context, or from its focus.
-        sampling: which frames.
-
     Raises:
         ClipError: there is no video, it is damaged or has no pictures, the window begins beyond
             its end, or none of the item's frames lies in it; names file and time.
@@ -143,9 +112,19 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
             f"the video {media.url or 'of this item'} is not here; download it into the data "
             "folder, or use --view text or --view none, which work without videos"
         )
-    path, (start, end) = media.path, window_of(media, window)
+    path, (start, asked) = media.path, window_of(media, window)
     timeline = timeline_of_pictures(media) if media.kind == "frames" else timeline_of(path)
-    end = _end(timeline, start, end)
+    if start >= timeline.end:
+        raise ClipError(
+            f"{path}: the window begins at {start:g} s, but the video ends at {timeline.end:.2f} s"
+            f"{timeline.damage}"
+        )
+    end = timeline.end if asked is None else min(asked, timeline.end)
+    if timeline.damage and end != asked:
+        raise ClipError(
+            f"{path}: the window goes to {'its end' if asked is None else f'{asked:g} s'}, but the "
+            f"frames stop at {timeline.end:.2f} s{timeline.damage}"
+        )
     if media.frames is not None and (missing := set(media.frames) - set(timeline.numbers.tolist())):
         raise ClipError(
             f"{path}: has no frame {min(missing)}; the last one is "
@@ -160,11 +139,7 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
 
 
 def window_of(media: Media, window: Window) -> tuple[float, float | None]:
-    """Beginning and end of a window in seconds; the end is None for the end of the video.
-
-    Raises:
-        ClipError: there is no such window, or it ends before it begins.
-    """
+    """Beginning and end of a window in seconds; the end is None for the end of the video."""
     start: float | None = media.start
     end = media.end
     if window == "focused":
@@ -186,27 +161,32 @@ def choose(
     sampling: Sampling,
     allowed: Collection[int] | None = None,
 ) -> list[int]:
-    """Places in ``timeline`` of the frames that are taken from ``start`` to ``end``, in order.
-
-    ``allowed`` are the numbers of the frames that may be taken; None for all.
-    """
-    first = max(int(np.searchsorted(timeline.times, start + _SAME, "right")) - 1, 0)
-    last = max(int(np.searchsorted(timeline.times, end + _SAME, "right")) - 1, first)
+    """Rising places in ``timeline`` of frames from ``start`` to ``end``, of allowed numbers."""
+    first, last = _on_screen(timeline.times, np.array([start, end]))
     places = np.arange(first, last + 1)
     if allowed is not None:
         places = places[np.isin(timeline.numbers[places], np.array(sorted(allowed), dtype=int))]
     if not len(places):
         return []
-    if sampling.count is not None:
-        return _spread(timeline, places, start, end, sampling.count)
-    if sampling.every is not None:
-        chosen = _every(timeline.numbers[places], sampling.every)
-    else:
-        assert sampling.rate is not None
-        chosen = _steady(timeline.times[places], start, end, sampling.rate)
-    if sampling.most is not None and len(chosen) > sampling.most:
-        return _spread(timeline, places, start, end, sampling.most)
-    return [int(place) for place in places[chosen]]
+    most = sampling.count
+    if most is None:
+        if sampling.every is not None:
+            chosen = _every(timeline.numbers[places], sampling.every)
+        else:
+            assert sampling.rate is not None
+            chosen = _steady(timeline.times[places], start, end, sampling.rate)
+        most = sampling.most
+        if most is None or len(chosen) <= most:
+            return places[chosen].tolist()
+    if len(places) > most:
+        looked = even_times(start, end, most)
+        places = places[np.unique(_on_screen(timeline.times[places], looked))]
+    return places.tolist()
+
+
+def _on_screen(times: np.ndarray, looked: np.ndarray) -> np.ndarray:
+    """Places of the frames on screen at some moments; before the first frame it is that one."""
+    return np.maximum(np.searchsorted(times, looked + _SAME, "right") - 1, 0)
 
 
 def even_times(start: float, end: float, count: int) -> np.ndarray:
@@ -216,48 +196,20 @@ def even_times(start: float, end: float, count: int) -> np.ndarray:
     return np.linspace(start, end, count)
 
 
-def _spread(
-    timeline: Timeline, places: np.ndarray, start: float, end: float, count: int
-) -> list[int]:
-    if len(places) > count:
-        looked = even_times(start, end, count) + _SAME
-        on_screen = np.searchsorted(timeline.times[places], looked, "right") - 1
-        places = places[np.unique(np.maximum(on_screen, 0))]
-    return [int(place) for place in places]
-
-
-def _every(numbers: np.ndarray, every: int) -> list[int]:
+def _every(numbers: np.ndarray, every: int) -> np.ndarray:
     """Each at least ``every`` frames after the one before."""
     chosen = [0]
     for place, number in enumerate(numbers):
         if number - numbers[chosen[-1]] >= every:
             chosen.append(place)
-    return chosen
+    return np.array(chosen)
 
 
-def _steady(times: np.ndarray, start: float, end: float, rate: float) -> list[int]:
+def _steady(times: np.ndarray, start: float, end: float, rate: float) -> np.ndarray:
     """Frames on screen at ``start``, ``start + 1 / rate`` and so on up to ``end``."""
     # before[i]: how many of these moments lie before frame i comes on screen.
     before = np.maximum(np.ceil((times - start) * rate - _SAME), 0)
     before[0] = 0
     total = math.floor((end - start) * rate + _SAME) + 1
     after = np.minimum(np.append(before[1:], total), total)
-    return [int(place) for place in np.flatnonzero(after > before)]
-
-
-def _end(timeline: Timeline, start: float, end: float | None) -> float:
-    """The window's end, within the video."""
-    path = timeline.path
-    if start >= timeline.end:
-        raise ClipError(
-            f"{path}: the window begins at {start:g} s, but the video ends at {timeline.end:.2f} s"
-            f"{timeline.damage}"
-        )
-    if end is not None and end <= timeline.end:
-        return end
-    if timeline.damage:
-        raise ClipError(
-            f"{path}: the window goes to {'its end' if end is None else f'{end:g} s'}, but the "
-            f"frames stop at {timeline.end:.2f} s{timeline.damage}"
-        )
-    return timeline.end
+    return np.flatnonzero(after > before)

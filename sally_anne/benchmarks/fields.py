@@ -6,23 +6,19 @@ import codecs
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from sally_anne.core.errors import RecordError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Field:
-    """A JSON value and its place.
-
-    Attributes:
-        value: the parsed value.
-        where: file and record.
-        path: field names from the record down to this value; empty for the record itself.
-    """
+    """A JSON value, and its place: file and record, and field names from the record down to it."""
 
     value: Any
     where: str
@@ -44,6 +40,15 @@ class Field:
         """Whether an optional field is there and not null."""
         return isinstance(self.value, dict) and self.value.get(name) is not None
 
+    def opt(self, name: str, read: Callable[[Field], T]) -> T | None:
+        """An optional field, read if it is there and not null."""
+        return read(self.get(name)) if self.has(name) else None
+
+    def only(self, names: Collection[str]) -> None:
+        """Refuse fields of other names."""
+        if unknown := [name for name in self.value if name not in names]:
+            self.get(unknown[0]).fail(f"is not known; the fields are {', '.join(names)}")
+
     def items(self, count: int | None = None) -> list[Field]:
         """The elements of a list, of which there must be ``count`` if given."""
         self._be(isinstance(self.value, list), "a list")
@@ -51,17 +56,19 @@ class Field:
             self.fail(f"must have {count} elements, has {len(self.value)}")
         return [replace(self, value=v, path=f"{self.path}[{i}]") for i, v in enumerate(self.value)]
 
+    def several(self) -> list[Field]:
+        """The elements of a list, or the one value that stands in place of a list."""
+        return self.items() if isinstance(self.value, list) else [self]
+
     def entries(self) -> dict[str, Field]:
         """The named values of an object."""
         self._be(isinstance(self.value, dict), "an object")
         return {name: self.get(name) for name in self.value}
 
     def text(self) -> str:
-        """A string that is not blank, without the white space at its end.
-
-        A trailing blank would change the last token, at which activations are read.
-        """
+        """A string that is not blank, without the white space at its end."""
         self._be(isinstance(self.value, str) and self.value.strip(), "a text")
+        # A trailing blank would change the last token, at which activations are read.
         return self.value.rstrip()
 
     def encodable(self) -> str:
@@ -72,6 +79,22 @@ class Field:
         except UnicodeEncodeError as error:
             self.fail(f"holds half of a character at {error.start} (half of a surrogate pair)")
         return text
+
+    def name(self) -> str:
+        """A text or whole number."""
+        return str(self.number()) if isinstance(self.value, int) else self.encodable()
+
+    def file(self, folder: Path) -> Path:
+        """A file, by its path from ``folder``."""
+        path = folder / self.encodable()
+        try:
+            there = path.is_file()
+        # A name with NUL, or one that is too long.
+        except (OSError, ValueError) as error:
+            self.fail(f"is no name of a file ({error})")
+        if not there:
+            self.fail(f"names a file that is not there: {path}")
+        return path
 
     def number(self) -> int:
         """A whole number from 0 on."""
@@ -104,11 +127,7 @@ class Field:
 
 
 def read_bytes(path: Path, hint: str = "") -> bytes:
-    """A file's bytes.
-
-    Raises:
-        RecordError: it cannot be read; names it, and ends with the hint.
-    """
+    """A file's bytes; RecordError names it and ends with the hint."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -116,11 +135,7 @@ def read_bytes(path: Path, hint: str = "") -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A text file in UTF-8, or in UTF-16 with a byte order mark.
-
-    Raises:
-        RecordError: it cannot be read, or is in another encoding; names the line.
-    """
+    """A text file in UTF-8, or in UTF-16 with a byte order mark; RecordError names the line."""
     data = read_bytes(path)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     encoding = "utf-16" if wide else "utf-8-sig"
@@ -135,11 +150,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file; a name that an object has twice is an error.
-
-    Raises:
-        RecordError: as :func:`read_text`, or not JSON; names the line.
-    """
+    """The value of a JSON file; RecordError names the line, also where a name stands twice."""
     return parse_json(read_text(path), path)
 
 
@@ -157,16 +168,7 @@ def parse_json(text: str, path: Path | str) -> Any:
 
 
 def json_lines(content: bytes, path: Path, what: str) -> Iterator[Field]:
-    """The objects of a JSON-lines file, one a line; blank lines are passed over.
-
-    Args:
-        content: of the file.
-        path: for errors.
-        what: one line holds, e.g. ``question``.
-
-    Raises:
-        RecordError: a line is no JSON object; names it.
-    """
+    """The objects of a JSON-lines file, one ``what`` a line; blank lines are passed over."""
     for number, line in enumerate(content.removeprefix(codecs.BOM_UTF8).splitlines(), start=1):
         where = f"{path}, line {number}"
         if not line.strip():
@@ -181,6 +183,45 @@ def json_lines(content: bytes, path: Path, what: str) -> Iterator[Field]:
         if not isinstance(value, dict):
             raise RecordError(f"{where}: must be an object with the fields of one {what}")
         yield Field(value, where)
+
+
+def named_lines(
+    path: Path,
+    what: str,
+    name: str,
+    unnamed: str,
+    fields: Collection[str],
+    alike: Collection[Collection[str]],
+) -> dict[str, Field]:
+    """The lines of a user's JSON-lines file by their unique names; RecordError names the field.
+
+    Args:
+        what: one line holds.
+        name: field with a line's name.
+        unnamed: the name of a line without it, in which ``{}`` stands for the line's number.
+        fields: those that a line may have.
+        alike: of each of these some field stands in all lines, or in none.
+    """
+    found: dict[str, Field] = {}
+    first: Field | None = None
+    for record in json_lines(read_bytes(path), path, what):
+        record.only(fields)
+        first = first or record
+        for names in alike:
+            has = [any(r.has(name) for name in names) for r in (record, first)]
+            if has[0] != has[1]:
+                record.fail(
+                    f"field {' or '.join(names)} is {'there' if has[0] else 'missing'}, unlike in "
+                    f"{first.where.removeprefix(f'{path}, ')}; give it in all lines or in none"
+                )
+        number = int(record.where.rpartition(" ")[2])
+        key = record.opt(name, Field.name) or unnamed.format(number)
+        if key in found:
+            record.get(name).fail(f"repeats {key!r}")
+        found[key] = record
+    if not found:
+        raise RecordError(f"{path}: has no {what}s")
+    return found
 
 
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

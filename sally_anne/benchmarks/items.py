@@ -19,20 +19,13 @@ Polarity = Literal["most", "least"]
 View = Literal["multimodal", "video", "text", "none"]
 # full: from the beginning of the context; focused: only the part that the question is about.
 Window = Literal["full", "focused"]
-VIEWS: tuple[View, ...] = ("multimodal", "video", "text", "none")
 # What of a GridToM story a model is given (its paper, section 3.2).
 Setting = Literal["multimodal", "video", "text"]
-WINDOWS: tuple[Window, ...] = ("full", "focused")
 
 
 @dataclass(frozen=True)
 class Option:
-    """One of the answers offered.
-
-    Attributes:
-        label: what the prompt calls it, e.g. A.
-        text: what it says, e.g. red.
-    """
+    """One of the answers offered: what the prompt calls it, e.g. A, and what it says, e.g. red."""
 
     label: str
     text: str
@@ -47,10 +40,8 @@ class Media:
         path: where it is; None where it is not on this machine.
         url: where it was published; empty if nowhere.
         alternatives: other addresses of the same video.
-        start: where the full window begins, in seconds.
-        end: where the full window ends, in seconds; None for the end of the video.
-        focus: where the focused window begins, in seconds; None where there is none.
-        focus_end: where it ends; None where it ends with the full one.
+        start, end: the full window, in seconds; None for the end of the video.
+        focus, focus_end: the focused window; None where there is none, or no end of its own.
         frames: numbers of the frames that belong to the item, from 0; None for all in the window.
         pictures: which files of a folder of pictures belong to it, as in ``*_normal.png``.
         files: the pictures one by one in their order, where they are no folder of numbered ones.
@@ -77,12 +68,7 @@ class Media:
 class Context:
     """What is told in words; each part is empty where there is none.
 
-    Attributes:
-        scene: the place and what is in it.
-        actions: what is done.
-        dialogue: what is said, by whom.
-        transcript: what is said in the full window.
-        focused_transcript: what is said in the focused window.
+    ``transcript`` is what is said in the full window, ``focused_transcript`` in the focused one.
     """
 
     scene: str = ""
@@ -98,7 +84,6 @@ class BenchmarkItem:
 
     Attributes:
         item_id: unique in its benchmark.
-        benchmark: its name.
         split: as published, e.g. ``validation`` or ``test``.
         group: intervals are over groups: a video, an episode, a story.
         question: without its options.
@@ -106,11 +91,9 @@ class BenchmarkItem:
         answer: label of the right option; None where the key is hidden, or for open questions.
         reference: right answer of an open question; None where it is hidden or options are given.
         media: videos or pictures; empty for text alone.
-        context: what is told in words.
         tags: values by kind (``ability``, ``cue``, ``type``, ``order``, ``condition`` ...), each
             one or more, for breakdowns.
         polarity: ``least`` where the least likely option is asked for.
-        licence: of the record.
     """
 
     item_id: str
@@ -138,19 +121,15 @@ class Sampling:
     """Which frames of a window are taken; exactly one of ``count``, ``every``, ``rate`` is set.
 
     The frames of a window are those on screen at some time in it, its ends included. ``count``
-    looks at ``count`` equally spaced times, the first at the window's beginning and the last at
-    its end (one: at its middle), and takes the frame on screen at each; a window that has no more
-    frames than that gives all of them. No frame is taken twice, so that fewer come out where one
-    stays longer than the spacing.
+    looks at equally spaced times from the window's beginning to its end (one: at its middle), and
+    takes the frame on screen at each; a window with no more frames than that gives all of them. No
+    frame is taken twice, so that fewer come out where one stays longer than the spacing.
 
     Attributes:
         count: so many, spread evenly.
         every: every so manieth frame of the video, from the window's first.
         rate: so many a second, from the window's beginning.
         most: if ``every`` or ``rate`` gives more than so many, this many are spread evenly.
-
-    Raises:
-        BenchmarkError: none of the three is set, or several, or one is not positive.
     """
 
     count: int | None = None
@@ -174,7 +153,6 @@ class Benchmark:
     """One benchmark.
 
     Attributes:
-        name: as on the command line.
         load: reads all items of a folder in the official layout, of all splits found there.
             Videos that are not there leave ``Media.path`` None.
         views: for each view that it has, the fields of :class:`benchmarks.items.Context` that are

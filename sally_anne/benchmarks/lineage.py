@@ -1,12 +1,11 @@
 """What was seen in fitting: the stories, by content, that chose directions, heads, K or alpha.
 
-Kept with every run and vector, so that whoever reports on test stories with it can leave out those
-that it has seen, whatever split seed, part of the data or numbering they came by.
+Kept with every run and vector, so that test stories that it has seen can be left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from sally_anne.core.errors import BenchmarkError
 
 @dataclass(frozen=True)
 class Lineage:
-    """Hashes of what the stories say, as `benchmarks.gridtom.records.Identity` has them.
+    """Hashes of what the stories say.
 
     Attributes:
         train: gave probes, directions and sigma.
@@ -27,23 +26,10 @@ class Lineage:
     validation: frozenset[str] = frozenset()
 
     @classmethod
-    def of_splits(cls, splits: Mapping[int, str], content: Callable[[int], str]) -> Lineage:
-        """From the split of each story that a run used, and what each of them says."""
-        train, validation = (
-            frozenset(content(index) for index, split in splits.items() if split == name)
-            for name in ("train", "validation")
-        )
-        return cls(train, validation)
-
-    @classmethod
     def read(cls, facts: Mapping[str, Any] | None, where: str) -> Lineage | None:
         """From a run's config or a vector's facts; ``where`` names them in errors.
 
-        Returns:
-            None where nothing was kept: made by hand, or by an earlier version.
-
-        Raises:
-            BenchmarkError: the entry is not as it was written.
+        None where nothing was kept: made by hand, or by an earlier version.
         """
         kept = (facts or {}).get(SEEN)
         if kept is None:

@@ -1,14 +1,11 @@
-"""MoMentS: questions on mental states in short videos (EMNLP 2025).
-
-Holds: the loader of the official release, and the benchmark's own protocol.
-Must not know: models, prompts' chat layout or scores.
-"""
+"""MoMentS: questions on mental states in short videos (EMNLP 2025)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -27,9 +24,7 @@ def video_id(url: str) -> str | None:
     """The id of the video at an address of YouTube, Vimeo or Dailymotion; None for others.
 
     ``watch?v=ID``, ``youtu.be/ID``, ``vimeo.com/ID``, ``vimeo.com/ID/HASH``, ``/video/ID``.
-
-    Raises:
-        ValueError: not an address at all.
+    ValueError if it is no address at all.
     """
     parts = urlsplit(url)
     host = (parts.hostname or "").removeprefix("www.").removeprefix("m.")
@@ -51,53 +46,36 @@ class Shelf:
     brackets (``Title [ID].mp4``), or is the title of the video, whatever its case, blanks and
     punctuation. Of several the id in the question's own address goes before those of its
     alternatives, these before the title, and endings in the order of ``suffixes``.
-
-    Args:
-        folder: it may be missing.
-        suffixes: endings of the files that count, in order of preference.
-
-    Raises:
-        BenchmarkError: the folder cannot be listed.
     """
 
     def __init__(self, folder: Path, suffixes: Sequence[str]) -> None:
-        self._ids: dict[str, list[Path]] = {}
-        self._titles: dict[str, list[Path]] = {}
+        self._ids: defaultdict[str, list[Path]] = defaultdict(list)
+        self._titles: defaultdict[str, list[Path]] = defaultdict(list)
         self._order = {suffix: place for place, suffix in enumerate(suffixes)}
-        if not folder.is_dir():
-            return
         try:
             files = sorted(p for p in folder.iterdir() if p.suffix.lower() in self._order)
+        except (FileNotFoundError, NotADirectoryError):
+            return
         except OSError as error:
             raise BenchmarkError(f"{folder}: cannot be listed ({error.strerror})") from error
         for path in files:
-            self._ids.setdefault(path.stem, []).append(path)
+            self._ids[path.stem].append(path)
             if match := _BRACKETS.search(path.stem):
-                self._ids.setdefault(match[1], []).append(path)
-            self._titles.setdefault(_plain(path.stem), []).append(path)
+                self._ids[match[1]].append(path)
+            self._titles[_plain(path.stem)].append(path)
 
     def find(self, urls: Sequence[str], title: str) -> Path | None:
-        """The file of a video; None if there is none.
-
-        Args:
-            urls: the question's own address, then its alternatives.
-            title: of the video.
-
-        Raises:
-            BenchmarkError: two files are meant alike; names both.
-        """
+        """The file of a video, None if there is none; BenchmarkError names two meant alike."""
         shelves = [self._ids.get(found, []) for url in urls if (found := video_id(url))]
         shelves.append(self._titles.get(_plain(title), []) if _plain(title) else [])
         files = next((files for files in shelves if files), [])
-        ranked = sorted(files, key=self._rank)
-        if len(ranked) > 1 and self._rank(ranked[0]) == self._rank(ranked[1]):
+        ranked = sorted((self._order[path.suffix.lower()], path) for path in files)
+        if len(ranked) > 1 and ranked[0][0] == ranked[1][0]:
+            (_, one), (_, other) = ranked[:2]
             raise BenchmarkError(
-                f"{ranked[0]} and {ranked[1].name} are both of the video {title!r}; keep one"
+                f"{one} and {other.name} are both of the video {title!r}; keep one"
             )
-        return ranked[0] if ranked else None
-
-    def _rank(self, path: Path) -> int:
-        return self._order[path.suffix.lower()]
+        return ranked[0][1] if ranked else None
 
 
 def _plain(title: str) -> str:
@@ -109,12 +87,7 @@ LICENCE = "CC BY-NC-SA 4.0"
 LABELS = ("A", "B", "C", "D")
 # As the release spells them; table 1 of the paper defines them.
 ABILITIES = (
-    "Knowledge",
-    "Emotions",
-    "Desires",
-    "Beliefs",
-    "Intentions",
-    "Percepts",
+    *("Knowledge", "Emotions", "Desires", "Beliefs", "Intentions", "Percepts"),
     "Non-literal communication",
 )
 # Section 3.3.
@@ -136,36 +109,27 @@ LAYOUT = (
     "or .vtt files, both named after the id in video_url or after movie_title"
 )
 _PLACES = ("", "*/", "data/*/")
-_QUESTIONS = re.compile(r"moments_(.+)_questions\.json")
 
 
-class Library:
-    """The videos and transcripts of a folder.
+# The file of a video, by its addresses and title, and what is said in it; each None if not here.
+Find = Callable[[list[str], str], tuple[Path | None, tuple[Utterance, ...] | None]]
 
-    Args:
-        folder: with ``videos/`` and ``transcripts/``, or neither.
-    """
 
-    def __init__(self, folder: Path) -> None:
-        self._videos = Shelf(folder / "videos", VIDEOS)
-        self._transcripts = Shelf(folder / "transcripts", SUFFIXES)
-        self._read = lru_cache(maxsize=None)(read_transcript)
+def _finder(folder: Path) -> Find:
+    videos, said = Shelf(folder / "videos", VIDEOS), Shelf(folder / "transcripts", SUFFIXES)
+    read = cache(read_transcript)
 
-    def video(self, urls: list[str], title: str) -> Path | None:
-        """A video's file, see :class:`Shelf`."""
-        return self._videos.find(urls, title)
+    def find(urls: list[str], title: str) -> tuple[Path | None, tuple[Utterance, ...] | None]:
+        path = said.find(urls, title)
+        return videos.find(urls, title), None if path is None else read(path)
 
-    def transcript(self, urls: list[str], title: str) -> tuple[Utterance, ...] | None:
-        """What is said in a video; None if that is not here."""
-        path = self._transcripts.find(urls, title)
-        return None if path is None else self._read(path)
+    return find
 
 
 def load(folder: Path) -> list[BenchmarkItem]:
-    """All questions of all splits found, in the files' order.
+    """All questions of all splits found in a folder, see :data:`LAYOUT`, in the files' order.
 
-    Args:
-        folder: see :data:`LAYOUT`. Videos and transcripts that are not there are left out.
+    Videos and transcripts that are not there are left out.
 
     Raises:
         RecordError: no questions, a malformed file or record, or a question or key twice; names
@@ -178,31 +142,25 @@ def load(folder: Path) -> list[BenchmarkItem]:
         raise RecordError(
             f"{folder}: holds no moments_<split>_questions.json; it must hold {LAYOUT}"
         )
-    library = Library(folder)
+    find = _finder(folder)
     seen: dict[str, Path] = {}
     items: list[BenchmarkItem] = []
     for path in sorted(found):
-        for item in _split(path, library):
+        split = path.name.removeprefix("moments_").removesuffix("_questions.json")
+        keys_path = path.with_name(f"moments_{split}_keys.json")
+        keys = read_keys(read_json(keys_path), str(keys_path)) if keys_path.exists() else {}
+        for item in read_questions(read_json(path), str(path), split, keys, find):
             if item.item_id in seen:
                 raise RecordError(
                     f"{path}: question_id {item.item_id!r} is in {seen[item.item_id]}, too"
                 )
             seen[item.item_id] = path
             items.append(item)
-    return items
-
-
-def _split(path: Path, library: Library) -> list[BenchmarkItem]:
-    match = _QUESTIONS.fullmatch(path.name)
-    assert match is not None
-    split = match[1]
-    keys_path = path.with_name(f"moments_{split}_keys.json")
-    keys = read_keys(read_json(keys_path), str(keys_path)) if keys_path.exists() else {}
-    items = read_questions(read_json(path), str(path), split, keys, library)
-    if unknown := set(keys) - {item.item_id for item in items}:
-        raise RecordError(
-            f"{keys_path}: field question_id: {min(unknown)!r} is the key of no question in {path}"
-        )
+        if unknown := [name for name in sorted(keys) if seen.get(name) != path]:
+            raise RecordError(
+                f"{keys_path}: field question_id: {unknown[0]!r} is the key of no question in "
+                f"{path}"
+            )
     return items
 
 
@@ -211,34 +169,17 @@ def read_questions(
     where: str,
     split: str,
     keys: Mapping[str, str],
-    library: Library | None = None,
+    find: Find = lambda urls, title: (None, None),
 ) -> list[BenchmarkItem]:
-    """The questions of one split.
-
-    Args:
-        value: of the JSON file.
-        where: the file.
-        split: its name.
-        keys: right labels by question; those that are not in it are hidden.
-        library: videos and transcripts.
-
-    Raises:
-        RecordError: names file, record and field.
-    """
+    """The questions in the value of one split's JSON file; those without a key are hidden."""
     records = _records(value, where)
     if not records:
         raise RecordError(f"{where}: has no questions")
-    return [
-        read_question(record, split, keys.get(name), library) for name, record in records.items()
-    ]
+    return [_item(record, split, keys.get(name), find) for name, record in records.items()]
 
 
 def read_keys(value: Any, where: str) -> dict[str, str]:
-    """Right labels by question.
-
-    Raises:
-        RecordError: names file, record and field.
-    """
+    """Right labels by question, in the value of a JSON file."""
     return {
         name: record.get("correct_answer_key").one_of(LABELS)
         for name, record in _records(value, where).items()
@@ -258,21 +199,13 @@ def _records(value: Any, where: str) -> dict[str, Field]:
     return found
 
 
-def read_question(
-    record: Field, split: str, answer: str | None, library: Library | None = None
-) -> BenchmarkItem:
-    """One question with what is known of its video.
-
-    Raises:
-        RecordError: names file, record and field.
-    """
+def _item(record: Field, split: str, answer: str | None, find: Find) -> BenchmarkItem:
     options = record.get("options").entries()
     if set(options) != set(LABELS):
         record.get("options").fail(f"must have {', '.join(LABELS)}, has {', '.join(options)[:60]}")
     title = record.get("movie_title").encodable()
-    urls = [_address(record.get("video_url"))]
-    if record.has("video_url_alternatives"):
-        urls += [_address(url) for url in record.get("video_url_alternatives").items()]
+    others = record.opt("video_url_alternatives", Field.items) or []
+    urls = [_address(url) for url in (record.get("video_url"), *others)]
     # A t_j beyond the video's length, which one record has, stays as it is.
     start, focus, end = (record.get(name).seconds() for name in ("t_0", "t_i", "t_j"))
     if focus < start:
@@ -286,12 +219,12 @@ def read_question(
     if not abilities:
         record.get("assigned_categories").fail("must name an ability")
     # Some records have none, null or an empty list.
-    cues = record.get("multimodal_cues").items() if record.has("multimodal_cues") else []
+    cues = record.opt("multimodal_cues", Field.items) or []
     tags = {
-        "ability": tuple(dict.fromkeys(read_ability(field) for field in abilities)),
-        "cue": tuple(dict.fromkeys(read_cue(field) for field in cues)),
+        "ability": tuple(dict.fromkeys(_spelt(field, ABILITIES) for field in abilities)),
+        "cue": tuple(dict.fromkeys(_spelt(field, CUES) for field in cues)),
     }
-    said = library.transcript(urls, title) if library else None
+    path, said = find(urls, title)
     return BenchmarkItem(
         item_id=record.get("question_id").encodable(),
         benchmark=NAME,
@@ -302,7 +235,7 @@ def read_question(
         answer=answer,
         media=(
             Media(
-                path=library.video(urls, title) if library else None,
+                path=path,
                 url=urls[0],
                 alternatives=tuple(urls[1:]),
                 start=start,
@@ -334,17 +267,8 @@ def _address(field: Field) -> str:
     return url
 
 
-def read_ability(field: Field) -> str:
-    """An ability as in :data:`ABILITIES`; RecordError for an unknown one."""
-    return _spelt(field, ABILITIES)
-
-
-def read_cue(field: Field) -> str:
-    """A cue as in :data:`CUES`; RecordError for an unknown one."""
-    return _spelt(field, CUES)
-
-
 def _spelt(field: Field, names: tuple[str, ...]) -> str:
+    """One of the names, as :data:`ABILITIES` and :data:`CUES` spell it."""
     text = field.value.casefold().replace("&", "and") if isinstance(field.value, str) else ""
     found = _SPELLINGS.get(re.sub("[^a-z]", "", text))
     return found if found in names else field.one_of(names)
@@ -356,12 +280,7 @@ _END = "The question is about the moment at the end of this"
 MOMENTS = Benchmark(
     name=NAME,
     load=load,
-    views={
-        "multimodal": ("transcript",),
-        "video": (),
-        "text": ("transcript",),
-        "none": (),
-    },
+    views={"multimodal": ("transcript",), "video": (), "text": ("transcript",), "none": ()},
     default_view="multimodal",
     # Section 5.1: 64 frames, spread evenly.
     sampling=Sampling(count=64),

@@ -27,10 +27,7 @@ MOST_PIXELS = 64_000_000
 
 @contextmanager
 def opened(source: Path | bytes) -> Iterator[Image.Image]:
-    """A picture whose header has been read; its pixels come when they are asked for.
-
-    Args:
-        source: a file, or what it would hold.
+    """A picture in a file or its bytes, whose header has been read; its pixels come when asked for.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -43,10 +40,11 @@ def opened(source: Path | bytes) -> Iterator[Image.Image]:
     try:
         if isinstance(source, Path):
             check_file(source)
-            _check_bytes(source.stat().st_size)
-            source = source.read_bytes()
-        _check_bytes(len(source))
-        with Image.open(io.BytesIO(source), formats=FORMATS) as image:
+        size = source.stat().st_size if isinstance(source, Path) else len(source)
+        if size > MOST_BYTES:
+            raise ClipError(f"is too large: {size} bytes, at most {MOST_BYTES} are read")
+        data = source.read_bytes() if isinstance(source, Path) else source
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             check_pixels(image.width, image.height)
             yield image
     except (FileNotFoundError, ClipError):
@@ -70,12 +68,7 @@ def check_opened(image: Image.Image) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Pipes and devices are not opened: reading them may never end.
-
-    Raises:
-        OSError: there is nothing of that name.
-        ClipError: it is no file, to be put after the name.
-    """
+    """Refuse pipes and devices, to be put after the name: reading them may never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise ClipError("cannot be read: it is no regular file")
 
@@ -84,11 +77,6 @@ def check_pixels(width: int, height: int) -> None:
     """Refuse a picture or frame that is too large, to be put after the name."""
     if width * height > MOST_PIXELS:
         raise ClipError(f"is too large: {width} x {height}, at most {MOST_PIXELS} pixels are read")
-
-
-def _check_bytes(size: int) -> None:
-    if size > MOST_BYTES:
-        raise ClipError(f"is too large: {size} bytes, at most {MOST_BYTES} are read")
 
 
 def fitted(width: int, height: int, most: int | None) -> tuple[int, int]:
@@ -124,11 +112,7 @@ class Timeline:
 
 
 def timeline_of_pictures(media: Media) -> Timeline:
-    """Pictures, evenly over ``media.length`` seconds, or one a second.
-
-    Raises:
-        ClipError: no folder, no pictures, or names without numbers or with one number twice.
-    """
+    """Pictures, evenly over ``media.length`` seconds, or one a second."""
     numbers = np.array(sorted(_numbered(media)), dtype=np.int64)
     gap = media.length / len(numbers) if media.length else 1.0
     assert media.path is not None
@@ -138,16 +122,10 @@ def timeline_of_pictures(media: Media) -> Timeline:
 def read_pictures(
     timeline: Timeline, places: Sequence[int], media: Media, most: int | None = None
 ) -> np.ndarray:
-    """Pictures at ``places`` of the timeline, ``uint8 [F, height, width, 3]``.
+    """Pictures at ``places`` of their timeline, ``uint8 [F, height, width, 3]``.
 
-    Args:
-        timeline: of the pictures.
-        places: which.
-        media: the same pictures.
-        most: pixels a picture; larger ones are scaled down as they are read.
-
-    Raises:
-        ClipError: a picture is damaged or of another size than the first; names the file.
+    Those of more than ``most`` pixels are scaled down; ClipError names one of another size than the
+    first.
     """
     files = _numbered(media)
     found: list[np.ndarray] = []
@@ -162,11 +140,7 @@ def read_pictures(
 
 
 def size_of_pictures(media: Media) -> tuple[int, int]:
-    """Width and height of the first picture; its pixels are not read.
-
-    Raises:
-        ClipError: there are no pictures, or the first is damaged; names the file.
-    """
+    """Width and height of the first picture; its pixels are not read."""
     files = _numbered(media)
     with _named(files[min(files)]) as image:
         return image.size
@@ -208,20 +182,13 @@ def _numbered(media: Media) -> dict[int, Path]:
 
 
 def read_picture(path: Path, most: int | None = None) -> np.ndarray:
-    """One picture, ``uint8 [height, width, 3]``; scaled down as it is read to ``most`` pixels.
-
-    Raises:
-        ClipError: it cannot be read; names the file.
-    """
-    try:
-        with opened(path) as image:
-            size = fitted(*image.size, most)
-            if size != image.size:
-                # A JPEG is decoded at half its size or less where that is enough.
-                image.draft("RGB", size)
-            picture = image.convert("RGB")
-            if size != picture.size:
-                picture = picture.resize(size, Image.Resampling.BICUBIC)
-            return np.array(picture)
-    except (ClipError, OSError) as error:
-        raise ClipError(f"{path}: this picture {error}") from error
+    """One picture, ``uint8 [height, width, 3]``, scaled down as it is read to ``most`` pixels."""
+    with _named(path) as image:
+        size = fitted(*image.size, most)
+        if size != image.size:
+            # A JPEG is decoded at half its size or less where that is enough.
+            image.draft("RGB", size)
+        picture = image.convert("RGB")
+        if size != picture.size:
+            picture = picture.resize(size, Image.Resampling.BICUBIC)
+        return np.array(picture)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
 from sally_anne.benchmarks.clips import MOST_PIXELS, read_clip, shape_of
-from sally_anne.benchmarks.fields import Field, json_lines, read_bytes
+from sally_anne.benchmarks.fields import Field, named_lines
 from sally_anne.benchmarks.items import Media, Sampling
 from sally_anne.benchmarks.lineage import Lineage
 from sally_anne.benchmarks.pictures import read_picture
@@ -23,11 +24,11 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 ROLES = ("system", "user", "assistant")
 FIELDS = (
-    "item_id", "text", "messages", "images", "video", "labels", "group", "split", "tags"
+    "item_id", "text", "messages", "images", "video", "labels", "group", "split", "tags",
+    "twin", "answer",
 )  # fmt: skip
 # Columns of a table of samples; a label or tag of such a name would hide one.
 RESERVED = ("item_id", "group", "split", "layer", "head", "op")
-NAMES = f"take letters, digits, _ and -, and none of {', '.join(RESERVED)}"
 # Frames taken of a film.
 FRAMES = 8
 # Of the groups that are split here, this many in ten train and validate; the others test.
@@ -54,7 +55,6 @@ class Sample:
     """One labelled input. Activations are read at the end of its text, or of its last message.
 
     Attributes:
-        item_id: unique name.
         text: what the user says; or give ``messages``.
         messages: a chat, each message with ``role`` (system, user, assistant) and ``content``.
         images: pictures of one size, shown as the frames of a film: files, or arrays
@@ -67,6 +67,9 @@ class Sample:
         tags: further columns of tables.
         context: samples of one group and context have the same pictures and words but for their
             ends, so that these are read once; empty where nothing is shared.
+        twin: a key that two samples of one group share, which differ in one thing: between them the
+            causal scan exchanges heads.
+        answer: of a twin, the word that the model should say after it.
     """
 
     item_id: str
@@ -79,22 +82,21 @@ class Sample:
     split: Split | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     context: str = ""
+    # Not in hashes of the samples that heads are read from, which are older than these.
+    twin: str = field(default="", repr=False)
+    answer: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        """Check what an input needs.
-
-        Raises:
-            RecordError: neither or both of text and messages, or of images and video; or the name
-                of a label or tag is no name, or one is that of both.
-        """
+        """Check what an input needs; RecordError says what is wrong."""
         if bool(self.text) == bool(self.messages):
             raise RecordError(f"sample {self.item_id}: give text or messages, and not both")
         if self.images and self.video is not None:
             raise RecordError(f"sample {self.item_id}: give images or a video, not both")
         for name in (*self.labels, *self.tags):
-            if not _is_name(name):
+            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED:
                 raise RecordError(
-                    f"sample {self.item_id}: {name!r} cannot name a label or tag: {NAMES}"
+                    f"sample {self.item_id}: {name!r} cannot name a label or tag: take letters, "
+                    f"digits, _ and -, and none of {', '.join(RESERVED)}"
                 )
         for name in self.labels.keys() & self.tags.keys():
             raise RecordError(f"sample {self.item_id}: {name!r} names a label and a tag")
@@ -134,11 +136,7 @@ class Sample:
         return np.stack(pictures)
 
     def shape(self) -> tuple[int, int, int] | None:
-        """Frames, height and width; None where nothing is seen. A film in a file is not decoded.
-
-        Raises:
-            ClipError: as :meth:`frames`.
-        """
+        """Frames, height and width, if something is seen. A film in a file is not decoded."""
         if isinstance(self.video, Drawn):
             return self.video.shape
         if isinstance(self.video, Path | Media):
@@ -158,7 +156,6 @@ class SampleSet:
     Attributes:
         samples: in order; all have the same labels.
         source: where they come from, for people to read.
-        fingerprint: hash of the data.
         noun: what groups are.
         facts: what else was chosen; runs whose facts differ are different runs.
         meaning: for some labels, what a probe of it tells.
@@ -166,6 +163,8 @@ class SampleSet:
         content: tags that say what a sample's own words name. Within one condition they decide the
             labels, so that what they give away is asked over all conditions.
         identities: content of each group, by which other runs know it again.
+        clusters: what each group is drawn with for intervals, as its map; itself by default.
+        types: what the own words of a sample are, by its name, where these recur: of control tasks.
     """
 
     samples: list[Sample]
@@ -177,6 +176,8 @@ class SampleSet:
     features: Mapping[str, str] = field(default_factory=dict)
     content: tuple[str, ...] = ()
     identities: Mapping[str, str] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lineage(self) -> Lineage:
@@ -196,11 +197,7 @@ class SampleSet:
 def sample_set(
     samples: Sequence[Sample], source: str, seed: int = 0, facts: Mapping[str, str] | None = None
 ) -> SampleSet:
-    """Samples of any source, those without a split drawn into one.
-
-    Raises:
-        RecordError: too few groups for three splits.
-    """
+    """Samples of any source, those without a split drawn into one by :func:`with_splits`."""
     drawn = with_splits(samples, seed)
     said: dict[str, str] = {}
     for sample in drawn:
@@ -215,52 +212,31 @@ def sample_set(
 
 
 def read_samples(path: Path | str) -> list[Sample]:
-    """Samples of a JSON-lines file.
-
-    One object a line: ``text`` or ``messages``; ``images`` (a list) or ``video``, as paths from
-    the file's own folder; ``labels``, an object of name to true or false, whole number or text;
-    and if wanted ``group``, ``split``, ``tags`` and ``item_id``. All lines have the same labels.
-
-    Raises:
-        RecordError: names file, line and field.
-    """
+    """Samples of a JSON-lines file, with the fields of :class:`Sample` and the same labels each."""
     path = Path(path)
-    found: dict[str, tuple[Sample, Field]] = {}
-    for record in json_lines(read_bytes(path), path, "sample"):
-        number = int(record.where.rpartition(" ")[2])
-        sample = _sample(record, path.parent, f"line-{number:05d}")
-        if sample.item_id in found:
-            record.get("item_id").fail("is that of an earlier line")
-        found[sample.item_id] = sample, record
-    if not found:
-        raise RecordError(f"{path}: has no samples")
-    first, _ = next(iter(found.values()))
+    lines = named_lines(path, "sample", "item_id", "line-{:05d}", FIELDS, (("split",),))
+    samples = [_sample(name, record, path.parent) for name, record in lines.items()]
+    first = samples[0].labels
     splits: dict[str, Split | None] = {}
-    for sample, record in found.values():
+    for sample, record in zip(samples, lines.values(), strict=True):
         labels = record.get("labels")
-        if sample.labels.keys() != first.labels.keys():
-            labels.fail(f"must have {', '.join(first.labels)}, has {', '.join(sample.labels)}")
+        if sample.labels.keys() != first.keys():
+            labels.fail(f"must have {', '.join(first)}, has {', '.join(sample.labels)}")
         for name, value in sample.labels.items():
-            if type(value) is not type(first.labels[name]):
-                labels.get(name).fail(f"is {value!r}, on the first line {first.labels[name]!r}")
-        if (sample.split is None) != (first.split is None):
-            record.fail("has a split, or none, unlike the first line: give all or none")
+            if type(value) is not type(first[name]):
+                labels.get(name).fail(f"is {value!r}, on the first line {first[name]!r}")
         if splits.setdefault(sample.group, sample.split) != sample.split:
             record.get("split").fail(
                 f"is {sample.split}, but its group {sample.group!r} is in "
                 f"{splits[sample.group]}, and a group is never split"
             )
-    return [sample for sample, _ in found.values()]
+    return samples
 
 
 def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
-    """The samples, each in a split; those without one are drawn by group.
+    """The samples, each in a split; those without one are drawn by group, six in ten to train.
 
-    A group's split follows from its name, the seed and the other groups alone. Of the groups six in
-    ten train and two in ten validate, at least one each.
-
-    Raises:
-        RecordError: fewer than three groups to be drawn.
+    A group's split follows from its name, the seed and the other groups alone.
     """
     loose = sorted({sample.group for sample in samples if sample.split is None})
     if not loose:
@@ -286,6 +262,10 @@ def fingerprint(samples: Sequence[Sample]) -> str:
         plain = replace(sample, images=(), video=None)
         digest.update(repr(plain).encode())
         for media in (*sample.images, sample.video):
+            # Frames of a folder go by the words alone, as in the runs that were made of them.
+            if isinstance(media, Media) and media.kind == "video" and media.path:
+                digest.update(f"{media.start} {media.end} {media.frames}".encode())
+                media = media.path
             if isinstance(media, Path):
                 digest.update(file_sha256(media).encode())
             elif isinstance(media, np.ndarray):
@@ -293,76 +273,50 @@ def fingerprint(samples: Sequence[Sample]) -> str:
     return digest.hexdigest()
 
 
-def _sample(record: Field, folder: Path, name: str) -> Sample:
-    for unknown in (name for name in record.value if name not in FIELDS):
-        record.get(unknown).fail(f"is not known; the fields are {', '.join(FIELDS)}")
-    for one, other in (("text", "messages"), ("images", "video")):
-        if record.has(one) and record.has(other):
-            record.get(other).fail(f"and field {one} are given; take one of them")
-    if not record.has("messages"):
-        record.get("text").encodable()
+def _sample(name: str, record: Field, folder: Path) -> Sample:
     labels = record.get("labels")
-    values = {label: _label(value, label) for label, value in labels.entries().items()}
+    values = {label: _label(value) for label, value in labels.entries().items()}
     if not values:
         labels.fail("names no label")
-    tags = record.get("tags").entries() if record.has("tags") else {}
-    for value in (*labels.entries().values(), *tags.values()):
-        if not _is_name(value.path.rpartition(".")[2]):
-            value.fail(f"has a name that a column cannot have: {NAMES}")
-
-    for name in labels.entries().keys() & tags.keys():
-        tags[name].fail("has the name of a label")
-
-    def path_of(value: Field) -> Path:
-        found = folder / value.encodable()
-        try:
-            there = found.is_file()
-        # A name with NUL, or one that is too long.
-        except (OSError, ValueError) as error:
-            value.fail(f"is no name of a file ({error})")
-        if not there:
-            value.fail(f"names a file that is not there: {found}")
-        return found
-
-    return Sample(
-        item_id=record.get("item_id").encodable() if record.has("item_id") else name,
-        text=record.get("text").encodable() if record.has("text") else "",
-        messages=tuple(_messages(record)),
-        images=(
-            tuple(path_of(image) for image in record.get("images").items())
-            if record.has("images")
-            else ()
-        ),
-        video=path_of(record.get("video")) if record.has("video") else None,
+    only_chat = record.has("messages") and not record.has("text")
+    sample = partial(
+        Sample,
+        item_id=name,
+        text="" if only_chat else record.get("text").encodable(),
+        messages=_messages(record),
+        images=tuple(image.file(folder) for image in record.opt("images", Field.items) or []),
+        video=record.opt("video", lambda video: video.file(folder)),
         labels=values,
-        group=record.get("group").encodable() if record.has("group") else "",
+        group=record.opt("group", Field.encodable) or "",
         split=record.get("split").one_of(SPLITS) if record.has("split") else None,  # type: ignore[arg-type]
-        tags={key: value.encodable() for key, value in tags.items()},
+        tags={k: tag.encodable() for k, tag in (record.opt("tags", Field.entries) or {}).items()},
+        twin=record.opt("twin", Field.encodable) or "",
+        answer=record.opt("answer", Field.encodable) or "",
     )
+    try:
+        return sample()
+    except RecordError as error:
+        record.fail(str(error))
 
 
-def _messages(record: Field) -> Iterator[dict[str, str]]:
-    if not record.has("messages"):
-        return
-    messages = record.get("messages")
-    turns = messages.items()
-    if not turns:
-        messages.fail("is empty")
-    for turn in turns:
-        role = turn.get("role").one_of(ROLES)
-        yield {"role": role, "content": turn.get("content").encodable()}
-    if role == "system":
-        messages.fail("ends with the system's message; the last must be the user's or assistant's")
+def _messages(record: Field) -> tuple[dict[str, str], ...]:
+    turns = tuple(
+        {"role": turn.get("role").one_of(ROLES), "content": turn.get("content").encodable()}
+        for turn in record.opt("messages", Field.items) or []
+    )
+    if record.has("messages") and not turns:
+        record.get("messages").fail("is empty")
+    if turns and turns[-1]["role"] == "system":
+        record.get("messages").fail(
+            "ends with the system's message; the last must be the user's or assistant's"
+        )
+    return turns
 
 
-def _label(value: Field, name: str) -> Any:
+def _label(value: Field) -> Any:
     if not isinstance(value.value, bool | int | str):
         value.fail("must be true or false, a whole number, or a text")
     return value.value
-
-
-def _is_name(name: str) -> bool:
-    return bool(re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)) and name not in RESERVED
 
 
 def _media(video: Path | Media) -> Media:

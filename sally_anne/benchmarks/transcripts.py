@@ -30,13 +30,7 @@ _VTT_OTHER = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s|$)")
 
 @dataclass(frozen=True)
 class Word:
-    """One word.
-
-    Attributes:
-        text: as written.
-        start: in seconds from the video's beginning; None where the aligner found no time.
-        end: in seconds, likewise.
-    """
+    """One word and its seconds from the video's beginning; None where the aligner found no time."""
 
     text: str
     start: float | None = None
@@ -45,14 +39,9 @@ class Word:
 
 @dataclass(frozen=True)
 class Utterance:
-    """Something said.
+    """Something said, in one line, from ``start`` to ``end`` seconds from the video's beginning.
 
-    Attributes:
-        start: in seconds from the video's beginning.
-        end: in seconds, not before ``start``.
-        text: in one line.
-        speaker: empty where nobody is named.
-        words: in order, where the file has them; else empty.
+    ``speaker`` is empty where nobody is named, ``words`` where the file does not have them.
     """
 
     start: float
@@ -65,12 +54,9 @@ class Utterance:
 def read_transcript(path: Path) -> tuple[Utterance, ...]:
     """All that is said in a video, in order of time. Cues without words are left out.
 
-    Args:
-        path: a file in one of :data:`SUFFIXES`, in UTF-8 with or without byte order mark.
-
     Raises:
-        RecordError: another kind of file, or a malformed one; names file and line, or the field
-            of a JSON file.
+        RecordError: not a file in one of :data:`SUFFIXES`, or a malformed one; names file and line,
+            or the field of a JSON file.
     """
     readers = {".srt": parse_srt, ".vtt": parse_vtt, ".json": parse_whisperx}
     reader = readers.get(path.suffix.lower())
@@ -83,9 +69,6 @@ def parse_srt(text: str, where: str) -> tuple[Utterance, ...]:
     """SubRip: blocks of an optional number, a line of times, and lines of text.
 
     Blank lines part the blocks. Markup is left out; ``[NAME]: text`` names the speaker.
-
-    Raises:
-        RecordError: a block without times, or one that ends before it starts; names the line.
     """
     return _in_order(_cue(block, where, _srt_words) for block in _blocks(text))
 
@@ -94,9 +77,6 @@ def parse_vtt(text: str, where: str) -> tuple[Utterance, ...]:
     """WebVTT: a header, then blocks of an optional name, a line of times, and lines of text.
 
     Markup is left out; ``<v NAME>`` or ``[NAME]: text`` names the speaker.
-
-    Raises:
-        RecordError: no header, or as :func:`parse_srt`.
     """
     blocks = list(_blocks(text))
     if not blocks or not re.fullmatch(r"WEBVTT(?:\s.*)?", blocks[0][1][0]):
@@ -109,9 +89,6 @@ def parse_whisperx(text: str, where: str) -> tuple[Utterance, ...]:
     """WhisperX: ``segments`` with start, end, text, and where there are some, speaker and words.
 
     Words may lack times, as those that the aligner could not place do.
-
-    Raises:
-        RecordError: not JSON, with the line; or a malformed field, which is named.
     """
     whole = Field(parse_json(text, where), where)
     return _in_order(_segment(segment) for segment in whole.get("segments").items())
@@ -123,15 +100,7 @@ def within(utterances: Iterable[Utterance], start: float, end: float | None) -> 
     An utterance that lies wholly in the window is kept as it is. One that lies partly in it keeps
     the words whose middle is in the window, ends included; a word without times goes with the one
     before it, or at the beginning with the first that has times. Without times of words it is kept
-    if its own middle is in the window.
-
-    Args:
-        utterances: in order.
-        start: of the window, in seconds.
-        end: of the window, in seconds; None for the end of the video.
-
-    Returns:
-        The lines; empty if nothing is said.
+    if its own middle is in the window. Seconds; ``end`` is None for the end of the video.
     """
     last = float("inf") if end is None else end
     lines = []
@@ -247,8 +216,8 @@ def _segment(segment: Field) -> Utterance | None:
     if not isinstance(said.value, str):
         said.fail("must be a text")
     text = _line(said.value)
-    speaker = _line(segment.get("speaker").text()) if segment.has("speaker") else ""
-    words = segment.get("words").items() if segment.has("words") else []
+    speaker = _line(segment.opt("speaker", Field.text) or "")
+    words = segment.opt("words", Field.items) or []
     return Utterance(start, end, text, speaker, tuple(map(_word, words))) if text else None
 
 

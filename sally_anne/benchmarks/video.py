@@ -29,11 +29,7 @@ SAFE = {
 
 
 def timeline_of(path: Path) -> Timeline:
-    """The frames of a video; reads the packets without decoding them where they are stamped.
-
-    Raises:
-        ClipError: not a video, one without pictures, or one that cannot be read at all.
-    """
+    """The frames of a video; reads the packets without decoding them where they are stamped."""
     try:
         state = path.stat()
     except OSError as error:
@@ -123,16 +119,9 @@ def _counted(path: Path) -> Timeline:
 def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = None) -> np.ndarray:
     """Frames at rising ``places`` of the timeline, ``uint8 [F, height, width, 3]``.
 
-    Frames of another size than the first are scaled to it.
-
-    Args:
-        timeline: of the video.
-        places: which.
-        most: pixels a frame; larger ones are scaled down one by one as they are decoded, so that
-            a video never lies in memory in its full size.
-
-    Raises:
-        ClipError: a frame cannot be decoded; names file and time.
+    Frames of another size than the first are scaled to it. Those of more than ``most`` pixels are
+    scaled down one by one as they are decoded, so that no video lies in memory in its full size.
+    ClipError names the time of one that cannot be decoded.
     """
     found, why = Frames(places, most), "it is damaged there"
     try:
@@ -141,7 +130,7 @@ def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = No
             if timeline.stamps is None:
                 decode_counting(container, stream, found)
             else:
-                _decode_stamped(container, stream, timeline, places, found)
+                _decode_stamped(container, stream, timeline, found)
     except ClipError:
         raise
     except _UNREADABLE as error:
@@ -164,10 +153,6 @@ class Frames:
         self.there: set[int] = set()
         self.pixels: np.ndarray | None = None
 
-    @property
-    def complete(self) -> bool:
-        return len(self.there) == len(self.rows)
-
     def add(self, place: int, frame: av.VideoFrame) -> None:
         if self.pixels is None:
             check_pixels(frame.width, frame.height)
@@ -188,21 +173,15 @@ def decode_counting(container: Any, stream: Any, found: Frames) -> None:
     for number, frame in enumerate(container.decode(stream)):
         if number in found.rows:
             found.add(number, frame)
-        if found.complete:
+        if len(found.there) == len(found.rows):
             return
 
 
-def _decode_stamped(
-    container: Any,
-    stream: Any,
-    timeline: Timeline,
-    places: Sequence[int],
-    found: Frames,
-) -> None:
+def _decode_stamped(container: Any, stream: Any, timeline: Timeline, found: Frames) -> None:
     """Decodes from the key frame before each group of frames that share it."""
     assert timeline.stamps is not None and timeline.keys is not None
     groups: dict[int, dict[int, int]] = {}
-    for place in places:
+    for place in found.rows:
         stamp = int(timeline.stamps[place])
         key = int(np.searchsorted(timeline.keys, stamp, "right")) - 1
         groups.setdefault(key, {})[stamp] = place

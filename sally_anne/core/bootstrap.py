@@ -1,7 +1,6 @@
 """Intervals for all rooms: groups (stories, films, maps) are drawn anew, with replacement.
 
-Items of one group are not independent, so a resample takes or leaves them together. One draw can
-serve several estimates, which are then of the same resamples.
+Items of one group are not independent, so a resample takes or leaves them together.
 """
 
 from __future__ import annotations
@@ -16,13 +15,9 @@ from sally_anne.core.errors import OptionError
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, a share, or a difference of them, with its interval.
+    """A mean, a share, or a difference of them, of n values, with its interval.
 
-    Attributes:
-        value: NaN if n is 0.
-        low: lower end of the interval; NaN if no resample has a value.
-        high: upper end, likewise.
-        n: number of values.
+    The value is NaN if n is 0, and the interval's ends are if no resample has a value.
     """
 
     value: float
@@ -39,10 +34,8 @@ def draw_groups(
 ) -> np.ndarray:
     """How often each group is drawn in each resample, float ``[count, groups]``.
 
-    The two methods have one distribution and differ in the numbers that a seed gives.
-
-    Raises:
-        OptionError: less than one resample is asked for.
+    One draw can serve several estimates, which are then of the same resamples. The two methods have
+    one distribution and differ in the numbers that a seed gives; a count below 1 is an OptionError.
     """
     if count < 1:
         raise OptionError(f"bootstrap must be at least 1, got {count}")
@@ -55,11 +48,7 @@ def draw_groups(
 
 
 def percentile_interval(drawn: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """The middle ``level`` of the resamples that have a finite value; NaN where none has.
-
-    Raises:
-        OptionError: the level is not between 0 and 1.
-    """
+    """The middle ``level`` (an OptionError if not within 0 to 1) of finite resamples, or NaN."""
     if not 0 < level < 1:
         raise OptionError(f"level must be between 0 and 1, got {level}")
     drawn, tail = drawn[np.isfinite(drawn)], (1 - level) / 2
@@ -78,3 +67,19 @@ def estimate_mean(
     sums = times @ np.bincount(group, values, times.shape[1])
     low, high = percentile_interval(sums[counted > 0] / counted[counted > 0], level)
     return Estimate(float(np.mean(values)) if len(values) else np.nan, low, high, len(values))
+
+
+def estimate_shares(
+    parts: np.ndarray, wholes: np.ndarray, group: np.ndarray, times: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums of ``parts [n, ...]`` over the sum of ``wholes [n]``, with 95 % intervals.
+
+    Sums are divided, so that small wholes do not decide. ``group`` and ``times`` as of
+    :func:`estimate_mean`. Share and both ends are ``[...]`` each.
+    """
+    flat = parts.reshape(len(parts), -1)
+    member = np.eye(times.shape[1])[group]
+    drawn = (times @ (member.T @ flat)) / (times @ (member.T @ wholes))[:, None]
+    ends = np.apply_along_axis(percentile_interval, 0, drawn)
+    share = flat.sum(0) / wholes.sum()
+    return tuple(found.reshape(parts.shape[1:]) for found in (share, *ends))  # type: ignore[return-value]

@@ -6,6 +6,7 @@ import argparse
 import inspect
 import json
 import os
+import pkgutil
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -30,27 +31,24 @@ Config = TypeVar("Config")
 def command(
     prog: str,
     config_type: type[Config],
-    run: Callable[[Config], object],
+    run: Callable[[Config], object] | str,
     *,
     resumes: bool = False,
     together: bool = False,
     libraries: bool = True,
 ) -> Callable[..., None]:
-    """The ``main`` of a command: reads its options, and carries it out.
+    """The ``main`` of a command: reads its options, by default off the command line, and works.
+
+    It exits with 1 and the message of an expected error, 2 if the words are wrong, 130 if the user
+    stopped it.
 
     Args:
         prog: the command, as its help shows it.
-        config_type: a dataclass of options; its docstring makes the help. With ``resumes`` it has a
-            ``folder``.
-        run: does the work.
-        resumes: whether the same command goes on after it was stopped.
+        config_type: a dataclass of options; its docstring makes the help.
+        run: does the work; or ``package.module:function``, imported once the options are known.
+        resumes: whether the same command goes on, in ``config.folder``, after it was stopped.
         together: whether several processes of a launcher can share the work.
         libraries: whether it needs torch and transformers, which take seconds to load.
-
-    Returns:
-        A function of the words after the command, by default those of the command line. It raises
-        SystemExit: 0 after ``--help``, 1 with the message of an expected error, 2 if the words are
-        wrong, 130 if the user stopped it.
     """
 
     def main(arguments: Sequence[str] | None = None) -> None:
@@ -62,7 +60,8 @@ def command(
             if libraries:
                 _load_libraries()
             with plain_errors():
-                run(config)
+                work = pkgutil.resolve_name(run) if isinstance(run, str) else run
+                work(config)
         except KeyboardInterrupt:
             if resumes:
                 folder = config.folder  # type: ignore[attr-defined]
@@ -77,14 +76,7 @@ def read_options(
 ) -> Config:
     """The options of a command, each in its range: of ``--config FILE``, then of the command line.
 
-    Args:
-        config_type: a dataclass of options; its docstring makes the help.
-        prog: the command, as its help shows it.
-        arguments: those of the command line by default.
-
-    Raises:
-        OptionError: a number is out of its range, or the file has no such option; names it.
-        SystemExit: status 2 if the words are wrong, 0 after ``--help``.
+    OptionError names one out of its range, or unknown; SystemExit is 2 for wrong words, 0 for help.
     """
     finder = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
     finder.add_argument("--config", type=Path)
@@ -139,9 +131,7 @@ def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
 def command_line(prog: str, config: Any) -> str:
     """The command that carries out ``config``, to be copied: its model, and what is no default.
 
-    Args:
-        prog: the command.
-        config: the options; those that are set are single words or numbers.
+    Options that are set must be single words or numbers.
     """
     words = prog.split()
     for option in fields(config):
@@ -152,10 +142,7 @@ def command_line(prog: str, config: Any) -> str:
 
 
 def _load_libraries() -> None:
-    """Load what takes seconds, and say so on a terminal.
-
-    In a file it would be one more line beside that of an error.
-    """
+    """Load what takes seconds, and say so on a terminal; in a file it would only be in the way."""
     quiet_libraries()
     seen = here().first and sys.stderr.isatty()
     with stage(Console(stderr=True, quiet=not seen), "loading libraries"):
@@ -168,34 +155,22 @@ def plain_errors() -> Iterator[None]:
     """Errors raised on purpose, and files that the system refuses, end the command in one line.
 
     Where nobody reads what is printed any more (``| head -1``), the work goes on in silence.
-
-    Raises:
-        SystemExit: the message, status 1.
     """
     try:
         with _outliving("stdout"), _outliving("stderr"):
             yield
     except SallyAnneError as error:
-        sys.exit(_line(error))
+        sys.exit(f"error: {visible(error)}")
     except OSError as error:
         # Without a file it is not the user's to mend.
         if error.filename is None:
             raise
         name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
-        sys.exit(_line(f"{name}: {error.strerror}"))
-
-
-def _line(problem: object) -> str:
-    """Names in it come from files and models, and may hold what a terminal obeys."""
-    return f"error: {visible(problem)}"
+        sys.exit("error: " + visible(f"{name}: {error.strerror}"))
 
 
 def no_command(instead: str) -> NoReturn:
-    """Say what to run, where somebody runs a module that does nothing by itself.
-
-    Raises:
-        SystemExit: always, status 1.
-    """
+    """Say what to run, where somebody runs a module that does nothing by itself."""
     sys.exit(f"error: this module is no command; run sally-anne {instead}")
 
 

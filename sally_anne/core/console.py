@@ -1,7 +1,4 @@
-"""What commands show while they work: text without tricks, bars, and lines where there are none.
-
-On a terminal work shows as a bar. Where output goes to a file it shows as a line now and then.
-"""
+"""What commands show while they work: text without tricks, bars, and lines where there are none."""
 
 from __future__ import annotations
 
@@ -92,9 +89,6 @@ def stage(where: console.Console, what: str) -> Iterator[None]:
 
 
 def quiet_libraries() -> None:
-    """No bars of other libraries; to be called before they are imported.
-
-    Who wants to see files come from the hub sets ``HF_HUB_DISABLE_PROGRESS_BARS=0``.
-    """
+    """No bars of other libraries; called before they are imported. ``NAME=0`` shows them."""
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(name, "1")

@@ -1,8 +1,4 @@
-"""Every error the toolkit raises on purpose, so that a caller can catch one family.
-
-Each message names the file, item, layer or option at fault and says what to do. A command prints
-it as one line and exits with status 1.
-"""
+"""Errors raised on purpose, one family: each names what is at fault and says what to do."""
 
 from __future__ import annotations
 

@@ -1,18 +1,7 @@
 """Files, written and read: wholly or not at all, with our errors, and sealed by their SHA-256.
 
-Writing: a file is there wholly or not at all, whenever the process dies.
-
-Reading: what can go wrong comes out as one of our errors: missing, refused or damaged. Only what is
-damaged is worth making again. A file that the system will not give (permissions, a disk, a folder
-in its place) may hold hours of work.
-
-Seals: a finished run's JSON vouches for itself and for the files beside it.
-
-    write_sealed(folder / "results.json", {"config": ...}, ["answers.parquet"])
-
-adds two entries: ``files``, the checksums of the files named, and ``sha256``, one of all other
-entries. Whoever reads the JSON asks :func:`require_sealed`, and gets the files by :func:`intact`.
-What has neither entry was written by an earlier version, or by hand, and is taken as it is.
+A sealed JSON has ``files``, checksums of files beside it, and ``sha256``, that of its other
+entries. One that has neither is of an earlier version, or by hand, and is taken as it is.
 """
 
 from __future__ import annotations
@@ -37,11 +26,7 @@ _TMP = ".tmp"
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write `data` to `path` by way of a temporary file in the same folder.
-
-    Raises:
-        StoreError: the disk is full; names the file and the bytes needed. Nothing is left behind.
-    """
+    """Write `data` by way of a temporary file beside it; a StoreError if the disk is full."""
     tmp = path.with_name(f".{path.name}{_TMP}")
     try:
         with open(tmp, "wb") as file:
@@ -49,7 +34,12 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(tmp, path)
-        _sync_folder(path.parent)
+        # A rename survives a power cut only once its folder is on disk, too.
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     except OSError as error:
         tmp.unlink(missing_ok=True)
         if error.errno not in _NO_SPACE:
@@ -62,10 +52,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def remove_leftovers(folder: Path, patterns: Iterable[str]) -> None:
-    """Remove what a killed `write_atomic` of files named like `patterns` left in `folder`.
-
-    Call it only while no other process writes there.
-    """
+    """Remove what a killed `write_atomic` of such files left; no other process may write there."""
     for pattern in patterns:
         for tmp in folder.glob(f".{pattern}{_TMP}"):
             tmp.unlink()
@@ -77,15 +64,6 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
-    # A rename survives a power cut only once its folder is on disk, too.
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 @contextmanager
 def reading(
     path: Path | str,
@@ -95,18 +73,10 @@ def reading(
 ) -> Iterator[None]:
     """Read and take apart one file in the block; whatever a library raises there is ours outside.
 
-    JSON, Arrow, safetensors and the rest have kinds of errors of their own for bytes that they
-    cannot make sense of, so everything in the block is taken for that: keep other work out of it.
-
-    Args:
-        path: the file.
-        error: what to raise.
-        made_by: the command that writes it, to be named; None for a file of the user's own.
-        damaged: what to raise for a file that can be read and makes no sense; `error` by default.
-
-    Raises:
-        error, damaged: says what is wrong, and how to make it again unless it may be whole. Our own
-            errors in the block pass.
+    Each library has errors of its own for bytes that it cannot make sense of, so everything in the
+    block is taken for that: keep other work out of it. Our own errors pass. What is raised is an
+    `error`, or `damaged` where the file can be read and makes no sense; `made_by` is the command
+    that writes it, None for a file of the user's own.
     """
     path = Path(path)
     try:
@@ -129,9 +99,10 @@ def reading(
                 f"{path} cannot be read ({fault.strerror}); what it holds may be whole: look to "
                 "its permissions and its disk"
             ) from fault
+        said = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
         again = f"; delete it and run `{made_by}` again" if made_by else ""
         raise (damaged or error)(
-            f"{path} is damaged or another kind of file ({_said(fault)}){again}"
+            f"{path} is damaged or another kind of file ({said}){again}"
         ) from fault
 
 
@@ -141,16 +112,9 @@ def read_object(
     made_by: str,
     parts: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[str, Any]:
-    """An object in a JSON file.
+    """An object in a JSON file, read as by :func:`reading`.
 
-    Args:
-        path: the file.
-        error: what to raise.
-        made_by: the command that writes it.
-        parts: names of objects that it must hold, and what each of those must.
-
-    Raises:
-        error: as :func:`reading`, or a part is missing; names it.
+    ``parts`` are names of objects that it must hold, and what each of those must.
     """
     with reading(path, error, made_by):
         found = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -164,21 +128,10 @@ def read_object(
     return found
 
 
-def _said(fault: Exception) -> str:
-    """The first line of an error, or its kind."""
-    return (str(fault).strip().splitlines() or [type(fault).__name__])[0]
-
-
 def write_sealed(path: Path, content: Mapping[str, Any], files: Iterable[str] = ()) -> None:
-    """Write ``content`` as JSON, with checksums.
+    """Write ``content`` as JSON, with checksums of itself and of ``files``, seen from its folder.
 
-    Args:
-        path: the JSON file; it is there wholly or not at all.
-        content: may hold what :func:`write_sealed` added before; known files are not read again.
-        files: paths of files, as seen from the same folder.
-
-    Raises:
-        StoreError: the disk is full.
+    ``content`` may hold what was added before; files that are known there are not read again.
     """
     known = dict(content.get(FILES, {}))
     known |= {name: file_sha256(path.parent / name) for name in files if name not in known}
@@ -189,16 +142,7 @@ def write_sealed(path: Path, content: Mapping[str, Any], files: Iterable[str] = 
 
 
 def require_sealed(path: Path, content: Any, again: str) -> None:
-    """Check what was read from the JSON file ``path``.
-
-    Args:
-        path: for the error.
-        content: of the file.
-        again: how it is made again, as a sentence.
-
-    Raises:
-        AlteredError: it is not as it was written.
-    """
+    """AlteredError, with how to make it ``again``, if ``content`` is not what ``path`` was."""
     if not isinstance(content, dict) or not {FILES, SEAL} & set(content):
         return
     body = {name: value for name, value in content.items() if name != SEAL}
@@ -209,9 +153,7 @@ def require_sealed(path: Path, content: Any, again: str) -> None:
 def intact(folder: Path, name: str, sealed: Mapping[str, Any], again: str) -> bytes:
     """The contents of a file that ``sealed``, the JSON of its folder, vouches for.
 
-    Raises:
-        AlteredError: it is not the file that was written with that JSON.
-        StoreError: it is missing or refused.
+    AlteredError if it is not the one written with that JSON, StoreError if it cannot be read.
     """
     path = folder / name
     with reading(path, StoreError):

@@ -32,11 +32,7 @@ _FINITE = Range("finite", math.isfinite)
 
 
 def check_options(config: Any) -> None:
-    """Check the numbers among options, those in tuples as well.
-
-    Raises:
-        OptionError: one is out of its range; names the option.
-    """
+    """OptionError, by its name, for a number among options, or in a tuple, out of its range."""
     hints = get_type_hints(type(config), include_extras=True)
     for field in fields(config):
         value, parts = getattr(config, field.name), list(_parts(hints[field.name]))

@@ -1,20 +1,17 @@
 """Several processes at one run: which one this is, what falls to it, and waiting for the others.
 
-`accelerate launch` and `torchrun` start one command several times and tell each process by its
-environment which it is. Every process writes files of its own, so they send each other nothing:
-all they need is a place to meet. That is gloo, on GPUs as well: it notices a process that died, and
-lets the others wait for hours, after which NCCL would end the run.
+Every process writes files of its own, so all they need is a place to meet. That is gloo, on GPUs
+too: it notices a process that died, and waits for hours, after which NCCL would end the run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import multiprocessing
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -28,17 +25,9 @@ Piece = TypeVar("Piece")
 _NAMES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    (
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-    ),
-    (
-        "MV2_COMM_WORLD_RANK",
-        "MV2_COMM_WORLD_SIZE",
-        "MV2_COMM_WORLD_LOCAL_RANK",
-        "MV2_COMM_WORLD_LOCAL_SIZE",
+    *(
+        tuple(f"{mpi}_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
+        for mpi in ("OMPI", "MV2")
     ),
 )
 # Ways to spread one model over all GPUs.
@@ -49,14 +38,7 @@ _PATIENCE = timedelta(days=365)
 
 @dataclass(frozen=True)
 class Processes:
-    """One process among those of a run; by default it is alone.
-
-    Attributes:
-        rank: which one, from 0.
-        count: how many there are.
-        local_rank: which one of those on this machine.
-        local_world_size: how many there are on this machine.
-    """
+    """One process among those of a run, and of those on its machine; by default it is alone."""
 
     rank: int = 0
     count: int = 1
@@ -73,33 +55,26 @@ class Processes:
         return list(pieces[self.rank :: self.count])
 
     def wait(self) -> None:
-        """Go on when all processes have come here.
-
-        Raises:
-            ProcessError: one of them has ended, or they cannot reach each other.
-        """
-        if self.count == 1:
-            return
-        import torch.distributed as dist
-
-        with _ended_is_explained():
-            dist.barrier(group=_meeting_place(self.rank, self.count))
+        """Go on when all processes have come here."""
+        self.all_min(0)
 
     def all_min(self, number: int) -> int:
-        """The smallest of the numbers that all processes bring here.
-
-        Raises:
-            ProcessError: as of :meth:`wait`.
-        """
+        """The smallest of the numbers that all bring; ProcessError if one of them has ended."""
         if self.count == 1:
             return number
         import torch
         import torch.distributed as dist
 
         smallest = torch.tensor(number)
-        with _ended_is_explained():
+        try:
             group = _meeting_place(self.rank, self.count)
             dist.all_reduce(smallest, dist.ReduceOp.MIN, group=group)
+        except (RuntimeError, ValueError) as error:
+            raise ProcessError(
+                "another process of this run has ended, or cannot be reached "
+                f"({str(error).splitlines()[0]}); what is finished is kept: the same command goes "
+                "on, with any number of processes"
+            ) from error
         return int(smallest)
 
     def begin(self) -> None:
@@ -117,13 +92,9 @@ class Processes:
             logging.disable_progress_bar()
 
     def device_map(self, wanted: str | None) -> str | None:
-        """Where this process loads the model: a GPU of its own, unless the user says where.
+        """Where this process loads the model: a GPU of its own, unless ``--device-map`` says where.
 
-        Args:
-            wanted: the user's `--device-map`.
-
-        Raises:
-            ProcessError: one model is to be spread over all GPUs, and there are several processes.
+        ProcessError where one of several is to spread it over all GPUs.
         """
         if self.count > 1 and wanted in SPREAD:
             raise ProcessError(
@@ -147,11 +118,7 @@ ALONE = Processes()
 
 
 def here() -> Processes:
-    """This process, as its launcher says; without a launcher it is alone.
-
-    Raises:
-        ProcessError: what the environment says cannot be.
-    """
+    """This process, as its launcher says; alone without one; ProcessError if that cannot be."""
     if "MASTER_ADDR" not in os.environ:
         return ALONE
     for names in _NAMES:
@@ -194,19 +161,6 @@ def _number(name: str, default: int | None = None) -> int:
         return int(value or "")
     except ValueError as error:
         raise ProcessError(f"the environment variable {name} is no number: {value!r}") from error
-
-
-@contextlib.contextmanager
-def _ended_is_explained() -> Iterator[None]:
-    """Say what it means that others cannot be reached."""
-    try:
-        yield
-    except (RuntimeError, ValueError) as error:
-        raise ProcessError(
-            "another process of this run has ended, or cannot be reached "
-            f"({str(error).splitlines()[0]}); what is finished is kept: the same command goes "
-            "on, with any number of processes"
-        ) from error
 
 
 @functools.cache

@@ -1,8 +1,7 @@
 """The folder that a command writes into: what it belongs to, and one run in it at a time.
 
-The first thing written there is ``.lock``: a line that says what kind of run the folder belongs
-to. It is locked as long as a run writes, and the operating system lets go of it when that run dies.
-A folder that holds anything else is somebody's work, and is left as it is.
+``.lock`` says what kind of run it belongs to, and is locked as long as one writes, or lives. A
+folder that holds anything else is somebody's work, and is left as it is.
 """
 
 from __future__ import annotations
@@ -41,12 +40,10 @@ _ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class Kind:
-    """What a folder can belong to.
+    """What a folder can belong to: its name with its article, and patterns of paths.
 
-    Attributes:
-        name: in the words of an error, with its article.
-        signs: patterns of paths. A folder without a line in ``.lock`` that holds one of them is of
-            this kind, too: earlier versions wrote no such line, and vectors are given away.
+    A folder without a line in ``.lock`` that holds one of them is of this kind, too: earlier
+    versions wrote no such line, and vectors are given away.
     """
 
     name: str
@@ -60,6 +57,7 @@ EVALUATION = Kind("an evaluation", ("answers.jsonl",))
 DISTRACTORS = Kind("a check of distractors", ("distractors.parquet", "answers.jsonl"))
 SIDE_EFFECTS = Kind("a measurement of side effects", ("side_effects.json", "*-plain/answers.jsonl"))
 TABLE1 = Kind("a table 1", ("table1.json", "order?-*/validation.jsonl"))
+TRANSFER = Kind("a transfer", ("transfer.parquet",))
 VECTOR = Kind("a steering vector", ("vector.safetensors", ".vector.safetensors.tmp"))
 BUILD = Kind("a benchmark build", ("build.json",))
 COMPARISON = Kind("a comparison of speed", ("table.md",))
@@ -67,34 +65,25 @@ TRAINING = Kind("a training of tiny models", ("decoder/loss.csv", "decoder/check
 
 # What a folder is taken for; the first that fits. The last ones are never claimed.
 _KNOWN = (
-    *(SWEEP, LIMP, DISTRACTORS, EVALUATION, PROBING, SIDE_EFFECTS, TABLE1, VECTOR, BUILD),
-    *(COMPARISON, TRAINING),
+    *(SWEEP, LIMP, DISTRACTORS, EVALUATION, PROBING, SIDE_EFFECTS, TABLE1, TRANSFER, VECTOR),
+    *(BUILD, COMPARISON, TRAINING),
     Kind("a store of activations", ("manifest.json",)),
     Kind("a model", ("*model*.safetensors", "pytorch_model*.bin", "tokenizer*.json")),
 )
 
 
 def require_own(folder: Path, kind: Kind) -> None:
-    """Check that a run of this kind may write into ``folder``; nothing is written.
-
-    A folder that does not exist, is empty, or belongs to this kind may be written into.
-
-    Raises:
-        FolderError: it belongs to something else (says to what), is a file, or cannot be read.
-    """
+    """FolderError, without writing, unless ``folder`` is not there, empty, or of this kind."""
     try:
         names = sorted(path.name for path in folder.iterdir() if path.name != LOCK_NAME)
         said = (folder / LOCK_NAME).read_bytes() if (folder / LOCK_NAME).exists() else b""
     except FileNotFoundError:
         return
-    except NotADirectoryError as error:
-        raise FolderError(
-            f"{folder} cannot be made: it is a file, or lies in one; choose another --out"
-        ) from error
     except OSError as error:
-        raise FolderError(
-            f"{folder} cannot be read ({error.strerror}); choose another --out"
-        ) from error
+        why = f"read ({error.strerror})"
+        if isinstance(error, NotADirectoryError):
+            why = "made: it is a file, or lies in one"
+        raise FolderError(f"{folder} cannot be {why}; choose another --out") from error
     ours = said.startswith(_MARK.encode())
     if (not names and (ours or not said)) or said == _line(kind):
         return
@@ -118,17 +107,9 @@ def claimed(
     """Hold ``folder`` for one run of this kind; it is made if it does not exist.
 
     Of several processes of a run the first holds it for all. A folder in which nothing was written
-    in the end is as it was before.
-
-    Args:
-        folder: where the run writes.
-        kind: what it is.
-        processes: those of the run.
-        mark: leave the line that says whose the folder is; otherwise ``.lock`` goes in the end,
-            and the kind's signs must say it.
-
-    Raises:
-        FolderError: as :func:`require_own`, another run writes there, or it cannot be made.
+    in the end is as it was before. Without ``mark`` no line is left in it that says whose it is:
+    ``.lock`` goes in the end, and the kind's signs must say it. FolderError as of
+    :func:`require_own`, or where another run writes there, or it cannot be made.
     """
     if not processes.first:
         yield
@@ -138,7 +119,8 @@ def claimed(
     with _held(folder) as held:
         # Between the first look and the lock another run may have come.
         require_own(folder, kind)
-        if mark and _content(held) != _line(kind):
+        held.seek(0)
+        if mark and held.read() != _line(kind):
             held.truncate(0)
             held.write(_line(kind))
             held.flush()
@@ -153,16 +135,14 @@ def claimed(
                     folder.rmdir()  # only if it is empty
 
 
-def claims(
-    kind: Kind, where: Callable[[Any], Path] = lambda config: config.folder
-) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Of a function whose first argument is a config: it holds the config's folder as it runs."""
+def claims(kind: Kind) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Of a function whose first argument is a config: it holds ``config.folder`` as it runs."""
 
     def decorated(run: Callable[P, Result]) -> Callable[P, Result]:
         @functools.wraps(run)
         def holding(*args: P.args, **kwargs: P.kwargs) -> Result:
-            config = args[0] if args else kwargs["config"]
-            with claimed(where(config), kind, here()):
+            config: Any = args[0] if args else kwargs["config"]
+            with claimed(config.folder, kind, here()):
                 return run(*args, **kwargs)
 
         return holding
@@ -172,8 +152,7 @@ def claims(
 
 def save_config(folder: Path, options: Mapping[str, Any], **about: Any) -> None:
     """Write what ``--config FOLDER`` repeats a run by, with versions and what else is known."""
-    saved = {"config": options, "versions": versions(), **about}
-    write_sealed(folder / CONFIG, saved)
+    write_sealed(folder / CONFIG, {"config": options, "versions": versions(), **about})
 
 
 def versions() -> dict[str, str]:
@@ -208,11 +187,6 @@ def _line(kind: Kind) -> bytes:
 
 def _fits(folder: Path, kind: Kind) -> bool:
     return any(any(folder.glob(sign)) for sign in kind.signs)
-
-
-def _content(file: IO[bytes]) -> bytes:
-    file.seek(0)
-    return file.read()
 
 
 def _held(folder: Path) -> IO[bytes]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import cohen_kappa_score
 
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.errors import HarnessError
@@ -19,29 +18,19 @@ WRONG = frozenset({"0", "0.0", "false", "f", "no", "n", "wrong", "incorrect"})
 def read_labels(path: Path) -> pd.DataFrame:
     """People's labels from a CSV with the columns ``item_id`` and ``label``.
 
-    Labels are words such as true and false, right and wrong, or 1 and 0; an empty one is left out.
-
-    Returns:
-        Columns ``item_id`` and ``label``, a bool.
-
-    Raises:
-        HarnessError: the file cannot be read, lacks a column, or has an id twice or a label that is
-            none of these words; names the item.
+    Labels are words such as true and false, right and wrong, or 1 and 0, and become bools; an empty
+    one is left out.
     """
     with reading(path, HarnessError):
         table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    for name in ("item_id", "label"):
-        if name not in table.columns:
-            raise HarnessError(
-                f"{path}: there is no column {name!r}; the header has {', '.join(table)[:200]}"
-            )
+    if missing := [name for name in ("item_id", "label") if name not in table.columns]:
+        raise HarnessError(
+            f"{path}: there is no column {missing[0]!r}; the header has {', '.join(table)[:200]}"
+        )
     table = table[["item_id", "label"]].apply(lambda column: column.str.strip())
     table = table[table["label"] != ""].reset_index(drop=True)
-    for item_id, label in table.itertuples(index=False):
-        if label.lower() not in RIGHT | WRONG:
-            raise HarnessError(
-                f"{path}: item {item_id!r} has the label {label!r}; write true or false"
-            )
+    for item_id, label in table[~table["label"].str.lower().isin(RIGHT | WRONG)].to_numpy():
+        raise HarnessError(f"{path}: item {item_id!r} has the label {label!r}; write true or false")
     twice = table["item_id"][table["item_id"].duplicated()]
     if not twice.empty:
         raise HarnessError(f"{path}: item {twice.iloc[0]!r} has two labels")
@@ -58,24 +47,14 @@ def agreement(
 ) -> dict[str, float]:
     """Raw agreement and Cohen's kappa on the items that both have judged.
 
-    A verdict that cannot be read says wrong, as it does where accuracy is counted. Kappa has no
-    value where both give all items one and the same label; resamples without a value are left out
-    of its interval.
-
-    Args:
-        judged: ``item_id``, ``story``, ``judge_correct``, ``judge_invalid``, and ``hidden`` where
-            there are hidden references; from :func:`sally_anne.harness.judge.judge_answers`.
-        human: from :func:`read_labels`.
-        bootstrap, seed, level: resamples of stories, what draws them, and level of the intervals.
+    ``judged`` is from :func:`sally_anne.harness.judge.judge_answers`, ``human`` from
+    :func:`read_labels`; stories are resampled. A verdict that cannot be read says wrong. Kappa has
+    no value where both give all items one and the same label.
 
     Returns:
         ``agreement`` and ``kappa``, each with ``_low`` and ``_high`` ends of its percentile
         interval; counts: ``n`` items, ``stories``, ``invalid`` verdicts among them, and
         ``unmatched`` labels of items that were not judged.
-
-    Raises:
-        HarnessError: a column is missing, an id stands twice, or no item has both.
-        OptionError: bootstrap or level is out of range.
     """
     pairs = _pairs(judged, human)
     says, label = pairs["says"].to_numpy(dtype=bool), pairs["label"].to_numpy(dtype=bool)
@@ -85,14 +64,13 @@ def agreement(
     np.add.at(tables, (story, 2 * says + label), 1)
     drawn = draw_groups(len(tables), bootstrap, seed, "multinomial") @ tables
     alike = (drawn[:, 0] + drawn[:, 3]) / drawn.sum(1)
-    one_label = len({*says, *label}) == 1
     intervals: dict[str, float] = {}
     for name, values in (("agreement", alike), ("kappa", _kappas(drawn))):
         low, high = percentile_interval(values, level)
         intervals |= {f"{name}_low": low, f"{name}_high": high}
     return {
         "agreement": float((says == label).mean()),
-        "kappa": float("nan") if one_label else float(cohen_kappa_score(says, label)),
+        "kappa": float(_kappas(tables.sum(0, keepdims=True))[0]),
         **intervals,
         "n": len(pairs),
         "stories": len(tables),
@@ -102,7 +80,6 @@ def agreement(
 
 
 def _pairs(judged: pd.DataFrame, human: pd.DataFrame) -> pd.DataFrame:
-    """Items with a verdict and a label."""
     wanted = {
         "judged": (judged, ["item_id", "story", "judge_correct", "judge_invalid"]),
         "human": (human, ["item_id", "label"]),

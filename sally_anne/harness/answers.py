@@ -1,11 +1,7 @@
 """Reading a model's reply: which option it chooses, which words it names.
 
-Two readers. ``official`` takes nothing but a JSON object with an ``answer`` field. ``robust``
-takes that first, then what people would read: a label ("(b)", "b.", "Answer: B", "option b")
-or the text of an option. A reply that leaves a choice between options is invalid for both; the
-paper counts invalid replies as wrong (appendix E).
-
-The readers are deaf to case and to the order of the options, and take any text as a reply.
+A reply that leaves a choice is invalid, and counts as wrong in the paper (appendix E). Neither case
+nor the order of the options matters.
 """
 
 from __future__ import annotations
@@ -36,9 +32,7 @@ _LONGEST_NEGATION = 60
 _MOST_EFFORT = 10_000_000
 # After a label: no other word on the line, else "Answer: a red room" would choose A; but some
 # words cannot follow an article.
-_ENDS = (
-    r"(?!\w|['’-]\w|[^\S\n]+(?!(?:because|since|as|is|was|seems|so|but|and|or)\b)\w)"  # A because
-)
+_ENDS = r"(?!\w|['’-]\w|[^\S\n]+(?!(?:because|since|as|is|was|seems|so|but|and|or)\b)\w)"
 _SENTENCE_END = re.compile(r"[.!?;]")
 # Between two options that a reply does not decide between: "A or B", "red/purple".
 _JOINED = re.compile(r"[^\w\n.!?;]*+(?:(?:or|and)\b)?+[^\w\n.!?;]*+", re.IGNORECASE)
@@ -58,14 +52,11 @@ def read_answer(reply: str, options: Sequence[Option], reader: Reader) -> str | 
     """The label of the option that a reply chooses, as in ``options``; None for an invalid reply.
 
     ``official``: JSON objects in the reply, in a code fence or not, whose ``answer`` is the label
-    or the text of one option, all of them of the same. ``robust``: the same if it holds;
-    otherwise the only option that is mentioned by a label form or by its text as whole words
-    (a mention inside a longer one does not count, nor does "not red"); of several, the one right
-    after the last "answer is" or "answer:". A text that several options share chooses none of
-    them; their labels do.
-
-    Raises:
-        HarnessError: no options, two with one label, an empty one, or an unknown reader.
+    or the text of one option, all of them of the same. ``robust``: the same if it holds; otherwise
+    the only option that is mentioned by a label form ("(b)", "b.", "Answer: B", "option b") or by
+    its text as whole words (a mention inside a longer one does not count, nor does "not red"); of
+    several, the one right after the last "answer is" or "answer:". A text that several options
+    share chooses none of them; their labels do.
     """
     _check_reader(reader)
     _check_distinct("option label", [option.label for option in options])
@@ -73,13 +64,10 @@ def read_answer(reply: str, options: Sequence[Option], reader: Reader) -> str | 
     chosen = _official_answer(reply, options)
     if chosen is not None or reader == "official":
         return chosen
-    mentions = _standing(
-        reply,
-        [
-            *_label_mentions(reply, [option.label for option in options]),
-            *_text_mentions(reply, [(o.text, o.label) for o in options if _unlike(o, options)]),
-        ],
-    )
+    texts = [_plain(option.text) for option in options]
+    alone = [(o.text, o.label) for o in options if texts.count(_plain(o.text)) == 1]
+    labels = _label_mentions(reply, [option.label for option in options])
+    mentions = _standing(reply, [*labels, *_text_mentions(reply, alone)])
     if len({mention.name for mention in mentions}) == 1:
         return mentions[0].name
     return _after_cue(reply, mentions)
@@ -91,13 +79,8 @@ def read_words(reply: str, choices: Sequence[str], reader: Reader = "robust") ->
     ``official``: those named in the ``answer`` field of a JSON object, a string or a list of
     strings; objects that differ count for nothing. ``robust``: the same if there are any;
     otherwise those after the last "answer is" or "answer:"; otherwise those in the whole reply.
-    A choice is named by its whole words, not inside a longer choice and not as "not red".
-
-    Returns:
-        The named choices as in ``choices``; empty for an invalid reply.
-
-    Raises:
-        HarnessError: no choices, an empty one or one twice, or an unknown reader.
+    A choice is named by its whole words, not inside a longer choice and not as "not red". None is
+    named by an invalid reply.
     """
     _check_reader(reader)
     _check_distinct("choice", choices)
@@ -111,11 +94,7 @@ def read_words(reply: str, choices: Sequence[str], reader: Reader = "robust") ->
 def answers_all(
     reply: str, right: Sequence[str], choices: Sequence[str], reader: Reader = "robust"
 ) -> bool | None:
-    """Whether a reply names all right choices and no other; None if it names none.
-
-    Raises:
-        HarnessError: nothing is right, a right answer is not offered, or as :func:`read_words`.
-    """
+    """Whether a reply names all right choices and no other; None if it names none."""
     _check_distinct("right answer", right)
     wanted, offered = {_plain(word) for word in right}, {_plain(word) for word in choices}
     if missing := sorted(wanted - offered):
@@ -127,11 +106,6 @@ def answers_all(
 def _check_reader(reader: str) -> None:
     if reader not in READERS:
         raise HarnessError(f"unknown reader {reader!r}; choose from {', '.join(READERS)}")
-
-
-def _unlike(option: Option, options: Sequence[Option]) -> bool:
-    """Whether no other option has the same text."""
-    return sum(_plain(other.text) == _plain(option.text) for other in options) == 1
 
 
 def _check_given(what: str, names: Sequence[str]) -> list[str]:
@@ -163,12 +137,11 @@ def _json_answers(reply: str) -> list[object]:
         try:
             value, end = decoder.raw_decode(reply, start)
             found.extend(field for key, field in value.items() if _plain(key) == "answer")
-        except json.JSONDecodeError as error:
-            # What was read in vain, and the lines that Python counts up to there.
-            effort += error.pos - start + error.pos // 50
+        except ValueError as error:  # no JSON, or a number of thousands of digits
             end = start + 1
-        except ValueError:  # a number of thousands of digits
-            end = start + 1
+            if isinstance(error, json.JSONDecodeError):
+                # What was read in vain, and the lines that Python counts up to there.
+                effort += error.pos - start + error.pos // 50
         except RecursionError:  # thousands of braces; reading on would take as many attempts
             break
         start = reply.find("{", end)

@@ -1,4 +1,4 @@
-"""What the commands of this room are asked to do: for the command line and for the saved run."""
+"""What an evaluation is asked to do, and what the configs of this room have in common."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from sally_anne.models.options import ModelOptions
 
 # Prompts that go through the model together.
 DEFAULT_BATCH = 16
-# How LIMP weighs the steps, see :mod:`sally_anne.harness.limp.likelihood`.
-Mode = Literal["log", "official"]
 
 
 @dataclass(frozen=True)
@@ -92,13 +90,10 @@ class EvalConfig(ModelOptions):
     @property
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
-        if self.max_new_tokens is not None:
-            return self.max_new_tokens
-        return reply_tokens(self.task, self.style)
+        return self.max_new_tokens or reply_tokens(self.task, self.style)
 
     @property
     def folder(self) -> Path:
-        """Where the run is kept."""
         parts = [short_name(self.task)]
         if self.task == "gridtom":
             parts += [self.order, self.setting]
@@ -107,117 +102,38 @@ class EvalConfig(ModelOptions):
             parts.append(f"{self.frames}frames")
         if self.template is not None:
             parts.append(f"template-{self.template.stem}")
-        parts += _steered(self)
-        for name in ("split", "style", "split_seed", "data_seed"):
-            if (value := getattr(self, name)) != getattr(EvalConfig, name):
-                parts.append(f"{name.replace('_', '')}{value}")
+        parts += steered(self)
+        parts += changed(self, "split", "style", "split_seed", "data_seed")
         if self.data is not None:
             parts.append(f"data-{self.data.name}")
         if self.limit is not None:
             parts.append(f"{self.limit}stories")
-        return _folder(self, "eval", parts)
+        return run_folder(self, "eval", parts)
 
 
-@dataclass(frozen=True)
-class DistractorConfig(ModelOptions):
-    """Which questions of MoMentS does a model answer without any context?
-
-    Attributes:
-        data: folder with moments_<split>_questions.json and moments_<split>_keys.json.
-        exact: ask all orders of the options rather than a few drawn ones.
-        trials: number of drawn orders (N of the paper's algorithm 1).
-        threshold: right answers from which on a set is biased (k).
-        seed: draws the orders.
-        split: which questions; the benchmark's own choice is validation.
-        limit: only the first so many questions of the split.
-        out: run folder; named after the options by default. An existing one is resumed.
-        batch_size: prompts that go through the model together.
-    """
-
-    data: Path
-    exact: bool = False
-    trials: int = 6
-    threshold: int = 5
-    seed: Seed = 0
-    split: str = "validation"
-    limit: int | None = None
-    out: Path | None = None
-    batch_size: int = DEFAULT_BATCH
-
-    @property
-    def folder(self) -> Path:
-        """Where the run is kept."""
-        parts = [self.data.name or "data", *(["exact"] if self.exact else [])]
-        for name in ("trials", "threshold", "seed", "split", "limit"):
-            if (value := getattr(self, name)) != getattr(DistractorConfig, name):
-                parts.append(f"{name}{value}")
-        return _folder(self, "distractors", parts)
-
-
-@dataclass(frozen=True)
-class LimpConfig(ModelOptions):
-    """Answer MuMA-ToM's questions by inverse planning with a local model.
-
-    Attributes:
-        data: folder with questions.json, texts.json and videos/.
-        actions: what the films show, in the form of actions_extracted.json with its fields action
-            filled in; the model watches the films if none is given.
-        parsed: episodes that need no reading, as in a run's episodes.json.
-        steer: folder of a steering vector. It steers the judging of likelihoods alone: texts and
-            films are read by the model as it is.
-        alpha: strength of the vector; its own by default.
-        mode: log sums logarithms; official is the released code's softmax over raw products. Both
-            are computed, and this one is the run's answer.
-        limit: only the first so many episodes.
-        out: run folder; named after the options by default. An existing one is resumed.
-        batch_size: prompts that go through the model together.
-        max_new_tokens: length of a list that the model writes.
-        force: steer a model that the vector was not fitted on.
-    """
-
-    data: Path
-    actions: Path | None = None
-    parsed: Path | None = None
-    steer: Path | None = None
-    alpha: float | None = None
-    mode: Mode = "log"
-    limit: int | None = None
-    out: Path | None = None
-    batch_size: int = DEFAULT_BATCH
-    max_new_tokens: int = 256
-    force: bool = False
-
-    @property
-    def folder(self) -> Path:
-        """Where the run is kept."""
-        parts = ["muma_tom"]
-        for name in ("actions", "parsed"):
-            if (path := getattr(self, name)) is not None:
-                parts.append(f"{name}-{path.stem}")
-        parts += _steered(self)
-        if self.limit is not None:
-            parts.append(f"{self.limit}episodes")
-        return _folder(self, "limp", parts)
-
-
-def check_steered(config: EvalConfig | LimpConfig) -> None:
-    """What is wrong with the options alone that all steered runs share.
-
-    Raises:
-        OptionError, HarnessError: names the option.
-    """
+def check_steered(config: Any) -> None:
+    """OptionError or HarnessError if options that all steered runs share are wrong."""
     check_options(config)
     if config.alpha is not None and config.steer is None:
         raise HarnessError("--alpha is the strength of a vector: give one with --steer")
 
 
-def _steered(config: EvalConfig | LimpConfig) -> list[str]:
+def steered(config: Any) -> list[str]:
     parts = [] if config.steer is None else [f"steered-{config.steer.name}"]
     return parts if config.alpha is None else [*parts, f"alpha{config.alpha:g}"]
 
 
-def _folder(config: Any, kind: str, parts: list[str]) -> Path:
+def changed(config: Any, *names: str) -> list[str]:
+    """The options that are not at their defaults."""
+    values = {name: getattr(config, name) for name in names}
+    return [
+        f"{name.replace('_', '')}{value}"
+        for name, value in values.items()
+        if value != getattr(type(config), name)
+    ]
+
+
+def run_folder(config: Any, kind: str, parts: list[str]) -> Path:
     """The user's folder, or one named after the model and these options."""
-    if config.out is not None:
-        return config.out
-    return Path("runs") / kind / "-".join([Path(config.model).name or "model", *parts])
+    name = "-".join([Path(config.model).name or "model", *parts])
+    return config.out or Path("runs") / kind / name

@@ -1,8 +1,6 @@
 """How accuracies in two kinds of questions go together from film to film.
 
-MimeQA paper, appendix B.5, figures 9 and 10: for each video the accuracy in each category, then
-the correlation of two categories over the videos. The paper does not name the coefficient; this is
-Pearson's, over the videos that have questions of both.
+MimeQA paper, appendix B.5, figures 9 and 10, which name no coefficient; this is Pearson's.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from sally_anne.benchmarks.mimeqa.cells import CATEGORIES
+from sally_anne.benchmarks.mimeqa import CATEGORIES
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.commands import no_command
 from sally_anne.core.errors import HarnessError
@@ -24,34 +22,20 @@ FEWEST = 3
 def group_accuracy(table: pd.DataFrame, reader: str, tag: str = "category") -> pd.DataFrame:
     """Accuracy of each group (film) in each category.
 
-    Args:
-        table: answers: ``item_id``, ``story`` (the group), ``<reader>_correct``,
-            ``tag_<tag>`` (values joined by ``|``; an item counts in each of them), and where they
-            are there ``<reader>_invalid`` (which counts as wrong) and ``hidden`` (left out).
-        reader: who read the answers, e.g. ``judge``.
-        tag: kind of tag.
-
-    Returns:
-        One row a group, one column a category (the paper's order, others after them, sorted), NaN
-        where a group has no question of it.
-
-    Raises:
-        HarnessError: a column is missing, or no item has a key and a category.
+    Of answers with ``item_id``, ``story`` (the group), ``<reader>_correct``, ``tag_<tag>`` (values
+    joined by ``|``; an item counts in each of them), and where they are there ``<reader>_invalid``
+    (which counts as wrong) and ``hidden`` (left out). One row a group, one column a category (the
+    paper's order, others after them, sorted), NaN where a group has no question of it.
     """
     right, tags = f"{reader}_correct", f"tag_{tag}"
-    for name in ("story", right, tags):
-        if name not in table.columns:
-            raise HarnessError(
-                f"the answers lack the column {name!r}; they have {', '.join(map(str, table))}"
-            )
-    kept = table
-    if "hidden" in table:
-        kept = table[~table["hidden"].fillna(False).astype(bool)]
+    if missing := [name for name in ("story", right, tags) if name not in table]:
+        raise HarnessError(
+            f"the answers lack the column {missing[0]!r}; they have {', '.join(map(str, table))}"
+        )
+    kept = table[~_flags(table, "hidden")]
     if not kept[right].isin([True, False]).all():
         raise HarnessError(f"the answers' column {right!r} holds what is neither True nor False")
-    scores = kept[right].astype(bool)
-    if f"{reader}_invalid" in kept:
-        scores &= ~kept[f"{reader}_invalid"].fillna(False).astype(bool)
+    scores = kept[right].astype(bool) & ~_flags(kept, f"{reader}_invalid")
     rows = pd.DataFrame(
         {
             "group": kept["story"].astype(str),
@@ -67,36 +51,31 @@ def group_accuracy(table: pd.DataFrame, reader: str, tag: str = "category") -> p
     return wide[known + sorted(set(wide.columns) - set(known))]
 
 
+def _flags(table: pd.DataFrame, name: str) -> pd.Series:
+    """A column of flags; where it or a value of it is missing, it is False."""
+    return table.get(name, pd.Series(False, table.index)).fillna(False).astype(bool)
+
+
 def category_correlations(
-    table: pd.DataFrame,
-    reader: str,
-    tag: str = "category",
-    *,
-    bootstrap: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
+    table: pd.DataFrame, reader: str, tag: str = "category", *, level: float = 0.95
 ) -> pd.DataFrame:
     """Correlation of the accuracies of each two categories, over the groups that have both.
 
-    Takes what :func:`group_accuracy` does, and the number of resamples of groups, what draws them,
-    and the level of the intervals.
+    Takes what :func:`group_accuracy` does, and the level of the intervals, of which groups are
+    resampled.
 
     Returns:
         One row a pair: ``first``, ``second`` (in the order of the categories), ``correlation``,
         ``low``, ``high`` (percentile interval) and ``n``, the number of groups with both. The
         correlation is NaN where there are fewer than three groups or one of the two accuracies is
         the same in all of them; resamples of that kind are left out of the interval.
-
-    Raises:
-        HarnessError: as :func:`group_accuracy`, or fewer than two categories.
-        OptionError: bootstrap or level is out of range.
     """
     wide = group_accuracy(table, reader, tag)
     names = [str(name) for name in wide.columns]
     if len(names) < 2:
         raise HarnessError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")
     values = wide.to_numpy(dtype=float)
-    draws = draw_groups(len(values), bootstrap, seed, "multinomial")
+    draws = draw_groups(len(values), method="multinomial")
     rows = []
     for i, j in combinations(range(len(names)), 2):
         both = np.isfinite(values[:, [i, j]]).all(axis=1)

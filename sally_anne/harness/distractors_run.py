@@ -1,34 +1,20 @@
 """Can a question be answered from its options alone? Algorithm 1 of the MoMentS paper.
 
-The algorithm shuffles the options N times, asks a model without any context, counts how often it
-finds the right answer, and flags the set of distractors as biased if that is k times or more
-(section 4.2: N = 6, k = 5). Where it leaves something open, this is how it is done here:
-
-- Each shuffle draws one of all orders, whichever were drawn before. Labels stay in place and texts
-  move, so that A always comes first.
-- The threshold is tested after all trials. Tested inside the loop it would flag the same sets.
-- Answers are compared as texts: an option that says the same as the right one is right, too.
-- A reply that chooses nothing is a trial without the right answer.
-- A set that is not flagged is not biased.
-
-A model that decodes greedily answers one order always alike. Then all orders can be asked instead
-of a sample: R right ones of n! orders make each trial right with probability R / n!, so that the
-sample of N would be flagged with a probability known exactly; the set is called biased here if
-R / n! >= k / N.
+It shuffles the options N times, asks a model without any context, and flags the set of distractors
+if the right answer is found k times or more (section 4.2: N = 6, k = 5).
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
 from rich.markup import escape
+from scipy.stats import binom
 
 from hooks.batch_size import in_batches, within_memory
 from sally_anne.benchmarks.items import BenchmarkItem, Option
@@ -36,40 +22,31 @@ from sally_anne.benchmarks.moments import MOMENTS
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.options import check_options
-from sally_anne.core.run_folder import DISTRACTORS, RESULTS, claims, save_config
-from sally_anne.harness.config import DistractorConfig
-from sally_anne.harness.journal import Journal
+from sally_anne.core.run_folder import DISTRACTORS, claims, save_config
+from sally_anne.harness.distractors import DistractorConfig
+from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.metrics import accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.reporting import print_table
+from sally_anne.harness.reporting import print_table, save
+from sally_anne.harness.results import by_value
 from sally_anne.harness.views import Shown, prompt_text
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.processor import unknown_words
 
 ANSWERS, TABLE = "answers.jsonl", "distractors.parquet"
-TRIALS, THRESHOLD = 6, 5
 # 8 options have 40,320 orders.
 MOST_OPTIONS = 6
 _NOTHING_SHOWN = Shown("none", "full", MOMENTS.sampling)
 
 Order = tuple[int, ...]
-# Question and options as shown, without context, to the label that is chosen; None for none.
-Scorer = Callable[[str, Sequence[Option]], str | None]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a set of distractors is worth.
+    """What a set of distractors is worth: orders asked, how often the right one or none was chosen.
 
-    Attributes:
-        orders: number of orders that were asked: N, or all.
-        right: how often the right answer was chosen.
-        invalid: how often nothing was chosen.
-        biased: whether the set is flagged.
-        flag_probability: how probable the flag is with N drawn orders; None if only those were
-            asked.
+    ``flag_probability`` is how probable the flag is with N drawn orders; None if only those were
+    asked.
     """
 
     orders: int
@@ -80,63 +57,48 @@ class Verdict:
 
 
 def assess(
-    question: str,
     options: Sequence[Option],
     answer: str,
-    scorer: Scorer,
+    said: Iterable[tuple[Order, str | None]],
     *,
-    trials: int = TRIALS,
-    threshold: int = THRESHOLD,
-    seed: str | int = 0,
+    trials: int = DistractorConfig.trials,
+    threshold: int = DistractorConfig.threshold,
     exact: bool = False,
 ) -> Verdict:
-    """Algorithm 1 for one question.
+    """Algorithm 1 for one question, where it leaves something open as follows.
 
-    Args:
-        question: without its options.
-        options: in the published order.
-        answer: label of the right one.
-        scorer: who answers without context.
-        trials, threshold: N and k.
-        seed: draws the orders; another one for each question.
-        exact: ask all orders.
+    Each shuffle draws one of all orders, whichever were drawn before; labels stay in place and
+    texts move. An option that says the same as the right one is right, too, and a reply that
+    chooses nothing is a trial without the right answer.
 
-    Raises:
-        HarnessError: trials or threshold make no sense, the answer is no option, there are too
-            many options for all orders, or the scorer chooses a label that is not offered.
+    A model that decodes greedily answers one order always alike. So all n! orders (``exact``) can
+    be asked: if R of them are right, a sample of N is flagged with a probability known exactly, and
+    the set is called biased if R / n! >= k / N.
+
+    ``options`` come in the published order, ``answer`` is the label of the right one; ``said`` are
+    the orders asked and the labels chosen, None for none; ``trials`` and ``threshold`` are N and k.
     """
     check_trials(trials, threshold)
     texts = {option.label: option.text for option in options}
     if answer not in texts or len(texts) < len(options) or len(options) < 2:
         raise HarnessError(f"the right answer {answer!r} must be one of options {list(texts)}")
-    orders = orders_of(len(options), trials, seed, exact)
-    right = invalid = 0
-    for order in orders:
-        offered = reordered(options, order)
-        label = scorer(question, offered)
-        chosen = {option.label: option.text for option in offered}
+    orders = right = invalid = 0
+    for order, label in said:
+        orders += 1
+        chosen = {option.label: option.text for option in reordered(options, order)}
         if label is None:
             invalid += 1
         elif label not in chosen:
-            raise HarnessError(f"the scorer chose {label!r}, which is none of {list(chosen)}")
+            raise HarnessError(f"the model chose {label!r}, which is none of {list(chosen)}")
         elif chosen[label] == texts[answer]:
             right += 1
-    rate = right / len(orders)
-    flags = (
-        math.comb(trials, n) * rate**n * (1 - rate) ** (trials - n)
-        for n in range(threshold, trials + 1)
-    )
+    chance = float(binom.sf(threshold - 1, trials, right / orders)) if exact else None
     # In whole numbers: right / orders >= threshold / trials.
-    biased = right * trials >= threshold * len(orders)
-    return Verdict(len(orders), right, invalid, biased, math.fsum(flags) if exact else None)
+    return Verdict(orders, right, invalid, right * trials >= threshold * orders, chance)
 
 
 def orders_of(count: int, trials: int, seed: str | int, exact: bool) -> list[Order]:
-    """The orders that :func:`assess` asks: all of them, or ``trials`` drawn ones.
-
-    Raises:
-        HarnessError: all orders of too many options.
-    """
+    """All orders of so many options, or ``trials`` ones that ``seed`` draws for a question."""
     if exact:
         if count > MOST_OPTIONS:
             raise HarnessError(f"{count} options have too many orders to ask all of them")
@@ -154,7 +116,7 @@ def reordered(options: Sequence[Option], order: Order) -> tuple[Option, ...]:
 
 
 def check_trials(trials: int, threshold: int) -> None:
-    """Whether N and k make sense; HarnessError if they do not."""
+    """HarnessError if N and k make no sense."""
     if not 1 <= threshold <= trials:
         raise HarnessError(
             f"--threshold must be between 1 and --trials, got {threshold} and {trials}"
@@ -186,15 +148,9 @@ def run(
 ) -> pd.DataFrame:
     """Ask all that is needed, in ``config.folder``; what is there is not asked again.
 
-    A model chooses the label of highest probability after the prompt; of labels that are exactly
-    alike it chooses none.
-
-    Returns:
-        One row a question: ``item_id, movie, abilities, chosen, correct`` (in the published order),
-        ``orders, right, invalid, biased, flag_probability``.
-
-    Raises:
-        HarnessError, BenchmarkError, ModelError, SallyAnneError: bad options or data, named.
+    A model chooses the label of highest probability after the prompt; none of equal ones. The table
+    has a row a question: ``item_id, movie, abilities, chosen, correct`` (in the published order),
+    ``orders, right, invalid, biased, flag_probability``.
     """
     console = console or Console()
     check_trials(config.trials, config.threshold)
@@ -207,91 +163,56 @@ def run(
         )
     if loaded is None:
         loaded = load_model(**config.opening())
-    about = {
-        "model": loaded.source,
-        "revision": loaded.revision,
-        "dtype": loaded.dtype,
-        **loaded.changes,
-        "data": _fingerprint(every),
+    about = loaded.about | {
+        "data": fingerprint((r.item_id, _published(r).prompt.text) for r in every)
     }
     asked = [
         _Asked(record, order)
         for record in records
         for order in dict.fromkeys([_published(record).order, *_orders(record, config)])
     ]
-    unknown = unknown_words(loaded, (_published(record).prompt.text for record in records))
+    model = SteeredModel(loaded)
     with Journal(config.folder / ANSWERS, about) as journal, Bars(console) as bar:
         save_config(config.folder, asdict(config))
         task = bar.add_task(escape(f"{config.model} without context"), total=len(asked))
-        for done in _ask(SteeredModel(loaded), asked, journal, config.batch_size):
-            bar.update(task, completed=done)
+        todo = [one for one in asked if one.name not in journal.answers]
+        bar.update(task, completed=len(asked) - len(todo))
+        for batch in in_batches(todo, config.batch_size):
+            labels = [[option.label for option in one.record.options] for one in batch]
+            scores = model.option_log_probs([one.prompt for one in batch], labels)
+            journal.add(
+                {"item_id": one.name, "label": _best(names, found), "log_probs": found}
+                for one, names, found in zip(batch, labels, scores, strict=True)
+            )
+            bar.advance(task, len(batch))
         table = pd.DataFrame([_row(record, journal.answers, config) for record in records])
     results = _results(table)
-    write_atomic(config.folder / TABLE, table.to_parquet(None, index=False))
     saved = {
         "config": asdict(config),
         "about": about,
         "counts": {"questions": len(records), "hidden": sum(record.hidden for record in every)},
-        "unknown_words": asdict(unknown),
         "results": results,
     }
-    write_sealed(config.folder / RESULTS, saved, (TABLE,))
-    if warning := unknown.warning(loaded.name):
-        console.print(escape(warning), soft_wrap=True)
+    texts = (_published(record).prompt.text for record in records)
+    save(console, config.folder / TABLE, table, saved, loaded, texts)
     how = "all orders" if config.exact else f"{config.trials} shuffles"
     print_table(
         console,
         f"{config.model}, MoMentS {config.split} without context, {how} (%)",
         ["ability", "questions", "right without context", "biased distractors", "no choice"],
-        [
-            [
-                name,
-                found["no_context"]["n"],
-                *found.values(),
-            ]
-            for name, found in results.items()
-        ],
+        [[name, found["no_context"]["n"], *found.values()] for name, found in results.items()],
     )
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
     return table
-
-
-def _fingerprint(records: Iterable[BenchmarkItem]) -> str:
-    """Of everything that is asked, whatever part of it."""
-    digest = hashlib.sha256()
-    for record in records:
-        digest.update(repr((record.item_id, _published(record).prompt.text)).encode())
-    return digest.hexdigest()
 
 
 def _published(record: BenchmarkItem) -> _Asked:
     return _Asked(record, tuple(range(len(record.options))))
 
 
-def _seed(record: BenchmarkItem, config: DistractorConfig) -> str:
-    return f"{config.seed} {record.item_id}"
-
-
 def _orders(record: BenchmarkItem, config: DistractorConfig) -> list[Order]:
-    return orders_of(len(record.options), config.trials, _seed(record, config), config.exact)
-
-
-def _ask(
-    model: SteeredModel, asked: Sequence[_Asked], journal: Journal, batch_size: int
-) -> Iterable[int]:
-    """Ask what the journal does not hold; gives the number of answers that it then holds."""
-    todo = [one for one in asked if one.name not in journal.answers]
-    done = len(asked) - len(todo)
-    yield done
-    for batch in in_batches(todo, batch_size):
-        labels = [[option.label for option in one.record.options] for one in batch]
-        scores = model.option_log_probs([one.prompt for one in batch], labels)
-        journal.add(
-            {"item_id": one.name, "label": _best(names, found), "log_probs": found}
-            for one, names, found in zip(batch, labels, scores, strict=True)
-        )
-        done += len(batch)
-        yield done
+    seed = f"{config.seed} {record.item_id}"
+    return orders_of(len(record.options), config.trials, seed, config.exact)
 
 
 def _best(labels: Sequence[str], scores: Sequence[float]) -> str | None:
@@ -304,17 +225,10 @@ def _row(
     record: BenchmarkItem, answers: Mapping[str, Mapping[str, Any]], config: DistractorConfig
 ) -> dict[str, Any]:
     assert record.answer is not None
-    # What was said to each order, in the order in which `assess` asks.
-    said = iter(answers[_Asked(record, o).name]["label"] for o in _orders(record, config))
+    said = ((o, answers[_Asked(record, o).name]["label"]) for o in _orders(record, config))
+    trials, threshold, exact = config.trials, config.threshold, config.exact
     verdict = assess(
-        record.question,
-        record.options,
-        record.answer,
-        lambda question, options: next(said),
-        trials=config.trials,
-        threshold=config.threshold,
-        seed=_seed(record, config),
-        exact=config.exact,
+        record.options, record.answer, said, trials=trials, threshold=threshold, exact=exact
     )
     chosen = answers[_published(record).name]["label"]
     return {
@@ -333,13 +247,9 @@ def _results(table: pd.DataFrame) -> dict[str, Any]:
     Intervals are over films.
     """
     table = table.rename(columns={"movie": "story"})
-    values = table["abilities"].str.split("|")
-    parts = {"overall": table} | {
-        name: table[values.map(lambda cell, name=name: name in cell)]
-        for name in sorted({name for cell in values for name in cell if name})
-    }
+    parts = {name: table[having] for name, having in by_value(table["abilities"])}
     found = {}
-    for name, rows in parts.items():
+    for name, rows in ({"overall": table} | parts).items():
         right = accuracy(rows.assign(invalid=rows["chosen"].isna()))
         biased = accuracy(rows.assign(correct=rows["biased"], invalid=False))
         found[name] = {

@@ -1,7 +1,6 @@
 """``sally-anne evaluate --dry-run``: what an evaluation would ask and need.
 
-Nothing is computed or written. Of a published model of the catalogue neither weights nor a network
-are needed (`sally_anne.models.published`).
+Nothing is computed or written; of the catalogue's models no weights are needed.
 """
 
 from __future__ import annotations
@@ -19,19 +18,14 @@ from sally_anne.harness.pipeline import check
 from sally_anne.harness.vectors import facts_of, fitted_on
 from sally_anne.harness.work import prepare
 from sally_anne.models.decoding import split_common_prefix
-from sally_anne.models.estimate import Counter, Figure, Load, needs, show, tokens_each
+from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, show, tokens_each
 from sally_anne.models.published import open_described
 
 
 def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Figure]:
-    """Say what the evaluation would ask and need, judges aside.
+    """Say what the evaluation would ask and need, judges aside; each figure by its name.
 
-    Returns:
-        Each figure by its name.
-
-    Raises:
-        HarnessError, SteeringError, ModelError, BenchmarkError, SallyAnneError: as of the
-            evaluation itself, as far as it can be known without weights.
+    Raises the evaluation's own errors, as far as they can be known without weights.
     """
     check(config)
     require_own(config.folder, EVALUATION)
@@ -49,13 +43,12 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
         for load in loads_of(counter, batch, config.reply_tokens)
     ]
     figures = [
-        Figure("items", len(items), f"{len(items):,}", "of the chosen split", "exact"),
-        Figure("batches", len(loads), f"{len(loads):,}", f"of {size} prompts at most", "exact"),
+        exact("items", len(items), "of the chosen split"),
+        exact("batches", len(loads), f"of {size} prompts at most"),
         *tokens_of(counter, loads, config.reply_tokens),
         *needs(loaded, loads, config.quantization).values(),
     ]
-    show(console, loaded, figures)
-    return {figure.name: figure for figure in figures}
+    return show(console, loaded, figures)
 
 
 def loads_of(counter: Counter, batch: Sequence[Item], reply: int) -> list[Load]:
@@ -65,8 +58,7 @@ def loads_of(counter: Counter, batch: Sequence[Item], reply: int) -> list[Load]:
         contexts, endings, patches = [], [], 0
         for prompt in prompts:
             cut = split_common_prefix(counter.loaded, [laid_out(counter.loaded, prompt)])
-            shape = None if prompt.clip is None else prompt.clip.shape
-            tokens, seen = counter.context(cut.beginning, shape)
+            tokens, seen = counter.context(cut.beginning, prompt.shape)
             contexts.append(tokens)
             endings.append(counter.ending(cut.endings[0]))
             patches += seen
@@ -76,13 +68,12 @@ def loads_of(counter: Counter, batch: Sequence[Item], reply: int) -> list[Load]:
 
 def tokens_of(counter: Counter, loads: Sequence[Load], reply: int) -> list[Figure]:
     """Tokens of a prompt, and those written at most."""
-    rows = [
-        (load.contexts[n], load.endings[n]) for load in loads for n in range(len(load.contexts))
-    ]
+    # A sweep asks several times after one context; its first row stands for the prompt.
+    rows = [row for load in loads for row in zip(load.contexts, load.endings, strict=False)]
     tokens = [context + end for context, end in rows]
     written = sum(load.rows for load in loads) * reply
     how = f"rows x {reply}, at most"
     return [
         tokens_each("tokens a prompt", tokens, counter),
-        Figure("tokens written", written, f"{written:,}", how, "exact"),
+        exact("tokens written", written, how),
     ]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import http.client
 import json
+import logging
 import os
-import queue
+import ssl
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+import httpx
+
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.judge import WORDS, Asked, Judge, Verdict, Words, read_verdict
+
+# It logs addresses whole, with the keys in them.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 PATH = "/chat/completions"
 # Greedy, as far as the endpoint can.
@@ -25,8 +29,6 @@ SETTINGS: Mapping[str, Any] = {"temperature": 0, "max_tokens": 256}
 _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _LONGEST_PAUSE = 60.0
 _LARGEST_ANSWER = 4 << 20
-# What is read of an error.
-_LARGEST_ERROR = 64 << 10
 # Parts of an address that are no secrets; any other may be one.
 _OPEN_FIELDS = frozenset({"api-version", "version", "model", "deployment"})
 # Stands for a secret where an address or an error is shown or saved.
@@ -34,67 +36,41 @@ HIDDEN = "[hidden]"
 
 
 class _Unanswered(Exception):
-    """One try failed in a way that another may not.
+    """One try failed in a way that another may not; the endpoint may ask for a ``pause``."""
 
-    ``pause`` is what the endpoint asks for, ``said`` what it said instead of an answer.
-    """
-
-    def __init__(self, problem: str, pause: float = 0.0, said: str = "") -> None:
+    def __init__(self, problem: str, pause: float = 0.0) -> None:
         super().__init__(problem)
         self.pause = pause
-        self.said = said
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Redirects are errors: they would take the key to another address."""
-
-    def redirect_request(self, *arguments: Any, **named: Any) -> None:
-        return None
 
 
 def _within(seconds: float, work: Callable[[], bytes]) -> bytes:
     """What ``work`` gives in this time; a socket's own timeout starts anew with each byte.
 
-    Raises:
-        _Unanswered: the time is over. The work goes on in its thread, which ends with the process.
+    If the time is over, the work goes on in its thread, which ends with the process.
     """
-    done: queue.SimpleQueue[Callable[[], bytes]] = queue.SimpleQueue()
+    done: Future[bytes] = Future()
 
     def run() -> None:
         try:
-            found = work()
-            done.put(lambda: found)
+            done.set_result(work())
         except BaseException as error:
-            done.put(partial(_raise, error))
+            done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        return done.get(timeout=seconds)()
-    except queue.Empty:
+        return done.result(seconds)
+    except TimeoutError:
         raise _Unanswered("timed out") from None
-
-
-def _raise(error: BaseException) -> bytes:
-    raise error
 
 
 class EndpointJudge(Judge):
     """Asks an endpoint about one reply after the other.
 
-    Args:
-        url: of the endpoint, with or without ``/chat/completions``; http or https.
-        model: which of its models.
-        key: sent as a bearer token; empty for none. It is never written anywhere, also where an
-            endpoint repeats it, and no more are secrets of the address, see :func:`public`.
-        words: for right and for wrong.
-        timeout: of one try from beginning to end, in seconds.
-        tries: for each reply.
-        pause: before the second try, in seconds; it doubles from try to try.
-        settings: further fields of the request, such as temperature; None leaves a field out.
-        sleep: waits so many seconds.
-
-    Raises:
-        HarnessError: the address, key or numbers cannot be used.
+    Its ``url`` may end in ``/chat/completions`` or not. The ``key``, sent as a bearer token, is
+    never written anywhere, also where an endpoint repeats it, and no more are secrets of the
+    address, see :func:`public`. ``timeout`` is of one try from beginning to end, ``pause`` before
+    the second one, in seconds; it doubles from try to try. ``settings`` are further fields of the
+    request, such as temperature; None leaves a field out.
     """
 
     def __init__(
@@ -126,16 +102,11 @@ class EndpointJudge(Judge):
         self.model, self.timeout, self.tries, self.pause = model, timeout, tries, pause
         self.settings = {name: value for name, value in settings.items() if value is not None}
         self._sleep = sleep
-        self._opener = urllib.request.build_opener(_NoRedirect)
         self._secrets = _secrets(self._url, self._key)
 
     @classmethod
     def with_key_from(cls, variable: str, url: str, model: str, **named: Any) -> EndpointJudge:
-        """A judge whose key is in the environment variable ``variable``.
-
-        Raises:
-            HarnessError: the variable is not set or empty; or as the class.
-        """
+        """A judge whose key is in the environment variable ``variable``, which must hold one."""
         key = os.environ.get(variable, "").strip()
         if not key:
             raise HarnessError(f"the environment variable {variable} holds no key for the judge")
@@ -143,13 +114,8 @@ class EndpointJudge(Judge):
 
     @property
     def about(self) -> dict[str, Any]:
-        """What its verdicts depend on, for a journal."""
-        return {
-            "judge": self.url,
-            "judge_model": self.model,
-            "judge_settings": self.settings,
-            "judge_prompt": self.prompt_hash,
-        }
+        place = {"judge": self.url, "judge_model": self.model, "judge_settings": self.settings}
+        return place | {"judge_prompt": self.prompt_hash}
 
     def ask(self, questions: list[Asked]) -> list[Verdict]:
         """A verdict on each; one that cannot be read is invalid, and none has a probability."""
@@ -160,66 +126,80 @@ class EndpointJudge(Judge):
     def _said(self, prompt: str) -> str:
         """The reply to one prompt, after as many tries as it takes."""
         message = {"role": "user", "content": prompt}
-        body = json.dumps({**self.settings, "model": self.model, "messages": [message]}).encode()
+        body = {**self.settings, "model": self.model, "messages": [message]}
         for number in range(1, self.tries + 1):
             try:
-                return _content(_within(self.timeout, partial(self._try, body)))
+                return self._content(_within(self.timeout, partial(self._try, body)))
             except _Unanswered as problem:
                 if number == self.tries:
-                    said = self._without_secrets(str(problem))
-                    if problem.said:
-                        said += f" but {self._without_secrets(problem.said)[:200]!r}"
                     raise HarnessError(
-                        f"the judge at {self.url} does not answer ({said}; {number} tries). "
+                        f"the judge at {self.url} does not answer ({problem}; {number} tries). "
                         "Verdicts given so far are kept: the same command goes on from there"
                     ) from None
                 backoff = self.pause * 2 ** (number - 1)
                 self._sleep(min(max(problem.pause, backoff), _LONGEST_PAUSE))
         raise AssertionError
 
-    def _try(self, body: bytes) -> bytes:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    def _try(self, body: dict[str, Any]) -> bytes:
+        headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        request = urllib.request.Request(self._url, body, headers, method="POST")
+        data = b""
         try:
-            with self._opener.open(request, timeout=self.timeout) as response:
-                data: bytes = response.read(_LARGEST_ANSWER + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refused(error) from None
-        except urllib.error.URLError as error:
-            raise _Unanswered(str(error.reason)) from error
-        # An answer that stops midway: timeouts, closed connections, broken chunks.
-        except (OSError, http.client.HTTPException) as error:
-            raise _Unanswered(str(error) or type(error).__name__) from error
+            # Redirects are not followed: they would take the key to another address.
+            with httpx.stream(
+                "POST",
+                self._url,
+                content=json.dumps(body),  # in ASCII: replies may hold what UTF-8 cannot
+                headers=headers,
+                timeout=self.timeout,
+                verify=ssl.create_default_context(),  # the system's authorities, not a package's
+            ) as response:
+                for part in response.iter_bytes():
+                    data += part
+                    if len(data) > _LARGEST_ANSWER:
+                        raise _Unanswered(f"an answer of more than {_LARGEST_ANSWER >> 20} MiB")
+        # An answer that stops midway as well: timeouts, closed connections, broken chunks.
+        except httpx.HTTPError as error:
+            raise _Unanswered(self._without_secrets(str(error)) or type(error).__name__) from error
+        except ImportError as error:
+            raise HarnessError(f"the judge's proxy, of the environment: {error}") from error
         # A host name that cannot be one.
-        except ValueError as error:
+        except (ValueError, httpx.InvalidURL) as error:
             raise HarnessError(
                 f"{self.url!r} is no address of a judge ({self._without_secrets(str(error))})"
             ) from None
-        if len(data) > _LARGEST_ANSWER:
-            raise _Unanswered(f"an answer of more than {_LARGEST_ANSWER >> 20} MiB")
+        if not response.is_success:
+            raise self._refused(response, data)
         return data
 
-    def _refused(self, error: urllib.error.HTTPError) -> Exception:
+    def _refused(self, response: httpx.Response, data: bytes) -> Exception:
         """What to raise for a status that is an error; some endpoints repeat the key in it."""
-        problem = self._without_secrets(f"HTTP {error.code} {error.reason}")
-        if error.code in _AGAIN:
+        problem = self._without_secrets(f"HTTP {response.status_code} {response.reason_phrase}")
+        if response.status_code in _AGAIN:
             # In seconds; its other form, a date, is not read.
-            wanted = str(error.headers.get("Retry-After", "")).strip()
+            wanted = response.headers.get("Retry-After", "").strip()
             seconds = wanted.isascii() and wanted.isdigit() and len(wanted) < 7
             return _Unanswered(problem, float(wanted) if seconds else 0.0)
-        try:
-            text = error.read(_LARGEST_ERROR).decode(errors="replace")
-        except (OSError, http.client.HTTPException):
-            text = ""
-        if said := " ".join(self._without_secrets(text).split())[:300]:
+        if said := " ".join(self._without_secrets(data.decode(errors="replace")).split())[:300]:
             problem += f": {said}"
         return HarnessError(
             f"the judge at {self.url} refuses: {problem}. Check the address, the model's name and "
             "the key"
         )
+
+    def _content(self, data: bytes) -> str:
+        """The reply's text; empty where the endpoint gives none."""
+        try:
+            content = json.loads(data)["choices"][0]["message"]["content"]
+        # ValueError covers bad JSON and bad UTF-8.
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            said = self._without_secrets(data.decode(errors="replace"))[:200]
+            raise _Unanswered(f"no chat completion but {said!r}") from error
+        if not isinstance(content, str | None):
+            said = self._without_secrets(str(content))[:200]
+            raise _Unanswered(f"a reply that is no text but {said!r}")
+        return content or ""
 
     def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:
@@ -244,15 +224,13 @@ def _secrets(url: str, key: str) -> list[str]:
     """What must not be repeated, as it is, in an address and in JSON; the longest first."""
     fields = urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query, keep_blank_values=True)
     # A field without a value may be a secret itself.
-    found = {key} | {value or name for name, value in fields if name.lower() not in _OPEN_FIELDS}
-    found |= {urllib.parse.quote(one, safe="") for one in found} | {
-        json.dumps(one)[1:-1] for one in found
-    }
-    return sorted(found - {""}, key=len, reverse=True)
+    plain = {key} | {value or name for name, value in fields if name.lower() not in _OPEN_FIELDS}
+    quoted = {urllib.parse.quote(one, safe="") for one in plain}
+    escaped = {json.dumps(one)[1:-1] for one in plain}
+    return sorted((plain | quoted | escaped) - {""}, key=len, reverse=True)
 
 
 def _checked(url: str) -> str:
-    """The whole address."""
     try:
         parts = urllib.parse.urlsplit(url.strip())
         usable = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -260,22 +238,12 @@ def _checked(url: str) -> str:
     except ValueError:
         usable = False
     if not usable or not url.strip().isascii() or any(c.isspace() for c in url.strip()):
+        # Nobody knows where a name and password end in it.
+        shown = HIDDEN if "@" in url else public(url)
         raise HarnessError(
-            f"{public(url)!r} is no address of a judge; it should be like https://host/v1{PATH}"
+            f"{shown!r} is no address of a judge; it should be like https://host/v1{PATH}"
         )
     if parts.username or parts.password:
         raise HarnessError("the judge's address must not hold a name or password; use the key")
     path = parts.path.rstrip("/").removesuffix(PATH) + PATH
     return urllib.parse.urlunsplit(parts._replace(path=path, fragment=""))
-
-
-def _content(data: bytes) -> str:
-    """The reply's text; empty where the endpoint gives none."""
-    try:
-        content = json.loads(data)["choices"][0]["message"]["content"]
-    # ValueError covers bad JSON and bad UTF-8.
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise _Unanswered("no chat completion", said=data.decode(errors="replace")) from error
-    if not isinstance(content, str | None):
-        raise _Unanswered("a reply that is no text", said=str(content))
-    return content or ""

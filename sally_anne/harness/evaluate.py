@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -25,43 +28,29 @@ _NOTE_OF_A_FRAME, _NOTE = "0000.00 seconds, ", 200 * " "
 def check_items(loaded: LoadedModel, items: Sequence[Item], reply: int) -> list[str]:
     """Refuse items that do not fit the model's context with ``reply`` tokens; no frame is decoded.
 
-    Damaged films are left to be named where they are decoded.
-
-    Returns:
-        What to say to the user, a line each: that frames are padded, and how many films.
-
-    Raises:
-        ContextError: names the item, its tokens, the context and what to change.
+    Damaged films are left to be named where they are decoded. What is returned is to be said to the
+    user, a line each: that frames are padded, and how many films. A ContextError names the item.
     """
-    sizes: dict[tuple[int, int], int] = {}
+    sizes: Counter[tuple[int, int]] = Counter()
+
+    def check(item: Item, shape: tuple[int, int, int] | None, note: str) -> None:
+        prompt = reply_prompt(loaded, item.text.replace(FRAMES_MARK, note), shape is not None)
+        check_room(loaded, f"item {item.item_id}", prompt, shape, reply)
+
     for item in items:
         if item.clip is not None and item.shape is None:
             continue
-        try:
+        with suppress(BenchmarkError):
             shape = item.shape(False) if item.shape else None
-        except BenchmarkError:
-            continue
-        if shape is not None:
-            sizes[shape[1:]] = sizes.get(shape[1:], 0) + 1
-        note = "" if item.note is None or shape is None else _NOTE + _NOTE_OF_A_FRAME * shape[0]
-        try:
-            _check(loaded, item, note, shape, reply)
-        except ContextError:
-            # There may be fewer frames in the film, and shorter notes.
+            sizes.update([shape[1:]] if shape else [])
+            note = _NOTE + _NOTE_OF_A_FRAME * shape[0] if item.note and shape else ""
             try:
+                check(item, shape, note)
+            except ContextError:
+                # There may be fewer frames in the film, and shorter notes.
                 shape = item.shape(True) if item.shape else None
-                note = item.note() if item.note else ""
-            except BenchmarkError:
-                continue
-            _check(loaded, item, note, shape, reply)
+                check(item, shape, item.note() if item.note else "")
     return crop_notes(loaded, sizes)
-
-
-def _check(
-    loaded: LoadedModel, item: Item, note: str, shape: tuple[int, int, int] | None, reply: int
-) -> None:
-    prompt = reply_prompt(loaded, item.text.replace(FRAMES_MARK, note), shape is not None)
-    check_room(loaded, f"item {item.item_id}", prompt, shape, reply)
 
 
 @within_memory("use a smaller --batch-size, and if it is 1 smaller --max-pixels or fewer --frames")
@@ -79,18 +68,10 @@ def ask(
     Batches are planned over all items, answered or not, and the journal's processes share them: a
     prompt's company, and with it the last digits of its numbers, is the same in every run.
 
-    Args:
-        model: whom.
-        items: what; each id once.
-        journal: open; keeps the answers.
-        batch_size: prompts that go through the model together; auto tries what fits.
-        max_new_tokens: length of a reply.
-        options: score the options of questions with one answer by their probability, too.
-        on_progress: gets how many of how many items are answered, also at the start; of several
-            processes, each counts what was answered before and its own part.
-
-    Returns:
-        :func:`sally_anne.harness.results.score` of all items.
+    With ``options`` those of questions with one answer are scored by their probability, too.
+    ``on_progress`` gets how many of how many items are answered, also at the start; of several
+    processes, each counts its own part. What is returned is
+    :func:`sally_anne.harness.results.score` of all items.
     """
 
     def missing(some: Sequence[Item]) -> list[Item]:
@@ -135,21 +116,10 @@ def alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
 
     Clips of one batch are one tensor in LLaVA-NeXT-Video.
     """
-    batch: list[Item] = []
-    prompts: list[Prompt] = []
-    for item in items:
-        prompt = prompt_of(item)
-        if batch and _shape(prompt) != _shape(prompts[0]):
-            yield batch, prompts
-            batch, prompts = [], []
-        batch.append(item)
-        prompts.append(prompt)
-    if batch:
-        yield batch, prompts
-
-
-def _shape(prompt: Prompt) -> tuple[int, ...] | None:
-    return None if prompt.clip is None else prompt.clip.shape
+    pairs = ((item, prompt_of(item)) for item in items)
+    for _, group in groupby(pairs, lambda pair: pair[1].shape):
+        batch, prompts = zip(*group, strict=True)
+        yield list(batch), list(prompts)
 
 
 def prompt_of(item: Item) -> Prompt:

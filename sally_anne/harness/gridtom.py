@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+from sally_anne.benchmarks.gridtom.contrasts import belief_question
 from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord, context_text
 from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
 from sally_anne.benchmarks.items import Option, Setting
@@ -22,16 +23,11 @@ def items(
     setting: Setting,
     style: Style = "plain",
 ) -> Iterator[Item]:
-    """The items of the stories that have a split, in the order of the stories.
+    """The items of the stories whose index has a split, in their order.
 
-    Args:
-        records: the stories.
-        splits: split of each story's index; stories without one are left out.
-        ask: belief of first order (two items a story), of second order (four), or the three
-            initial-belief questions, asked of the true-belief version.
-        setting: frames and words, frames, or words.
-        style: ``plain`` ends with ``Answer:``; ``json`` asks for a JSON object, as the paper's
-            prompts do.
+    A story has two items of first order, four of second, and three initial-belief questions, asked
+    of the true-belief version. Style ``plain`` ends with ``Answer:``; ``json`` asks for a JSON
+    object, as the paper does.
     """
     for record in records:
         if record.index not in splits:
@@ -52,12 +48,11 @@ def _belief(
     # Which room stands first must not follow from the answer, nor differ between runs.
     rooms = random.Random(f"options/{item_id}").sample(case.question.options, 2)
     context = context_text(record, case, "omniscient", setting)
-    question = f"{case.question.question} Choose one: {rooms[0]} or {rooms[1]}."
     return Item(
         item_id=item_id,
         condition=case.first if case.order == 1 else str(case.second),
         first=case.first,
-        text=_ask(context, question, style, "the room"),
+        text=_ask(context, belief_question(case, rooms), style, "the room"),
         options=tuple(Option(room, room) for room in rooms),
         answer=(case.question.answer,),
         **_shared(record, case, split, setting),
@@ -81,7 +76,6 @@ def _initial(record: StoryRecord, split: str, setting: Setting, style: Style) ->
 
 
 def _shared(record: StoryRecord, case: BeliefCase, split: str, setting: Setting) -> dict[str, Any]:
-    """What all items of a story have in common."""
     video = {} if setting == "text" else {"clip": case.frames, "shape": lambda exact: CLIP_SHAPE}
     return {"story": record.group, "map": record.identity.map, "split": split, **video}
 

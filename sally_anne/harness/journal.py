@@ -8,8 +8,8 @@ import json
 import os
 import re
 import reprlib
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,27 +22,21 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 # How a line ends that has a checksum; within a text of JSON these quotes would be escaped.
 _SUM = re.compile(rb', "sha256": "([0-9a-f]{16})"}$')
+_KEPT = "what was answered before is kept: make room and run again"
 
 
 class Journal:
     """A file of JSON lines: what the run is, then one line an item.
 
     Each line ends with a checksum of itself. Lines of earlier versions have none; they are taken as
-    they are, if none of the file has one, and get theirs when the run goes on.
+    they are, if none of the file has one, and get theirs when the run goes on. ``about`` is what
+    must agree for answers to be taken over.
 
     Of several processes the first writes to the file itself and each of the others to one beside
-    it (``answers.rank1.jsonl``), so that none is in another's way. :meth:`gather` brings all of
-    them together in the file; what a run leaves that is killed before is taken over by the next,
-    with any number of processes.
-
-    Args:
-        path: the file; it is made if it does not exist.
-        about: what must agree for answers to be taken over.
-        processes: those of the run; all of them enter the journal and gather, in this order.
-
-    Raises:
-        HarnessError: the file belongs to another run (names what differs and both values), or a
-            line other than the last is damaged or altered.
+    it (``answers.rank1.jsonl``), so that none is in another's way. All of them enter the journal
+    and :meth:`gather`, in this order, which brings them together in the file; what a run leaves
+    that is killed before is taken over by the next, with any number of processes. HarnessError if
+    it is another run's (names what differs), or a line other than the last is damaged or altered.
     """
 
     def __init__(self, path: Path, about: dict[str, Any], processes: Processes = ALONE) -> None:
@@ -58,31 +52,23 @@ class Journal:
             self.answers = self._read(path, repair=True) | self._of_others()
 
     def __enter__(self) -> Journal:
-        try:
+        with _writing(f"the run folder {self.path.parent}", "choose another --out", "made"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise HarnessError(
-                f"the run folder {self.path.parent} cannot be made ({error.strerror}); choose "
-                "another --out"
-            ) from error
         self._open = True
         try:
             if self.processes.first:
                 if self._unsummed or _parts(self.path):
                     self._rewrite()
                 self._begin()
-                self.processes.wait()
-            else:
-                self.processes.wait()
-                self.answers = self._read(self.path)
-            self.processes.wait()  # all know the same answers before any is added
+            self._learn()
         except BaseException:
-            self._close()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._close()
+        self._close_file()
+        self._open = False
 
     def add(self, answers: Iterable[dict[str, Any]]) -> None:
         """Keep answers, each with an ``item_id``; they are on disk when this returns."""
@@ -94,10 +80,6 @@ class Journal:
         """Bring the answers of all processes together: those of ``order`` first, then the others.
 
         The file is the same bytes then, whether one process wrote it or many, at once or in parts.
-
-        Raises:
-            HarnessError: the journal is not open, a file is damaged, or the disk is full.
-            ProcessError: another process of the run has ended.
         """
         self._require_open()
         self._close_file()
@@ -108,6 +90,10 @@ class Journal:
             self.answers = first | known
             self._rewrite()
             self._begin()
+        self._learn()
+
+    def _learn(self) -> None:
+        """All know the answers that the first has written, before any is added."""
         self.processes.wait()
         if not self.processes.first:
             self.answers = self._read(self.path)
@@ -116,18 +102,10 @@ class Journal:
     def _begin(self) -> None:
         """Open the process's own file, which says first what the run is."""
         new = not self._own.exists()
-        try:
+        with _writing(self._own, "choose another --out"):
             self._file = self._own.open("a")
-        except OSError as error:
-            raise HarnessError(
-                f"{self._own} cannot be written ({error.strerror}); choose another --out"
-            ) from error
         if new:
             self._write([{"about": self.about}])
-
-    def _close(self) -> None:
-        self._close_file()
-        self._open = False
 
     def _close_file(self) -> None:
         if self._file is not None:
@@ -145,34 +123,22 @@ class Journal:
         if self._file is None:
             self._begin()
         assert self._file is not None
-        try:
+        with _writing(self._own, _KEPT):
             self._file.write("".join(map(_line, lines)))
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise HarnessError(
-                f"{self._own} cannot be written ({error.strerror}); what was answered before is "
-                "kept: make room and run again"
-            ) from error
 
     def _rewrite(self) -> None:
         """Write the file anew if it does not say just what is known; it is whole at any moment."""
         lines = [{"about": self.about}, *self.answers.values()]
         data = "".join(map(_line, lines)).encode()
-        try:
+        with _writing(self.path, _KEPT, "written anew"):
             if not (self.path.exists() and self.path.read_bytes() == data):
                 write_atomic(self.path, data)
             for part in _parts(self.path):
                 part.unlink()
-        except (OSError, StoreError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise HarnessError(
-                f"{self.path} cannot be written anew ({reason}); what was answered before is kept: "
-                "make room and run again"
-            ) from error
 
     def _of_others(self) -> dict[str, dict[str, Any]]:
-        """What the files beside this one hold."""
         return {name: a for part in _parts(self.path) for name, a in self._read(part).items()}
 
     def _read(self, path: Path, repair: bool = False) -> dict[str, dict[str, Any]]:
@@ -209,14 +175,31 @@ class Journal:
             # The process died in the middle of a line.
             with path.open("r+b") as file:
                 file.truncate(len(data) - len(rest))
-        about = records[0]["about"]
-        if other := _difference(about, self.about):
+        if other := _difference(records[0]["about"], self.about):
             name, there, here = other
             raise HarnessError(
                 f"{path} holds another run: {name} is {_SHORT.repr(there)} there, "
                 f"{_SHORT.repr(here)} here. Choose another --out"
             )
         return {r["item_id"]: r for r in records[1:]}
+
+
+def fingerprint(parts: Iterable[object]) -> str:
+    """SHA-256 of everything that is asked, part by part."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(repr(part).encode())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _writing(what: Path | str, advice: str, done: str = "written") -> Iterator[None]:
+    """What the disk or the system refuses in the block, as an error that says what to do."""
+    try:
+        yield
+    except (OSError, StoreError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise HarnessError(f"{what} cannot be {done} ({reason}); {advice}") from error
 
 
 def _line(record: dict[str, Any]) -> str:
@@ -248,5 +231,4 @@ def _beside(path: Path, rank: str) -> Path:
 def _parts(path: Path) -> list[Path]:
     """The files of other processes, in the order of their ranks."""
     pattern = _beside(Path(glob.escape(path.name)), "*").name
-    found = path.parent.glob(pattern)
-    return sorted(found, key=lambda part: (len(part.name), part.name))
+    return sorted(path.parent.glob(pattern), key=lambda part: (len(part.name), part.name))

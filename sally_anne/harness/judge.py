@@ -11,7 +11,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ import pandas as pd
 from hooks.batch_size import in_batches, within_memory
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.journal import Journal
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models.loading import LoadedModel, load_model
 
 # For right and for wrong.
 Words = tuple[str, str]
@@ -56,30 +58,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge says of one reply.
+    """What a judge says of one reply."""
 
-    Attributes:
-        right: whether the reply is right; False where the verdict cannot be read.
-        probability: of the reply being right, between 0 and 1; None where the judge gives none.
-        text: the judge's own words; empty where it was not asked.
-        invalid: whether the verdict cannot be read.
-    """
-
-    right: bool
-    probability: float | None = None
-    text: str = ""
-    invalid: bool = False
+    right: bool  # False where the verdict cannot be read
+    probability: float | None = None  # of being right; None where the judge gives none
+    text: str = ""  # the judge's own words; empty where it was not asked
+    invalid: bool = False  # whether the verdict cannot be read
 
 
 class Judge(ABC):
-    """Whoever decides whether open replies are right.
-
-    Args:
-        words: for right and for wrong.
-
-    Raises:
-        HarnessError: one of the words is empty, or both are the same but for case.
-    """
+    """Whoever decides whether open replies are right, by a word for right and one for wrong."""
 
     def __init__(self, words: Words = WORDS) -> None:
         right, wrong = (word.strip().lower() for word in words)
@@ -97,17 +85,12 @@ class Judge(ABC):
         """A verdict on each; none of the replies is empty."""
 
     def judge(self, questions: Sequence[Asked]) -> list[Verdict]:
-        """A verdict on each; an empty reply is wrong without asking.
-
-        Raises:
-            HarnessError: a question without a reference, or a judge that does not answer.
-        """
+        """A verdict on each; an empty reply is wrong without asking."""
         said = [asked for asked in questions if asked.reply.strip()]
         given = iter(self.ask(said) if said else ())
         return [next(given) if asked.reply.strip() else Verdict(right=False) for asked in questions]
 
     def prompt(self, asked: Asked) -> str:
-        """The prompt that puts one reply to the judge."""
         return judge_prompt(asked, self.words)
 
     @property
@@ -117,11 +100,7 @@ class Judge(ABC):
 
 
 def judge_prompt(asked: Asked, words: Words = WORDS) -> str:
-    """The prompt that puts one reply to a judge.
-
-    Raises:
-        HarnessError: there is no reference.
-    """
+    """The prompt that puts one reply to a judge."""
     if not asked.reference.strip():
         raise HarnessError(f"no reply can be judged without a reference: {asked.question[:80]!r}")
     parts = {name: " ".join(text.split()) for name, text in asdict(asked).items()}
@@ -129,12 +108,9 @@ def judge_prompt(asked: Asked, words: Words = WORDS) -> str:
 
 
 def read_verdict(text: str, words: Words = WORDS) -> bool | None:
-    """Right or wrong, from the beginning of a judge's reply.
+    """Right or wrong, from the beginning of a judge's reply; None for neither, or both in a row.
 
     Case, quotes, markdown, thoughts in ``<think>`` and "Verdict:" before the word do not matter.
-
-    Returns:
-        None if neither word stands there, or both do ("TRUE or FALSE").
     """
     right, wrong = (re.escape(word.strip()) for word in words)
     thoughts = _THOUGHTS.match(text)
@@ -153,56 +129,92 @@ def read_verdict(text: str, words: Words = WORDS) -> bool | None:
     return None if other.match(text, first.end()) else says_right
 
 
+class LocalJudge(Judge):
+    """Compares how probable the two words' first tokens are as the beginning of its reply.
+
+    Give it a model of its own: what a steering vector does to the model under evaluation must not
+    reach its judge.
+    """
+
+    def __init__(self, loaded: LoadedModel, words: Words = WORDS) -> None:
+        super().__init__(words)
+        self._model = SteeredModel(loaded)
+        self._options = self._first_tokens()
+
+    @classmethod
+    def open(cls, name: str, *, words: Words = WORDS, **options: Any) -> LocalJudge:
+        """A judge by its model's name; ``options`` as in :func:`load_model`."""
+        return cls(load_model(name, **options), words)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        model = self._model.loaded.about
+        facts = {f"judge_{name}": value for name, value in model.items() if name != "model"}
+        return {"judge": model["model"], **facts, "judge_prompt": self.prompt_hash}
+
+    def ask(self, questions: list[Asked]) -> list[Verdict]:
+        """A verdict on each, in one batch; the probability is of the two words alone."""
+        prompts = [Prompt(self.prompt(asked)) for asked in questions]
+        verdicts = []
+        for right, wrong in self._model.option_log_probs(prompts, [self._options] * len(prompts)):
+            if math.isnan(wrong - right):
+                verdicts.append(Verdict(right=False, invalid=True))
+                continue
+            probability = 1 / (1 + math.exp(min(wrong - right, 700.0)))
+            verdicts.append(Verdict(right > wrong, probability, self.words[right <= wrong]))
+        return verdicts
+
+    def _first_tokens(self) -> list[str]:
+        """The beginnings of the words that are one token each, or the words where there are none.
+
+        Only the first token tells the words apart, and words of more tokens would be less probable
+        by their spelling alone.
+        """
+        loaded = self._model.loaded
+        tokenizer = loaded.processor.tokenizer
+        prompt = Prompt(self.prompt(Asked("?", "?", "?")))
+        tokens = self._model.continuations(prompt, self.words)
+        for word, ids in zip(self.words, tokens, strict=True):
+            if not ids or ids[0] == tokenizer.unk_token_id:
+                raise HarnessError(
+                    f"the tokenizer of {loaded.name!r} does not know the judge's word {word!r}; "
+                    "take another model as judge, or other words"
+                )
+        if tokens[0][0] == tokens[1][0]:
+            raise HarnessError(
+                f"the judge's words {self.words[0]!r} and {self.words[1]!r} begin with the same "
+                f"token of {loaded.name!r}; take another model as judge, or other words"
+            )
+        pieces = [tokenizer.decode(ids[:1]).strip() for ids in tokens]
+        if all(pieces) and self._model.continuations(prompt, pieces) == [t[:1] for t in tokens]:
+            return pieces
+        return list(self.words)
+
+
 @within_memory("use a smaller --batch-size, or a smaller judge")
 def judge_answers(
-    table: pd.DataFrame,
-    judge: Judge,
-    journal: Journal,
-    batch_size: int,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    table: pd.DataFrame, judge: Judge, journal: Journal, batch_size: int
 ) -> pd.DataFrame:
-    """Judge what the journal does not hold yet.
+    """Judge what the open journal does not hold yet, or holds for another reply or reference.
 
-    Args:
-        table: one row an open question: ``item_id``, ``question``, ``reply`` and ``reference``,
-            which is empty where it is hidden; as :func:`sally_anne.harness.results.score` gives it.
-        judge: whom to ask.
-        journal: open; keeps the verdicts. One on another reply or reference is given anew.
-        batch_size: replies that go to the judge together.
-        on_progress: gets how many of how many replies are judged, also at the start.
-
-    Returns:
-        The table with ``judge_correct`` (bool; never where the reference is hidden),
-        ``judge_probability`` (of being right; NaN where there is none) and ``judge_invalid``
-        (bool: the judge's words could not be read).
-
-    Raises:
-        HarnessError: the table lacks a column or has an id twice, the batch size is not positive,
-            the journal is damaged, or the judge fails.
+    The table is :func:`sally_anne.harness.results.score` of open questions. It comes back with
+    ``judge_correct`` (bool; never where the reference is hidden), ``judge_probability`` (of being
+    right; NaN where there is none) and ``judge_invalid`` (bool: the words could not be read).
     """
     if batch_size < 1:
         raise HarnessError(f"a batch needs at least one reply, got {batch_size}")
     asked = _asked(table)
-    kept = {
-        item_id: verdict
-        for item_id, one in asked.items()
-        if (verdict := _kept(journal, item_id, one)) is not None
-    }
-    todo = [item_id for item_id in asked if item_id not in kept]
-    on_progress(len(kept), len(asked))
+    todo = [item_id for item_id, one in asked.items() if _kept(journal, item_id, one) is None]
     for batch in in_batches(todo, batch_size):
         verdicts = judge.judge([asked[item_id] for item_id in batch])
         if len(verdicts) != len(batch):
             raise HarnessError(f"the judge gave {len(verdicts)} verdicts on {len(batch)} replies")
-        given = dict(zip(batch, verdicts, strict=True))
         journal.add(
             {"item_id": item_id, "asked": _hash(asked[item_id]), **asdict(verdict)}
-            for item_id, verdict in given.items()
+            for item_id, verdict in zip(batch, verdicts, strict=True)
         )
-        kept |= given
-        on_progress(len(kept), len(asked))
-    none = Verdict(right=False)
-    found = [kept.get(str(item_id), none) for item_id in table["item_id"]]
+    kept = {item_id: _kept(journal, item_id, one) for item_id, one in asked.items()}
+    found = [kept.get(str(item_id)) or Verdict(right=False) for item_id in table["item_id"]]
     chances = [math.nan if v.probability is None else v.probability for v in found]
     return table.assign(
         judge_correct=pd.Series([v.right for v in found], table.index, dtype=bool),
@@ -212,7 +224,6 @@ def judge_answers(
 
 
 def _asked(table: pd.DataFrame) -> dict[str, Asked]:
-    """What there is to judge, by id."""
     columns = ["item_id", "question", "reply", "reference"]
     if missing := [name for name in columns if name not in table.columns]:
         raise HarnessError(

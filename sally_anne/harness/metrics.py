@@ -1,29 +1,13 @@
 """How often answers are right: TB, FB, Both and plain accuracy, with intervals.
 
-Every function takes a table of scores, one row an item:
-
-- ``item_id``: unique.
-- ``story``: stories are what intervals resample, since the items of one are not independent.
-- ``map``: may be there; stories of one map are not independent either.
-- ``condition``: TB or FB; in second order that of the participant.
-- ``first``: in second order the protagonist's condition. Without it, or where it is empty or the
-  same as ``condition`` throughout, the scores are of first order.
-- ``correct``, ``invalid``: bool. An invalid answer counts as wrong (GridToM paper, appendix E),
-  whatever ``correct`` says, and is reported beside.
-
-Intervals are percentile bootstraps (:mod:`sally_anne.core.bootstrap`) over maps where there are at
-least five of them, else over stories; ``bootstrap``, ``seed`` and ``level`` are the number of
-resamples, what draws them and the middle share of them. The order of the rows does not matter.
-
-A :class:`HarnessError` names the first item that is unusable, or a column that is missing; an
-:class:`OptionError` says that bootstrap or level is out of range.
+Tables of scores are as :func:`belief_metrics` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -33,7 +17,6 @@ from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.errors import HarnessError
 
 CONDITIONS = ("TB", "FB")
-MEASURES = ("TB", "FB", "Both")
 Unit = Literal["story", "map"]
 # Fewer maps than these say nothing of other maps.
 FEWEST_MAPS = 5
@@ -41,15 +24,19 @@ FEWEST_MAPS = 5
 _Grouped = tuple[np.ndarray, np.ndarray]
 
 
+class Resampling(TypedDict, total=False):
+    """Of intervals: the number of resamples, what draws them and the middle share of them."""
+
+    bootstrap: int
+    seed: int
+    level: float
+
+
 @dataclass(frozen=True)
 class Metrics:
-    """Belief metrics of one order (GridToM paper, table 1 and appendix F.3).
+    """Shares right under true and under false belief, of pairs with both right, and of invalid.
 
-    Attributes:
-        TB: share of right answers under true belief.
-        FB: the same under false belief.
-        Both: share of pairs, TB and FB of one story, with both right.
-        invalid: share of invalid answers.
+    As in the GridToM paper, table 1 and appendix F.3.
     """
 
     TB: Estimate
@@ -60,13 +47,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Accuracy of a plain task, such as initial belief.
-
-    Attributes:
-        overall: share of right answers.
-        invalid: share of invalid answers.
-        groups: share of right answers by the values of a column; empty if none was named.
-    """
+    """Shares of right and of invalid answers; of right ones also by the values of a column."""
 
     overall: Estimate
     invalid: Estimate
@@ -81,96 +62,72 @@ def over(items: pd.DataFrame) -> Unit:
 
 
 def belief_metrics(
-    items: pd.DataFrame,
-    *,
-    bootstrap: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
-    unit: Unit | None = None,
+    items: pd.DataFrame, *, unit: Unit | None = None, **resampling: Unpack[Resampling]
 ) -> Metrics:
-    """TB, FB, Both and the share of invalid answers.
+    """TB, FB, Both and the share of invalid answers, of a table with one row an item, in any order.
+
+    - ``item_id``: unique.
+    - ``story``: items of one are not independent.
+    - ``map``: may be there; stories of one map are not independent either.
+    - ``condition``: TB or FB; in second order that of the participant.
+    - ``first``: in second order the protagonist's condition. Without it, or where it is empty or
+      the same as ``condition`` throughout, the scores are of first order.
+    - ``correct``, ``invalid``: bool. An invalid answer counts as wrong (GridToM paper, appendix E),
+      whatever ``correct`` says, and is reported beside.
 
     Both matches TB and FB of one story; in second order, of one story and one ``first``. A pair
     that lacks a side counts as neither right nor wrong in Both; its item still counts in TB or FB.
-
-    Args:
-        items: the scores; at most one item a story, condition and ``first``.
-        bootstrap, seed, level: see the module.
-        unit: what is resampled; by default what :func:`over` says.
+    Intervals are percentile bootstraps over ``unit``, by default what :func:`over` says. A
+    HarnessError names a column that is missing, or the first item that is unusable.
     """
     checked = _checked_beliefs(items, unit)
     grouped = _beliefs(checked) | {"invalid": _grouped(checked, "invalid")}
-    return Metrics(**_estimates(grouped, bootstrap, seed, level))
+    return Metrics(**_estimates(grouped, **resampling))
 
 
 def accuracy(
     items: pd.DataFrame,
     by: str | None = None,
     *,
-    bootstrap: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
     unit: Unit | None = None,
+    **resampling: Unpack[Resampling],
 ) -> Accuracy:
     """Accuracy over all items, and in each group of the column ``by``; no condition is needed."""
     checked = _checked(items, [] if by is None else [by], unit)
-    grouped = {"overall": _grouped(checked, "_right"), "invalid": _grouped(checked, "invalid")}
-    estimates = _estimates(grouped, bootstrap, seed, level)
+    estimates = _estimates(_plain(checked), **resampling)
     groups = {}
     if by is not None:
         _require(checked, checked[by].notna(), f"has no {by}")
         groups = {str(key): _grouped(rows, "_right") for key, rows in checked.groupby(by)}
-    return Accuracy(**estimates, groups=_estimates(groups, bootstrap, seed, level))
+    return Accuracy(**estimates, groups=_estimates(groups, **resampling))
 
 
 def paired_difference(
-    a: pd.DataFrame,
-    b: pd.DataFrame,
-    *,
-    bootstrap: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
+    a: pd.DataFrame, b: pd.DataFrame, **resampling: Unpack[Resampling]
 ) -> dict[str, Estimate]:
     """How much better ``b`` (e.g. steered) is than ``a`` on the same items, in TB, FB and Both.
 
     Each resample draws the same groups for both.
     """
-    before, after = (_beliefs(checked) for checked in _matched(a, b))
-    gains = {name: (after[name][0] - values, group) for name, (values, group) in before.items()}
-    return _estimates(gains, bootstrap, seed, level)
+    return _estimates(_gains(*_both_beliefs(a, b)), **resampling)
 
 
 def paired_accuracy(
-    a: pd.DataFrame,
-    b: pd.DataFrame,
-    *,
-    bootstrap: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
+    a: pd.DataFrame, b: pd.DataFrame, **resampling: Unpack[Resampling]
 ) -> dict[str, Estimate]:
     """How much more often ``b`` is right (``overall``) and ``invalid`` than ``a``, as above."""
-    before, after = _checked(a, []), _checked(b, [])
-    _same_items(before, after, ("story",))
-    gains = {
-        name: (
-            after[column].to_numpy(dtype=float) - before[column].to_numpy(dtype=float),
-            before["_unit"].to_numpy(),
-        )
-        for name, column in (("overall", "_right"), ("invalid", "invalid"))
-    }
-    return _estimates(gains, bootstrap, seed, level)
+    tables = _matched(_checked(a, []), _checked(b, []), "story")
+    return _estimates(_gains(*map(_plain, tables)), **resampling)
 
 
 def mcnemar_both(a: pd.DataFrame, b: pd.DataFrame) -> float:
     """Exact two-sided McNemar test of whether ``a`` and ``b`` differ in Both on the same items.
 
     Of the pairs that only one of them gets right, each is a fair coin under the null hypothesis.
-    In second order two pairs share a story, which the test takes as independent.
-
-    Returns:
-        The p-value; 1 if no pair differs.
+    In second order two pairs share a story, which the test takes as independent. The p-value is 1
+    if no pair differs.
     """
-    before, after = (_beliefs(checked)["Both"][0] for checked in _matched(a, b))
+    before, after = (found["Both"][0] for found in _both_beliefs(a, b))
     won, lost = int((after > before).sum()), int((after < before).sum())
     return float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
 
@@ -182,11 +139,7 @@ def _require(items: pd.DataFrame, good: pd.Series, problem: str) -> None:
 
 
 def _checked(items: pd.DataFrame, columns: Sequence[str], unit: Unit | None = None) -> pd.DataFrame:
-    """A checked copy, ordered by item.
-
-    Beside ``_right`` it has the numbers of the story, ``_story``, and of what is resampled,
-    ``_unit``.
-    """
+    """A copy, ordered by item, with ``_right`` and numbers of ``_story`` and what is resampled."""
     wanted = ["item_id", "story", *columns, "correct", "invalid"]
     if missing := [name for name in wanted if name not in items.columns]:
         raise HarnessError(
@@ -225,23 +178,30 @@ def _checked_beliefs(items: pd.DataFrame, unit: Unit | None = None) -> pd.DataFr
     return found
 
 
-def _matched(a: pd.DataFrame, b: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Checked scores of the same items in the same order."""
-    left, right = _checked_beliefs(a), _checked_beliefs(b)
-    _same_items(left, right, ("story", "condition", "first"))
-    return left, right
-
-
-def _same_items(left: pd.DataFrame, right: pd.DataFrame, facts: Sequence[str]) -> None:
-    """Both hold the same items, which agree in their facts."""
+def _matched(left: pd.DataFrame, right: pd.DataFrame, *facts: str) -> list[pd.DataFrame]:
+    """Checked scores, if both hold the same items, which agree in their facts."""
     for here, there, name in ((left, right, "second"), (right, left, "first")):
         _require(here, here["item_id"].isin(there["item_id"]), f"is not in the {name} table")
     for name in facts:
         _require(left, left[name] == right[name], f"has another {name} in the second table")
+    return [left, right]
+
+
+def _both_beliefs(a: pd.DataFrame, b: pd.DataFrame) -> list[dict[str, _Grouped]]:
+    tables = _checked_beliefs(a), _checked_beliefs(b)
+    return [_beliefs(table) for table in _matched(*tables, "story", "condition", "first")]
 
 
 def _grouped(items: pd.DataFrame, column: str) -> _Grouped:
     return items[column].to_numpy(dtype=float), items["_unit"].to_numpy()
+
+
+def _plain(items: pd.DataFrame) -> dict[str, _Grouped]:
+    return {"overall": _grouped(items, "_right"), "invalid": _grouped(items, "invalid")}
+
+
+def _gains(before: dict[str, _Grouped], after: dict[str, _Grouped]) -> dict[str, _Grouped]:
+    return {name: (after[name][0] - values, group) for name, (values, group) in before.items()}
 
 
 def _beliefs(items: pd.DataFrame) -> dict[str, _Grouped]:
@@ -253,7 +213,7 @@ def _beliefs(items: pd.DataFrame) -> dict[str, _Grouped]:
 
 
 def _estimates(
-    grouped: Mapping[str, _Grouped], bootstrap: int, seed: int, level: float
+    grouped: Mapping[str, _Grouped], bootstrap: int = 2000, seed: int = 0, level: float = 0.95
 ) -> dict[str, Estimate]:
     """Means and their intervals; one draw of groups serves all of them."""
     count = 1 + max((int(group.max()) for _, group in grouped.values() if len(group)), default=-1)

@@ -16,7 +16,6 @@ from hooks.vector import SteeringVector
 from sally_anne.harness.replies import Listener, Reply
 from sally_anne.models.decoding import (
     State,
-    decode,
     end_tokens,
     extend,
     greedy,
@@ -25,53 +24,47 @@ from sally_anne.models.decoding import (
     step,
 )
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.processor import plain
-from sally_anne.models.prompts import encode, reply_prompt
+from sally_anne.models.prompts import continuations, encode, reply_prompt
 
 
 @dataclass(frozen=True)
 class Prompt:
     """A user's turn: its text, and frames ``uint8 [F, height, width, 3]`` or None.
 
-    Attributes:
-        text: what the user says.
-        clip: what the user shows.
-        whole: whether the text is a whole prompt already, with the marks of the chat layout and
-            the place of the frames.
+    A ``whole`` one is laid out already: it holds the marks of the chat layout and the place of the
+    frames.
     """
 
     text: str
     clip: np.ndarray | None = None
     whole: bool = False
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of the clip; prompts of one batch have one shape."""
+        return None if self.clip is None else self.clip.shape
 
+
+@dataclass(frozen=True, eq=False)
 class SteeredModel:
-    """A model, and a vector that steers it or none.
+    """A model, and a vector that steers it or none; ``alpha`` is the vector's own by default.
 
     Decoding is greedy (temperature 0, as in the paper).
-
-    Args:
-        loaded: the model.
-        steering: a vector; None leaves the model as it is.
-        alpha: its strength; the vector's own by default.
     """
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        steering: SteeringVector | None = None,
-        alpha: float | None = None,
-    ) -> None:
-        self.loaded = loaded
-        self.steering = steering
-        self.alpha = alpha
+    loaded: LoadedModel
+    steering: SteeringVector | None = None
+    alpha: float | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its answers depend on, for a run's record."""
+        steering = self.steering and self.steering.describe()
+        return {**self.loaded.about, "steering": steering, "alpha": self.alpha}
 
     def generate(self, prompts: Sequence[Prompt], max_new_tokens: int = 16) -> list[str]:
         """Replies, without special tokens; a reply ends at the model's end token."""
-        with self.prefilled(prompts) as (begun, ends):
-            state = extend(self.loaded, begun, range(len(ends)), ends)
-            tokens = greedy(self.loaded, state, max_new_tokens)
-        return decode(self.loaded, tokens)
+        return [reply.text for reply in self.replies(prompts, max_new_tokens)]
 
     def replies(
         self,
@@ -82,11 +75,8 @@ class SteeredModel:
     ) -> list[Reply]:
         """As :meth:`generate`, with all there is to know about each reply.
 
-        Args:
-            prompts: what is asked.
-            max_new_tokens: length of a reply.
-            stops: strings at which a reply stops, too; none of them empty.
-            top: keep the log-probability of each token, and so many of the likeliest at its place.
+        It stops at the strings ``stops``, too, none of them empty. With ``top`` the log-probability
+        of each token is kept, and those of so many of the likeliest at its place.
         """
         tokenizer, ends = self.loaded.processor.tokenizer, end_tokens(self.loaded)
         with self.prefilled(prompts) as (begun, endings):
@@ -100,9 +90,8 @@ class SteeredModel:
     ) -> list[Tensor]:
         """Log-probabilities of all tokens at each place of given replies (token ids), in nats.
 
-        Returns:
-            ``float32 [n, V]`` a prompt, on the CPU: row i is what the model expects after the
-            prompt and the reply's first i tokens.
+        ``float32 [n, V]`` a prompt, on the CPU: row i is what the model expects after the prompt
+        and the reply's first i tokens.
         """
         found: list[list[Tensor]] = [[] for _ in prompts]
         longest = max(len(reply) for reply in replies)
@@ -122,11 +111,7 @@ class SteeredModel:
     def option_log_probs(
         self, prompts: Sequence[Prompt], options: Sequence[Sequence[str]]
     ) -> list[list[float]]:
-        """Log-probability of each option of each prompt as the beginning of the reply, in nats.
-
-        Raises:
-            ValueError: a prompt without options.
-        """
+        """Log-probability of each option of each prompt as the beginning of the reply, in nats."""
         if len(options) != len(prompts) or not all(options):
             raise ValueError("every prompt needs its options")
         said = [self.continuations(p, o) for p, o in zip(prompts, options, strict=True)]
@@ -155,17 +140,7 @@ class SteeredModel:
 
     def continuations(self, prompt: Prompt, options: Sequence[str]) -> list[list[int]]:
         """Token ids of each option as they follow the prompt, ``[len(options)][n]``."""
-        tokenizer = self.loaded.processor.tokenizer
-        text = laid_out(self.loaded, prompt)
-        before = tokenizer(text, add_special_tokens=False)["input_ids"]
-        gap = "" if text[-1].isspace() else " "
-        found = []
-        for option in (plain(self.loaded, option) for option in options):
-            whole = tokenizer(f"{text}{gap}{option}", add_special_tokens=False)["input_ids"]
-            joined = whole[: len(before)] == before and len(whole) > len(before)
-            own = tokenizer(option, add_special_tokens=False)["input_ids"]
-            found.append(whole[len(before) :] if joined else own)
-        return found
+        return continuations(self.loaded, laid_out(self.loaded, prompt), options)
 
 
 def laid_out(loaded: LoadedModel, prompt: Prompt) -> str:
@@ -189,12 +164,7 @@ def prefill_prompts(
 def cut_prompts(
     loaded: LoadedModel, prompts: Sequence[Prompt]
 ) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
-    """Tensors of all but the last tokens of each prompt, and the token ids that are left of each.
-
-    Raises:
-        ValueError: some prompts have frames, some have none.
-        ModelError: the processor dropped frames.
-    """
+    """Tensors of all but the last tokens of each prompt, and the token ids that are left."""
     clips = [p.clip for p in prompts if p.clip is not None]
     if clips and len(clips) != len(prompts):
         raise ValueError("a batch holds prompts with frames or without, not both")
@@ -207,14 +177,26 @@ def _walk(loaded: LoadedModel, state: State, endings: Sequence[Sequence[int]]) -
     """Sum of log-probabilities of each row's ending ``[R]``, fed token by token."""
     longest = max(len(e) for e in endings)
     pad = loaded.processor.tokenizer.pad_token_id
-    tokens = torch.tensor([[*e, *[pad] * (longest - len(e))] for e in endings])
-    real = torch.arange(longest) < torch.tensor([[len(e)] for e in endings])
     total = torch.zeros(len(endings), dtype=torch.float64)
     for column in range(longest):
-        chosen = tokens[:, column].to(state.logits.device)
-        log_probs = state.logits.float().log_softmax(-1)
-        gained = log_probs.gather(1, chosen[:, None])[:, 0].double().cpu()
-        total += torch.where(real[:, column], gained, 0.0)
+        total += gained(state.logits[:, None], endings, column)[0]
         if column + 1 < longest:
-            state = step(loaded, state, chosen)
+            chosen = [e[column] if column < len(e) else pad for e in endings]
+            state = step(loaded, state, torch.tensor(chosen, device=state.logits.device))
     return total
+
+
+def gained(logits: Tensor, endings: Sequence[Sequence[int]], first: int) -> tuple[Tensor, Tensor]:
+    """What tokens ``first`` to ``first + T`` of each ending gain, and whether they are likeliest.
+
+    Column t of logits ``[R, T, V]`` is what the model expects as token ``first + t``; what lies
+    beyond a row's end counts for nothing. Sums are ``float64 [R]``, flags ``bool [R]``.
+    """
+    width = logits.shape[1]
+    parts = [list(ending[first : first + width]) for ending in endings]
+    tokens = torch.tensor([[*part, *[0] * (width - len(part))] for part in parts])
+    real = torch.arange(width) < torch.tensor([[len(part)] for part in parts])
+    chosen = tokens.to(logits.device)[..., None]
+    log_probs = logits.float().log_softmax(-1).gather(2, chosen)[..., 0].double().cpu()
+    agrees = (logits.argmax(-1).cpu() == tokens) | ~real
+    return torch.where(real, log_probs, 0.0).sum(1), agrees.all(1)

@@ -12,36 +12,20 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply as it was given.
-
-    Attributes:
-        text: without special tokens, cut before the first stop string.
-        tokens: ids in the order in which they were said, the end token and those of a stop string
-            among them.
-        log_probs: of each token, in nats; empty if not asked for.
-        likeliest: at each place the most probable tokens with their log-probabilities, best first;
-            empty if not asked for.
-        prompt_tokens: length of the prompt, with the tokens that frames take.
-        ended: whether the model came to its end token or to a stop string; if not, it was cut.
-    """
-
-    text: str
-    tokens: tuple[int, ...]
-    log_probs: tuple[float, ...]
+    text: str  # without special tokens, cut before the first stop string
+    tokens: tuple[int, ...]  # the end token and those of a stop string among them
+    log_probs: tuple[float, ...]  # of each token, in nats; empty if not asked for
+    # At each place the most probable tokens with their log-probabilities, best first.
     likeliest: tuple[tuple[tuple[int, float], ...], ...]
-    prompt_tokens: int
-    ended: bool
+    prompt_tokens: int  # with those that frames take
+    ended: bool  # whether it came to an end token or stop string; if not, it was cut
 
 
 class Listener:
     """Keeps what :func:`sally_anne.models.decoding.greedy` says, and stops rows at stop strings.
 
-    Args:
-        tokenizer: the model's.
-        ends: ids that end a reply.
-        prompt_tokens: length of each row's prompt.
-        stops: strings at which a reply stops; none of them empty.
-        top: how many of the likeliest tokens to keep; None keeps no log-probabilities at all.
+    ``prompt_tokens`` are the lengths of the rows' prompts; none of ``stops`` is empty; ``top`` is
+    how many of the likeliest tokens to keep, None keeps no log-probabilities at all.
     """
 
     def __init__(
@@ -52,23 +36,15 @@ class Listener:
         stops: Sequence[str] = (),
         top: int | None = None,
     ) -> None:
-        self.tokenizer = tokenizer
-        self.ends = frozenset(ends)
-        self.prompt_tokens = list(prompt_tokens)
-        self.stops = tuple(stops)
-        self.top = top
-        rows = len(self.prompt_tokens)
-        self.tokens: list[list[int]] = [[] for _ in range(rows)]
-        self.log_probs: list[list[float]] = [[] for _ in range(rows)]
-        self.likeliest: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in range(rows)]
-        self.ended = [False] * rows
+        self.tokenizer, self.ends = tokenizer, frozenset(ends)
+        self.prompt_tokens, self.stops, self.top = prompt_tokens, stops, top
+        self.tokens: list[list[int]] = [[] for _ in prompt_tokens]
+        self.log_probs: list[list[float]] = [[] for _ in prompt_tokens]
+        self.likeliest: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in prompt_tokens]
+        self.ended = [False for _ in prompt_tokens]
 
     def __call__(self, logits: Tensor, tokens: Tensor) -> Tensor:
-        """Hear tokens ``[R]`` chosen from logits ``[R, V]``; rows that have ended are passed over.
-
-        Returns:
-            ``[R]`` bool, the rows that say no more.
-        """
+        """Hear tokens ``[R]`` chosen from logits ``[R, V]``; bool ``[R]``: who says no more."""
         if self.top is not None:
             log_probs = logits.float().log_softmax(-1)
             chosen = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
@@ -86,7 +62,6 @@ class Listener:
         return torch.tensor(self.ended, device=tokens.device)
 
     def replies(self) -> list[Reply]:
-        """What each row has said."""
         texts = [self._text(row) for row in range(len(self.tokens))]
         return [
             Reply(

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from sally_anne.core.files import write_atomic, write_sealed
+from sally_anne.core.run_folder import RESULTS
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.tasks import short_name
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.processor import unknown_words
 
 BELIEF = ("TB", "FB", "Both", "invalid")
 INITIAL = ("overall", "invalid")
@@ -28,6 +35,7 @@ def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
     caption: str | None = None,
+    **style: Any,
 ) -> None:
     """A table whose first column stands left; rows hold texts, numbers and estimates (in %).
 
@@ -36,7 +44,7 @@ def print_table(
     rows = list(rows)
 
     def made(gap: str) -> Table:
-        table = Table(title=escape(title), caption=caption)
+        table = Table(title=escape(title), caption=caption, **style)
         for number, name in enumerate(columns):
             table.add_column(name, justify="right" if number else "left", overflow="fold")
         for row in rows:
@@ -47,6 +55,23 @@ def print_table(
     table, unbounded = made(" "), console.options.update(max_width=10_000)
     fits = console.measure(table, options=unbounded).maximum <= console.width
     console.print(table if fits else made("\n"))
+
+
+def save(
+    console: Console,
+    file: Path,
+    table: pd.DataFrame,
+    saved: Mapping[str, Any],
+    loaded: LoadedModel,
+    texts: Iterable[str],
+) -> None:
+    """Write a run's table and what else is saved; say which words of texts the model lacks."""
+    unknown = unknown_words(loaded, texts)
+    write_atomic(file, table.to_parquet(None, index=False))
+    saved = {**saved, "unknown_words": asdict(unknown)}
+    write_sealed(file.with_name(RESULTS), saved, (file.name,))
+    if warning := unknown.warning(loaded.name):
+        console.print(escape(warning), soft_wrap=True)
 
 
 def asked_readers(results: Mapping[str, Any], prompts: Iterable[str]) -> dict[str, Any]:
@@ -80,13 +105,9 @@ def print_breakdown(
     results: Mapping[str, Any],
     counts: Mapping[str, int],
     config: EvalConfig,
-    missing: Sequence[str] = (),
+    missing: Sequence[str],
 ) -> None:
-    """Accuracy overall and by tags, one column a reader, and what was not scored.
-
-    ``results`` and ``counts`` are those of :mod:`sally_anne.harness.results`; ``missing`` are ids
-    of items whose films or words are not here.
-    """
+    """Accuracy overall and by tags, one column a reader, and what was not scored."""
     rows: dict[str, dict[str, Mapping[str, Any]]] = {}
     for reader, found in results.items():
         cells = {"all": found["overall"]}
@@ -112,6 +133,5 @@ def print_breakdown(
     elif unscored:
         console.print(f"{unscored} of {counts['asked']} items have a hidden key: not scored")
     if missing:
-        some = ", ".join(missing[:3])
-        why = "their films or words are not here"
-        console.print(escape(f"{len(missing)} items not asked, {why}: {some}"))
+        why = f"their films or words are not here: {', '.join(missing[:3])}"
+        console.print(escape(f"{len(missing)} items not asked, {why}"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,11 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
 
     Returns:
         Columns ``item_id, story, split, condition, first, answer, reply, hidden``, ``map`` where
-        stories have one, a column
-        ``tag_<kind>`` for each kind of tag (values joined by ``|``), and for each reader
-        (``official``, ``robust``, and ``options`` where options were scored) ``<reader>_label``,
-        ``<reader>_correct`` and ``<reader>_invalid``. Where the key is hidden nothing is correct:
-        leave these rows out by ``hidden``. Open questions have ``question`` and ``reference``
-        instead of readers' columns; a judge reads them.
+        stories have one, ``tag_<kind>`` for each kind of tag (values joined by ``|``), and for each
+        reader (``official``, ``robust``, and ``options`` where options were scored)
+        ``<reader>_label``, ``<reader>_correct`` and ``<reader>_invalid``. Where the key is hidden
+        nothing is correct: leave these rows out by ``hidden``. Open questions have ``question`` and
+        ``reference`` instead of readers' columns; a judge reads them.
     """
     kinds = dict.fromkeys(kind for item in items for kind in item.tags)
     rows = []
@@ -100,36 +99,30 @@ def summarise(table: pd.DataFrame, order: str) -> dict[str, Any]:
     }
 
 
+def by_value(cells: pd.Series) -> Iterator[tuple[str, pd.Series]]:
+    """Each of the values, which cells join by ``|``, and the rows that have it."""
+    values = cells.str.split("|")
+    for value in sorted({value for cell in values for value in cell if value}):
+        yield value, values.map(lambda cell, value=value: value in cell)
+
+
 def break_down(table: pd.DataFrame, kinds: Sequence[str]) -> dict[str, Any]:
     """Each reader's accuracy: overall, by tags, and of beliefs.
 
-    An item with several values of a kind counts in each of them.
-
-    Args:
-        table: from :func:`score`; items without a key are left out.
-        kinds: of tags.
-
-    Returns:
-        By reader ``overall``, ``invalid``, ``groups`` (by kind and value), and ``belief`` (TB, FB,
-        Both, invalid) where all items that have a condition make pairs; each with value, interval
-        and count. Empty if no item has a key.
+    An item with several values of a kind of tag counts in each of them; those without a key are
+    left out. By reader ``overall``, ``invalid``, ``groups`` (by kind and value), and ``belief``
+    (TB, FB, Both, invalid) where items with a condition make pairs. Empty if no item has a key.
     """
     keyed = table[~table["hidden"]]
     found: dict[str, Any] = {}
     for reader in readers(keyed) if not keyed.empty else ():
         theirs = scores(keyed, reader)
-        whole = accuracy(theirs)
         groups: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
         for kind in kinds:
-            values = keyed.get(f"tag_{kind}", pd.Series("", keyed.index)).str.split("|")
-            for value in sorted({value for cell in values for value in cell if value}):
-                having = values.map(lambda cell, value=value: value in cell)
+            cells = keyed.get(f"tag_{kind}", pd.Series("", keyed.index))
+            for value, having in by_value(cells):
                 groups[kind][value] = asdict(accuracy(theirs[having]).overall)
-        found[reader] = {
-            "overall": asdict(whole.overall),
-            "invalid": asdict(whole.invalid),
-            "groups": groups,
-        }
+        found[reader] = asdict(accuracy(theirs)) | {"groups": groups}
         if (pairs := _pairs(keyed, theirs)) is not None:
             found[reader]["belief"] = asdict(belief_metrics(pairs))
     return found
@@ -154,58 +147,25 @@ def _pairs(keyed: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame | None:
     return None if pairs.duplicated(["story", "condition"]).any() else pairs
 
 
-@dataclass(frozen=True)
-class Submission:
-    """What is handed in to MoMentS, as its test keys are not public.
-
-    Attributes:
-        labels: by question, in order; None for an invalid reply, ``"NA"`` for a missing film.
-        answered: number of labels.
-        invalid: number of invalid replies.
-        unavailable: number of questions without a film.
-    """
-
-    labels: Mapping[str, str | None]
-    answered: int
-    invalid: int
-    unavailable: int
-
-
 def write_submission(
-    table: pd.DataFrame, path: Path, missing: Iterable[str] = (), reader: str = "robust"
-) -> Submission:
+    table: pd.DataFrame, path: Path, missing: Sequence[str] = (), reader: str = "robust"
+) -> None:
     """Write what was answered, as one reader reads it, in the form of the dataset's card.
 
     That is a JSON list of objects with ``question_id`` and ``answer_key``, a label. ``"NA"`` stands
     for questions whose film could not be had; they are left out of the accuracy there. A reply
     that chooses nothing is not such a question: it is null here, so that whoever scores the file
     sees it and can count it as wrong. The card says nothing of null.
-
-    Args:
-        table: from :func:`score`.
-        path: the file.
-        missing: ids of items that could not be asked, as their films are not here.
-        reader: whose column ``<reader>_label`` is taken.
-
-    Raises:
-        HarnessError: the reader has read nothing, or an item stands there twice.
-        StoreError: the disk is full.
     """
     column = f"{reader}_label"
     for name in ("item_id", column):
         if name not in table:
             raise HarnessError(f"there is no column {name!r}, so nothing can be handed in")
-    pairs: list[tuple[str, str | None]] = [
-        (name, None if pd.isna(label) else str(label))
-        for name, label in zip(table["item_id"], table[column], strict=True)
-    ]
-    pairs += [(name, UNAVAILABLE) for name in missing]
-    labels = dict(pairs)
-    if len(labels) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise HarnessError(f"item {twice!r} stands there twice")
+    names = [*table["item_id"], *missing]
+    labels = [None if pd.isna(label) else str(label) for label in table[column]]
+    labels += [UNAVAILABLE] * len(missing)
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise HarnessError(f"item {twice[0]!r} stands there twice")
+    pairs = zip(names, labels, strict=True)
     entries = [{"question_id": name, "answer_key": label} for name, label in pairs]
     write_atomic(path, (json.dumps(entries, indent=2) + "\n").encode())
-    invalid = sum(label is None for label in labels.values())
-    return Submission(labels, len(table) - invalid, invalid, len(labels) - len(table))

@@ -7,11 +7,7 @@ from sally_anne.harness.config import EvalConfig
 
 
 def run(config: EvalConfig) -> None:
-    """Carry out an evaluation; what is done already is not done again.
-
-    Raises:
-        HarnessError, SteeringError, ModelError, BenchmarkError, SallyAnneError: bad input, named.
-    """
+    """Carry out an evaluation; what is done already is not done again."""
     # Heavy libraries are imported here, so that --help answers at once.
     from sally_anne.harness.pipeline import check
     from sally_anne.harness.pipeline import run as work

@@ -1,19 +1,18 @@
 """Tasks by name: the benchmarks, a file of one's own, a module's, an installed package's.
 
-`--task` takes one of :data:`TASKS`; a file of JSON lines, see :mod:`sally_anne.benchmarks.own`;
-``package.module:NAME``, an object of :class:`sally_anne.benchmarks.items.Benchmark`; or the name
-of such an object that an installed package offers in the entry-point group ``sally_anne.tasks``.
+`--task` takes one of :data:`TASKS`, a file of JSON lines (benchmarks/own.py), the
+``package.module:NAME`` of a Benchmark, or a name in the entry-point group ``sally_anne.tasks``.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
+import pkgutil
 import sys
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sally_anne.core.errors import HarnessError
 
@@ -25,35 +24,25 @@ GROUP = "sally_anne.tasks"
 
 
 def find_task(task: str) -> Benchmark:
-    """The benchmark that `--task` names; any but GridToM, whose questions are worked out here.
-
-    Modules are imported when they are asked for, so that --help answers at once.
-
-    Raises:
-        HarnessError: there is none of this name, or it is something else; says where it was looked
-            for.
-        RecordError: a file of one's own is damaged.
-    """
+    """The benchmark that `--task` names, or a HarnessError; GridToM's questions are made here."""
     if task in TASKS[1:]:
-        return getattr(importlib.import_module(f"sally_anne.benchmarks.{task}"), task.upper())
+        return pkgutil.resolve_name(f"sally_anne.benchmarks.{task}:{task.upper()}")
     if (path := own_file(task)) is not None:
         found = path.stat() if path.exists() else None
         return _own_task(path.absolute(), found and (found.st_mtime_ns, found.st_size))
-    module, colon, name = task.partition(":")
     installed = {point.name: point for point in entry_points(group=GROUP)}
     names = ", ".join([*TASKS, *sorted(installed)])
+    if ":" not in task and task not in installed:
+        raise HarnessError(
+            f"--task {task}: it is none of {names}; no package offers it as an entry point of "
+            f"{GROUP!r}, and it is neither a file of JSON lines (.jsonl) nor package.module:NAME"
+        )
     try:
-        if colon:
-            found = getattr(_imported(module), name)
-        elif task in installed:
-            found = installed[task].load()
-        else:
-            raise HarnessError(
-                f"--task {task}: it is none of {names}; no package offers it as an entry point "
-                f"of {GROUP!r}, and it is neither a file of JSON lines (.jsonl) nor "
-                "package.module:NAME"
-            )
-    except (ImportError, AttributeError) as error:
+        # Modules of the working folder come after all others, so that none stands in their way.
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        found = pkgutil.resolve_name(task) if ":" in task else installed[task].load()
+    except (ImportError, AttributeError, ValueError) as error:
         raise HarnessError(
             f"--task {task}: {error}; it should be package.module:NAME, a file of JSON lines "
             f"(.jsonl), or one of {names}"
@@ -90,10 +79,3 @@ def _own_task(path: Path, changed: tuple[int, int] | None) -> Benchmark:
     from sally_anne.benchmarks.own import own_task
 
     return own_task(path)
-
-
-def _imported(module: str) -> Any:
-    # Modules of the working folder come after all others, so that none stands in their way.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    return importlib.import_module(module)

@@ -6,8 +6,10 @@ import math
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from sally_anne.benchmarks.items import (
     View,
     Window,
 )
-from sally_anne.benchmarks.mimeqa.cells import clock
+from sally_anne.benchmarks.mimeqa import clock
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
 from sally_anne.harness.items import FRAMES_MARK, Item
@@ -35,21 +37,11 @@ OPEN = "{context}{frames}{note}Question: {question}\nReply in one sentence.\nAns
 
 @dataclass(frozen=True)
 class Shown:
-    """What of each record is shown.
-
-    Attributes:
-        view: frames, words, both or neither.
-        window: of films and transcripts.
-        sampling: which frames are taken.
-        template: the prompt with fields in braces, see :data:`FIELDS`; None for our own words.
-        most_pixels: of a frame; larger ones are scaled down as they are read.
-    """
-
     view: View
-    window: Window
+    window: Window  # of films and transcripts
     sampling: Sampling
-    template: str | None = None
-    most_pixels: int = MOST_PIXELS
+    template: str | None = None  # with :data:`FIELDS` in braces; None for our own words
+    most_pixels: int = MOST_PIXELS  # of a frame; larger ones are scaled down as they are read
 
 
 def shown(
@@ -60,12 +52,7 @@ def shown(
     template: Path | None = None,
     most_pixels: int | None = None,
 ) -> Shown:
-    """The benchmark's own protocol with what the user changes of it; None changes nothing.
-
-    Raises:
-        HarnessError: a view or window that the benchmark does not have, or a template that cannot
-            be read or names an unknown field.
-    """
+    """The benchmark's own protocol with what the user changes of it; None changes nothing."""
     view, window = view or benchmark.default_view, window or benchmark.windows[0]
     for option, chosen, offered in (
         ("view", view, tuple(benchmark.views)),
@@ -115,19 +102,19 @@ def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> li
 
 
 def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) -> Iterator[Item]:
-    """Each record as a question to a model.
-
-    Raises:
-        HarnessError: a view with frames of a record that has no film, or of several films.
-    """
+    """Each record as a question to a model; a view with frames needs records with one film."""
     for record in records:
-        filmed = how.view in FILMED
-        if filmed and len(record.media) != 1:
-            raise HarnessError(
-                f"{benchmark.name}, item {record.item_id}: {len(record.media)} films, where "
-                f"--view {how.view} shows one; use --view text"
-            )
-        video = _Video(record.media[0], how) if filmed else None
+        film: dict[str, Any] = {}
+        if how.view in FILMED:
+            if len(record.media) != 1:
+                raise HarnessError(
+                    f"{benchmark.name}, item {record.item_id}: {len(record.media)} films, where "
+                    f"--view {how.view} shows one; use --view text"
+                )
+            media = record.media[0]
+            shape = partial(shape_of, media, how.window, how.sampling, how.most_pixels)
+            film = {"clip": partial(_frames, media, how), "shape": shape}
+            film |= {"note": partial(_note, media, how)} if benchmark.frame_times else {}
         condition = record.tags.get("condition", ("",))[0]
         yield Item(
             item_id=record.item_id,
@@ -138,33 +125,20 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
             text=prompt_text(benchmark, record, how),
             options=record.options,
             answer=() if record.answer is None else (record.answer,),
-            clip=video.frames if video else None,
-            shape=video.shape if video else None,
-            note=video.note if video and benchmark.frame_times else None,
             question=record.question,
             reference=record.reference,
             tags=record.tags,
+            **film,
         )
 
 
-@dataclass(frozen=True)
-class _Video:
-    """One clip, decoded when its frames are asked for."""
+def _frames(media: Media, how: Shown) -> np.ndarray:
+    return read_clip(media, how.window, how.sampling, how.most_pixels).frames
 
-    media: Media
-    how: Shown
 
-    def frames(self) -> np.ndarray:
-        how = self.how
-        return read_clip(self.media, how.window, how.sampling, how.most_pixels).frames
-
-    def note(self) -> str:
-        chosen = cut(self.media, self.how.window, self.how.sampling)
-        return frame_note(chosen.duration, chosen.times)
-
-    def shape(self, exact: bool) -> tuple[int, int, int]:
-        how = self.how
-        return shape_of(self.media, how.window, how.sampling, how.most_pixels, exact)
+def _note(media: Media, how: Shown) -> str:
+    chosen = cut(media, how.window, how.sampling)
+    return frame_note(chosen.duration, chosen.times)
 
 
 def prompt_text(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
@@ -198,13 +172,8 @@ def _context(record: BenchmarkItem, how: Shown) -> Context:
 def frame_note(duration_seconds: float, times: Sequence[float]) -> str:
     """What a prompt says of its frames: how much they show, and their times, as ``m:ss``.
 
-    The MimeQA paper tells models that are given single frames of both (appendix B.4).
-
-    The length is that of the film or the part of it that is shown, in seconds; times are counted
-    from the film's beginning, in order.
-
-    Raises:
-        HarnessError: no frame, or a length or time that is negative, not finite or out of order.
+    The MimeQA paper tells models that are given single frames of both (appendix B.4). Times are in
+    seconds from the film's beginning, in order.
     """
     if not times:
         raise HarnessError("a film is shown without any frame")

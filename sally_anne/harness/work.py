@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,48 +17,31 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.harness import gridtom, views
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.items import Item
+from sally_anne.harness.journal import fingerprint
 from sally_anne.harness.tasks import find_task, own_file
 
 
 @dataclass(frozen=True)
 class Work:
-    """Items and what they are.
-
-    Attributes:
-        items: what is asked.
-        about: what answers depend on beside model and vector.
-        breakdowns: kinds of tags by which accuracy is reported.
-        missing: ids of items that cannot be asked, as their films or words are not here.
-        unseen: what was left out as a vector was fitted on it; None where that is not the question.
-    """
-
     items: list[Item]
-    about: dict[str, Any]
-    breakdowns: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    unseen: Unseen | None = None
+    about: dict[str, Any]  # what answers depend on beside model and vector
+    breakdowns: tuple[str, ...] = ()  # kinds of tags by which accuracy is reported
+    missing: tuple[str, ...] = ()  # ids of items whose films or words are not here
+    unseen: Unseen | None = None  # None where no vector has seen anything
 
 
 @dataclass(frozen=True)
 class Unseen:
-    """The test stories that a vector was not fitted on.
-
-    Attributes:
-        left_out: how many were left out, as they were seen in fitting.
-        of: how many the split has.
-        known: whether the vector says what it was fitted on.
-    """
+    """How many of the test stories were left out, as a vector was fitted on them."""
 
     left_out: int
     of: int
-    known: bool = True
+    known: bool = True  # whether the vector says what it was fitted on
 
     def __bool__(self) -> bool:
-        """Whether there is something to tell."""
         return self.left_out > 0 or not self.known
 
     def __str__(self) -> str:
-        """For people to read."""
         if not self.known:
             return (
                 "warning: the vector does not say which stories it was fitted on; these may be "
@@ -68,28 +51,13 @@ class Unseen:
 
 
 def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work:
-    """The items of ``config.task``.
-
-    Args:
-        config: what is asked.
-        fitted: facts of the vector that steers; the test stories that it has seen are left out.
-
-    Raises:
-        HarnessError, BenchmarkError: bad options or data, named.
-    """
+    """The items of ``config.task``, without test stories that a vector of these facts has seen."""
     if config.task == "gridtom":
         stories = open_stories(config.data, config.data_seed)
         chosen, unseen = choose_unseen(config, stories, fitted)
-        return Work(
-            items_of(config, stories, chosen),
-            {
-                "order": config.order,
-                "setting": config.setting,
-                "style": config.style,
-                "data": stories.fingerprint,
-            },
-            unseen=unseen,
-        )
+        about = {name: getattr(config, name) for name in ("order", "setting", "style")}
+        about["data"] = stories.fingerprint
+        return Work(items_of(config, stories, chosen), about, unseen=unseen)
     known = find_task(config.task)
     how = views.shown(
         known, config.view, config.window, config.frames, config.template, config.max_pixels
@@ -101,15 +69,12 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
     if data is None and known.layout:
         raise HarnessError(f"--task {config.task} needs --data: a folder that holds {known.layout}")
     records = _chosen(config, known, known.load(data or Path()))
-    lacking = {r.item_id: parts for r in records if (parts := views.missing_parts(known, r, how))}
+    lacks = partial(views.missing_parts, known)
+    lacking = {r.item_id: parts for r in records if (parts := lacks(r, how))}
     here = [r for r in records if r.item_id not in lacking]
     if not here:
         item, parts = next(iter(lacking.items()))
-        others = [
-            view
-            for view in known.views
-            if not views.missing_parts(known, records[0], replace(how, view=view))
-        ]
+        others = [v for v in known.views if not lacks(records[0], replace(how, view=v))]
         raise HarnessError(
             f"{data or config.task}: nothing that --view {how.view} shows is there (item {item} "
             f"lacks {' and '.join(parts)}); try --view {' or '.join(others)}"
@@ -120,7 +85,7 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         "window": how.window,
         "sampling": str(how.sampling),
         "template": how.template,
-        "data": _fingerprint(items),
+        "data": fingerprint((i.item_id, i.text, i.options, i.answer) for i in items),
     }
     return Work(items, about, known.breakdowns, tuple(lacking))
 
@@ -128,14 +93,9 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
 def choose_stories(
     config: EvalConfig, stories: StorySet, seen: Collection[str] = ()
 ) -> tuple[dict[int, str], Unseen]:
-    """The stories of the chosen split without those seen, and what was left out of it.
+    """Split of each story's number, of those of the split that were not seen, up to the limit.
 
-    Returns:
-        Split of each story's number, the first ``config.limit`` of those that are left. ``seen``
-        holds what stories say that are left out, see :mod:`sally_anne.benchmarks.lineage`.
-
-    Raises:
-        HarnessError: there are none, or all were seen.
+    ``seen`` holds what stories say, see :mod:`sally_anne.benchmarks.lineage`.
     """
     wanted = "test" if config.split == "auto" else config.split
     members = splits.members(stories, wanted, config.split_seed)
@@ -156,8 +116,7 @@ def choose_unseen(
 ) -> tuple[dict[int, str], Unseen | None]:
     """As :func:`choose_stories`, of test stories without those that ``fitted`` was fitted on.
 
-    Beside the stories stands None where there is no vector, or other stories than test stories are
-    asked for by name.
+    None stands beside them where no vector is given, or other than test stories are asked for.
     """
     if fitted is None or config.split not in ("auto", "test"):
         return choose_stories(config, stories)[0], None
@@ -169,11 +128,7 @@ def choose_unseen(
 def items_of(
     config: EvalConfig, stories: StorySet, chosen: Mapping[int, str] | None = None
 ) -> list[Item]:
-    """The items of the chosen stories, in their order; of the config's whole split by default.
-
-    Raises:
-        HarnessError: as :func:`choose_stories`.
-    """
+    """The items of the chosen stories, in their order; of the config's whole split by default."""
     chosen = choose_stories(config, stories)[0] if chosen is None else chosen
     records = (stories.story(i) for i in chosen)
     return list(gridtom.items(records, chosen, config.order, config.setting, config.style))
@@ -193,13 +148,5 @@ def _chosen(
             f"{config.data or config.task}: no items of split {wanted or 'any'!r}; it has "
             f"{', '.join(there)}"
         )
-    groups = list(dict.fromkeys(record.group for record in members))[: config.limit]
-    return [record for record in members if record.group in set(groups)]
-
-
-def _fingerprint(items: Sequence[Item]) -> str:
-    """Of everything that is asked, frames aside."""
-    digest = hashlib.sha256()
-    for item in items:
-        digest.update(repr((item.item_id, item.text, item.options, item.answer)).encode())
-    return digest.hexdigest()
+    groups = set(list(dict.fromkeys(record.group for record in members))[: config.limit])
+    return [record for record in members if record.group in groups]

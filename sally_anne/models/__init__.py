@@ -1,12 +1,8 @@
-"""Names -> weights, processor and chat layout.
-
-Holds: the catalogue of model names, loading, and how prompts and frames become a model's inputs.
-Must not know: benchmarks, probes or steering.
-"""
+"""Names -> weights, processor and chat layout; how prompts and frames become a model's inputs."""
 
 from typing import TYPE_CHECKING
 
-from sally_anne.core.lazy import lazy
+from sally_anne.core import lazy
 
 if TYPE_CHECKING:
     from sally_anne.models.loading import LoadedModel as LoadedModel

@@ -37,12 +37,9 @@ class CommonPrefix:
 class State:
     """What has gone through a model so far, row by row.
 
-    Attributes:
-        logits: ``[R, V]`` after the last token of each row.
-        cache: keys and values of ``R`` rows.
-        ids: ``[R, T]``, what each column holds.
-        mask: ``[R, T]``, 0 where a column is padding.
-        following: ``[R]`` rotary position of the token that comes next.
+    ``logits [R, V]`` after each row's last token, keys and values of ``R`` rows, the ``ids`` and
+    ``mask [R, T]`` of their columns (0 where one is padding), and the rotary position ``[R]`` of
+    the ``following`` token.
     """
 
     logits: Tensor
@@ -57,10 +54,7 @@ def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPref
 
     A new line will do where there is no space. A tokenizer may join letters across the cut; then an
     earlier one is taken. Endings keep two tokens at least, so that they are told from a generated
-    token.
-
-    Raises:
-        ValueError: there is no place to cut.
+    token. A ValueError if there is no place to cut.
     """
     tokenizer = loaded.processor.tokenizer
     whole = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
@@ -106,10 +100,8 @@ def extend(
 ) -> State:
     """Run ``R`` endings on top of the ``G`` beginnings of a state, which stays as it is.
 
-    Args:
-        loaded, state: model and beginnings.
-        rows: for each ending, which beginning it follows.
-        endings: their token ids; shorter ones are padded on the left, and the padding masked.
+    ``rows`` says for each ending (token ids) which beginning it follows; shorter ones are padded on
+    the left, and the padding masked.
 
     Raises:
         ModelError: the model looks back a certain distance only, and an ending is so much shorter
@@ -117,19 +109,55 @@ def extend(
     """
     device = state.mask.device
     index = torch.tensor(list(rows), device=device)
-    width = max(len(e) for e in endings)
+    gaps = max(map(len, endings)) - torch.tensor([len(e) for e in endings], device=device)
     pad = loaded.processor.tokenizer.pad_token_id
-    ids = torch.full((len(rows), width), pad, device=device)
-    mask = torch.zeros_like(ids)
-    for i, ending in enumerate(endings):
-        ids[i, width - len(ending) :] = torch.tensor(list(ending), device=device)
-        mask[i, width - len(ending) :] = 1
-    gaps = width - mask.sum(1)
+    padded = [[*[pad] * n, *e] for n, e in zip(gaps.tolist(), endings, strict=True)]
+    ids = torch.tensor(padded, device=device)
+    mask = (torch.arange(ids.shape[1], device=device) >= gaps[:, None]).long()
     if _looks_back_so_far(loaded.model.config) and bool(gaps.any()):
         return _run(loaded.model, *_without_gaps(loaded, state, index, ids, mask, gaps))
     cache, following = select(state.cache, index), state.following[index]
     chosen = State(state.logits, cache, state.ids[index], state.mask[index], following)
     return _run(loaded.model, chosen, ids, mask)
+
+
+def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, count: int) -> Tensor:
+    """Logits ``[count, V]`` of one token, read ``count`` times after one row of a state.
+
+    Each reads the row and itself alone, as if the others were not there, so that as many edits of
+    one place go through the model at once without a copy of what stands before it. To hooks they
+    are the columns of one row (positions ``all``). The state stays as it is.
+
+    Raises:
+        ModelError: the model's attention takes no mask of its own, or looks back less far than this
+            row is long.
+    """
+    config, device = loaded.model.config.get_text_config(), state.mask.device
+    if config._attn_implementation not in ("sdpa", "eager"):
+        raise ModelError(
+            f"{config._attn_implementation} attention cannot read tokens side by side; take "
+            "--attn-implementation sdpa"
+        )
+    before = state.mask[row]
+    window = getattr(config, "sliding_window", None)
+    if _looks_back_so_far(loaded.model.config) and (not window or len(before) >= window):
+        raise ModelError(
+            f"model {loaded.name!r} looks back {window} tokens and the prompt has {len(before)}; "
+            "take shorter prompts (--setting text)"
+        )
+    own = torch.eye(count, dtype=torch.bool, device=device)
+    seen = torch.cat([before.bool().expand(count, -1), own], dim=1)
+    dtype = loaded.model.dtype
+    mask = torch.zeros(seen.shape, dtype=dtype, device=device)
+    mask.masked_fill_(~seen, torch.finfo(dtype).min)
+    positions = state.following[row].expand(1, count)
+    return loaded.model(
+        input_ids=torch.full((1, count), token, device=device),
+        attention_mask=mask[None, None],
+        position_ids=positions.expand(3, -1, -1) if _is_mrope(loaded.model) else positions,
+        past_key_values=select(state.cache, torch.tensor([row], device=device)),
+        use_cache=True,
+    ).logits[0]
 
 
 def step(loaded: OpenModel, state: State, tokens: Tensor) -> State:
@@ -148,9 +176,6 @@ def greedy(
     At most ``max_new_tokens``, fewer once all rows have ended; ``state`` is used up. ``heard`` gets
     the logits ``[R, V]`` and tokens ``[R]`` of each step and says which rows end there ``[R]``,
     besides those that come to an end token.
-
-    Raises:
-        ValueError: less than one token is asked for.
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
@@ -170,7 +195,6 @@ def greedy(
 
 
 def end_tokens(loaded: OpenModel) -> list[int]:
-    """Ids that end a reply."""
     ends = loaded.model.generation_config.eos_token_id
     if ends is None:
         ends = loaded.processor.tokenizer.eos_token_id
@@ -190,10 +214,9 @@ def decode(loaded: OpenModel, tokens: Tensor) -> list[str]:
 class PreallocatedLayer(DynamicLayer):
     """Keys and values of one layer, ``[R, kv heads, T, D]``, as views into longer tensors.
 
-    A new token is written beside the old ones. The usual cache is copied whole for every token,
-    which is most of the work where many answers go on from one long beginning; a static cache
-    shows the model its empty columns too. Made of those of ``G`` beginnings and ``index [R]``, the
-    beginning of each row.
+    A new token is written beside the old ones; the usual cache is copied whole for every token, and
+    a static one shows the model its empty columns. Made of ``G`` beginnings, and ``index [R]`` of
+    them.
     """
 
     keys: Tensor
@@ -285,35 +308,27 @@ def _without_gaps(
 ) -> tuple[State, Tensor, Tensor]:
     """Beginnings and endings without padding between them, which would count as distance.
 
-    The last tokens of a beginning move into the gap before its shorter ending, to go through the
-    model again; what is left of the beginning moves to the right. ``index [R]`` is the beginning of
-    each row; ``ids`` and ``mask [R, W]`` its ending, padded on the left by ``gaps [R]``. Gives the
-    chosen beginnings, and new ids and mask.
+    Beginning ``index [R]`` moves right by ``gaps [R]``, into the padding of its ending (``ids`` and
+    ``mask [R, W]``); what of it is then among the ending's columns goes through the model again.
     """
-    columns = torch.arange(state.mask.shape[1], device=ids.device) - gaps[:, None]
-    there, columns = columns >= 0, columns.clamp(min=0)
-    beginnings, real = state.ids[index], state.mask[index]
-    # [R, W]: the column of the beginning that fills this one of the gap, or one out of reach.
-    into = torch.arange(ids.shape[1], device=ids.device) - gaps[:, None]
-    fills = (into < 0) & (into >= -beginnings.shape[1])
-    source = (into + beginnings.shape[1]).clamp(0, beginnings.shape[1] - 1)
-    lent = torch.where(fills, real.gather(1, source), 0)
-    ids = torch.where(fills, beginnings.gather(1, source), ids)
-    config = loaded.model.config
+    width = state.mask.shape[1]
+    columns = torch.arange(width + ids.shape[1], device=ids.device)
+    source = torch.where(columns >= width + gaps[:, None], columns, columns - gaps[:, None])
+    there, source = source >= 0, source.clamp(min=0)
+    moved = torch.cat([state.ids[index], ids], dim=1).gather(1, source)
+    real = torch.cat([state.mask[index], mask], dim=1).gather(1, source) * there
+    again, asked = moved[:, width:], real[:, width:]
     for name in ("video_token_id", "image_token_id"):
-        if bool(((ids == getattr(config, name, None)) & (lent > 0)).any()):
+        frames = again == getattr(loaded.model.config, name, None)
+        if bool((frames & (asked > 0)).any()):
             raise ModelError(
                 f"model {loaded.name!r} looks back a certain distance only, so prompts of one "
                 "batch may not differ so much in what follows their frames; use --batch-size 1"
             )
-    chosen = State(
-        state.logits,
-        select(state.cache, index, columns),
-        beginnings.gather(1, columns),
-        torch.where(there, real.gather(1, columns), 0),
-        state.following[index] - lent.sum(1),
-    )
-    return chosen, ids, mask + lent
+    cache = select(state.cache, index, source[:, :width])
+    following = state.following[index] - (asked - mask).sum(1)
+    chosen = State(state.logits, cache, moved[:, :width], real[:, :width], following)
+    return chosen, again, asked
 
 
 def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,15 +13,11 @@ from sally_anne.core.errors import ModelError, UnsupportedModelError
 
 @dataclass(frozen=True)
 class Family:
-    """One family of models.
+    """One family of models: its name here, its ``model_type``, and its class in transformers.
 
     Attributes:
-        name: as in the catalogue.
-        model_type: ``model_type`` in the config.
-        class_name: transformers class.
         frames_seen: from the processor's tensors and settings, how many frames each clip kept
             (after padding to whole temporal patches); None if the class takes no videos.
-        frames_wanted: from a clip's length and the processor, how many that should be.
         reads_only: whether it takes nothing but text, with a tokenizer for its processor.
         frame_rate: if the model is told when each frame is: how many a second its makers' own code
             takes from a video, else None.
@@ -35,7 +32,6 @@ class Family:
     model_type: str
     class_name: str
     frames_seen: Callable[[Mapping[str, Any], Any], list[int]] | None = None
-    frames_wanted: Callable[[int, Any], int] = lambda frames, processor: frames
     reads_only: bool = False
     frame_rate: float | None = None
     video_mark: str | None = None
@@ -50,25 +46,18 @@ class OpenModel(Protocol):
     config: Any
     processor: Any
     changes: dict[str, str]
-    video_lengths: dict[tuple[int, int, int], int]
+    video_sizes: dict[tuple[int, ...], tuple[int, int]]
 
     @property
-    def model(self) -> Any:
-        """With its weights."""
+    def model(self) -> Any: ...
 
     @property
-    def marks(self) -> re.Pattern[str]:
-        """Where a mark of the chat layout begins."""
+    def marks(self) -> re.Pattern[str]: ...
 
 
 def _qwen_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
     patch = processor.video_processor.temporal_patch_size
     return [int(t) * patch for t in inputs["video_grid_thw"][:, 0]]
-
-
-def _qwen_wanted(frames: int, processor: Any) -> int:
-    patch = processor.video_processor.temporal_patch_size
-    return -(-frames // patch) * patch
 
 
 def _llava_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
@@ -84,7 +73,6 @@ def _internvl_seen(inputs: Mapping[str, Any], processor: Any) -> list[int]:
 # The first two limit the pixels of a frame, the third those of all frames together.
 _QWEN: dict[str, Any] = {
     "frames_seen": _qwen_seen,
-    "frames_wanted": _qwen_wanted,
     "frame_limit": lambda frames, pixels: pixels,
 }
 _QWEN3 = _QWEN | {
@@ -119,11 +107,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family_of(model_type: str, model_name: str) -> Family:
-    """The family of a config's ``model_type``.
-
-    Raises:
-        UnsupportedModelError: names the model, its type and the supported classes.
-    """
+    """The family of a config's ``model_type``; UnsupportedModelError if there is none."""
     for family in FAMILIES:
         if family.model_type == model_type:
             return family
@@ -134,11 +118,7 @@ def family_of(model_type: str, model_name: str) -> Family:
 
 
 def check_videos(family: Family, name: str) -> None:
-    """Refuse to show a video to a model that cannot watch.
-
-    Raises:
-        ModelError: names the model, its class, the way out and the classes that take videos.
-    """
+    """Refuse to show a video to a model that cannot watch."""
     if family.frames_seen is None:
         raise takes_no_videos(name, f" ({family.class_name})")
 
@@ -155,12 +135,10 @@ def takes_no_videos(name: str, what: str = "") -> ModelError:
 def check_frames(
     family: Family, inputs: Mapping[str, Any], processor: Any, lengths: list[int]
 ) -> None:
-    """Refuse a processor that dropped or resampled frames of clips of these ``lengths``.
-
-    Raises:
-        ModelError: names the clip, the frames given and the frames kept.
-    """
-    wanted = [family.frames_wanted(n, processor) for n in lengths]
+    """Refuse a processor that dropped or resampled frames of clips of these ``lengths``."""
+    # Clips are padded to whole temporal patches.
+    patch = getattr(processor.video_processor, "temporal_patch_size", 1)
+    wanted = [math.ceil(frames / patch) * patch for frames in lengths]
     kept = family.frames_seen(inputs, processor) if family.frames_seen else []
     for clip, (want, got) in enumerate(zip(wanted, kept, strict=True)):
         if want != got:

@@ -20,7 +20,14 @@ from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedMod
 from sally_anne.core.processes import SPREAD
 from sally_anne.models.decoding import decode, greedy, prefill
 from sally_anne.models.families import Family, check_videos, family_of, takes_no_videos
-from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL, Attention, Dtype, Quantization
+from sally_anne.models.options import (
+    CATALOGUE,
+    DEFAULT_MODEL,
+    Attention,
+    Dtype,
+    Entry,
+    Quantization,
+)
 from sally_anne.models.processor import hash_of, marks_of, open_processor
 from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.models.videos import frames_of
@@ -34,9 +41,6 @@ class LoadedModel:
         name: what the user asked for.
         source: hub id, folder, or the catalogue name of a shipped model.
         revision: commit of the hub, or :func:`hooks.identity.folder_hash`.
-        family: its class and peculiarities.
-        dtype: of the weights, e.g. ``float32``.
-        config: the model's config.
         processor: pads on the left, so that the last prompt token of every row is the last column;
             a :class:`sally_anne.models.processor.TextProcessor` where the model only reads.
         location: where its files are, a folder or hub id.
@@ -44,7 +48,7 @@ class LoadedModel:
         device_map: as in accelerate; None for the first GPU, or the CPU.
         changes: what was asked for beside, and may change its numbers: ``attn_implementation``,
             ``quantization`` and ``max_pixels``, each only if it was; part of a run's identity.
-        video_lengths: tokens of videos by their shape, once they are known.
+        video_sizes: tokens and patches of videos by their shape, once they are known.
     """
 
     name: str
@@ -58,20 +62,16 @@ class LoadedModel:
     hub_revision: str | None = field(repr=False, default=None)
     device_map: str | None = field(repr=False, default=None)
     changes: dict[str, str] = field(default_factory=dict)
-    video_lengths: dict[tuple[int, int, int], int] = field(repr=False, default_factory=dict)
+    video_sizes: dict[tuple[int, ...], tuple[int, int]] = field(repr=False, default_factory=dict)
     _hash: str = field(repr=False, default="", init=False)
 
     @cached_property
     def skeleton(self) -> Any:
-        """The model's modules without weights, on torch's meta device.
-
-        Raises:
-            ModelError: its config describes no model; counts of heads do not fit, say.
-        """
+        """The model's modules without weights, on torch's meta device."""
         try:
             with torch.device("meta"):
                 return getattr(transformers, self.family.class_name)(self.config).eval()
-        # Whatever the class does with a number that it did not expect.
+        # Whatever the class does with a number that it did not expect; counts of heads, say.
         except Exception as error:
             raise ModelError(
                 f"model {self.name!r}: its config.json makes no {self.family.class_name} "
@@ -87,17 +87,12 @@ class LoadedModel:
     @cached_property
     @within_memory("load the weights with --dtype bfloat16, or spread them with --device-map auto")
     def model(self) -> Any:
-        """The model with its weights, in evaluation mode.
-
-        Raises:
-            UnknownModelError: the weights cannot be had from here, or are damaged.
-            ModelError: the weights do not fill the model that its config describes.
-        """
+        """The model with its weights, in evaluation mode; ModelError if they cannot be had."""
         _ = self.skeleton  # says what is wrong with a config before the weights are read
         dtype = getattr(torch, self.dtype)
-        more: dict[str, Any] = {}
-        if attention := self.changes.get("attn_implementation"):
-            more["attn_implementation"] = attention
+        more: dict[str, Any] = {
+            name: value for name, value in self.changes.items() if name == "attn_implementation"
+        }
         if bits := self.changes.get("quantization"):
             more["quantization_config"] = transformers.BitsAndBytesConfig(
                 **{f"load_in_{bits}": True},
@@ -134,7 +129,7 @@ class LoadedModel:
         video: Any = None,
         max_new_tokens: int = 32,
     ) -> str:
-        """The model's reply to one user's turn, without special tokens; always the likeliest token.
+        """The reply to one user's turn, without special tokens; always the likeliest token.
 
         With a vector: ``with vector.apply(loaded.model): loaded.generate(text)``.
 
@@ -142,13 +137,10 @@ class LoadedModel:
             text: what the user says; marks of the chat layout in it are plain text.
             images: pictures that the user shows, as the frames of one clip.
             video: a clip in their place; see :func:`sally_anne.models.videos.frames_of`.
-            max_new_tokens: of the reply, at most.
 
         Raises:
             ModelError: the model takes no videos, or has no chat template.
-            ContextError: the prompt is longer than the model can read.
-            ClipError: what is shown cannot be read, or is no clip.
-            ValueError: less than one token is asked for.
+            ContextError, ClipError: the prompt is too long, or what is shown is no clip.
         """
         clip = frames_of(images, video)
         prompt = reply_prompt(self, text, clip is not None)
@@ -169,6 +161,12 @@ class LoadedModel:
             quantization=self.changes.get("quantization", ""),
             fingerprint=self._hash,
         )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What answers depend on, for a run's record."""
+        known = {"model": self.source, "revision": self.revision, "dtype": self.dtype}
+        return known | self.changes
 
     @cached_property
     def marks(self) -> re.Pattern[str]:
@@ -194,58 +192,31 @@ def load_model(
 ) -> LoadedModel:
     """Open a model by catalogue name, hub id or local folder.
 
-    What is wrong with the options is said before anything is read; they are described in
-    :class:`sally_anne.models.options.ModelOptions`.
-
-    Args:
-        name: see :data:`sally_anne.models.options.CATALOGUE`; else a folder or hub id.
-        dtype: ``auto`` keeps the checkpoint's.
-        device_map: a device, or as in accelerate; None is the first GPU, or the CPU.
-        revision: branch, tag or commit on the hub.
-        attn_implementation: as in transformers; its own choice by default.
-        quantization: of linear layers, by bitsandbytes.
-        max_pixels: of a frame.
-        videos: whether it will be shown videos.
+    The options are those of :class:`sally_anne.models.options.ModelOptions`, and what is wrong with
+    them is said before anything is read; ``videos`` says whether it will be shown videos.
 
     Raises:
         UnknownModelError: nothing of that name, or its files cannot be had from here.
         UnsupportedModelError: another class of model.
-        ModelError: an option with a value that there is not or that this machine cannot serve, a
-            revision for a folder, a processor without its parts, or a video for a model that takes
-            none.
+        ModelError: an option with a value that there is not, or that the model or this machine
+            cannot serve; a processor without its parts.
     """
-    _check_choice("dtype", dtype, get_args(Dtype))
-    _check_choice("quantization", quantization, get_args(Quantization))
-    if attn_implementation is not None:
-        _check_choice("attn_implementation", attn_implementation, get_args(Attention))
+    for option, value, known in (
+        ("dtype", dtype, get_args(Dtype)),
+        ("quantization", quantization, get_args(Quantization)),
+        ("attn_implementation", attn_implementation, (None, *get_args(Attention))),
+    ):
+        if value not in known:
+            choices = ", ".join(filter(None, known))
+            raise ModelError(f"unknown {option} {value!r}; choose from {choices}")
     check_place(device_map)
     _check_installed(attn_implementation, quantization)
     entry = CATALOGUE.get(name)
     if videos and entry and not entry.videos:
         raise takes_no_videos(name)
-    location = entry.source if entry else name
-    folder = Path(location).expanduser()
+    location = _located(name, entry, revision)
+    folder = Path(location)
     is_folder = folder.is_dir()
-    if is_folder:
-        location = str(folder)
-        if not (folder / "config.json").exists():
-            raise UnknownModelError(
-                f"folder {folder} has no config.json, so it holds no model; give a folder written "
-                "by save_pretrained"
-            )
-        if revision is not None:
-            raise ModelError(f"revision {revision!r} is for models of the hub, not for {folder}")
-    elif entry is None and (location.count("/") != 1 or location[0] in "./~"):
-        known = "\n".join(f"  {name:22} {entry.note}" for name, entry in CATALOGUE.items())
-        raise UnknownModelError(
-            f"unknown model {name!r}. Give a folder, a hub id (owner/name) or one of:\n{known}"
-        )
-    elif folder.is_absolute():
-        raise UnknownModelError(
-            f"model {name!r} is shipped with this package, but {folder} is not there: "
-            "install the package again"
-        )
-
     # Left open, it may ask on the terminal whether to run code that comes with the model.
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
     try:
@@ -291,12 +262,36 @@ def load_model(
     )
 
 
-def check_place(device_map: str | None) -> None:
-    """Refuse a device that is not here, before anything is read or made.
+def _located(name: str, entry: Entry | None, revision: str | None) -> str:
+    location = entry.source if entry else name
+    folder = Path(location).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").exists():
+            raise UnknownModelError(
+                f"folder {folder} has no config.json, so it holds no model; give a folder written "
+                "by save_pretrained"
+            )
+        if revision is not None:
+            raise ModelError(f"revision {revision!r} is for models of the hub, not for {folder}")
+        return str(folder)
+    if entry is None and (location.count("/") != 1 or location[0] in "./~"):
+        known = "\n".join(
+            f"  {name:22} {entry.note}{'' if entry.videos else ', text alone'}"
+            for name, entry in CATALOGUE.items()
+        )
+        raise UnknownModelError(
+            f"unknown model {name!r}. Give a folder, a hub id (owner/name) or one of:\n{known}"
+        )
+    if folder.is_absolute():
+        raise UnknownModelError(
+            f"model {name!r} is shipped with this package, but {folder} is not there: "
+            "install the package again"
+        )
+    return location
 
-    Raises:
-        ModelError: names the device and what there is.
-    """
+
+def check_place(device_map: str | None) -> None:
+    """Refuse a device that is not here, before anything is read or made."""
     if device_map is None or device_map in SPREAD:
         return
     try:
@@ -320,11 +315,7 @@ def check_place(device_map: str | None) -> None:
 
 
 def check_pixels(family: Family, name: str, max_pixels: int) -> None:
-    """Refuse a limit below one pixel, or for a model to which the size of frames is nothing.
-
-    Raises:
-        ModelError: says which.
-    """
+    """Refuse a limit below one pixel, or for a model to which the size of frames is nothing."""
     if max_pixels < 1:
         raise ModelError(f"--max-pixels must be at least 1, got {max_pixels}")
     if family.frame_limit is None:
@@ -335,7 +326,6 @@ def check_pixels(family: Family, name: str, max_pixels: int) -> None:
 
 
 def _check_installed(attn_implementation: str | None, quantization: str) -> None:
-    """Refuse what needs a package that is not installed."""
     needed = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
     package = needed.get(attn_implementation or "")
     if package is not None and importlib.util.find_spec(package) is None:
@@ -347,11 +337,6 @@ def _check_installed(attn_implementation: str | None, quantization: str) -> None
         raise ModelError(
             f"--quantization {quantization} needs bitsandbytes: pip install bitsandbytes"
         )
-
-
-def _check_choice(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ModelError(f"unknown {option} {value!r}; choose from {', '.join(known)}")
 
 
 def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:

@@ -15,13 +15,7 @@ Quantization = Literal["none", "8bit", "4bit"]
 
 
 class Entry(NamedTuple):
-    """One name of the catalogue.
-
-    Attributes:
-        source: hub id, or the packaged folder.
-        note: one line for humans.
-        videos: whether it watches videos.
-    """
+    """One name of the catalogue: a hub id or packaged folder, and whether it watches videos."""
 
     source: str
     note: str
@@ -43,14 +37,10 @@ CATALOGUE: dict[str, Entry] = {
         "llava-hf/llava-onevision-qwen2-7b-ov-hf", "28 layers x 28 heads x 128"
     ),
     "internvl3": Entry("OpenGVLab/InternVL3-8B-hf", "28 layers x 28 heads x 128"),
-    "gemma3": Entry("google/gemma-3-4b-it", "34 layers x 8 heads x 256, text alone", False),
-    "llama3": Entry(
-        "meta-llama/Llama-3.1-8B-Instruct", "32 layers x 32 heads x 128, text alone", False
-    ),
-    "qwen3": Entry("Qwen/Qwen3-8B", "36 layers x 32 heads x 128, text alone", False),
-    "mistral": Entry(
-        "mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128, text alone", False
-    ),
+    "gemma3": Entry("google/gemma-3-4b-it", "34 layers x 8 heads x 256", False),
+    "llama3": Entry("meta-llama/Llama-3.1-8B-Instruct", "32 layers x 32 heads x 128", False),
+    "qwen3": Entry("Qwen/Qwen3-8B", "36 layers x 32 heads x 128", False),
+    "mistral": Entry("mistralai/Mistral-7B-Instruct-v0.3", "32 layers x 32 heads x 128", False),
 }
 DEFAULT_MODEL = "tiny-qwen2-vl"
 
@@ -86,11 +76,7 @@ class ModelOptions:
 
     @property
     def place(self) -> str | None:
-        """Where the model is put, as a device map.
-
-        Raises:
-            ModelError: it is said twice.
-        """
+        """Where the model is put, as a device map; a ModelError if it is said twice."""
         if self.device is not None and self.device_map is not None:
             raise ModelError(
                 f"--device {self.device} and --device-map {self.device_map} both say where the "
@@ -99,15 +85,11 @@ class ModelOptions:
         return self.device or self.device_map
 
     def opening(self) -> dict[str, Any]:
-        """The arguments of :func:`sally_anne.models.loading.load_model`.
-
-        Raises:
-            ModelError: the place is said twice.
-        """
+        """The arguments of :func:`sally_anne.models.loading.load_model`."""
         options = self.model_options()
         del options["device"]
         return {"name": options.pop("model")} | options | {"device_map": self.place}
 
-    def model_options(self) -> dict[str, Any]:
-        """These options by name, for another command's config."""
-        return {name: getattr(self, name) for name in ModelOptions.__dataclass_fields__}
+    def model_options(self, *more: str) -> dict[str, Any]:
+        """These options and ``more`` by name, for another command's config."""
+        return {name: getattr(self, name) for name in (*ModelOptions.__dataclass_fields__, *more)}

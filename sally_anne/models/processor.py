@@ -1,12 +1,7 @@
-"""A model's processor and tokenizer, as they are opened, and what of a prompt is whose.
+"""A model's processor and tokenizer. What users write stays plain text, also ``<|im_end|>``.
 
-What users write stays plain text, also where it spells a token of the chat layout.
-
-A question may hold ``<video>`` or ``<|im_end|>``. Tokenizers and processors look for these marks
-in the whole prompt and would take the user's for the template's own. So that they do not, a
-character that no text holds is put inside each mark of the user's, and the tokenizer's normalizer,
-which runs after it has looked for its marks, takes that character out again: what is left is split
-like any other words.
+A character that no text holds is put inside each mark of the user's; the tokenizer's normalizer,
+which runs after it has looked for its marks, takes it out again.
 """
 
 from __future__ import annotations
@@ -35,11 +30,6 @@ BREAK = "\ufdd0"
 def open_processor(
     name: str, family: Family, location: str, config: Any, options: dict[str, Any]
 ) -> Any:
-    """The processor of a folder or hub id, as :class:`sally_anne.models.loading.LoadedModel` says.
-
-    Raises:
-        ModelError: a part of it is missing.
-    """
     processor = _opened(family, location, config, options)
     parts = [] if family.reads_only else ["tokenizer"]
     parts += ["video_processor"] if family.frames_seen else []
@@ -90,7 +80,7 @@ def _opened(family: Family, location: str, config: Any, options: dict[str, Any])
 
 
 def hash_of(processor: Any) -> str:
-    """Hash of all that turns a prompt into tensors: tokenizer, image settings, chat layout."""
+    """Hash of tokenizer, image settings and chat layout."""
     tokenizer = json.loads(processor.tokenizer.backend_tokenizer.to_str())
     # What the last call padded or cut is kept in there, too.
     tokenizer |= {"padding": None, "truncation": None}
@@ -108,23 +98,14 @@ def hash_of(processor: Any) -> str:
 class TextProcessor:
     """A tokenizer in the place of a processor, for models that read and do not see."""
 
-    # Nothing in a prompt stands for pictures.
-    image_token = video_token = None
+    # Nothing in a prompt stands for pictures, and the chat layout is the tokenizer's.
+    image_token = video_token = chat_template = None
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
 
-    @property
-    def chat_template(self) -> Any:
-        """The tokenizer's; None if there is none."""
-        return self.tokenizer.chat_template
-
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> str:
-        """Lay a conversation out; the text parts of a turn are joined, as templates expect here.
-
-        Raises:
-            ValueError: the tokenizer has no chat template.
-        """
+        """Lay a conversation out; the text parts of a turn are joined, as templates expect here."""
         turns = [
             {**turn, "content": said if isinstance(said, str) else "".join(p["text"] for p in said)}
             for turn in messages
@@ -138,7 +119,6 @@ class TextProcessor:
         return self.tokenizer(text, return_token_type_ids=False, **options)
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> Any:
-        """Write the tokenizer's files."""
         return self.tokenizer.save_pretrained(folder, **options)
 
 
@@ -193,14 +173,7 @@ def original(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Words that a tokenizer turns into its token for all it does not know.
-
-    Attributes:
-        prompts: how many of the texts hold one.
-        of: how many texts there are.
-        tokens: how many tokens say nothing, in all of them.
-        examples: some of the words, in the order in which they come.
-    """
+    """How many tokens a tokenizer does not know, in how many of its texts, and some of them."""
 
     prompts: int
     of: int

@@ -17,35 +17,18 @@ from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limi
 Message = Mapping[str, str]
 
 
-def reply_prompt(loaded: OpenModel, content: str, video: bool) -> str:
-    """The user's turn with ``content``, closed, and the assistant's turn opened.
-
-    Marks of the model in ``content`` are plain text, see :mod:`sally_anne.models.processor`.
-
-    Raises:
-        ModelError: the model takes no videos, or has no chat template.
-    """
-    turns = [{"role": "user", "content": plain(loaded, content)}]
-    return _render(loaded, turns, video, reply=True)
+def reply_prompt(loaded: OpenModel, content: str | Sequence[Message], video: bool) -> str:
+    """The user's turn with ``content``, or a chat, closed, and the assistant's turn opened."""
+    return _render(loaded, _turns(loaded, content), video, reply=True)
 
 
 def open_prompt(loaded: OpenModel, content: str | Sequence[Message], video: bool) -> str:
     """The conversation up to the last character of its last message, which is left open.
 
     Its last token is the last token of that message: the place where the paper reads activations
-    (section 4.2). Marks of the model in it are plain text.
-
-    Args:
-        loaded: the model.
-        content: what the user says, or a chat: messages with ``role`` and ``content``.
-        video: whether a film comes with the user's first message.
-
-    Raises:
-        ModelError: the model takes no videos or has no chat template, or the template changes the
-            content, so that its end cannot be found.
+    (section 4.2). Marks of the model in it are plain text; a film comes with the first user's turn.
     """
-    turns = [{"role": "user", "content": content}] if isinstance(content, str) else content
-    turns = [{**turn, "content": plain(loaded, turn["content"])} for turn in turns]
+    turns = _turns(loaded, content)
     rendered = _render(loaded, turns, video, reply=False)
     last = turns[-1]["content"]
     end = rendered.rfind(last)
@@ -55,6 +38,25 @@ def open_prompt(loaded: OpenModel, content: str | Sequence[Message], video: bool
             "statement cannot be found in the prompt"
         )
     return rendered[: end + len(last)]
+
+
+def _turns(loaded: OpenModel, content: str | Sequence[Message]) -> list[dict[str, str]]:
+    turns = [{"role": "user", "content": content}] if isinstance(content, str) else content
+    return [{**turn, "content": plain(loaded, turn["content"])} for turn in turns]
+
+
+def continuations(loaded: OpenModel, prompt: str, options: Sequence[str]) -> list[list[int]]:
+    """Token ids of each option as they follow a rendered prompt, ``[len(options)][n]``."""
+    tokenizer = loaded.processor.tokenizer
+    before = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    gap = "" if prompt[-1].isspace() else " "
+    found = []
+    for option in (plain(loaded, option) for option in options):
+        whole = tokenizer(f"{prompt}{gap}{option}", add_special_tokens=False)["input_ids"]
+        joined = whole[: len(before)] == before and len(whole) > len(before)
+        own = tokenizer(option, add_special_tokens=False)["input_ids"]
+        found.append(whole[len(before) :] if joined else own)
+    return found
 
 
 def _render(loaded: OpenModel, turns: Sequence[Message], video: bool, reply: bool) -> str:
@@ -85,24 +87,18 @@ def _render(loaded: OpenModel, turns: Sequence[Message], video: bool, reply: boo
 def encode(
     loaded: OpenModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
 ) -> dict[str, Any]:
-    """Padded inputs of a batch, on the model's device; see :func:`process`."""
+    """:func:`process`, on the model's device."""
     return to_model(loaded, process(loaded, prompts, clips))
 
 
 def process(
     loaded: OpenModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
 ) -> dict[str, np.ndarray]:
-    """What the processor makes of a batch; needs no weights.
+    """What the processor makes of rendered prompts: arguments for the model; needs no weights.
 
-    Args:
-        loaded: whose processor.
-        prompts: rendered prompts.
-        clips: one ``uint8 [F, height, width, 3]`` a prompt, or None for text alone. All F frames
-            are used, and the whole of each: where the processor would cut off their edges, they
-            are padded first.
-
-    Returns:
-        Keyword arguments for the model; ``attention_mask`` marks the padding on the left.
+    Clips are one ``uint8 [F, height, width, 3]`` a prompt, or None for text alone. All F frames are
+    used, and the whole of each: where the processor would cut off their edges, they are padded
+    first. ``attention_mask`` marks the padding on the left.
 
     Raises:
         ModelError: the model takes no videos, a prompt has more or fewer places of frames than

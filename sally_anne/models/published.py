@@ -1,9 +1,6 @@
-"""Published models as data: their configs and processor settings, without weights or a network.
+"""Published models as data (``published.json``), to reckon what a run needs without weights.
 
-``published.json`` holds what the makers' own files say of each catalogue model that is not shipped.
-It serves to reckon what a run needs. Text is cut by a shipped tokenizer of whole words, so the
-numbers of text tokens are estimates (:data:`TEXT_FACTOR`); a video's tokens follow from its size by
-the processor's own rules, so they are exact.
+Text is cut by a shipped tokenizer of whole words, so its tokens are estimated; a video's are exact.
 """
 
 from __future__ import annotations
@@ -31,23 +28,17 @@ class PublishedModel(LoadedModel):
 
     @property
     def model(self) -> Any:  # type: ignore[override]
-        """Refused.
-
-        Raises:
-            ModelError: always.
-        """
         raise ModelError(f"model {self.name!r} is here as a description alone, without its weights")
 
 
 def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
-    """A model whose weights are not needed: of the hub's catalogue models the description.
-
-    Raises:
-        ModelError: as of :func:`sally_anne.models.loading.load_model`.
-    """
+    """A model whose weights are not needed: of the hub's catalogue models the description."""
+    # What another machine may have, this one need not.
+    here = {"device_map": None, "attn_implementation": None, "quantization": "none"}
+    opening = options.opening() | here
     name, dtype, pixels = options.model, options.dtype, options.max_pixels
     if dtype not in get_args(Dtype) or _entry(name) is None:
-        return load_model(name, dtype, None, options.revision, max_pixels=pixels, videos=videos)
+        return load_model(**opening, videos=videos)
     loaded = open_published(name, dtype)
     if videos:
         check_videos(loaded.family, name)
@@ -58,11 +49,7 @@ def open_described(options: ModelOptions, videos: bool = False) -> LoadedModel:
 
 
 def open_published(name: str, dtype: str = "auto") -> PublishedModel:
-    """The description of a catalogue model that is not shipped, by its name or hub id.
-
-    Raises:
-        ModelError: it is not described.
-    """
+    """The description of a catalogue model that is not shipped, by its name or hub id."""
     found = _entry(name)
     if found is None:
         raise ModelError(f"model {name!r} is not described; its files are needed")

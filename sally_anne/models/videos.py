@@ -20,20 +20,17 @@ VIDEO_SHARE = 0.75
 # Of a video of which nobody has chosen frames.
 FRAMES = 8
 REMEDY = (
-    "show fewer frames (--frames), smaller ones (--max-pixels), or less text (--window, --view)"
+    "show smaller frames (--max-pixels), fewer, or less text (in an evaluation by --frames, "
+    "--window and --view)"
 )
 
 
 def frames_of(images: Sequence[Any] | None = None, video: Any = None) -> np.ndarray | None:
     """Pictures or a video as one clip ``uint8 [T, H, W, 3]``; None for neither.
 
-    Args:
-        images: pictures of one size: paths, of PIL, or ``uint8 [H, W, 3]``.
-        video: in their place: frames ``uint8 [T, H, W, 3]``, a list of such pictures, or the path
-            of a video, of which :data:`FRAMES` frames are taken, spread evenly.
-
-    Raises:
-        ClipError: both are given, or what is given cannot be read or is no clip.
+    Pictures are of one size: paths, of PIL, or ``uint8 [H, W, 3]``. A video is frames ``uint8 [T,
+    H, W, 3]``, a list of such pictures, or a path, of which :data:`FRAMES` are taken, spread
+    evenly.
     """
     if images is not None and video is not None:
         raise ClipError("images and a video: give one of them")
@@ -73,8 +70,7 @@ def pad_for_crop(clip: np.ndarray, eye: Any) -> np.ndarray:
     """Frames with margins, so that a video processor that cuts out their middle cuts off no more.
 
     The margins have the mean colour that the processor subtracts, as LLaVA's own code pads
-    pictures (``expand2square``). Gives ``clip [F, height, width, 3]`` itself where nothing is cut
-    off.
+    pictures (``expand2square``); ``clip [F, height, width, 3]`` itself if nothing is cut off.
     """
     height, width = clip.shape[1:3]
     high, wide = _canvas(eye, height, width)
@@ -118,8 +114,7 @@ def _resized(eye: Any, height: int, width: int) -> tuple[float, float]:
 def times_of(frames: int, rate: float) -> dict[str, Any]:
     """When each frame is, as a video processor is told.
 
-    Clips are frames without times. They are taken to follow one another as frames do that the
-    family's own code takes from a video.
+    Clips are frames without times; these follow one another as in the family's own code.
     """
     return {
         "total_num_frames": frames,
@@ -148,13 +143,13 @@ def size_limits(loaded: OpenModel, frames: int) -> dict[str, int] | None:
     return {"shortest_edge": min(eye.size.shortest_edge, limit), "longest_edge": limit}
 
 
-def video_tokens(loaded: OpenModel, shape: tuple[int, int, int]) -> int:
-    """Tokens of a clip (frames, height, width), with what its processor writes between frames.
+def video_size(loaded: OpenModel, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Tokens of a clip (frames, height, width), with what is written between frames, and patches.
 
     The processor runs on a clip without pixels, so the numbers are its own.
     """
-    if shape in loaded.video_lengths:
-        return loaded.video_lengths[shape]
+    if shape in loaded.video_sizes:
+        return loaded.video_sizes[shape]
     frames, height, width = shape
     processor = loaded.processor
     eye = processor.video_processor
@@ -165,10 +160,20 @@ def video_tokens(loaded: OpenModel, shape: tuple[int, int, int]) -> int:
     times = times_of(frames, loaded.family.frame_rate or 1.0)
     found = dict(eye(videos=[empty], video_metadata=[times], return_metadata=True, **options))
     # Processors ask it for its shape alone.
-    found["pixel_values_videos"] = np.broadcast_to(0.0, tuple(found["pixel_values_videos"].shape))
+    pixels = found["pixel_values_videos"] = np.broadcast_to(0.0, found["pixel_values_videos"].shape)
     text = processor.replace_video_token(found, 0)
-    count = len(processor.tokenizer(text, add_special_tokens=False)["input_ids"])
-    return loaded.video_lengths.setdefault(shape, count)
+    tokens = len(processor.tokenizer(text, add_special_tokens=False)["input_ids"])
+    if pixels.ndim == 2:  # cut already, a row a patch
+        return loaded.video_sizes.setdefault(shape, (tokens, len(pixels)))
+    side = side_of(loaded.config.vision_config)
+    *clip, _, high, wide = pixels.shape
+    patches = math.prod(clip) * (high // side) * (wide // side)
+    return loaded.video_sizes.setdefault(shape, (tokens, patches))
+
+
+def side_of(tower: Any) -> int:
+    """Pixels of a patch's side, of a vision tower's config."""
+    return tower.patch_size if isinstance(tower.patch_size, int) else tower.patch_size[0]
 
 
 def context_of(loaded: OpenModel) -> int | None:
@@ -186,23 +191,15 @@ def check_room(
 ) -> None:
     """Refuse a prompt that does not fit the model's context with its reply; nothing is decoded.
 
-    Args:
-        loaded: the model.
-        what: the prompt's name in the message.
-        prompt: rendered.
-        shape: of its clip, frames, height and width; None for text alone.
-        reply: tokens that are written after it.
-        remedy: what to change.
-
-    Raises:
-        ContextError: names the prompt, its tokens, the context and what to change.
+    ``what`` names the rendered prompt in the message, ``shape`` is frames, height and width of its
+    clip, and ``reply`` counts the tokens that are written after it.
     """
     context = context_of(loaded)
-    video = 0 if shape is None else video_tokens(loaded, shape)
+    video = 0 if shape is None else video_size(loaded, shape)[0]
     # No token is shorter than a byte; most prompts need not be cut to know that they fit.
     if context is None or video + len(prompt.encode()) + reply + 1 <= context:
         return
-    words = _words(loaded, prompt) - (video > 0)  # the video's mark is none of them
+    words = words_of(loaded, prompt, shape is not None)
     if words + video + reply > context:
         raise ContextError(
             f"{what}: {words + video:,} tokens ({video:,} of them frames) and a reply of {reply} "
@@ -210,14 +207,14 @@ def check_room(
         )
 
 
-def _words(loaded: OpenModel, prompt: str) -> int:
-    """Tokens of a prompt with one for its video, as ``prompts.process`` reads it."""
+def words_of(loaded: OpenModel, prompt: str, video: bool) -> int:
+    """Tokens of a prompt as ``prompts.process`` reads it; the mark of its video is none of them."""
     tokenizer = loaded.processor.tokenizer
     if mark := loaded.family.video_mark:
         prompt = prompt.replace(mark, loaded.processor.video_token)
     first = tokenizer.bos_token
     written = bool(first) and prompt.startswith(first)
-    return len(tokenizer(prompt, add_special_tokens=not written)["input_ids"])
+    return len(tokenizer(prompt, add_special_tokens=not written)["input_ids"]) - video
 
 
 def crop_notes(loaded: OpenModel, sizes: dict[tuple[int, int], int]) -> list[str]:

@@ -495,7 +495,7 @@ def test_a_picture_is_read_by_no_other_program(
         read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
     (tmp_path / "TrueBelief" / "full").mkdir(parents=True)
     (tmp_path / f"0{suffix}").rename(tmp_path / "TrueBelief" / "full" / "0.png")
-    with pytest.raises(MediaError, match=r"0\.png: this frame cannot be decoded: it is no PNG"):
+    with pytest.raises(MediaError, match=r"0\.png: this picture cannot be decoded: it is no PNG"):
         FolderVideo(tmp_path / "TrueBelief").frames("omniscient", [0])
 
 

@@ -86,7 +86,7 @@ def test_images_in_their_order(tmp_path: Path) -> None:
     [
         ({"question": " "}, "line 2: field question must be a text"),
         ({"question": "\ud800"}, "field question holds half of a character"),
-        ({"anwser": 1}, "has an unknown field 'anwser'; known are question"),
+        ({"anwser": 1}, "field anwser is not known; the fields are question"),
         ({"options": ["red"]}, "field options must be 2 to 26 different texts"),
         ({"options": ["red", "red"]}, "field options must be 2 to 26 different texts"),
         ({"options": None}, "field options is missing, unlike in line 1"),
@@ -110,8 +110,8 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"video": "no.mp4"}, "field video names .*no.mp4, where there is no file"),
-        ({"video": "a\0b"}, "field video is no name of a file|where there is no file"),
+        ({"video": "no.mp4"}, "field video names a file that is not there: .*no.mp4"),
+        ({"video": "a\0b"}, "field video is no name of a file|a file that is not there"),
         ({"images": []}, "field images is empty"),
         ({"images": ["no.png"]}, r"field images\[0\] names .*no.png"),
         ({"images": ["no.png"], "video": "mine.jsonl"}, "stands beside video"),

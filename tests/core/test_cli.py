@@ -19,9 +19,11 @@ from sally_anne.__main__ import COMMANDS, main
 from sally_anne.core.commands import command, read_options
 from sally_anne.core.options import Positive
 from sally_anne.core.run_folder import save_config
-from sally_anne.harness.config import DistractorConfig, EvalConfig, LimpConfig
-from steering.config import SweepConfig
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.distractors import DistractorConfig
+from sally_anne.harness.limp.command import LimpConfig
 from steering.side_effects import SideEffectsConfig
+from steering.sweep import SweepConfig
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "sklearn", "matplotlib")
@@ -111,6 +113,17 @@ def asked(*words: str) -> Options:
     found: list[Options] = []
     command("sally-anne it", Options, found.append, libraries=False)(words)
     return found[0]
+
+
+def test_work_named_by_its_place_is_imported_late(capsys: pytest.CaptureFixture[str]) -> None:
+    named = command("sally-anne it", Options, "pprint:pprint", libraries=False)
+    named(["a"])
+    assert "Options(run=PosixPath('a')" in capsys.readouterr().out
+    absent = command("sally-anne it", Options, "no_such_module:run", libraries=False)
+    with pytest.raises(SystemExit, match="0"):
+        absent(["--help"])
+    with pytest.raises(ModuleNotFoundError):
+        absent(["a"])
 
 
 FILES = {

@@ -20,7 +20,7 @@ NOWHERE = Path("no-such-thing")
 # for it before the folder ends in another error.
 COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
     "probing": ("probing.pipeline", "run", "probing.config", "ProbeConfig", {}),
-    "sweep": ("steering.pipeline", "run", "steering.config", "SweepConfig", {}),
+    "sweep": ("steering.pipeline", "run", "steering.sweep", "SweepConfig", {}),
     "vector": (
         "steering.run",
         "run",
@@ -29,20 +29,20 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
         {"run": NOWHERE, "k": 1, "alpha": 1.0},
     ),
     "side effects": (
-        *("steering.measuring", "measure", "steering.config", "SideEffectsConfig"),
+        *("steering.measuring", "measure", "steering.side_effects", "SideEffectsConfig"),
         {"vector": NOWHERE},
     ),
     "bake": ("steering.bake", "run", "steering.bake", "BakeConfig", {"vector": NOWHERE}),
     "LIMP": (
         "sally_anne.harness.limp.pipeline",
         "run",
-        "sally_anne.harness.config",
+        "sally_anne.harness.limp.command",
         "LimpConfig",
         {},
     ),
     "distractors": (
         *("sally_anne.harness.distractors_run", "run"),
-        *("sally_anne.harness.config", "DistractorConfig"),
+        *("sally_anne.harness.distractors", "DistractorConfig"),
         {},
     ),
     "build": (
@@ -53,6 +53,10 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
         {},
     ),
     "table 1": ("experiments.table1", "run", "experiments.table1", "Table1Config", {}),
+    "transfer": (
+        *("experiments.transfer", "run", "experiments.transfer", "TransferConfig"),
+        {"runs": (NOWHERE, NOWHERE)},
+    ),
     "training": (
         *("experiments.train_tiny.stages", "train_family"),
         *("experiments.train_tiny.config", "TrainConfig"),
@@ -75,6 +79,7 @@ KINDS = {
     "distractors": run_folder.DISTRACTORS,
     "build": run_folder.BUILD,
     "table 1": run_folder.TABLE1,
+    "transfer": run_folder.TRANSFER,
     "training": run_folder.TRAINING,
     "evaluation": run_folder.EVALUATION,
 }

@@ -14,8 +14,8 @@ from experiments import table1
 from experiments.table1 import PAPER, Table1Config, print_table
 from hooks.saved_run import CONFIG as FINISHED_RUN
 from probing.config import ProbeConfig
-from steering.config import SweepConfig
 from steering.prepare import probing_of
+from steering.sweep import SweepConfig
 
 
 def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, object]:
@@ -35,6 +35,21 @@ def test_paper_numbers_stand_beside_their_own_method_alone() -> None:
     assert all("25.0 [20.0, 30.0]" in line for line in lines)
 
 
+def test_rank_and_side_conditions_stand_beside() -> None:
+    share = {"value": 0.125, "low": 0.1, "high": 0.15, "n": 500}
+    steered = row("+ alpha") | {"worse": share, "initial": {**share, "value": -0.02}}
+    for specific, said in ((True, "3 of 41 "), (False, "3 of 41, not specific")):
+        printed = io.StringIO()
+        found = {"rank": 3, "of": 41, "specific": specific}
+        rows = [row("baseline"), steered | {"specificity": found}]
+        print_table(Console(file=printed, width=250), "m", "qwen2-vl", rows)
+        plain, line = [line for line in printed.getvalue().splitlines() if "multimodal" in line]
+        assert said in line and "12.5 [10.0, 15.0]" in line and "-2.0 [10.0, 15.0]" in line
+        assert " of 41" not in plain and "12.5" not in plain
+        assert ("not specific" in printed.getvalue()) == (not specific)
+        assert "steps of the same length" in printed.getvalue()
+
+
 def test_settings_that_the_paper_did_not_steer_stay_empty() -> None:
     printed = io.StringIO()
     print_table(Console(file=printed, width=200), "m", "qwen2-vl", [row("+ alpha", setting="text")])
@@ -42,7 +57,7 @@ def test_settings_that_the_paper_did_not_steer_stay_empty() -> None:
 
 
 def test_both_is_never_more_than_either() -> None:
-    for tb, fb, both in PAPER.values():
+    for tb, fb, both in (numbers for pair in PAPER.values() for numbers in pair if numbers):
         assert both <= min(fb, tb if tb is not None else 100)
 
 
@@ -55,9 +70,10 @@ def test_a_limit_reaches_the_probing_run(
     monkeypatch.chdir(tmp_path)
     sweep = SweepConfig(model="m", limit=limit, setting="text")
     found = probing_of(sweep, stories)
-    assert found == ProbeConfig(model="m", setting="text", stories=wanted)
+    alone = {"permutations": 0, "causal": False}
+    assert found == ProbeConfig(model="m", setting="text", stories=wanted, **alone)
     # A finished run of all stories is better, and there already.
-    whole = ProbeConfig(model="m", setting="text")
+    whole = ProbeConfig(model="m", setting="text", **alone)
     whole.folder.mkdir(parents=True)
     (whole.folder / FINISHED_RUN).touch()
     assert probing_of(sweep, stories) == whole

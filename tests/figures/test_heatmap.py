@@ -15,11 +15,12 @@ pytestmark = pytest.mark.integration
 TITLE = ["model", "order 1"]
 
 
-def table_of(cells: np.ndarray, label: str = "y_p") -> pd.DataFrame:
+def table_of(cells: np.ndarray, label: str = "y_p", threshold: float = np.nan) -> pd.DataFrame:
     layer, head = np.indices(cells.shape)
     table = pd.DataFrame({"label": label, "layer": layer.ravel(), "head": head.ravel()})
     table["accuracy"] = cells.ravel()
     table["best"] = table["accuracy"] == table["accuracy"].max()
+    table["threshold"] = threshold
     return table
 
 
@@ -34,7 +35,7 @@ def test_the_saved_numbers_are_those_of_the_head_table(run, numbers_only) -> Non
     png, pdf, numbers = heatmap.draw(heatmap.HeatmapConfig(run.folder))
     assert {p.parent for p in (png, pdf, numbers)} == {run.folder / "figures"}
     table = pd.read_parquet(numbers)
-    assert list(table.columns) == ["label", "layer", "head", "accuracy", "best"]
+    assert list(table.columns) == ["label", "layer", "head", "accuracy", "best", "threshold"]
     assert len(table) == 2 * 6 * 8
     for label in ("y_p", "y_o"):
         rows = table[table["label"] == label]
@@ -173,3 +174,13 @@ def test_a_missing_or_empty_column_is_named(run) -> None:
         heatmap.accuracy_table(run.heads.drop(columns="y_o_test_accuracy"), ["y_o"], "test")
     with pytest.raises(RunFolderError, match="y_p_test_accuracy is empty"):
         heatmap.accuracy_table(run.heads.assign(y_p_test_accuracy=np.nan), ["y_p"], "test")
+
+
+def test_what_the_null_reaches_is_written_in_grey_and_marked_on_the_scale() -> None:
+    table = table_of(np.array([[0.5, 0.7], [0.71, 1.0]]), threshold=0.7)
+    figure = figure_of(table)
+    colours = {text.get_text(): text.get_color() for text in figure.axes[0].texts}
+    assert {t: c for t, c in colours.items() if c == "0.55"} == {".50": "0.55", ".70": "0.55"}
+    assert [text.get_text() for text in figure.axes[-1].texts] == ["null"]
+    assert any(line.get_ydata()[0] == 0.7 for line in figure.axes[-1].lines)
+    assert not figure_of(table_of(np.eye(2))).axes[-1].texts

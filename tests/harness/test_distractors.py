@@ -19,7 +19,10 @@ OPTIONS = tuple(Option(label, text) for label, text in zip("ABCD", TEXTS, strict
 
 
 def verdict(scorer, **options) -> Verdict:
-    return assess("Why?", options.pop("options", OPTIONS), "C", scorer, **options)
+    offered, seed = options.pop("options", OPTIONS), options.pop("seed", 0)
+    orders = orders_of(len(offered), options.get("trials", 6), seed, options.get("exact", False))
+    said = ((order, scorer("Why?", reordered(offered, order))) for order in orders)
+    return assess(offered, "C", said, **options)
 
 
 def by_text(*texts: str):

@@ -15,7 +15,7 @@ from rich.console import Console
 from sally_anne.benchmarks.moments import LABELS
 from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.harness import distractors
-from sally_anne.harness.config import DistractorConfig
+from sally_anne.harness.distractors import DistractorConfig
 from sally_anne.harness.distractors_run import run
 from sally_anne.harness.model import SteeredModel
 

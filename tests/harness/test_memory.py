@@ -11,11 +11,11 @@ import pytest
 
 from sally_anne.benchmarks.items import Option
 from sally_anne.core.errors import OutOfMemoryError
-from sally_anne.harness.config import LimpConfig
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.judge import Asked, Verdict, judge_answers
+from sally_anne.harness.limp.command import LimpConfig
 from sally_anne.harness.limp.pipeline import run
 
 FULL = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"

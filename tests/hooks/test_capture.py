@@ -8,7 +8,7 @@ from torch import nn
 from transformers import DynamicCache
 
 from hooks.capture import Capture
-from hooks.geometry import find_geometry, layers, o_projs
+from hooks.geometry import find_geometry, o_projs
 from sally_anne.core.errors import CaptureError, GeometryError, NonFiniteError, PositionError
 
 pytestmark = pytest.mark.integration
@@ -51,7 +51,7 @@ def recorded(model, inputs):
     for o_proj in o_projs(model):
         handles.append(o_proj.register_forward_pre_hook(lambda m, a: z.append(a[0].clone())))
         handles.append(o_proj.register_forward_hook(lambda m, a, o: attn.append(o.clone())))
-    for layer in layers(model):
+    for layer in model.get_decoder().layers:
         handles.append(
             layer.register_forward_hook(
                 lambda m, a, o: resid.append((o[0] if isinstance(o, tuple) else o).clone())

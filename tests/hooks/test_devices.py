@@ -146,7 +146,13 @@ def test_replies_as_on_the_cpu(device: str, name: str, samples: list[Sample]) ->
 
 
 def test_a_run_with_the_batch_size_that_fits(device: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"setting": "text", "stories": 20, "figures": False}
+    options: dict[str, Any] = {
+        "setting": "text",
+        "stories": 20,
+        "figures": False,
+        "permutations": 19,
+        "causal": False,
+    }
     quiet = Console(file=io.StringIO())
     runs = {
         "auto": ProbeConfig(out=tmp_path / "auto", batch_size="auto", device_map=device, **options),

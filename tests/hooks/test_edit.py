@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hooks.capture import Capture
 from hooks.edit import Edit, Gate
-from hooks.geometry import SITES, find_geometry, layers, o_projs, slice_width
+from hooks.geometry import SITES, find_geometry, o_projs, slice_width
 from hooks.positions import POSITIONS
 from sally_anne.core.errors import EditError, PositionError
 
@@ -96,7 +96,8 @@ def by_hand(
                     activation[row, column, part] += vectors[head].to(activation.dtype)
         return activation
 
-    for number, (block, o_proj) in enumerate(zip(layers(model), o_projs(model), strict=True)):
+    blocks = model.get_decoder().layers
+    for number, (block, o_proj) in enumerate(zip(blocks, o_projs(model), strict=True)):
         vectors = delta[number]
         if site == "head_out":
             handle = o_proj.register_forward_pre_hook(
@@ -553,7 +554,7 @@ def test_eager_equals_sdpa(build, name):
 
 
 @pytest.mark.parametrize(
-    "shape", [(3, 4, 8), (2, 4, 12), (3, 2, 12), (1, 3, 4, 8), (3, 48), (1, 1, 3, 4, 12)]
+    "shape", [(3, 4, 8), (2, 4, 12), (3, 2, 12), (1, 3, 4, 8), (3, 48), (1, 1, 1, 3, 4, 12)]
 )
 def test_a_wrong_shape_names_both(build, shape):
     with pytest.raises(EditError) as caught:
@@ -615,3 +616,166 @@ def test_static_cache_is_refused(build):
     model = build("llama")
     with Edit(model, delta_for(model)), pytest.raises(PositionError, match="dynamic cache"):
         model.generate(**batch_of(PROMPTS), max_new_tokens=3, cache_implementation="static")
+
+
+def captured(model: nn.Module, inputs: dict[str, Tensor], site: str, positions: str) -> Tensor:
+    """`[B, P, L, H, D]`."""
+    with torch.no_grad(), Capture(model, site, positions) as capture:
+        model(**inputs)
+        return capture.take()
+
+
+def some_heads(model: nn.Module) -> Tensor:
+    found = find_geometry(model)
+    heads = torch.zeros(found.n_layers, found.n_heads, dtype=torch.bool)
+    for layer, head in ((0, 1), (0, 3), (2, 2)):
+        heads[layer, head] = True
+    return heads
+
+
+@pytest.mark.parametrize("positions", ["last_prompt", "all"])
+@pytest.mark.parametrize("site", SITES)
+def test_replacing_a_run_by_itself_keeps_every_bit(model, site, positions):
+    inputs = batch_of(PROMPTS)
+    values = captured(model, inputs, site, positions)
+    found = edited(model, inputs, values, site, positions, how="replace")
+    assert torch.equal(found, logits_of(model, inputs))
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("site", SITES)
+def test_replacing_a_generation_by_itself_keeps_every_token(model, site, cached):
+    inputs, options = batch_of(PROMPTS), {"max_new_tokens": STEPS, "use_cache": cached}
+    options |= {"do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    with torch.no_grad():
+        with Capture(model, site, "last_prompt+generated") as capture:
+            plain = model.generate(**inputs, **options)
+            values = capture.take()
+        with Edit(model, values, site, how="replace"):
+            replaced = model.generate(**inputs, **options)
+    for mine, theirs in zip(replaced.logits, plain.logits, strict=True):
+        assert torch.equal(mine, theirs)
+    short = values[:, :2]
+    with (
+        torch.no_grad(),
+        Edit(model, short, site, how="replace"),
+        pytest.raises(EditError, match="2 positions 'last_prompt.generated'; this pass .* 3th"),
+    ):
+        model.generate(**inputs, **options)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_patching_equals_a_plain_hook(model, site):
+    inputs, heads = batch_of(PROMPTS), some_heads(model)
+    before = captured(model, inputs, site, "last_prompt")[:, 0]
+    values = before.flip(0)
+    found = edited(model, inputs, values, site, "last_prompt", how="replace", heads=heads)
+    handles = []
+    blocks = model.get_decoder().layers
+    for number, (block, o_proj) in enumerate(zip(blocks, o_projs(model), strict=True)):
+
+        def patched(activation: Tensor, number: int = number) -> Tensor:
+            z = activation.clone().unflatten(-1, (heads.shape[1], -1))
+            for head in heads[number].nonzero()[:, 0].tolist():
+                z[:, -1, head] = values[:, number, head]
+            return z.flatten(-2)
+
+        if site == "head_out":
+            hook = o_proj.register_forward_pre_hook(lambda m, args, p=patched: (p(args[0]),))
+        else:
+            place = o_proj if site == "attn_out" else block
+            hook = place.register_forward_hook(lambda m, args, out, p=patched: p(out))
+        handles.append(hook)
+    try:
+        assert torch.equal(found, logits_of(model, inputs))
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert not torch.equal(found, edited(model, inputs, before, site, how="replace"))
+
+
+@torch.no_grad()
+def test_all_heads_of_a_layer_are_its_attention_output(model):
+    inputs, found = batch_of(PROMPTS), find_geometry(model)
+    layer = torch.zeros(found.n_layers, found.n_heads, dtype=torch.bool)
+    layer[1] = True
+    heads_out, attn_out = (
+        captured(model, inputs, site, "last_prompt")[:, 0].flip(0)
+        for site in ("head_out", "attn_out")
+    )
+    with_heads = edited(
+        model, inputs, heads_out, positions="last_prompt", how="replace", heads=layer
+    )
+    whole = edited(model, inputs, attn_out, "attn_out", "last_prompt", how="replace", heads=layer)
+    close(with_heads, whole)
+
+
+@torch.no_grad()
+def test_a_value_along_a_direction_is_set(model):
+    inputs, heads = batch_of(PROMPTS), some_heads(model)
+    directions = delta_for(model, rows=len(PROMPTS))
+    target = torch.randn(heads.shape, generator=torch.Generator().manual_seed(5))
+    before = captured(model, inputs, "head_out", "last_prompt")[:, 0, 0]
+    for options, wanted in (
+        ({"how": "steer_to", "target": target}, target[0].expand(len(PROMPTS), -1)),
+        ({"how": "project_out"}, torch.zeros(len(PROMPTS), heads.shape[1])),
+    ):
+        with (
+            Edit(model, directions, positions="last_prompt", **options),
+            Capture(model, layers=[0]) as capture,
+        ):
+            model(**inputs)
+            after = capture.take()[:, 0, 0]
+        for head in range(heads.shape[1]):
+            u = directions[:, 0, head]
+            if not bool(heads[0, head]):
+                assert torch.equal(after[:, head], before[:, head])
+                continue
+            u = u / u.norm(dim=-1, keepdim=True)
+            along = (after[:, head] * u).sum(-1)
+            close(along, wanted[:, head])
+            # What is at right angles to the direction stays.
+            close(
+                after[:, head] - along[:, None] * u,
+                before[:, head] - (before[:, head] * u).sum(-1, keepdim=True) * u,
+            )
+
+
+def test_rows_with_heads_of_their_own(model):
+    inputs, found = batch_of(PROMPTS), find_geometry(model)
+    chosen = torch.zeros(len(PROMPTS), found.n_layers, found.n_heads, dtype=torch.bool)
+    chosen[1, 2, 3] = True
+    zeros = torch.zeros(found.n_layers, found.n_heads, found.head_dim)
+    logits = edited(model, inputs, zeros, how="replace", heads=chosen)
+    plain = logits_of(model, inputs)
+    assert torch.equal(logits[[0, 2]], plain[[0, 2]])
+    alone = edited(model, inputs, zeros, how="replace", heads=chosen[1])
+    assert torch.equal(logits[1], alone[1])
+    assert not torch.equal(logits[1], plain[1])
+
+
+def test_gradients_of_the_values_are_those_of_the_activations(build):
+    model, inputs = build("llama"), batch_of(PROMPTS)
+    found = find_geometry(model)
+    leaf = torch.zeros(3, found.n_layers, found.n_heads, found.head_dim, requires_grad=True)
+    everywhere = torch.ones(found.n_layers, found.n_heads, dtype=torch.bool)
+    with Edit(model, leaf, positions="last_prompt", heads=everywhere):
+        (gradient,) = torch.autograd.grad(model(**inputs).logits[:, -1, 7].sum(), leaf)
+    step = torch.zeros_like(leaf)
+    step[1, 1, 2, 4] = 1e-2
+    ends = [edited(model, inputs, s, heads=everywhere)[1, -1, 7] for s in (step, -step)]
+    torch.testing.assert_close(
+        gradient[1, 1, 2, 4], (ends[0] - ends[1]) / 2e-2, atol=1e-3, rtol=1e-2
+    )
+
+
+def test_ways_are_checked(build):
+    model = build("llama")
+    with pytest.raises(EditError, match="'swap'.*add, replace, steer_to, project_out"):
+        Edit(model, delta_for(model), how="swap")
+    with pytest.raises(EditError, match="direction of a chosen head is zero"):
+        Edit(model, delta_for(model), how="project_out", heads=torch.ones(3, 4))
+    with pytest.raises(EditError, match="target is what steer_to needs"):
+        Edit(model, delta_for(model), how="steer_to")
+    with pytest.raises(EditError, match=r"heads has shape \[4, 3\].*\[3, 4\] or \[B, 3, 4\]"):
+        Edit(model, delta_for(model), heads=torch.ones(4, 3))

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from hooks.capture import Capture
-from hooks.geometry import Geometry, find_geometry, layers, o_projs
+from hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.core.errors import GeometryError
 
 pytestmark = pytest.mark.integration
@@ -43,7 +43,8 @@ def test_tiny_models(build, name):
         o_proj_names=tuple(f"{path}.{i}.self_attn.o_proj" for i in range(3)),
     )
     decoder = model.get_decoder()
-    assert all(a is b for a, b in zip(layers(model), decoder.layers, strict=True))
+    layers = [model.get_submodule(name) for name in find_geometry(model).layer_names]
+    assert all(a is b for a, b in zip(layers, decoder.layers, strict=True))
     projections = [layer.self_attn.o_proj for layer in decoder.layers]
     assert all(a is b for a, b in zip(o_projs(model), projections, strict=True))
 

@@ -209,7 +209,8 @@ def test_row_without_prompt_is_named():
 @pytest.mark.parametrize(
     ("mask", "match"),
     [
-        (torch.ones(2, 1, 3, 3), r"\(2, 1, 3, 3\).*dynamic cache"),
+        (torch.zeros(2, 1, 3, 5), r"\(2, 1, 3, 5\).*dynamic cache"),
+        (torch.ones(2, 1, 3, 3, dtype=torch.bool), r"\(2, 1, 3, 3\).*dynamic cache"),
         ({"full_attention": None}, "a dict"),
         (torch.ones(2, 4), "0 cached \\+ 3 new"),
     ],
@@ -217,6 +218,12 @@ def test_row_without_prompt_is_named():
 def test_masks_that_do_not_fit(mask, match):
     with pytest.raises(PositionError, match=match):
         make_pass(mask, 3, 0, batch=2)
+
+
+def test_who_sees_whom_tells_padding_by_what_does_not_see_itself():
+    whom = torch.full((1, 1, 3, 5), float("-inf"))
+    whom[0, 0, 0, 2] = whom[0, 0, 2, [0, 4]] = 0
+    assert real_columns(whom, 3, 2, 1).tolist() == [[True, False, True]]
 
 
 def test_unknown_spec_names_the_choices():

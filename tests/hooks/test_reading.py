@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from hooks.store.shards import check_shard, write_shard
+from hooks.store.files import check_shard, write_shard
 from sally_anne.core.errors import StoreDamagedError, StoreError
 from sally_anne.core.files import read_object, reading
 

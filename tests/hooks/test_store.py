@@ -161,7 +161,7 @@ def test_files_of_a_complete_store(full):
 
 
 def test_read_loads_only_the_layers_asked_for(full, monkeypatch):
-    import hooks.store.shards as module
+    import hooks.store.files as module
 
     keys = []
 
@@ -216,7 +216,7 @@ def test_complete_store_opens_again_for_the_same_run(full):
         ({"items": ITEMS.drop(columns="score")}, "columns .*score"),
         (
             {"items": make_items(8), "batches": [*BATCHES, [7]]},
-            "7 items in the store, 8 in this run",
+            "number of items is 7 in the store, 8 in this run",
         ),
         ({"batches": [[0, 5], [1, 3], [2], [6, 4]]}, r"batch 1 .*\[3, 1\].*\[1, 3\]"),
     ],
@@ -298,7 +298,7 @@ def test_the_shard_of_another_batch_or_run_is_noticed(full, tmp_path):
 
 def test_each_byte_is_hashed_once(tmp_path, monkeypatch):
     """Written and read in one run: as it is written. Opened: as it is read first."""
-    import hooks.store.store as module
+    import hooks.store as module
 
     checked = []
     check = module.check_shard
@@ -511,7 +511,7 @@ def test_somebody_elses_folder_is_left_alone(tmp_path):
 
 
 def test_other_version_is_refused(full):
-    from hooks.store.manifest import _render
+    from hooks.store.files import _render
 
     path = full / "manifest.json"
     for version in (1, 99):

@@ -168,9 +168,9 @@ def test_apply_edits_as_it_says(make, skeleton) -> None:
     edit = vector.apply(model)
     assert isinstance(edit, Edit)
     assert (edit.site, edit.positions, edit.layers) == ("attn_out", "generated", (0, 2))
-    assert torch.equal(edit.delta[0], vector.delta())
+    assert torch.equal(edit.values[0, 0], vector.delta())
     rows = torch.tensor([1.0, 0.0])
-    assert torch.equal(vector.apply(model, rows).delta, vector.delta(rows))
+    assert torch.equal(vector.apply(model, rows).values[:, 0], vector.delta(rows))
     assert vector.apply(model, 0.0).layers == ()
 
 

@@ -12,8 +12,7 @@ import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from hooks.vector import SteeringVector
-from hooks.vector_file import FACTS, FILE, FORMAT
+from hooks.vector import FACTS, FILE, FORMAT, SteeringVector
 from sally_anne.core.errors import FolderError, SteeringError
 
 

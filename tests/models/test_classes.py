@@ -528,7 +528,15 @@ def test_runs(opened, tmp_path, name: str) -> None:
     loaded = opened(name)
     setting: Setting = "multimodal" if name in FILMS else "text"
     config = ProbeConfig(
-        model=loaded.source, setting=setting, stories=8, out=tmp_path / "probes", figures=False
+        model=loaded.source,
+        setting=setting,
+        stories=8,
+        out=tmp_path / "probes",
+        figures=False,
+        permutations=19,
+        pairs=2,
+        validation_pairs=2,
+        random_sets=5,
     )
     table = probe(config)
     assert len(table) == LAYERS * HEADS

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from hooks.capture import Capture
-from sally_anne.models.decoding import extend, prefill, select, split_common_prefix, step
+from sally_anne.core.errors import ModelError
+from sally_anne.models.decoding import (
+    extend,
+    prefill,
+    read_side_by_side,
+    select,
+    split_common_prefix,
+    step,
+)
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 
@@ -112,3 +120,38 @@ def test_texts_without_a_space_are_cut_behind_the_frames(loaded: LoadedModel, te
         tokens = loaded.processor.tokenizer(shared.beginning, add_special_tokens=False)["input_ids"]
         rest = loaded.processor.tokenizer(whole, add_special_tokens=False)["input_ids"]
         assert [*tokens, *shared.endings[0]] == rest
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_tokens_side_by_side_do_not_see_each_other(
+    fresh: LoadedModel, clips: list[np.ndarray], attention: str
+) -> None:
+    loaded = fresh
+    loaded.model.set_attn_implementation(attention)
+    first = [group[0] for group in prompts(loaded, True)]
+    shared = [split_common_prefix(loaded, [prompt]) for prompt in first]
+    with torch.no_grad():
+        expected = loaded.model(**encode(loaded, first, clips), logits_to_keep=1).logits[:, -1]
+        # Of unequal length, so that one is padded.
+        state = prefill(loaded, encode(loaded, [s.beginning for s in shared], clips))
+        state = extend(loaded, state, [0, 1], [s.endings[0][:-1] for s in shared])
+        before = [layer.keys.clone() for layer in state.cache.layers]
+        for row, cut in enumerate(shared):
+            found = read_side_by_side(loaded, state, row, cut.endings[0][-1], 3)
+            torch.testing.assert_close(found, expected[row].expand(3, -1), atol=2e-5, rtol=1e-4)
+    for layer, keys in zip(state.cache.layers, before, strict=True):
+        assert torch.equal(layer.keys, keys)
+
+
+def test_attention_that_takes_no_mask_is_refused(fresh: LoadedModel) -> None:
+    loaded = fresh
+    (prompt,) = (reply_prompt(loaded, "The white agent is in the blue room.", False),)
+    with torch.no_grad():
+        state = prefill(loaded, encode(loaded, [prompt], None))
+        config = loaded.model.config.get_text_config()
+        config.sliding_window, config.layer_types = 4, ["sliding_attention"]
+        with pytest.raises(ModelError, match=r"looks back 4 tokens and the prompt has \d+"):
+            read_side_by_side(loaded, state, 0, 5, 2)
+        config._attn_implementation = "flash_attention_2"
+        with pytest.raises(ModelError, match="flash_attention_2.*--attn-implementation sdpa"):
+            read_side_by_side(loaded, state, 0, 5, 2)

@@ -21,8 +21,8 @@ from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.models import loading
 from sally_anne.models.loading import load_model
 from sally_anne.models.options import ModelOptions
-from steering.config import SweepConfig
 from steering.pipeline import run as sweep
+from steering.sweep import SweepConfig
 
 pytestmark = pytest.mark.integration
 
@@ -145,7 +145,13 @@ def test_options_are_part_of_what_a_run_is(folders: dict[Family, Path], tmp_path
     with pytest.raises(HarnessError, match="max_pixels is '4096' there, None here"):
         evaluate(replace(config, max_pixels=None))
     probed = ProbeConfig(
-        out=tmp_path / "probed", stories=8, figures=False, **config.model_options(), setting="text"
+        out=tmp_path / "probed",
+        stories=8,
+        figures=False,
+        permutations=19,
+        causal=False,
+        **config.model_options(),
+        setting="text",
     )
     probe(probed)
     saved = json.loads((probed.folder / "config.json").read_text())

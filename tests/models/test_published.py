@@ -44,8 +44,9 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_description_has_the_published_sizes(name: str) -> None:
     loaded = open_published(name)
     geometry = find_geometry(loaded.skeleton)
-    note = CATALOGUE[name].note.removesuffix(", text alone")
-    assert note == (f"{geometry.n_layers} layers x {geometry.n_heads} heads x {geometry.head_dim}")
+    assert CATALOGUE[name].note == (
+        f"{geometry.n_layers} layers x {geometry.n_heads} heads x {geometry.head_dim}"
+    )
     parameters = sum(p.numel() for p in loaded.skeleton.parameters())
     # The published number of parameters, as the weights' own files count them.
     assert abs(parameters / loaded.parameters - 1) < 0.001

@@ -24,7 +24,7 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
 from sally_anne.models.prompts import process, reply_prompt
 from sally_anne.models.published import open_described, open_published
-from sally_anne.models.videos import check_room, size_limits, video_tokens
+from sally_anne.models.videos import check_room, size_limits, video_size
 from tests.harness import made_benchmarks as made
 from tests.models.checkpoints import FILMS, save
 
@@ -62,7 +62,7 @@ def test_counted_as_the_processor_makes_them(opened, name: str, shape) -> None:
     inputs = process(loaded, [prompt], [np.zeros((*shape, 3), dtype=np.uint8)])
     tokens = int(inputs["attention_mask"].sum())
     # Kept: in the narrow contexts below Qwen's frames would shrink.
-    assert 0 < video_tokens(loaded, shape) < tokens
+    assert 0 < video_size(loaded, shape)[0] < tokens
     check_room(narrow(loaded, tokens + 5), "it", prompt, shape, 5)
     said = f"it: {tokens:,} tokens .*reply of 5 are more than the {tokens + 4:,} .*--frames"
     with pytest.raises(ContextError, match=said):
@@ -82,12 +82,12 @@ def test_counted_as_the_processor_makes_them(opened, name: str, shape) -> None:
 )
 def test_published_models(name: str, shape, free: int, limited: int) -> None:
     loaded = open_published(name)
-    assert video_tokens(loaded, shape) == limited
+    assert video_size(loaded, shape)[0] == limited
     if name == "qwen2-vl" and shape[1] == 720:
         small = open_described(ModelOptions(model=name, max_pixels=100 * 28 * 28))
-        assert video_tokens(small, shape) == 32 * 7 * 13
+        assert video_size(small, shape)[0] == 32 * 7 * 13
     own = open_published(name)
-    assert video_tokens(narrow(own, 10**7), shape) == free
+    assert video_size(narrow(own, 10**7), shape)[0] == free
     if shape[0] == 64 and name.startswith("llava"):
         with pytest.raises(ContextError, match="9,2[0-9]{2} tokens .9,216 of them frames"):
             check_room(loaded, "item 1", reply_prompt(loaded, "Why?", True), shape, 16)
@@ -172,7 +172,7 @@ def test_items_are_named_before_the_first_forward(opened, tmp_path: Path) -> Non
             f"item-{number}", "s", "test", "", "", text, (), (), clip=lambda: None, shape=shape
         )  # type: ignore[arg-type, return-value]
 
-    room = video_tokens(loaded, (8, 90, 160)) + 30
+    room = video_size(loaded, (8, 90, 160))[0] + 30
     narrow(loaded, room)
     notes = check_items(loaded, [item(1, 8, 64), item(2, 8, 8)], 8)
     assert notes == [
@@ -193,7 +193,14 @@ def test_commands_say_so_before_weights_are_read(opened, tmp_path: Path) -> None
         evaluate(config, loaded=crops, console=console)
     assert "model" not in vars(crops)
     assert not (tmp_path / "asked" / "answers.jsonl").exists()
-    short = ProbeConfig(model=crops.source, out=tmp_path / "probed", stories=8, figures=False)
+    short = ProbeConfig(
+        model=crops.source,
+        out=tmp_path / "probed",
+        stories=8,
+        figures=False,
+        permutations=19,
+        causal=False,
+    )
     probe(short, console=console)
     assert "samples are" not in printed.getvalue()
     told = [line for line in printed.getvalue().splitlines() if "cut off up to 30 %" in line]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hooks.geometry import SITES
-from probing import pipeline
+from probing import sources
 from probing.config import ProbeConfig, Site
 from probing.pipeline import run
 from sally_anne.benchmarks.gridtom.contrasts import choose_stories
@@ -134,7 +134,7 @@ def test_too_few_and_too_many_stories_are_refused() -> None:
 def test_impossible_options_are_named_before_anything_is_read(
     option: str, value: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(pipeline, "open_stories", lambda *_: pytest.fail("stories were opened"))
+    monkeypatch.setattr(sources, "open_stories", lambda *_: pytest.fail("stories were opened"))
     config = ProbeConfig(out=tmp_path / "run", **{option: value})  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=f"--{option.replace('_', '-')} must be .*, got {value}"):
         run(config)

@@ -67,7 +67,7 @@ def test_a_run_reads_and_stores_what_was_said(
 
     monkeypatch.setattr(extraction, "activations_of", watched)
     # In this process, where it is seen.
-    monkeypatch.setattr(extraction, "_models_at_once", lambda loaded: 1)
+    monkeypatch.setattr(extraction, "models_at_once", lambda loaded: 1)
     heads = work(config, Console(file=io.StringIO()))
     assert figures["batches"].value == len(batches)
     assert figures["tokens read"].value == sum(real)

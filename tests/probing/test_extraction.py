@@ -52,7 +52,7 @@ def test_too_large_a_batch_in_memory_speaks_of_no_store(monkeypatch) -> None:
     def full(*_):
         raise MemoryError
 
-    monkeypatch.setattr(extraction._Extraction, "size", full)
+    monkeypatch.setattr(extraction._Extraction, "plan", full)
     with pytest.raises(OutOfMemoryError, match="smaller batch_size.*nothing was kept") as caught:
         extract(None, SAMPLES)  # type: ignore[arg-type]
     assert "store" not in str(caught.value)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -25,13 +26,13 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="a thread elsewhere")
 @pytest.mark.parametrize("workers", [1, 3])
 def test_results_come_in_order_and_from_closures(workers: int) -> None:
     factor = 3
-    with prefetch(lambda n: np.arange(n) * factor, [4, 0, 2, 1, 5], workers) as futures:
+    with closing(prefetch(lambda n: np.arange(n) * factor, [4, 0, 2, 1, 5], workers)) as futures:
         found = [list(future.result()) for future in futures]
     assert found == [[0, 3, 6, 9], [], [0, 3], [0], [0, 3, 6, 9, 12]]
 
 
 def test_nothing_to_do_begins_nothing() -> None:
-    with prefetch(os.kill, []) as futures:
+    with closing(prefetch(os.kill, [])) as futures:
         assert list(futures) == []
     assert multiprocessing.active_children() == []
 
@@ -45,9 +46,10 @@ def test_other_processes_do_the_work_and_end() -> None:
         return os.getpid()
 
     threads = torch.get_num_threads()
-    with prefetch(where, [0, 1], workers=2) as futures:
-        pids = {future.result() for future in futures}
+    with closing(prefetch(where, [0, 1], workers=2)) as futures:
+        pids = {next(futures).result()}
         assert torch.get_num_threads() == max(1, threads - 2)
+        pids |= {future.result() for future in futures}
     assert len(pids) == 2 and os.getpid() not in pids
     assert torch.get_num_threads() == threads
     assert not any(_runs(pid) for pid in pids)
@@ -55,7 +57,7 @@ def test_other_processes_do_the_work_and_end() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_no_more_than_a_piece_a_worker_ahead(tmp_path: Path, workers: int) -> None:
-    with prefetch(lambda n: (tmp_path / str(n)).touch(), range(9), workers) as futures:
+    with closing(prefetch(lambda n: (tmp_path / str(n)).touch(), range(9), workers)) as futures:
         next(futures).result()
         next(futures).result()
         _wait(lambda: (tmp_path / str(workers + 1)).exists())
@@ -68,7 +70,7 @@ def test_an_error_reaches_the_reader_and_the_rest_goes_on() -> None:
             raise ProbingError("frame 1 is missing")
         return n
 
-    with prefetch(work, [0, 1, 2]) as futures:
+    with closing(prefetch(work, [0, 1, 2])) as futures:
         first, second, third = futures
         assert first.result() == 0
         with pytest.raises(ProbingError, match="^frame 1 is missing$"):
@@ -79,7 +81,7 @@ def test_an_error_reaches_the_reader_and_the_rest_goes_on() -> None:
 @linux
 def test_a_killed_worker_is_noticed() -> None:
     with (
-        prefetch(lambda _: os.kill(os.getpid(), signal.SIGKILL), [0]) as (future,),
+        closing(prefetch(lambda _: os.kill(os.getpid(), signal.SIGKILL), [0])) as (future,),
         pytest.raises(BrokenExecutor),
     ):
         future.result()
@@ -92,7 +94,7 @@ def test_what_was_done_before_a_worker_was_killed_is_still_read() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return n
 
-    with prefetch(work, range(6)) as futures:
+    with closing(prefetch(work, range(6))) as futures:
         assert [next(futures).result(), next(futures).result()] == [0, 1]
         time.sleep(0.3)  # until the pool knows
         for future in futures:
@@ -105,9 +107,9 @@ def test_workers_end_with_a_killed_parent() -> None:
     script = """
 import os, time
 from probing.prefetch import prefetch
-with prefetch(lambda _: os.getpid(), [0]) as (future,):
-    print(future.result(), flush=True)
-    time.sleep(60)
+futures = prefetch(lambda _: os.getpid(), [0])
+print(next(futures).result(), flush=True)
+time.sleep(60)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None

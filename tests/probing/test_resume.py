@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from hooks.saved_run import Run
 from hooks.store import ActivationStore
-from hooks.store.manifest import read_manifest
+from hooks.store.files import read_manifest
 from probing import extraction, pipeline
 from sally_anne.core.errors import (
     AlteredError,
@@ -38,14 +38,14 @@ def files(folder: Path) -> dict[str, bytes]:
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, batches: int, error: BaseException) -> None:
     """Let so many batches come from the workers."""
     left = iter(range(batches))
-    result = extraction._result
+    result = extraction.result_of
 
     def counted(future):
         if next(left, None) is None:
             raise error
         return result(future)
 
-    monkeypatch.setattr(extraction, "_result", counted)
+    monkeypatch.setattr(extraction, "result_of", counted)
 
 
 def test_large_models_run_in_one_process_and_give_the_same_numbers(

@@ -28,9 +28,10 @@ from sally_anne.models.prompts import encode, open_prompt
 pytestmark = pytest.mark.integration
 
 LAYERS, HEADS, WIDTH = 6, 8, 16
+LABELS = ("y_p", "y_o")
 COLUMNS = [
     f"{label}_{rest}"
-    for label in ("y_p", "y_o")
+    for label in LABELS
     for rest in (
         "train_accuracy",
         "validation_accuracy",
@@ -43,6 +44,8 @@ COLUMNS = [
         "rank",
     )
 ]
+NULL = [f"{label}_{rest}" for label in LABELS for rest in ("p", "q", "p_family", "threshold")]
+NULL += [f"{label}_selectivity" for label in LABELS]
 
 
 def samples_of(config: ProbeConfig):
@@ -85,7 +88,7 @@ def test_config_says_what_was_run(finished: Path, model_folder: Path) -> None:
 
 def test_table_of_heads(finished: Path) -> None:
     heads = pd.read_parquet(finished / "heads.parquet")
-    assert list(heads.columns) == ["layer", "head", *COLUMNS]
+    assert list(heads.columns) == ["layer", "head", *COLUMNS, *NULL]
     assert len(heads) == LAYERS * HEADS
     assert heads.notna().all(axis=None)
     for label in ("y_p", "y_o"):

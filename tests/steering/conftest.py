@@ -115,7 +115,13 @@ def probed(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A true run on the untrained model: look, but do not touch."""
     folder = tmp_path_factory.mktemp("probed") / "run"
     config = ProbeConfig(
-        model=str(model_folder), setting="text", stories=24, figures=False, out=folder
+        model=str(model_folder),
+        setting="text",
+        stories=24,
+        figures=False,
+        out=folder,
+        permutations=19,
+        causal=False,
     )
     probe(config, Console(file=io.StringIO()))
     return folder

@@ -19,7 +19,7 @@ from sally_anne.harness import pipeline as harness_pipeline
 from sally_anne.harness import run as harness_run
 from sally_anne.harness.config import EvalConfig
 from steering import cells, pipeline, prepare, sweep
-from steering.config import SweepConfig
+from steering.sweep import SweepConfig
 
 pytestmark = pytest.mark.integration
 
@@ -62,13 +62,20 @@ def test_an_evaluation_reads_what_was_said(model: str, tmp_path: Path, read: lis
 
 
 def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -> None:
-    probes = ProbeConfig(setting="text", stories=20, figures=False, out=tmp_path / "probes")
+    probes = ProbeConfig(
+        setting="text",
+        stories=20,
+        figures=False,
+        permutations=19,
+        causal=False,
+        out=tmp_path / "probes",
+    )
     probe(probes, QUIET)
     config = SweepConfig(
         setting="text",
         run=probes.folder,
         limit=2,
-        k=(1, 2),
+        k=(2,),
         alpha=(0.0, 0.5),
         # No choice drops so far: the first is taken.
         max_initial_drop=2.0,
@@ -82,7 +89,7 @@ def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -
     pipeline.run(config, QUIET)
     journals = sorted(config.folder.glob("*.jsonl"))
     answers = sum('"reply"' in line for path in journals for line in path.open())
-    assert figures["cells"].value == 1 + 3 * 2
+    assert figures["cells"].value == 1 + 3
     assert figures["answers"].value == answers
     assert figures["tokens read"].value == sum(read)
     # Test stories of another split that the run has seen are left out, as the sweep does.

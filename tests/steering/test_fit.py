@@ -24,7 +24,7 @@ from sally_anne.core.errors import (
     SteeringError,
     StoreError,
 )
-from steering.fit import DIRECTIONS, fit_vector
+from steering.fit import CONTROLS, DIRECTIONS, fit_vector
 from steering.run import VectorConfig
 from steering.run import run as steer
 
@@ -99,7 +99,7 @@ def test_logistic_is_the_probes_unit_weight(made, label: str) -> None:
         assert (x[y[train]] @ theta).mean() > (x[~y[train]] @ theta).mean()
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("direction", [d for d in DIRECTIONS if d not in CONTROLS])
 def test_sigma_is_the_deviation_of_training_activations(made, direction: str) -> None:
     vector = fit_vector(made.folder, K, direction=direction)
     rows = np.flatnonzero(made.rows("train"))
@@ -188,13 +188,75 @@ def test_random_heads_have_their_own_directions(made) -> None:
         assert vector.k == K
         # A steered head is no control of itself.
         assert not set(vector.heads) & set(everyone.heads[:K])
-        for head, theta, sigma in zip(vector.heads, vector.theta, vector.sigma, strict=True):
+        for head, theta in zip(vector.heads, vector.theta, strict=True):
             assert torch.equal(theta, everyone.theta[everyone.heads.index(head)])
-            assert float(sigma) == pytest.approx(
-                float(everyone.sigma[everyone.heads.index(head)]), rel=1e-12
-            )
     assert len({vector.heads for vector in vectors}) > 1
     assert same(vectors[1], fit_vector(made.folder, K, direction="random_heads", seed=1))
+
+
+@pytest.mark.parametrize("kind", ["logistic", "mass_mean", "pca", "lda"])
+@pytest.mark.parametrize("control", ["random", "random_heads"])
+def test_a_control_steps_as_far_as_its_vector(made, control: str, kind: str) -> None:
+    vector = fit_vector(made.folder, K, 2.5, direction=kind)
+    everyone = fit_vector(made.folder, 12, direction=kind)
+    for seed in range(5):
+        drawn = fit_vector(made.folder, K, 2.5, control, seed=seed, like=vector)
+        sizes = [
+            torch.stack([v.delta()[layer, head].norm() for layer, head in v.heads])
+            for v in (vector, drawn)
+        ]
+        torch.testing.assert_close(*sizes, rtol=1e-6, atol=1e-6)
+        assert drawn.fitted["step_as"] == kind and drawn.alpha == 2.5
+        if control == "random":
+            assert drawn.heads == vector.heads
+            assert not torch.allclose(drawn.theta, vector.theta)
+        else:
+            assert not set(drawn.heads) & set(vector.heads)
+            for head, theta in zip(drawn.heads, drawn.theta, strict=True):
+                assert torch.equal(theta, everyone.theta[everyone.heads.index(head)])
+
+
+def test_lda_is_the_whitened_difference_of_means(made) -> None:
+    """Each class' covariance shrunk after Ledoit and Wolf (2004, lemmata 3.2 to 3.4), averaged."""
+    vector = fit_vector(made.folder, K, direction="lda")
+    train = made.rows("train")
+    y = made.items["y_p"].to_numpy(bool)[train]
+    for (layer, head), theta in zip(vector.heads, vector.theta.numpy(), strict=True):
+        x = made.x[train, layer, head].astype(np.float64)
+        pooled, means = 0.0, []
+        for side in (False, True):
+            own = x[y == side]
+            means.append(own.mean(axis=0))
+            scale = own.std(axis=0)
+            z = (own - means[-1]) / scale
+            cov = z.T @ z / len(z)
+            mu = np.trace(cov) / len(cov)
+            spread = ((cov - mu * np.eye(len(cov))) ** 2).sum()
+            error = sum(((np.outer(row, row) - cov) ** 2).sum() for row in z) / len(z) ** 2
+            shrink = min(error, spread) / spread
+            cov = (1 - shrink) * cov + shrink * mu * np.eye(len(cov))
+            pooled = pooled + (y == side).mean() * cov * np.outer(scale, scale)
+        expected = unit(np.linalg.solve(pooled, means[1] - means[0]))
+        np.testing.assert_allclose(theta, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_heads_by_cause(made, copy) -> None:
+    with pytest.raises(SteeringError, match=r"column question_patch_validation.*sally-anne causal"):
+        fit_vector(copy.folder, K, heads="cause")
+    path = copy.folder / "heads.parquet"
+    table = pd.read_parquet(path)
+    carried = np.random.default_rng(3).permutation(len(table)) / len(table)
+    table.assign(question_patch_validation=carried).to_parquet(path, index=False)
+    best = table.iloc[np.argsort(-carried)[:K]]
+    vector = fit_vector(copy.folder, K, heads="cause")
+    assert list(vector.heads) == list(zip(best["layer"], best["head"], strict=True))
+    assert vector.heads != fit_vector(copy.folder, K).heads
+    assert vector.fitted["heads_by"] == "cause"
+    drawn = fit_vector(copy.folder, K, direction="random_heads", heads="cause", like=vector)
+    assert not set(drawn.heads) & set(vector.heads)
+    out = copy.folder / "by-cause"
+    steer(VectorConfig(run=copy.folder, k=K, alpha=1.0, heads="cause", out=out))
+    assert SteeringVector.load(out).heads == vector.heads
 
 
 def test_test_stories_have_no_influence(made, again) -> None:
@@ -222,7 +284,7 @@ def test_training_stories_have(made, again) -> None:
         x[rows] += np.random.default_rng(1).normal(size=x[rows].shape)
 
     other = again(noise)
-    for direction in ("logistic", "mass_mean", "pca"):
+    for direction in ("logistic", "mass_mean", "pca", "lda"):
         found = [fit_vector(run.folder, 12, direction=direction) for run in (made, other)]
         first, second = (vector.theta[vector.heads.index((0, 0))] for vector in found)
         assert not torch.allclose(first, second, atol=1e-3)
@@ -306,8 +368,8 @@ def test_more_heads_than_there_are(made, k: int) -> None:
 
 
 def test_options_are_checked(made) -> None:
-    with pytest.raises(SteeringError, match="unknown direction 'lda': choose one of logistic, "):
-        fit_vector(made.folder, K, direction="lda")
+    with pytest.raises(SteeringError, match="unknown direction 'svd': choose one of logistic, "):
+        fit_vector(made.folder, K, direction="svd")
     with pytest.raises(SteeringError, match="unknown label 'y': choose one of y_p, y_o"):
         fit_vector(made.folder, K, label="y")
     with pytest.raises(SteeringError, match="finite"):

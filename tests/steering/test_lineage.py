@@ -89,7 +89,11 @@ def test_what_is_tested_was_not_seen(
     train = probed.told(i for i, split in run.items() if split == "train")
     seen = train | probed.told(i for i, split in run.items() if split == "validation")
     assert not seen & probed.told(i for i, split in run.items() if split == "test")
-    lineage = Lineage.of_splits(run, lambda i: stories.identity(i).content)
+    train_seen, validation_seen = (
+        frozenset(stories.identity(i).content for i, split in run.items() if split == name)
+        for name in ("train", "validation")
+    )
+    lineage = Lineage(train_seen, validation_seen)
     kept = json.loads(json.dumps({SEEN: lineage.facts()}))
 
     stories = swept.stories()

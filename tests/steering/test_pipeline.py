@@ -23,17 +23,18 @@ from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.models.loading import load_model
 from steering.cells import Cell, run_cells
-from steering.config import SweepConfig
 from steering.fit import fit_vector
-from steering.pipeline import Sweep
 from steering.pipeline import run as work
 from steering.prepare import with_grid
+from steering.reporting import Sweep
+from steering.sweep import SweepConfig
 
 pytestmark = pytest.mark.integration
 
 STORIES = 10
 CHOSEN, BEST = "logistic/K3/alpha1", "logistic/K2/alpha1"
-CONTROLS = ("random/seed0/K3/alpha1", "random_heads/seed0/K3/alpha1")
+DRAWS = tuple(f"{kind}/seed{n}/K3/alpha1" for kind in ("random", "random_heads") for n in (0, 1))
+CONTROLS = DRAWS[::2]
 # How many of the ten stories' TB and FB questions are answered rightly, from the first on; that
 # Both is then the less of them is the point. Of the others so many replies choose nothing.
 BELIEFS = {
@@ -53,8 +54,10 @@ BELIEFS = {
     "test": {
         "baseline": (2, 10, 0),
         CHOSEN: (7, 8, 1),
-        CONTROLS[0]: (3, 10, 0),
-        CONTROLS[1]: (1, 10, 0),
+        DRAWS[0]: (3, 10, 0),
+        DRAWS[1]: (2, 10, 0),
+        DRAWS[2]: (1, 10, 0),
+        DRAWS[3]: (6, 10, 0),
     },
 }
 # How many of the thirty initial-belief questions are answered rightly.
@@ -62,6 +65,11 @@ INITIAL = {
     "validation": {"baseline": 24, BEST: 21, CHOSEN: 27},
     "test": {"baseline": 30, CHOSEN: 24},
 }
+
+
+def without(head: int) -> int:
+    """How many stories are answered rightly without a head: a plan for any head."""
+    return 1 + head % 5
 
 
 def said(item: Item, right: bool) -> str:
@@ -82,6 +90,8 @@ def replies(cell: Cell, items: Iterable[Item]) -> dict[str, str]:
             found[item.item_id] = said(item, right)
             continue
         plan = BELIEFS[item.split].get(cell.name, (0, 0, 0))
+        if head := re.search(r" without L\d+H(\d+)/K2/", cell.name):
+            plan = (without(int(head[1])), 9, 0)
         right = n <= plan[0 if item.condition == "TB" else 1]
         mute = not right and sum(reply == "Hm." for reply in found.values()) < plan[2]
         found[item.item_id] = "Hm." if mute else said(item, right)
@@ -117,6 +127,8 @@ def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
         setting="text",
         run=probed,
         limit=STORIES,
+        draws=2,
+        leave_out=2,
         out=tmp_path / "sweep",
     )
 
@@ -162,13 +174,17 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
     found, printed = sweep()
     assert found.chosen == Cell("logistic", 3, 1.0)
     names = {"as it is": "baseline", "K 3, alpha 1 *": CHOSEN}
-    names |= {"random directions": CONTROLS[0], "random heads": CONTROLS[1]}
+    controls = {"random directions": CONTROLS[0], "random heads": CONTROLS[1]}
     # The sixth setting, K 4 with alpha 2, is not among the best five.
     best = {"K 2, alpha 1": BEST, "K 4, alpha 1": "logistic/K4/alpha1"}
     best |= {f"K {k}, alpha 2": f"logistic/K{k}/alpha2" for k in (2, 3)}
     expected = {("test", name): percent("test", cell) for name, cell in names.items()}
+    # Mean of two draws each.
+    expected["test", "2 random directions"] = [25.0, 100.0, 25.0, 0.0]
+    expected["test", "2 random heads"] = [35.0, 100.0, 35.0, 0.0]
     expected |= {
-        ("validation", name): percent("validation", cell) for name, cell in (names | best).items()
+        ("validation", name): percent("validation", cell)
+        for name, cell in (names | best | controls).items()
     }
     assert rows(printed) == expected
     assert [name for split, name in rows(printed) if split == "validation"] == [
@@ -177,13 +193,20 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
     ]
     lines = printed.splitlines()
     assert "chosen on validation stories: K 3, alpha 1, direction logistic" in lines
-    for words, difference in (
-        ("K 3, alpha 1 minus as it is, Both", "50.0"),
-        ("random directions minus as it is, Both", "10.0"),
-        ("random heads minus as it is, Both", "-10.0"),
-    ):
+    for words, difference in (("K 3, alpha 1 minus as it is, Both", "50.0"),):
         (line,) = [line for line in lines if line.startswith(f"{words}: {difference} [")]
         assert line.endswith("points on test stories")
+    assert "rank 1 of 5, above all its controls" in lines and "not specific" not in printed
+    assert [line for line in lines if "lowest to highest" in line] == [
+        "2 random directions: 5.0 [0.0, 10.0], mean and lowest to highest",
+        "2 random heads: 15.0 [-10.0, 40.0], mean and lowest to highest",
+    ]
+    assert "Both minus as it is on 10 test stories: 50.0 points" in lines
+    # Two of the ten stories' false-belief questions are answered wrongly now.
+    assert any(
+        line.startswith("made worse (an answer right before, wrong after): 20.0 [")
+        for line in lines
+    )
     for split, difference in (("validation", "10.0"), ("test", "-20.0")):
         (line,) = [
             line
@@ -231,12 +254,25 @@ def test_what_is_saved_and_drawn(
                 assert row["value"] == pytest.approx(share / 100)
                 assert row["low"] <= row["value"] <= row["high"]
                 assert row["n"] == (2 * STORIES if measure == "invalid" else STORIES)
-    assert set(table.loc["test"].index.get_level_values("cell")) == set(BELIEFS["test"])
+    heads = fit_vector(probed, 3).heads[:2]
+    rests = {f"logistic without L{layer}H{head}/K2/alpha1" for layer, head in heads}
+    tested = set(table.loc["test"].index.get_level_values("cell"))
+    assert tested == set(BELIEFS["test"]) | rests
 
     saved = json.loads((folder / "results.json").read_text())
     assert saved["chosen"]["name"] == CHOSEN and saved["config"]["k"] == [2, 3, 4]
     both = {name: cells["difference"]["Both"]["value"] for name, cells in saved["test"].items()}
-    assert both == pytest.approx({CHOSEN: 0.5, CONTROLS[0]: 0.1, CONTROLS[1]: -0.1})
+    assert both == pytest.approx({CHOSEN: 0.5} | dict(zip(DRAWS, (0.1, 0, -0.1, 0.4), strict=True)))
+    specific = saved["specificity"]
+    assert (specific["rank"], specific["of"], specific["specific"]) == (1, 5, True)
+    assert specific["draws"] == pytest.approx({name: both[name] for name in DRAWS})
+    assert specific["kinds"]["random_heads"] == pytest.approx(
+        {"value": 0.15, "low": -0.1, "high": 0.4, "n": 2}
+    )
+    assert saved["worse"]["value"] == pytest.approx(0.2)
+    assert [(row["layer"], row["head"]) for row in saved["left_out"]] == list(heads)
+    for row in saved["left_out"]:
+        assert row["value"] == pytest.approx((7 - without(row["head"])) / 10)
     # Five stories gained, none lost: twice the chance of five heads in five throws.
     assert saved["test"][CHOSEN]["mcnemar_both"] == pytest.approx(2 / 2**5)
     gains = {split: gain["value"] for split, gain in saved["initial"].items()}
@@ -263,21 +299,54 @@ def test_what_is_saved_and_drawn(
 
 
 def test_only_what_may_be_asked_is_asked(
-    sweep: Callable[..., tuple[Sweep, str]], answered: list[tuple[str, list[Cell]]]
+    sweep: Callable[..., tuple[Sweep, str]], answered: list[tuple[str, list[Cell]]], probed: Path
 ) -> None:
     """Initial beliefs from the best setting on, and of test stories nothing but the choice."""
     found, _ = sweep()
+    heads = fit_vector(probed, 3).heads[:2]
+    rests = [f"logistic without L{layer}H{head}/K2/alpha1" for layer, head in heads]
     steered = [(name, [cell.name for cell in cells]) for name, cells in answered[1:]]
     assert steered == [
         ("initial-validation.jsonl", ["baseline", BEST]),
         ("initial-validation.jsonl", ["baseline", CHOSEN]),
-        ("test.jsonl", ["baseline", CHOSEN, *CONTROLS]),
+        ("test.jsonl", ["baseline", CHOSEN]),
+        ("test.jsonl", [*DRAWS, *rests]),
         ("initial-validation.jsonl", ["baseline", CHOSEN]),
         ("initial-test.jsonl", ["baseline", CHOSEN]),
     ]
     assert found.test is not None
     assert set(found.test["split"]) == {"test"} and found.test["story"].nunique() == STORIES
     assert not set(found.test["story"]) & set(found.validation["story"])
+
+
+def test_a_vector_inside_its_controls_is_called_not_specific(
+    sweep: Callable[..., tuple[Sweep, str]],
+    config: SweepConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A planted useless vector: one random set of heads does as well."""
+    monkeypatch.setitem(BELIEFS["test"], DRAWS[3], (7, 10, 0))
+    found, printed = sweep()
+    said = "rank 2 of 5, not specific: random draws with steps of the same length do as well"
+    assert said in printed.splitlines()
+    saved = json.loads((config.folder / "results.json").read_text())["specificity"]
+    assert (saved["rank"], saved["of"], saved["specific"]) == (2, 5, False)
+    assert found.specificity == saved
+
+
+def test_draws_are_asked_of_some_stories(
+    sweep: Callable[..., tuple[Sweep, str]], answered: list[tuple[str, list[Cell]]]
+) -> None:
+    found, printed = sweep(control_stories=4, draws=3, leave_out=0)
+    assert found.test is not None and found.specificity is not None
+    asked = found.test.groupby("cell")["story"].unique()
+    whole = list(asked[CHOSEN])
+    assert len(whole) == STORIES and len(asked) == 2 + 2 * 3
+    for cell in found.draws:
+        assert list(asked[cell.name]) == [whole[i] for i in (0, 2, 5, 7)]
+    # As it is the first two of ten are right, steered the first seven: one and three of these.
+    assert found.specificity["gain"] == pytest.approx(2 / 4)
+    assert "on 4 test stories" in printed
 
 
 def test_without_the_initial_belief_the_best_is_chosen(

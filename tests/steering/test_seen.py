@@ -28,14 +28,15 @@ from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.harness.run import run as evaluation
 from sally_anne.models.loading import load_model
-from steering import bake, side_effects
-from steering import config as options
+from steering import bake
 from steering.cells import run_cells
-from steering.config import SweepConfig
 from steering.fit import fit_vector
+from steering.measuring import measure
 from steering.pipeline import run as sweep
 from steering.run import VectorConfig
 from steering.run import run as make_vector
+from steering.side_effects import SideEffectsConfig
+from steering.sweep import SweepConfig
 
 pytestmark = pytest.mark.integration
 
@@ -151,7 +152,7 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
         table = pd.read_parquet(out / "answers.parquet")
         assert set(table["story"]) == {f"story-{number:04d}" for number in kept}
 
-    side = options.SideEffectsConfig(
+    side = SideEffectsConfig(
         vector=folder,
         model=str(model_folder),
         tasks=("gridtom:1",),
@@ -159,7 +160,7 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
         limit=2,
         out=tmp_path / "s",
     )
-    side_effects.run(replace(side, max_new_tokens=2))
+    measure(replace(side, max_new_tokens=2))
     for run in ("plain", "steered"):
         table = pd.read_parquet(tmp_path / "s" / f"gridtom-1-{run}" / "answers.parquet")
         assert set(table["story"]) == {"story-0002", "story-0003"}
@@ -238,8 +239,8 @@ USES: dict[str, Use] = {
             force=force,
         )
     ),
-    "side_effects": lambda vector, model, dtype, out, force: side_effects.run(
-        options.SideEffectsConfig(
+    "side_effects": lambda vector, model, dtype, out, force: measure(
+        SideEffectsConfig(
             vector=vector,
             model=model,
             dtype=dtype,  # type: ignore[arg-type]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from sally_anne.core.errors import HarnessError, SteeringError
-from steering.config import NEUTRAL, SideEffectsConfig, SweepConfig
 from steering.measuring import evaluation, measure, read_prompts
 from steering.prepare import probing_of
+from steering.side_effects import NEUTRAL, SideEffectsConfig
+from steering.sweep import SweepConfig
 
 QUESTION = (
     '{"question": "Where is Ann?", "options": ["red", "blue"], "answer": "red", "group": "1"}\n'

@@ -22,9 +22,9 @@ from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from steering.config import SideEffectsConfig
-from steering.measuring import divergences, replies_of
+from steering.measuring import divergences
 from steering.measuring import measure as run
+from steering.side_effects import SideEffectsConfig
 
 pytestmark = pytest.mark.integration
 
@@ -48,7 +48,7 @@ def test_divergence_is_that_of_plain_forwards(loaded: LoadedModel, vector: Steer
     plain, steered = SteeredModel(loaded), SteeredModel(loaded, vector)
     found = divergences(plain, steered, PROMPTS, 3, 2)
     for prompt, kl in zip(PROMPTS, found, strict=True):
-        (reply,) = replies_of(plain, [prompt], 3)
+        reply = plain.replies([prompt], 3)[0].tokens
         inputs = encode(loaded, [reply_prompt(loaded, prompt.text, False)], None)
         n = inputs["input_ids"].shape[1]
         logs = []

@@ -82,7 +82,7 @@ CALLS = [
     ("bench.sweep", "--rows 0", "--rows must be at least 1, got 0"),
     ("bench.scaling", "--repeats 0", "--repeats must be at least 1, got 0"),
     (
-        "experiments.train_tiny.__main__",
+        "experiments.train_tiny.config",
         "--family qwen2-vl --talking-steps -1",
         "--talking-steps must be at least 0",
     ),

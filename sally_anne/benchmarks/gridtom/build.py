@@ -9,8 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
@@ -58,14 +59,11 @@ class BuildConfig:
 
 
 def build(config: BuildConfig) -> str:
-    """Build as configured.
-
-    Returns:
-        A summary for people to read.
+    """Build as configured, and sum up.
 
     Raises:
-        BenchmarkError: the options are wrong, a story breaks the plot, or the folder was begun with
-            other options.
+        BenchmarkError: an option is wrong, or not that with which the folder was begun; or a story
+            breaks the plot.
         FolderError: the folder holds something else, or another build is at work in it.
     """
     begun = time.monotonic()
@@ -74,37 +72,24 @@ def build(config: BuildConfig) -> str:
     if not 1 <= count <= total:
         raise BenchmarkError(f"--stories must be from 1 to {total}, is {count}")
     stories = generated(config.seed, range(count))
-    out = config.out
-    ticks = check(config.seed, count) if out is None else write(config, stories, out)
-    return _summary(config, stories, ticks, time.monotonic() - begun)
+    if config.out is None:
+        _check(config.seed, count)
+    else:
+        _write(config, stories, config.out)
+    return _summary(config, stories, time.monotonic() - begun)
 
 
-def check(seed: int, count: int) -> int:
-    """Simulate all versions of the first ``count`` stories.
-
-    Returns:
-        Frames of all first-order versions together.
-
-    Raises:
-        BenchmarkError: a version does not give the beliefs that the plot wants, or the versions of
-            a story differ in their frame numbers.
-    """
-    ticks = 0
+def _check(seed: int, count: int) -> None:
+    """Simulate all versions of the first ``count`` stories."""
     for story in tqdm(seeded_stories(seed)[:count], desc="checking", unit="story", disable=None):
-        traces = {pair: story.play(*pair) for pair in COMBINATIONS}
-        if len({(t.nodes, len(t.states)) for t in traces.values()}) > 1:
+        traces = [story.play(*pair) for pair in COMBINATIONS]
+        if len({(t.nodes, len(t.states)) for t in traces}) > 1:
             raise BenchmarkError(f"story {story.index}: its versions differ in their frame numbers")
-        ticks += 2 * len(traces["TB", "TB"].states)
-    return ticks
 
 
-def write(config: BuildConfig, stories: StorySet, out: Path) -> int:
-    """Write the release layout to ``out``.
-
-    Returns:
-        Frames of all first-order versions together.
-    """
-    settings = {
+def _write(config: BuildConfig, stories: StorySet, out: Path) -> None:
+    """Write the release layout to ``out``."""
+    settings: dict[str, object] = {
         "generator": GENERATOR_VERSION,
         "seed": config.seed,
         "stories": len(stories),
@@ -120,38 +105,32 @@ def write(config: BuildConfig, stories: StorySet, out: Path) -> int:
         ]
         write_atomic(out / "README.md", readme(settings).encode())
         write_atomic(out / INFO, "".join(lines).encode())
-    return sum(2 * (record.nodes[3] + 1) for record in stories)
 
 
 def _write_stories(config: BuildConfig, out: Path, total: int) -> None:
     todo = [index for index in range(total) if not is_complete(out / str(index))]
-    done = total - len(todo)
     # disable=None: no bar where nobody watches.
-    with tqdm(total=total, initial=done, desc="frames", unit="story", disable=None) as bar:
-        if config.workers == 1:
-            for index in todo:
-                _write_one(config.seed, index, out)
-                bar.update()
-            return
-        # Spawned processes behave the same on all systems and inherit no locks.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(config.workers, context, initializer=exit_with_parent) as pool:
-            jobs = [pool.submit(_write_one, config.seed, index, out) for index in todo]
-            try:
-                for job in as_completed(jobs):
-                    job.result()
-                    bar.update()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+    bar = partial(tqdm, total=total, initial=total - len(todo), desc="frames", unit="story")
+    write = partial(_write_one, config.seed, out)
+    if config.workers == 1:
+        for _ in bar(map(write, todo), disable=None):
+            pass
+        return
+    # Spawned processes behave the same on all systems and inherit no locks.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(config.workers, context, initializer=exit_with_parent) as pool:
+        # An error cancels what has not begun.
+        for _ in bar(pool.map(write, todo), disable=None):
+            pass
 
 
-def _write_one(seed: int, index: int, out: Path) -> None:
+def _write_one(seed: int, out: Path, index: int) -> None:
     write_story(seeded_stories(seed)[index], out)
 
 
-def _summary(config: BuildConfig, stories: StorySet, ticks: int, seconds: float) -> str:
+def _summary(config: BuildConfig, stories: StorySet, seconds: float) -> str:
     pairs = 2 * len(stories)
+    ticks = 2 * sum(record.nodes[3] + 1 for record in stories)
     sizes = Counter(assign(stories).values())
     parts = ", ".join(f"{name} {sizes[name]}" for name in SPLITS)
     parts += f", none {len(stories) - sizes.total()}"

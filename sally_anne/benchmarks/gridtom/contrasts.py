@@ -1,19 +1,12 @@
 """Contrasts: labelled pairs of inputs (GridToM paper, appendix B, figures 6 and 7).
 
-``matched``: both sides share the very same context and differ in the belief statement alone.
-``paper``: as the paper builds them; in first-order false-belief stories the true side is seen and
-told from the protagonist's perspective, the false side from the omniscient one, so that a probe
-can tell them apart without any belief.
-
-Labels. First order: Y_p says whether the statement fits the protagonist's belief, Y_o whether it
-is so. Second order: Y_p is the participant's view of the protagonist's belief, Y_o the
-protagonist's actual belief. In second order the paper's pairs share their context, so both
-contrasts are one.
+In second order the paper's pairs share their context, so that all contrasts are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,10 +22,16 @@ from sally_anne.benchmarks.gridtom.records import (
 )
 from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE, Perspective
 from sally_anne.benchmarks.items import Setting
-from sally_anne.benchmarks.samples import Sample, SampleSet, Split
+from sally_anne.benchmarks.samples import SPLITS, Sample, SampleSet, Split
+from sally_anne.benchmarks.twins import Twins, TwinSet
 from sally_anne.core.errors import BenchmarkError
 
-Contrast = Literal["matched", "paper"]
+# matched: both sides share the very same context and differ in the belief statement alone.
+# paper: in first-order false-belief stories the true side is seen and told from the protagonist's
+# perspective, the false side from above, so that a probe can tell them apart without any belief.
+# released: as the released code does it; besides, that caption says "is unable to know", and before
+# the false side's statement there is a double line break that no other sample has.
+Contrast = Literal["matched", "paper", "released"]
 # In second order the two views are the participant's and the protagonist's.
 MEANING = {
     1: {
@@ -44,6 +43,8 @@ MEANING = {
         "y_o": "does the statement fit the protagonist's belief?",
     },
 }
+# Between context and statement.
+_BELIEF = " Belief: "
 FEATURES = {
     "perspective": "perspective of frames and caption",
     "room": "room named by the statement (first or last)",
@@ -84,8 +85,9 @@ def sample_set(
     """
     chosen = choose_stories(stories, count, split_seed)
     records = [stories.story(i) for i in chosen]
+    samples = build(records, chosen, order, contrast, setting)
     return SampleSet(
-        samples=build(records, chosen, order, contrast, setting),
+        samples=samples,
         source=stories.source,
         fingerprint=stories.fingerprint,
         noun="stories",
@@ -100,16 +102,63 @@ def sample_set(
         features=FEATURES,
         content=("room",),
         identities={record.group: stories.identity(record.index).content for record in records},
+        clusters={record.group: stories.identity(record.index).map for record in records},
+        types={sample.item_id: sample.text.rsplit("Belief:", 1)[-1].strip() for sample in samples},
     )
+
+
+def question_twins(
+    stories: StorySet,
+    order: Order = 1,
+    setting: Setting = "multimodal",
+    count: int | None = None,
+    split_seed: int = 0,
+) -> TwinSet:
+    """Belief questions on two versions of a story of which the answers differ.
+
+    In first order the true-belief and the false-belief version; in second order those in which the
+    participant is not, and is, mistaken, for each first-order condition. Both list the rooms alike.
+    Arguments and errors as of :func:`sample_set`.
+    """
+    found = []
+    for index, split in choose_stories(stories, count, split_seed).items():
+        record = stories.story(index)
+        cases = record.cases(order)
+        for i, j in ((0, 1),) if order == 1 else ((0, 2), (1, 3)):
+            rooms = random.Random(f"twins/{record.group}").sample(cases[i].question.options, 2)
+            sides = [
+                Sample(
+                    item_id=f"{record.group}/{_condition(case)}/question",
+                    text=question_text(record, case, setting, rooms),
+                    video=None if setting == "text" else Scene(case, "omniscient"),
+                    group=record.group,
+                    split=split,
+                )
+                for case in (cases[i], cases[j])
+            ]
+            answers = cases[i].question.answer, cases[j].question.answer
+            found.append(Twins((sides[0], sides[1]), answers, record.identity.map))
+    return TwinSet("question", found, True, "the last prompt token", "maps")
+
+
+def question_text(
+    record: StoryRecord, case: BeliefCase, setting: Setting, rooms: Sequence[str]
+) -> str:
+    """Context and belief question, with the rooms to choose from in this order."""
+    asked = belief_question(case, rooms)
+    return f"{context_text(record, case, 'omniscient', setting)} Question: {asked} Answer:"
+
+
+def belief_question(case: BeliefCase, rooms: Sequence[str]) -> str:
+    return f"{case.question.question} Choose one: {rooms[0]} or {rooms[1]}."
 
 
 def choose_stories(
     stories: StorySet, count: int | None = None, split_seed: int = 0
 ) -> dict[int, Split]:
     """Split of each story that takes part; arguments and errors as of :func:`sample_set`."""
-    by_split: dict[Split, list[int]] = {name: [] for name in splits.SPLITS}
-    for index, split in splits.assign(stories, split_seed).items():
-        by_split[split].append(index)
+    assigned = splits.assign(stories, split_seed)
+    by_split = {name: [i for i in assigned if assigned[i] == name] for name in SPLITS}
     if empty := [name for name, members in by_split.items() if not members]:
         raise BenchmarkError(splits.why_none(stories, empty[0]))
     if count is not None:
@@ -147,15 +196,13 @@ def build(
     Args:
         records: the stories.
         splits: split of each story's index; stories without one are left out.
-        order: 1 or 2.
-        contrast: how the two sides of a pair differ.
+        order, contrast: which versions, and how the two sides of a pair differ.
         setting: whether frames are shown (``multimodal``, ``video``), and whether the text holds
             the caption (``multimodal``, ``text``) or only the description of the world.
 
     Returns:
-        Four samples a story in first order (TB, FB x two rooms), eight in second order. Tags:
-        ``condition``, TB or FB, in second order first/second; ``perspective``, whose view film and
-        caption show; ``room``, first or last, the room named by the statement.
+        Four samples a story in first order (TB, FB x two rooms), eight in second order. The tag
+        ``condition`` is TB or FB, in second order first/second; see :data:`FEATURES`.
     """
     return [
         _sample(record, case, room, splits[record.index], contrast, setting)
@@ -174,19 +221,22 @@ def _sample(
     contrast: Contrast,
     setting: Setting,
 ) -> Sample:
-    cast = record.cast
-    colour = cast.first_room if room == "first" else cast.last_room
+    colour = record.cast.first_room if room == "first" else record.cast.last_room
     held, reference = (
         (case.believed, case.reality) if case.order == 1 else (case.thought, case.believed)
     )
     perspective: Perspective = "omniscient"
     # Figure 6: the statement that is right for the protagonist comes with what it saw and knows.
-    if contrast == "paper" and case.order == 1 and case.first == "FB" and colour == held:
+    leaks = contrast != "matched" and case.order == 1 and case.first == "FB"
+    if leaks and colour == held:
         perspective = "protagonist"
-    condition = case.first if case.order == 1 else f"{case.first}/{case.second}"
+    text = statement_text(record, case, perspective, setting, case.statement(colour))
+    if leaks and contrast == "released":
+        text = _as_released(text, colour == held)
+    condition = _condition(case)
     return Sample(
         item_id=f"{record.group}/{condition}/{room}",
-        text=statement_text(record, case, perspective, setting, case.statement(colour)),
+        text=text,
         video=None if setting == "text" else Scene(case, perspective),
         labels={"y_p": colour == held, "y_o": colour == reference},
         group=record.group,
@@ -194,6 +244,18 @@ def _sample(
         tags={"condition": condition, "perspective": perspective, "room": room},
         context=f"{condition}/{perspective}",
     )
+
+
+def _as_released(text: str, held: bool) -> str:
+    """The form of a false-belief sample in the released code, by whether its statement is held."""
+    if held:
+        return text.replace("does not know", "is unable to know")
+    context, _, statement = text.rpartition(_BELIEF)
+    return f"{context}\n\n{_BELIEF.strip()} {statement}"
+
+
+def _condition(case: BeliefCase) -> str:
+    return case.first if case.order == 1 else f"{case.first}/{case.second}"
 
 
 def statement_text(
@@ -204,4 +266,4 @@ def statement_text(
     statement: str,
 ) -> str:
     """Context and ``Belief: <statement>`` (paper, section 4.2 and figure 6)."""
-    return f"{context_text(record, case, perspective, setting)} Belief: {statement.strip()}"
+    return f"{context_text(record, case, perspective, setting)}{_BELIEF}{statement.strip()}"

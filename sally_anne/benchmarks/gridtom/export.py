@@ -1,7 +1,6 @@
 """Writes the release layout: a story's line of ``info.json``, its frames, the folder's README.
 
-A story is written into ``.partial`` and renamed into place, so that a build that is killed leaves
-whole stories only; ``info.json`` is written last, so that a folder with it is finished.
+Stories are renamed into place and ``info.json`` is written last: a folder with it is finished.
 """
 
 from __future__ import annotations
@@ -9,16 +8,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sally_anne.benchmarks.gridtom.load import SETTINGS, TYPES
+from sally_anne.benchmarks.gridtom.load import SETTINGS, TYPES, read_settings
 from sally_anne.benchmarks.gridtom.load_video import PERSPECTIVE_FOLDERS, VIDEO
 from sally_anne.benchmarks.gridtom.plot import Condition
-from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord
-from sally_anne.benchmarks.gridtom.render import PERSPECTIVES, Pictures, write_video
+from sally_anne.benchmarks.gridtom.records import VERSIONS, BeliefCase, StoryRecord
+from sally_anne.benchmarks.gridtom.render import PERSPECTIVES, Shot, shots_of, write_video
 from sally_anne.benchmarks.gridtom.splits import Split
 from sally_anne.benchmarks.gridtom.stories import Story
 from sally_anne.core.errors import BenchmarkError
@@ -28,27 +27,18 @@ from sally_anne.core.run_folder import BUILD, claimed
 SECOND_ORDER = "SecondOrderFalseBelief"
 MARKER = "complete.json"
 PARTIAL = ".partial"
-# Those that show other events than the rest: second-order true beliefs look as first-order ones.
-VERSIONS: tuple[tuple[Condition, Condition | None], ...] = (
-    ("TB", None),
-    ("FB", None),
-    ("TB", "FB"),
-    ("FB", "FB"),
-)
+# Those that show events of their own: second-order true beliefs look as first-order ones.
+SHOWN = [version for version in VERSIONS if version[1] != "TB"]
 
 
-def readme(settings: Mapping[str, object]) -> str:
+def readme(settings: dict[str, object]) -> str:
     """The text of ``README.md`` for a build with these settings."""
     text = Path(__file__).with_name("export_readme.md").read_text(encoding="utf-8")
-    return text.format(
-        stories=settings["stories"],
-        version=settings["generator"],
-        seed=settings["seed"],
-        frames_note=", without frames" if settings["metadata_only"] else "",
-    )
+    note = ", without frames" if settings["metadata_only"] else ""
+    return text.format(**settings, frames_note=note)
 
 
-def version_folder(first: Condition, second: Condition | None) -> str:
+def _folder_of(first: Condition, second: Condition | None) -> str:
     """Folder of a version inside its story's folder."""
     return f"{SECOND_ORDER}/{TYPES[first]}" if second == "FB" else TYPES[first]
 
@@ -58,18 +48,18 @@ def info_line(record: StoryRecord, split: Split | None) -> str:
 
     The fields of the official release come first in each object, our own after them.
     """
-    fields: dict[str, Any] = {
+    fields = {
         "index": record.index,
         "env_desc": record.environment,
         "init_env_desc": record.initial_environment,
-        "colors": dict(record.colors),
-        "nodes": list(record.nodes),
+        "colors": record.colors,
+        "nodes": record.nodes,
         "init_belief": [
             {
                 "question": q.question,
-                "section": list(q.section),
-                "answer": q.answer[0] if len(q.answer) == 1 else list(q.answer),
-                "choices": list(q.choices),
+                "section": q.section,
+                "answer": q.answer[0] if len(q.answer) == 1 else q.answer,
+                "choices": q.choices,
             }
             for q in record.initial
         ],
@@ -81,7 +71,7 @@ def info_line(record: StoryRecord, split: Split | None) -> str:
                 "first": case.first,
                 "second": case.second,
                 **_belief_fields(case),
-                "frames": f"{record.index}/{version_folder(case.first, case.second)}",
+                "frames": f"{record.index}/{_folder_of(case.first, case.second)}",
             }
             for case in record.cases(2)
         ],
@@ -94,7 +84,7 @@ def info_line(record: StoryRecord, split: Split | None) -> str:
 def _belief_fields(case: BeliefCase) -> dict[str, Any]:
     return {
         "question": case.question.question,
-        "options": list(case.question.options),
+        "options": case.question.options,
         "answer": case.question.answer,
         "caption": case.captions["omniscient"],
         "belief_true": case.question.statement_true,
@@ -104,25 +94,17 @@ def _belief_fields(case: BeliefCase) -> dict[str, Any]:
 
 
 def write_story(story: Story, out: Path) -> None:
-    """Write all frames and videos of a story into its folder, whole or not at all.
-
-    First-order versions get PNG frames and a video from each perspective. The second-order
-    false-belief versions get the omniscient PNG frames alone: no contrast of the paper uses
-    another view of them.
-
-    Args:
-        story: a generated story.
-        out: the folder of the build.
-    """
+    """Write all frames and videos of a story into its folder, whole or not at all."""
     draft = out / PARTIAL / str(story.index)
     shutil.rmtree(draft, ignore_errors=True)
-    pictures = Pictures()
-    for first, second in VERSIONS:
+    known: dict[Hashable, Shot] = {}
+    for first, second in SHOWN:
         trace = story.play(first, second or "TB")
+        # No contrast of the paper uses another view of the second-order versions.
         for perspective in PERSPECTIVES if second is None else PERSPECTIVES[:1]:
-            place = draft / version_folder(first, second) / PERSPECTIVE_FOLDERS[perspective]
+            place = draft / _folder_of(first, second) / PERSPECTIVE_FOLDERS[perspective]
             place.mkdir(parents=True)
-            shots = pictures.of(trace, perspective)
+            shots = shots_of(trace, perspective, known)
             for tick, shot in enumerate(shots):
                 (place / f"{tick}.png").write_bytes(shot.png)
             if second is None:
@@ -148,31 +130,18 @@ def _content(folder: Path) -> dict[str, int]:
 
 
 @contextmanager
-def claimed_build(out: Path, settings: Mapping[str, object]) -> Iterator[None]:
-    """Hold ``out`` for one build with these settings; starts or resumes it.
-
-    Raises:
-        FolderError: the folder holds something else, or another build is at work in it.
-        BenchmarkError: it was begun with other settings.
-    """
+def claimed_build(out: Path, settings: dict[str, object]) -> Iterator[None]:
+    """Hold ``out`` for one build with these settings; starts or resumes it."""
+    path = out / SETTINGS
     with claimed(out, BUILD, mark=False):
-        _agree(out / SETTINGS, settings)
+        before = read_settings(path) if path.exists() else settings
+        for name, value in settings.items():
+            if before.get(name) != value:
+                raise BenchmarkError(
+                    f"{path}: this folder was begun with {name} = {before.get(name)}, asked for is "
+                    f"{name} = {value}; repeat the earlier options or choose another folder"
+                )
+        write_atomic(path, (json.dumps(settings, indent=2) + "\n").encode())
         shutil.rmtree(out / PARTIAL, ignore_errors=True)
         yield
         shutil.rmtree(out / PARTIAL, ignore_errors=True)
-
-
-def _agree(path: Path, settings: Mapping[str, object]) -> None:
-    if not path.exists():
-        write_atomic(path, (json.dumps(dict(settings), indent=2) + "\n").encode())
-        return
-    try:
-        before = dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise BenchmarkError(f"{path}: is damaged ({error}); delete the folder") from error
-    for name, value in settings.items():
-        if before.get(name) != value:
-            raise BenchmarkError(
-                f"{path}: this folder was begun with {name} = {before.get(name)}, asked for is "
-                f"{name} = {value}; repeat the earlier options or choose another folder"
-            )

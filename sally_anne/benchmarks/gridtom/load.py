@@ -1,9 +1,7 @@
 """Reads a folder in the release layout: our own export, or the official release.
 
-The official release has no second-order questions, no captions but the omniscient one, and no
-participant's frames. Its wording is kept as it is. It tells its stories from above alone, in three
-numbered parts; of what an agent knows these are kept wherever the agent saw them, and our own
-sentence stands in for what it did not see.
+The official release tells its stories from above alone; of what an agent knows its sentences are
+kept wherever the agent saw it, and our own sentence stands in for what it did not see.
 """
 
 from __future__ import annotations
@@ -12,17 +10,18 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from sally_anne.benchmarks.fields import Field, json_lines, read_bytes
 from sally_anne.benchmarks.gridtom.load_video import FolderVideo
-from sally_anne.benchmarks.gridtom.narration import BeliefQuestion, Cast, InitialQuestion
-from sally_anne.benchmarks.gridtom.plot import Condition
+from sally_anne.benchmarks.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
+from sally_anne.benchmarks.gridtom.plot import Cast, Condition
 from sally_anne.benchmarks.gridtom.records import (
-    COMBINATIONS,
     CONDITIONS,
+    VERSIONS,
     BeliefCase,
     StoryRecord,
     StorySet,
@@ -38,14 +37,9 @@ TYPES: dict[Condition, str] = {"TB": "TrueBelief", "FB": "FalseBelief"}
 _PARTS = re.compile(r"(?s)(.*?)\b1\.\s+(.*?)\s+2\.\s+(.*?)\s+3\.\s+(.*)")
 _ENDING = re.compile(r"(That is where the video ends\.|The video ends here\.)\s*$")
 
-Nodes = tuple[int, int, int, int]
-
 
 def load(folder: Path) -> StorySet:
-    """Read and check all records; frames are read when they are asked for.
-
-    Args:
-        folder: holds ``info.json`` (JSON lines) and the frames.
+    """Read and check all records of ``info.json``; frames are read when they are asked for.
 
     Raises:
         RecordError: ``info.json`` is missing, empty or has an unusable record; names line and
@@ -53,12 +47,13 @@ def load(folder: Path) -> StorySet:
         MediaError: a story has no folder with frames.
     """
     folder = Path(folder)
-    info = folder / INFO
-    hint = "; make the data with sally-anne build --out DIR"
-    if (folder / SETTINGS).exists():
-        hint = "; the build was not finished; run it again with the same options"
-    content = read_bytes(info, hint)
-    with_frames = _has_frames(folder / SETTINGS)
+    info, settings = folder / INFO, folder / SETTINGS
+    built = settings.exists()
+    unfinished = "the build was not finished; run it again with the same options"
+    content = read_bytes(
+        info, f"; {unfinished if built else 'make the data with sally-anne build --out DIR'}"
+    )
+    with_frames = not (built and read_settings(settings).get("metadata_only"))
     records: dict[int, StoryRecord] = {}
     for record in json_lines(content, info, "story"):
         if isinstance(number := record.value.get("index"), int):
@@ -80,14 +75,14 @@ def load(folder: Path) -> StorySet:
     )
 
 
-def _has_frames(settings: Path) -> bool:
-    """Whether frames belong to this folder; our builds of metadata alone say that they do not."""
-    if not settings.exists():
-        return True
+def read_settings(path: Path) -> dict[str, object]:
+    """The options with which the build in this folder was begun."""
     try:
-        return not json.loads(settings.read_text())["metadata_only"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{settings}: is damaged ({error}); build the folder again") from error
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise RecordError(
+            f"{path}: is damaged ({error}); delete the folder and build it again"
+        ) from error
 
 
 def _fingerprint(folder: Path, info: bytes) -> str:
@@ -103,58 +98,58 @@ def _fingerprint(folder: Path, info: bytes) -> str:
 
 def _story(record: Field, folder: Path) -> StoryRecord:
     index = record.get("index").number()
-    first_order = _by_type(record.get("first_order_belief"))
-    colors, cast = _cast(record, first_order)
-    nodes = _nodes(record.get("nodes"))
-    case = partial(_case, index, cast, nodes)
-    versions = [
-        case(first_order[first], first, None, folder / str(index) / TYPES[first])
-        for first in CONDITIONS
-    ]
-    if record.has("second_order_belief"):
-        entries = _by_conditions(record.get("second_order_belief"))
-        for pair in COMBINATIONS:
-            frames = folder / _inside(entries[pair].get("frames"))
-            versions.append(case(entries[pair], *pair, frames))
+    entries = _by(record.get("first_order_belief"), 2, type=TYPES.values())
+    colors, cast = _cast(record, *(entries[(name,)] for name in TYPES.values()))
+    a, b, c, d = (item.number() for item in record.get("nodes").items(count=4))
+    if not a < b < c < d:
+        record.get("nodes").fail(f"must increase, is {record.value['nodes']}")
+    if has_second := record.has("second_order_belief"):
+        entries |= _by(record.get("second_order_belief"), 4, first=CONDITIONS, second=CONDITIONS)
+    versions = []
+    for first, second in VERSIONS if has_second else VERSIONS[:2]:
+        entry = entries[(TYPES[first],) if second is None else (first, second)]
+        place = f"{index}/{TYPES[first]}" if second is None else _inside(entry.get("frames"))
+        _, believed, thought = beliefs(cast, first, second)
+        versions.append(
+            BeliefCase(
+                story=index,
+                first=first,
+                second=second,
+                cast=cast,
+                question=_question(entry, cast, thought if second else believed),
+                captions=_captions(entry, cast, first),
+                nodes=(a, b, c, d),
+                video=FolderVideo(folder / place),
+            )
+        )
     one, two, three = list(colors.values())[2:5]
     return StoryRecord(
         index=index,
         cast=cast,
         colors=colors,
-        nodes=nodes,
+        nodes=(a, b, c, d),
         rooms=(one, two, three),
         environment=record.get("env_desc").text(),
         initial_environment=record.get("init_env_desc").text(),
-        initial=tuple(
-            _initial(q, (one, two, three), nodes[3]) for q in record.get("init_belief").items()
-        ),
+        initial=tuple(_initial(q, (one, two, three), d) for q in record.get("init_belief").items()),
         versions=tuple(versions),
-        map=record.get("map").text() if record.has("map") else None,
+        map=record.opt("map", Field.text),
     )
 
 
-def _by_type(field: Field) -> dict[Condition, Field]:
-    entries = field.items(count=2)
-    found: dict[Condition, Field] = {}
-    for condition, name in TYPES.items():
-        named = [e for e in entries if e.get("type").one_of(TYPES.values()) == name]
-        if len(named) != 1:
-            field.fail(f"must have one entry of type {name}, has {len(named)}")
-        found[condition] = named[0]
-    return found
-
-
-def _by_conditions(field: Field) -> dict[tuple[str, str], Field]:
+def _by(field: Field, count: int, **parts: Collection[str]) -> dict[tuple[str, ...], Field]:
+    """The entries by what their ``parts`` say: one for each combination of the words."""
     entries = {
-        (e.get("first").one_of(CONDITIONS), e.get("second").one_of(CONDITIONS)): e
-        for e in field.items(count=4)
+        tuple(e.get(name).one_of(words) for name, words in parts.items()): e
+        for e in field.items(count)
     }
-    if len(entries) < 4:
-        field.fail("must have one entry for each combination of first and second TB and FB")
+    if len(entries) < count:
+        said = " and ".join(f"{name} ({', '.join(words)})" for name, words in parts.items())
+        field.fail(f"must have one entry for each combination of {said}")
     return entries
 
 
-def _cast(record: Field, first_order: dict[Condition, Field]) -> tuple[dict[str, str], Cast]:
+def _cast(record: Field, true: Field, false: Field) -> tuple[dict[str, str], Cast]:
     """The colours in their order and by their part.
 
     Values 0 and 1 are the agents, 2 to 4 the rooms; the answers tell which room is which.
@@ -172,18 +167,11 @@ def _cast(record: Field, first_order: dict[Condition, Field]) -> tuple[dict[str,
     participant = named[1 - named.index(protagonist)]
     rooms = named[2:]
     # True belief: the protagonist saw the last move. False belief: it saw the first alone.
-    last, first = (first_order[kind].get("answer").one_of(rooms) for kind in CONDITIONS)
+    last, first = (entry.get("answer").one_of(rooms) for entry in (true, false))
     if first == last:
         record.get("first_order_belief").fail(f"has the same answer {first!r} for TB and FB")
     own = next(room for room in rooms if room not in (first, last))
     return colors, Cast(participant, protagonist, first, own, last)
-
-
-def _nodes(field: Field) -> Nodes:
-    a, b, c, d = (item.number() for item in field.items(count=4))
-    if not a < b < c < d:
-        field.fail(f"must increase, is {field.value}")
-    return a, b, c, d
 
 
 def _initial(field: Field, rooms: tuple[str, ...], end_of_story: int) -> InitialQuestion:
@@ -193,94 +181,62 @@ def _initial(field: Field, rooms: tuple[str, ...], end_of_story: int) -> Initial
     if not start < end <= end_of_story:
         section.fail(f"must lie within the frames 0 to {end_of_story}, is {section.value}")
     given = field.get("answer")
-    named = [given] if isinstance(given.value, str) else given.items()
-    answer = tuple(item.one_of(COLOURS) for item in named)
+    answer = tuple(item.one_of(COLOURS) for item in given.several())
     if not answer or len(set(answer)) < len(answer):
         given.fail(f"must name different colours, is {given.value}")
+    choices = _listed(question) or (rooms if len(answer) == 1 else COLOURS)
     if field.has("choices"):
         choices = tuple(item.one_of(COLOURS) for item in field.get("choices").items())
-    else:
-        choices = _choices(question, rooms if len(answer) == 1 else COLOURS)
     if missing := [colour for colour in answer if colour not in choices]:
         given.fail(f"names {missing[0]}, which is not among the choices {', '.join(choices)}")
     return InitialQuestion(question, answer, choices, (start, end))
 
 
-def _choices(question: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+def _listed(question: str) -> tuple[str, ...]:
     """The colours that the official question lists in brackets at its end."""
     brackets = re.findall(r"\(([^()]*)\)", question)
     listed = re.findall(r"[a-z]+", brackets[-1].lower()) if brackets else []
-    return tuple(listed) if listed and set(listed) <= set(COLOURS) else otherwise
-
-
-def _case(
-    story: int,
-    cast: Cast,
-    nodes: Nodes,
-    entry: Field,
-    first: Condition,
-    second: Condition | None,
-    frames: Path,
-) -> BeliefCase:
-    """One version; it is of second order if it has a second condition."""
-    _, believed, thought = beliefs(cast, first, second)
-    question = _question(entry, cast, believed if second is None else thought)
-    caption = entry.get("caption")
-    captions: dict[Perspective, str] = {"omniscient": caption.text()}
-    if entry.has("captions"):
-        own = entry.get("captions")
-        captions |= {p: own.get(p).text() for p in PERSPECTIVES if p != "omniscient"}
-    else:
-        captions |= _views_of_release(caption, cast, first)
-    return BeliefCase(story, first, second, cast, question, captions, nodes, FolderVideo(frames))
+    return tuple(listed) if set(listed) <= set(COLOURS) else ()
 
 
 def _question(entry: Field, cast: Cast, answer: str) -> BeliefQuestion:
     options_field = entry.get("options")
-    options = [item.one_of(cast[2:]) for item in options_field.items(count=2)]
-    if set(options) != {cast.first_room, cast.last_room}:
+    one, two = (item.one_of(cast[2:]) for item in options_field.items(count=2))
+    if {one, two} != {cast.first_room, cast.last_room}:
         options_field.fail(
             f"must be the rooms {cast.first_room} and {cast.last_room}, which the answers name; "
             f"is {options_field.value}"
         )
-    given = entry.get("answer").one_of(options)
+    given = entry.get("answer").one_of((one, two))
     if given != answer:
         entry.get("answer").fail(f"is {given!r}, the belief condition makes it {answer!r}")
-    other = options[1 - options.index(answer)]
     statements = []
-    for name, room in (("belief_true", answer), ("belief_false", other)):
+    for name, room in (("belief_true", answer), ("belief_false", two if answer == one else one)):
         field = entry.get(name)
         if not re.search(rf"\b{room}\b", field.text()):
             field.fail(f"must name the {room} room, is {field.value!r}")
         statements.append(field.text())
-    return BeliefQuestion(
-        entry.get("question").text(), (options[0], options[1]), answer, statements[0], statements[1]
-    )
+    return BeliefQuestion(entry.get("question").text(), (one, two), answer, *statements)
 
 
-def _views_of_release(caption: Field, cast: Cast, first: Condition) -> dict[Perspective, str]:
-    """The official caption, with parts numbered 1., 2. and 3., as each agent knows it."""
-    text = caption.text()
+def _captions(entry: Field, cast: Cast, first: Condition) -> dict[Perspective, str]:
+    """The story as each knows it; the official one has numbered parts, told from above alone."""
+    text = entry.get("caption").text()
+    if entry.has("captions"):
+        own = entry.get("captions")
+        return {p: text if p == "omniscient" else own.get(p).text() for p in PERSPECTIVES}
     found = _PARTS.fullmatch(text)
     if not found:
-        caption.fail("must tell the story in three parts numbered 1., 2. and 3.")
+        entry.get("caption").fail("must tell the story in three parts numbered 1., 2. and 3.")
     opening, arrival, own_room, transfer = found.groups()
     ending = _ENDING.search(text)
     close = f" {ending[1]}" if ending else ""
-
-    def unknowing(agent: str, room: str) -> str:
-        return (
-            f"While the {agent} agent is in the {room} room with the {room} door closed, the "
-            f"{agent} agent does not know what happens outside the {room} room."
-        )
-
-    protagonist = text
-    if first == "FB":
-        unknown = unknowing(cast.protagonist, cast.own_room)
-        protagonist = f"{opening}1. {arrival} 2. {own_room} 3. {unknown}{close}"
+    shut_in = unknowing(cast.protagonist, cast.own_room)
     waiting = unknowing(cast.participant, cast.first_room)
+    mistaken = f"{opening}1. {arrival} 2. {own_room} 3. {shut_in}{close}"
     return {
-        "protagonist": protagonist,
+        "omniscient": text,
+        "protagonist": mistaken if first == "FB" else text,
         "participant": f"{opening}1. {arrival} 2. {waiting} 3. {transfer}",
     }
 

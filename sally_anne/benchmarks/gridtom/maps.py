@@ -1,7 +1,6 @@
 """Maps: cells and walks over them, the 27 maps of the benchmark, and random ones for training.
 
-The 27 were drawn once by :func:`random_layouts` (seed 27), looked at, and are fixed in maps.txt, so
-that the benchmark never changes with a library's random numbers.
+The 27 were drawn once by :func:`random_layouts` (seed 27) and are fixed in maps.txt.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -41,11 +41,9 @@ def _steps_from(starts: Iterable[Cell], free: Callable[[Cell], bool]) -> dict[Ce
 
 
 def breadth_first(start: Cell, goal: Cell, free: Callable[[Cell], bool]) -> list[Cell] | None:
-    """Shortest walk from ``start`` to ``goal`` over cells for which ``free`` holds.
+    """The cells of a shortest walk, without ``start``; None if there is none.
 
-    Returns:
-        The cells after ``start``, ending with ``goal``; empty if they are the same;
-        None if there is no walk. Ties are broken by the order of directions.
+    Ties are broken by the order of directions.
     """
     came_from = _steps_from([start], free)
     if goal not in came_from:
@@ -73,12 +71,7 @@ DOOR_MARKS = "ABC"
 
 @dataclass(frozen=True)
 class Layout:
-    """One validated map.
-
-    Attributes:
-        name: identifier used in error messages and splits.
-        rows: the 10 strings of 7 characters.
-    """
+    """One validated map: a name, and 10 strings of 7 characters."""
 
     name: str
     rows: tuple[str, ...]
@@ -115,19 +108,12 @@ class Layout:
 
     def room_of(self, cell: Cell) -> int | None:
         """Index of the room whose floor or door is at ``cell``; None in the corridor."""
-        mark = self.mark(cell)
-        for marks in (ROOM_MARKS, DOOR_MARKS):
-            if mark in marks:
-                return marks.index(mark)
-        return None
+        found = (ROOM_MARKS + DOOR_MARKS).find(self.mark(cell))
+        return None if found < 0 else found % ROOMS
 
 
 def _validate(layout: Layout) -> None:
-    """Check the layout's rules.
-
-    Raises:
-        MapError: names the map, the rule and the cell.
-    """
+    """MapError names the map, the rule and the cell."""
 
     def require(holds: bool, rule: str) -> None:
         if not holds:
@@ -168,46 +154,43 @@ def _validate(layout: Layout) -> None:
 @cache
 def benchmark_layouts() -> tuple[Layout, ...]:
     """The 27 maps, each validated."""
-    text = Path(__file__).with_name("maps.txt").read_text(encoding="ascii")
-    blocks = text.strip().split("\n\n")
-    return tuple(Layout(f"map-{i:02d}", tuple(b.split("\n"))) for i, b in enumerate(blocks))
+    text = Path(__file__).with_name("maps.txt").read_text(encoding="ascii").strip()
+    return tuple(
+        Layout(f"map-{i:02d}", tuple(rows.split("\n"))) for i, rows in enumerate(text.split("\n\n"))
+    )
 
 
 def random_layouts(seed: int) -> Iterator[Layout]:
     """Endless random maps without repetition, none of them one of the 27 benchmark maps."""
     rng = random.Random(seed)
     seen = {layout.rows for layout in benchmark_layouts()}
-    count = 0
+    names = (f"random-{seed}-{count:05d}" for count in itertools.count())
+    name = next(names)
     while True:
         rows = _draw(rng)
         if rows is None or rows in seen:
             continue
-        try:
-            layout = Layout(f"random-{seed}-{count:05d}", rows)
-        except MapError:
-            continue
-        if len(start_pairs(layout)) < 2:
-            continue
-        seen.add(rows)
-        count += 1
-        yield layout
+        with suppress(MapError):
+            layout = Layout(name, rows)
+            if len(start_pairs(layout)) >= 2:
+                seen.add(rows)
+                name = next(names)
+                yield layout
 
 
 def start_pairs(layout: Layout) -> list[tuple[Cell, Cell]]:
     """Corridor cells (participant, protagonist) from which every order of rooms can be played.
 
-    The participant must reach each door past the waiting protagonist, and neither may start
-    in front of a door.
+    The participant must reach each door past the waiting protagonist; neither starts before one.
     """
     fronts = {outside for outside, _ in layout.thresholds}
     corridor = set(layout.marked(CORRIDOR))
     cells = [cell for cell in layout.marked(CORRIDOR) if cell not in fronts]
-    pairs = []
-    for participant, protagonist in itertools.permutations(cells, 2):
-        free = (corridor - {protagonist}).__contains__
-        if fronts <= reachable([participant], free):
-            pairs.append((participant, protagonist))
-    return pairs
+    return [
+        (participant, protagonist)
+        for participant, protagonist in itertools.permutations(cells, 2)
+        if fronts <= reachable([participant], (corridor - {protagonist}).__contains__)
+    ]
 
 
 def _draw(rng: random.Random) -> tuple[str, ...] | None:
@@ -230,12 +213,11 @@ def _draw(rng: random.Random) -> tuple[str, ...] | None:
     grid |= {cell: CORRIDOR for cell in inner if cell not in taken}
     for room, floor in enumerate(rooms):
         grid |= dict.fromkeys(floor, ROOM_MARKS[room])
-        doors = []
-        for cell in floor:
-            for (x, y), (bx, by) in ((cell, b) for b in neighbours(cell)):
-                beyond = (2 * bx - x, 2 * by - y)
-                if grid.get((bx, by)) == WALL and grid.get(beyond) == CORRIDOR:
-                    doors.append((bx, by))
+        doors = [
+            (x + dx, y + dy)
+            for (x, y), (dx, dy) in itertools.product(floor, STEPS)
+            if grid.get((x + dx, y + dy)) == WALL and grid.get((x + 2 * dx, y + 2 * dy)) == CORRIDOR
+        ]
         if not doors:
             return None
         grid[rng.choice(doors)] = DOOR_MARKS[room]

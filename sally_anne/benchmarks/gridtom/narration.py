@@ -8,23 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from sally_anne.benchmarks.gridtom.maps import COLUMNS, ROWS
-from sally_anne.benchmarks.gridtom.plot import Condition
+from sally_anne.benchmarks.gridtom.plot import Cast, Condition
 from sally_anne.benchmarks.gridtom.render import Perspective
 from sally_anne.benchmarks.gridtom.world import COLOURS
-
-
-class Cast(NamedTuple):
-    """The five colours of a story, by their part in the plot."""
-
-    participant: str
-    protagonist: str
-    first_room: str
-    own_room: str
-    last_room: str
-
 
 _SCENE = (
     f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey squares "
@@ -43,10 +31,7 @@ def environment(rooms: Sequence[str]) -> str:
 
 
 def initial_environment() -> str:
-    """The world without the number and colours of its agents and rooms.
-
-    For the initial-belief questions, which ask for just these.
-    """
+    """The world without what the initial-belief questions ask for: how many, in which colours."""
     return (
         f"{_SCENE} Each room has a colour and a door of its own colour. A triangle is an agent. "
         f"{_NO_SIGHT}"
@@ -59,17 +44,9 @@ def caption(
     second: Condition | None = None,
     perspective: Perspective = "omniscient",
 ) -> str:
-    """Tell the story.
+    """Tell the story in three numbered parts, as one perspective knows it.
 
-    Args:
-        cast: the colours.
-        first: what the protagonist's belief is at the end.
-        second: None for the first-order version; else the version that also says what the
-            participant sees of the protagonist's door when it leaves.
-        perspective: whose knowledge is told.
-
-    Returns:
-        Three numbered parts in one paragraph.
+    With ``second`` it also says what the participant sees of the other's door when it leaves.
     """
     a, b, r1, r2, r3 = cast
     closed = (first == "FB") != (second == "FB")
@@ -91,8 +68,7 @@ def caption(
         # What it sees when it opens its door belongs to its view in the first-order version too; a
         # change of the other's door that it does not notice does not.
         sighting = _door_sighting(cast, closed, "TB")
-        waiting = f"{_inside(a, r1, True)} {_ignorance(a, r1)}"
-        parts = (waiting, f"{leaves[0].upper()}{leaves[1:]}{sighting} {transfer}")
+        parts = (unknowing(a, r1), f"{leaves[0].upper()}{leaves[1:]}{sighting} {transfer}")
     else:
         change = f"Just then the {b} agent {'opens' if closed else 'closes'} the {r2} door"
         if second == "FB" and closed:
@@ -104,6 +80,11 @@ def caption(
             end = _ignorance(b, r2) if closed else f"{leaves} {transfer}"
         parts = (_own_room(cast, closed), f"{inside} {end}")
     return f"1. {arrival} 2. {parts[0]} 3. {parts[1]} The video ends here."
+
+
+def unknowing(agent: str, room: str) -> str:
+    """What an agent knows that has closed the door of its room behind it."""
+    return f"{_inside(agent, room, True)} {_ignorance(agent, room)}"
 
 
 def _inside(agent: str, room: str, closed: bool) -> str:
@@ -147,7 +128,6 @@ class InitialQuestion:
     """A question about the scene itself.
 
     Attributes:
-        question: text, with the colours to choose from.
         answer: all of these colours must be named, in any order.
         choices: the colours offered.
         section: first and last frame number of the part that it asks about.
@@ -166,7 +146,6 @@ class BeliefQuestion:
     Attributes:
         question: text without the options.
         options: two rooms, the participant's first and last.
-        answer: one of the options.
         statement_true: the belief statement that fits the answer.
         statement_false: the one that fits the other option.
     """
@@ -181,13 +160,7 @@ class BeliefQuestion:
 def initial_questions(
     cast: Cast, rooms: Sequence[str], nodes: tuple[int, int, int, int]
 ) -> tuple[InitialQuestion, InitialQuestion, InitialQuestion]:
-    """The three initial-belief questions: agents and colours, the two rooms walked into first.
-
-    Args:
-        cast: the colours by their part.
-        rooms: the rooms in the order in which they are offered.
-        nodes: frame numbers that bound the stages.
-    """
+    """The three initial-belief questions: agents and colours, the two rooms walked into first."""
     colours = tuple(c for c in COLOURS if c in cast)
     agents = InitialQuestion(
         "How many agents are there, and what are their colours? Choose from "

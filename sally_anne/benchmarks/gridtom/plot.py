@@ -1,26 +1,12 @@
 """The unexpected-transfer plot, played by agents that search their own way (paper, section 3.1).
 
-Stage 1: the participant goes into the first room and closes its door.
-Stage 2: the protagonist goes into the second room, and closes its door or waits.
-Stage 3: the participant leaves the first room, goes into the third and closes its door. In the
-second-order false-belief versions the protagonist's door changes in the very tick in which the
-participant steps out (appendix B.2).
-
-Most doors can be seen from that doorway and from the corridor behind it, and by the rule of seeing
-alone (section 3: nothing is hidden but behind closed doors) the participant would notice the
-change. The paper does not say why it does not. Here it does not look at the protagonist's room
-again once it steps out: from that tick on the room and its door are masked in its view, so that its
-belief follows from what it saw. Nobody else's view is touched, nor is any in other versions.
-
-What the agents come to believe is read off the played story. The protagonist believes that the
-participant is where it last saw it. The participant models the protagonist by the same rule, with
-the protagonist's door as the participant itself last saw it.
+What they come to believe is read off the played story, see :func:`final_beliefs`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from minigrid.core.actions import Actions
 
@@ -32,21 +18,28 @@ PARTICIPANT, PROTAGONIST = "participant", "protagonist"
 Condition = Literal["TB", "FB"]
 
 
+class Cast(NamedTuple):
+    """The five colours of a story, by their part in the plot."""
+
+    participant: str
+    protagonist: str
+    first_room: str
+    own_room: str
+    last_room: str
+
+
 @dataclass(frozen=True)
 class Staging:
     """What is fixed before the curtain rises.
 
     Attributes:
-        layout: the map.
-        colours: participant, protagonist, and the rooms in the order of the plot
-            (participant's first, protagonist's, participant's last).
         order: index in the map of the room of each plot role.
         starts: cells of participant and protagonist.
         directions: where they face (0 right, 1 down, 2 left, 3 up).
     """
 
     layout: Layout
-    colours: tuple[str, str, str, str, str]
+    colours: Cast
     order: tuple[int, int, int]
     starts: tuple[Cell, Cell]
     directions: tuple[int, int]
@@ -59,19 +52,14 @@ class Staging:
 
     def world(self) -> World:
         """The world as it is in frame 0."""
-        agents = {
-            name: Agent(self.colours[i], self.starts[i], self.directions[i])
-            for i, name in enumerate((PARTICIPANT, PROTAGONIST))
-        }
-        return World(self.layout, self.rooms, agents)
+        agents = map(Agent, self.colours[:2], self.starts, self.directions)
+        names = (PARTICIPANT, PROTAGONIST)
+        return World(self.layout, self.rooms, dict(zip(names, agents, strict=True)))
 
 
 @dataclass(frozen=True)
 class State:
-    """One tick: where the agents are and which doors (by room of the map) stand open.
-
-    ``seen`` holds, for each agent, the cells it sees.
-    """
+    """One tick: where the agents are, which doors (by room) are open, what each agent sees."""
 
     agents: dict[str, tuple[Cell, int]]
     open_doors: tuple[bool, ...]
@@ -83,14 +71,12 @@ class Trace:
     """A played story: one state a tick, and the four ticks that bound its stages."""
 
     staging: Staging
-    first: Condition
-    second: Condition
     states: tuple[State, ...]
     nodes: tuple[int, int, int, int]
 
 
 class _Play:
-    """Plays one agent's moves tick by tick and records every state."""
+    """Plays the agents' moves tick by tick and records every state."""
 
     def __init__(self, staging: Staging) -> None:
         self.layout = staging.layout
@@ -104,7 +90,7 @@ class _Play:
         self.states.append(
             State(
                 agents={n: (a.cell, a.direction) for n, a in self.world.agents.items()},
-                open_doors=tuple(self.world.door(r).is_open for r in range(3)),
+                open_doors=tuple(door.is_open for door in self.world.doors),
                 seen={
                     PARTICIPANT: self.world.seen_by(PARTICIPANT, self.overlooked),
                     PROTAGONIST: self.world.seen_by(PROTAGONIST),
@@ -130,15 +116,11 @@ class _Play:
 
     def go_in(self, name: str, room: int) -> None:
         """Walk through the corridor to the room's door, open it, step in and turn to the door."""
-        layout = self.layout
+        layout, agents = self.layout, self.world.agents
         front, inside = layout.thresholds[room]
         door = layout.doors[room]
-        others = {a.cell for n, a in self.world.agents.items() if n != name}
-        walk = breadth_first(
-            self.world.agents[name].cell,
-            front,
-            lambda c: layout.mark(c) == CORRIDOR and c not in others,
-        )
+        free = set(layout.marked(CORRIDOR)) - {a.cell for n, a in agents.items() if n != name}
+        walk = breadth_first(agents[name].cell, front, free.__contains__)
         if walk is None:
             raise BenchmarkError(f"map {layout.name}: {name} has no way to room {room + 1}")
         for cell in walk:
@@ -154,18 +136,16 @@ class _Play:
 def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
     """Play the story.
 
+    Stage 1: the participant goes into the first room and closes its door. Stage 2: the protagonist
+    goes into its own room, and closes its door or waits. Stage 3: the participant leaves the first
+    room, goes into the last and closes its door.
+
     Args:
-        staging: map, colours, room order and starts.
-        first: belief condition of the protagonist about the participant's place.
-        second: "FB" if the protagonist's door changes unnoticed while the participant leaves,
-            so that the participant is wrong about what the protagonist saw.
-
-    Returns:
-        The trace. ``first`` names the protagonist's belief at the end; with ``second == "FB"``
-        the door is therefore first left the other way.
-
-    Raises:
-        BenchmarkError: the map does not allow the plot.
+        staging: what is fixed before.
+        first: the protagonist's belief at the end; with ``second`` "FB" the door is therefore
+            first left the other way.
+        second: "FB" if the protagonist's door changes in the very tick in which the participant
+            steps out (appendix B.2), unnoticed.
     """
     first_room, own_room, last_room = staging.order
     door_closed_at_first = (first == "FB") != (second == "FB")
@@ -179,24 +159,27 @@ def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
     end_2 = len(stage.states) - 1
     stage.tick(PARTICIPANT, Actions.toggle)
     meanwhile = {PROTAGONIST: Actions.toggle} if second == "FB" else None
+    # By the rule of seeing alone (section 3: nothing is hidden but behind closed doors) it would
+    # notice the change. The paper does not say why it does not; here it looks no more at that room.
     stage.overlooked = own_room if second == "FB" else None
     stage.tick(PARTICIPANT, Actions.forward, meanwhile)
     stage.advance(PARTICIPANT, staging.layout.thresholds[first_room][0])
     stage.go_in(PARTICIPANT, last_room)
     stage.tick(PARTICIPANT, Actions.toggle)
     end_3 = len(stage.states) - 1
-    return Trace(staging, first, second, tuple(stage.states), (0, end_1, end_2, end_3))
+    return Trace(staging, tuple(stage.states), (0, end_1, end_2, end_3))
 
 
 def final_beliefs(trace: Trace) -> tuple[int, int, int]:
     """The beliefs at the end of a story, derived from what each agent could see.
 
+    The protagonist believes that the participant is where it last saw it. The participant models
+    it by the same rule, with the protagonist's door as the participant itself last saw it.
+
     Returns:
         Rooms (indices in the map): where the participant is, where the protagonist believes it is,
-        and where the participant thinks that the protagonist believes it is.
-
-    Raises:
-        BenchmarkError: the story ends with the participant, or a belief about it, outside any room.
+        and where the participant thinks that the protagonist believes it is; BenchmarkError if one
+        of these is the corridor.
     """
     layout, own_room = trace.staging.layout, trace.staging.order[1]
     own_door = layout.doors[own_room]
@@ -216,14 +199,15 @@ def final_beliefs(trace: Trace) -> tuple[int, int, int]:
         protagonist_inside = layout.room_of(state.agents[PROTAGONIST][0]) == own_room
         if in_view and (not protagonist_inside or seen_open):
             thought_seen = cell
-    rooms = []
-    for what, where in (
-        ("reality", cell),
-        ("the protagonist's belief", last_seen),
-        ("the participant's belief", thought_seen),
-    ):
+
+    def room_at(what: str, where: Cell) -> int:
         room = layout.room_of(where)
         if room is None:
             raise BenchmarkError(f"map {layout.name}: {what} ends in the corridor at {where}")
-        rooms.append(room)
-    return rooms[0], rooms[1], rooms[2]
+        return room
+
+    return (
+        room_at("reality", cell),
+        room_at("the protagonist's belief", last_seen),
+        room_at("the participant's belief", thought_seen),
+    )

@@ -1,7 +1,6 @@
 """What a story is to its users: records, cases and sets, whatever source they come from.
 
-The prompts, probes and steering read nothing else of GridToM, so generated stories, our export
-and the official release look the same to them.
+Prompts, probes and steering read nothing else of GridToM.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, NamedTuple, Protocol, overload
 
 import numpy as np
@@ -29,14 +28,13 @@ from sally_anne.core.errors import BenchmarkError, MediaError
 Order = Literal[1, 2]
 # In every release: two starts, two orientations, six orders of the rooms.
 STORIES_PER_MAP = 24
-# First order: TB, FB. Second order: (first, second), those without a second-order false belief
-# in front.
 CONDITIONS: tuple[Condition, Condition] = ("TB", "FB")
-COMBINATIONS: tuple[tuple[Condition, Condition], ...] = (
-    ("TB", "TB"),
-    ("FB", "TB"),
-    ("TB", "FB"),
-    ("FB", "FB"),
+# (first, second) of second order, those without a second-order false belief in front.
+COMBINATIONS = tuple((first, second) for second in CONDITIONS for first in CONDITIONS)
+# All versions: in first order there is no second.
+VERSIONS: tuple[tuple[Condition, Condition | None], ...] = (
+    *((first, None) for first in CONDITIONS),
+    *COMBINATIONS,
 )
 
 
@@ -44,11 +42,7 @@ class Video(Protocol):
     """Where the frames of one version come from."""
 
     def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
-        """Frames ``ticks`` as ``uint8 [N, 420, 294, 3]``; a new array that the caller may change.
-
-        Raises:
-            MediaError: a frame cannot be had; names the file or story.
-        """
+        """``uint8 [N, 420, 294, 3]``, for the caller to change; MediaError names file or story."""
 
 
 def beliefs(cast: Cast, first: Condition, second: Condition | None) -> tuple[str, str, str]:
@@ -67,12 +61,8 @@ class BeliefCase:
     """One version of one story, as asked in one order.
 
     Attributes:
-        story: index of the story.
         first: the protagonist's belief condition.
         second: the participant's; None for order 1.
-        cast: the colours by their part.
-        question: options, answer and the two belief statements.
-        captions: the story told from each perspective.
         nodes: the frames that bound the three stages.
         video: source of the frames; not compared.
     """
@@ -114,18 +104,9 @@ class BeliefCase:
     def frames(
         self, perspective: Perspective = "omniscient", ticks: Sequence[int] | None = None
     ) -> np.ndarray:
-        """Frames of this version.
+        """Frames ``uint8 [N, 420, 294, 3]``; by default the seven key frames (paper, section 3.2).
 
-        Args:
-            perspective: whose view.
-            ticks: frame numbers; the seven key frames by default (paper, section 3.2).
-
-        Returns:
-            ``uint8 [N, 420, 294, 3]``.
-
-        Raises:
-            MediaError: no frame is asked for, a number lies outside the story, or a file is
-                missing or damaged.
+        MediaError names a number outside the story, or a file that is missing or damaged.
         """
         chosen = list(key_frames(self.nodes)) if ticks is None else [int(t) for t in ticks]
         if not chosen:
@@ -138,11 +119,7 @@ class BeliefCase:
         return self.video.frames(perspective, chosen)
 
     def statement(self, room: str) -> str:
-        """The belief statement that names ``room``, in this order's form.
-
-        Raises:
-            BenchmarkError: the story has no such room.
-        """
+        """The belief statement that names ``room``, in this order's form."""
         if room == self.question.answer:
             return self.question.statement_true
         if room in self.question.options:
@@ -167,11 +144,7 @@ class Identity(NamedTuple):
 def identity_of(index: int, cast: Cast, rooms: Sequence[str], map_name: str | None) -> Identity:
     """Who a story is: by its map and by the colours of which all its texts are made.
 
-    Args:
-        index: number of the story; tells the map where it has no name.
-        cast: the colours by their part.
-        rooms: the room colours in the order in which they are listed.
-        map_name: the map's name; None where the release does not say.
+    Its number tells the map where the release does not name it.
     """
     content = hashlib.sha256(f"gridtom {' '.join(cast)} / {' '.join(rooms)}".encode())
     return Identity(map_name or f"map-{index // STORIES_PER_MAP:02d}", content.hexdigest()[:16])
@@ -182,17 +155,13 @@ class StoryRecord:
     """One story with all its versions and questions.
 
     Attributes:
-        index: number of the story in its release.
-        cast: the colours by their part in the plot.
         colors: the release's ``colors`` field, in its order.
         nodes: the frames that bound the three stages, the same in all versions.
         rooms: the room colours in the order of the release, which tells nothing about the plot.
-        environment: description of the world.
-        initial_environment: the same without the number and colours of the agents, for the
-            initial-belief questions.
-        initial: questions about the scene itself.
+        environment: description of the world; ``initial_environment`` leaves out the number and
+            colours of the agents, for the initial-belief questions.
         versions: all cases, first order before second.
-        map: name of the map; None where the release does not say.
+        map: its name; None where the release does not say.
     """
 
     index: int
@@ -217,11 +186,7 @@ class StoryRecord:
         return identity_of(self.index, self.cast, self.rooms, self.map)
 
     def case(self, order: Order, first: Condition, second: Condition | None = None) -> BeliefCase:
-        """One version; ``second`` is given only and always for order 2.
-
-        Raises:
-            BenchmarkError: there is no such version in this data.
-        """
+        """One version; ``second`` is given only and always for order 2."""
         for case in self.cases(order):
             if (case.first, case.second) == (first, second):
                 return case
@@ -232,11 +197,7 @@ class StoryRecord:
         )
 
     def cases(self, order: Order) -> list[BeliefCase]:
-        """All versions asked in ``order``: TB and FB, or the four combinations.
-
-        Raises:
-            BenchmarkError: this data has no questions of that order.
-        """
+        """All versions asked in ``order``: TB and FB, or the four combinations."""
         if order not in (1, 2):
             raise BenchmarkError(f"order must be 1 or 2, got {order!r}")
         found = [case for case in self.versions if case.order == order]
@@ -255,18 +216,9 @@ def context_text(
     setting: Setting = "multimodal",
     initial: bool = False,
 ) -> str:
-    """What is said before a statement or a question (GridToM paper, section 3.2).
+    """The world, and the story in words unless it is video alone (GridToM paper, section 3.2).
 
-    Args:
-        record: the story.
-        case: which version.
-        perspective: whose knowledge the words tell.
-        setting: what the model is given.
-        initial: for the initial-belief questions, which ask for what the world's description
-            would give away: then it names no colours.
-
-    Returns:
-        The world, and the story in words unless the setting is video alone.
+    ``initial`` is for the initial-belief questions, which ask for colours: the world names none.
     """
     world = record.initial_environment if initial else record.environment
     return world if setting == "video" else f"{world} {case.captions[perspective]}"
@@ -280,7 +232,7 @@ class StorySet(Sequence[StoryRecord]):
         make: gives the record of one number.
         source: where they come from, for people to read.
         fingerprint: gives the hash of all that determines the data.
-        identity: gives what a number's story is, where that can be had without making its record.
+        identity: gives what a number's story is, where that takes no record.
     """
 
     def __init__(
@@ -294,10 +246,9 @@ class StorySet(Sequence[StoryRecord]):
         self.indices: tuple[int, ...] = tuple(indices)
         self.source = source
         self._known = frozenset(self.indices)
-        self._make = make
+        self._make = cache(make)
         self._fingerprint = fingerprint
-        self._identity = identity
-        self._made: dict[int, StoryRecord] = {}
+        self._identity = identity or (lambda index: self._make(index).identity)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -315,20 +266,14 @@ class StorySet(Sequence[StoryRecord]):
         return f"StorySet({len(self)} stories, {self.source})"
 
     def story(self, index: int) -> StoryRecord:
-        """The story numbered ``index`` (not the one at that position).
-
-        Raises:
-            BenchmarkError: it is not in this set.
-        """
-        if index not in self._made:
-            self._require([index])
-            self._made[index] = self._make(index)
-        return self._made[index]
+        """The story numbered ``index`` (not the one at that position)."""
+        self._require([index])
+        return self._make(index)
 
     def identity(self, index: int) -> Identity:
-        """What the story numbered ``index`` is; BenchmarkError if it is not in this set."""
+        """What the story numbered ``index`` is."""
         self._require([index])
-        return self.story(index).identity if self._identity is None else self._identity(index)
+        return self._identity(index)
 
     def _require(self, indices: Iterable[int]) -> None:
         if missing := [i for i in indices if i not in self._known]:
@@ -340,11 +285,7 @@ class StorySet(Sequence[StoryRecord]):
         return self._fingerprint()
 
     def subset(self, indices: Iterable[int]) -> StorySet:
-        """The stories with these numbers, in this order.
-
-        Raises:
-            BenchmarkError: a number is not in this set, or none is given.
-        """
+        """The stories with these numbers, in this order; each is there, and once."""
         chosen = tuple(indices)
         if chosen == self.indices:
             return self

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Hashable, Iterable, Sequence
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +16,8 @@ from PIL import Image
 
 from sally_anne.benchmarks.gridtom.maps import COLUMNS, ROWS, WALL
 from sally_anne.benchmarks.gridtom.plot import State, Trace
-from sally_anne.benchmarks.gridtom.world import World, tile
+from sally_anne.benchmarks.gridtom.world import TILE, World, tile
 
-TILE = 42
 WIDTH, HEIGHT = COLUMNS * TILE, ROWS * TILE
 # What models are shown of a story: its seven key frames.
 CLIP_SHAPE = (7, HEIGHT, WIDTH)
@@ -31,16 +31,7 @@ PERSPECTIVES: tuple[Perspective, ...] = ("omniscient", "protagonist", "participa
 def render(
     trace: Trace, perspective: Perspective = "omniscient", ticks: Iterable[int] | None = None
 ) -> np.ndarray:
-    """Draw the frames of a story.
-
-    Args:
-        trace: the played story.
-        perspective: whose view; cells that this agent does not see are masked.
-        ticks: frame numbers to draw; all of them by default.
-
-    Returns:
-        ``uint8 [N, 420, 294, 3]``.
-    """
+    """Frames of a story ``uint8 [N, 420, 294, 3]``, all by default; what is not seen is masked."""
     world = trace.staging.world()
     chosen = range(len(trace.states)) if ticks is None else ticks
     return np.stack([_frame(world, trace.states[t], perspective) for t in chosen])
@@ -53,8 +44,8 @@ def key_frames(nodes: tuple[int, int, int, int]) -> tuple[int, ...]:
 
 
 def _frame(world: World, state: State, perspective: Perspective) -> np.ndarray:
-    for room, is_open in enumerate(state.open_doors):
-        world.door(room).is_open = is_open
+    for door, is_open in zip(world.doors, state.open_doors, strict=True):
+        door.is_open = is_open
     standing = {}
     for name, (cell, direction) in state.agents.items():
         agent = world.agents[name]
@@ -66,7 +57,7 @@ def _frame(world: World, state: State, perspective: Perspective) -> np.ndarray:
     for x, y in world.layout.cells():
         # Walls never move and stay drawn; they carry no information about the story.
         masked = seen is not None and (x, y) not in seen and world.layout.mark((x, y)) != WALL
-        drawn = MASKED if masked else tile(standing.get((x, y)) or world.grid.get(x, y), TILE)
+        drawn = MASKED if masked else tile(standing.get((x, y)) or world.grid.get(x, y))
         image[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE] = drawn
     return image
 
@@ -74,13 +65,15 @@ def _frame(world: World, state: State, perspective: Perspective) -> np.ndarray:
 FPS = 3
 # Z_RLE: the grid repeats each row, so it packs better and faster than full deflate.
 _RLE = 3
+# Its tables take longer to set up than a frame to convert.
+_REFORMATTER = VideoReformatter()
 
 
+@dataclass(eq=False)
 class Shot:
     """One picture in the forms in which it is written."""
 
-    def __init__(self, pixels: np.ndarray) -> None:
-        self.pixels = pixels
+    pixels: np.ndarray
 
     @cached_property
     def png(self) -> bytes:
@@ -94,29 +87,17 @@ class Shot:
     def yuv(self) -> av.VideoFrame:
         """The picture as the encoder takes it."""
         frame = av.VideoFrame.from_ndarray(self.pixels, format="rgb24")
-        return _reformatter().reformat(frame, format="yuv420p")
+        return _REFORMATTER.reformat(frame, format="yuv420p")
 
 
-@cache
-def _reformatter() -> VideoReformatter:
-    # Its tables take longer to set up than a frame to convert.
-    return VideoReformatter()
-
-
-class Pictures:
-    """The pictures of one story; versions and perspectives share those that look alike."""
-
-    def __init__(self) -> None:
-        self._shots: dict[Hashable, Shot] = {}
-
-    def of(self, trace: Trace, perspective: Perspective) -> list[Shot]:
-        """One shot a tick."""
-        keys = [_look(state, perspective) for state in trace.states]
-        new = {key: tick for tick, key in enumerate(keys) if key not in self._shots}
-        if new:
-            drawn = render(trace, perspective, new.values())
-            self._shots.update((key, Shot(image)) for key, image in zip(new, drawn, strict=True))
-        return [self._shots[key] for key in keys]
+def shots_of(trace: Trace, perspective: Perspective, known: dict[Hashable, Shot]) -> list[Shot]:
+    """One shot a tick; those that look alike are drawn once and kept in ``known``, by story."""
+    keys = [_look(state, perspective) for state in trace.states]
+    new = {key: tick for tick, key in enumerate(keys) if key not in known}
+    if new:
+        drawn = render(trace, perspective, new.values())
+        known |= {key: Shot(image) for key, image in zip(new, drawn, strict=True)}
+    return [known[key] for key in keys]
 
 
 def _look(state: State, perspective: Perspective) -> Hashable:
@@ -126,15 +107,11 @@ def _look(state: State, perspective: Perspective) -> Hashable:
         return agents, state.open_doors, None
     seen = state.seen[perspective]
     # A masked agent is not in the picture, wherever it stands.
-    visible = tuple((name, stand) for name, stand in agents if stand[0] in seen)
-    return visible, state.open_doors, seen
+    return tuple(agent for agent in agents if agent[1][0] in seen), state.open_doors, seen
 
 
 def write_video(path: Path, shots: Sequence[Shot]) -> None:
-    """Write a video of 3 frames a second (294 x 420, H.264).
-
-    The bytes depend on the pictures alone: one thread, no time stamps or version tags.
-    """
+    """H.264, whose bytes depend on the pictures alone: one thread, no time stamps or versions."""
     with av.open(str(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container:
         options = {"preset": "ultrafast", "crf": "18", "threads": "1"}
         stream = container.add_stream("libx264", rate=FPS, options=options)

@@ -1,20 +1,6 @@
 """Who is tested, who trains the probes: 500 test stories, as in the paper's section 3.2.
 
-What a story is. Its place is a map and a number on that map: the map by name where the data names
-it (our own export does), else by the story's number, as all releases count 24 stories a map. Its
-content is what it says: the five colours by their part in the plot and the order in which the rooms
-are listed, of which every text is made in whatever wording. The place decides the split; the
-content tells textual twins and renumbered copies.
-
-Maps are whole: test, train and validation share none. Of the 27 maps 20 and most of a 21st are
-tested (500 stories; the other 4 of that map are left out of everything), 4 train (96), 2 validate
-(48). The split of a place follows from the place and the seed alone, never from what else is in
-the data, so a part of the data has the splits of the whole.
-
-Textual twins. There are 720 casts and 6 orders of rooms, so a few stories of different maps say the
-same words (72 of the 648 generated ones). Where twins would stand in different splits, only those
-of one split stay: the test stories, else the validation stories. The paper's 500 test stories are
-kept so, and about one in ten of the others is left out (seed 0: 86 train, 45 validate).
+A story's place, a map and a number on it, decides its split; its content tells textual twins.
 """
 
 from __future__ import annotations
@@ -22,12 +8,9 @@ from __future__ import annotations
 import random
 import re
 from functools import lru_cache
-from typing import Literal
 
 from sally_anne.benchmarks.gridtom.records import STORIES_PER_MAP, StorySet
-
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+from sally_anne.benchmarks.samples import SPLITS, Split
 
 TEST_STORIES = 500
 MAPS, TEST_MAPS, TRAIN_MAPS = 27, 21, 4
@@ -37,11 +20,13 @@ _NUMBERED = re.compile(r"map-([0-9]{2,6})")
 def assign(stories: StorySet, seed: int = 0) -> dict[int, Split]:
     """Split of each story's number, in the order of the numbers.
 
-    Stories that are in no split, as :mod:`sally_anne.benchmarks.gridtom.splits` says, are missing.
+    Of the 27 maps 20 and most of a 21st are tested, 4 train, 2 validate. They are whole: no two
+    splits share one, and the 4 stories that the 21st has beyond the 500 are in none. A place's
+    split follows from the place and the seed alone, so a part of the data has those of the whole.
 
-    Args:
-        stories: the data.
-        seed: which maps are tested, train and validate.
+    A few stories of different maps say the same words (72 of the 648 generated ones). Where such
+    twins would stand in different splits, only those of one stay: the test stories, else the
+    validation stories; about one in ten of the others goes (seed 0: 86 train, 45 validate).
     """
     split: dict[int, Split] = {}
     content: dict[int, str] = {}
@@ -55,16 +40,10 @@ def assign(stories: StorySet, seed: int = 0) -> dict[int, Split]:
 
 
 def split_of(map_name: str, number: int, seed: int = 0) -> Split | None:
-    """Split of a place.
+    """Split of the story with this number on a map, if it is in any.
 
-    Args:
-        map_name: ``map-00`` to ``map-26``; higher numbers go on in further 27s. Any other name is
-            drawn by itself, with the same odds.
-        number: of the story on its map.
-        seed: which maps are tested, train and validate.
-
-    Returns:
-        None for the stories that the 21st tested map has beyond the 500.
+    The names are ``map-00`` to ``map-26``; higher numbers go on in further 27s, and any other name
+    is drawn by itself, with the same odds.
     """
     if found := _NUMBERED.fullmatch(map_name):
         block, place = divmod(int(found[1]), MAPS)

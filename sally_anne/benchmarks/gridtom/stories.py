@@ -1,8 +1,4 @@
-"""The 648 stories, generated from a seed or read from a folder (paper, section 3.1, appendix I).
-
-``open_stories(None)`` and ``open_stories(folder)`` give the same :class:`StorySet`; nothing above
-this room asks which it was.
-"""
+"""The 648 stories, generated from a seed or read from a folder (paper, section 3.1, appendix I)."""
 
 from __future__ import annotations
 
@@ -10,9 +6,9 @@ import hashlib
 import itertools
 import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +16,7 @@ import numpy as np
 from sally_anne.benchmarks.gridtom.load import load
 from sally_anne.benchmarks.gridtom.maps import Layout, benchmark_layouts, start_pairs
 from sally_anne.benchmarks.gridtom.narration import (
-    Cast,
+    BeliefQuestion,
     caption,
     environment,
     first_order,
@@ -28,11 +24,10 @@ from sally_anne.benchmarks.gridtom.narration import (
     initial_questions,
     second_order,
 )
-from sally_anne.benchmarks.gridtom.plot import Condition, Staging, Trace, final_beliefs, play
+from sally_anne.benchmarks.gridtom.plot import Cast, Condition, Staging, Trace, final_beliefs, play
 from sally_anne.benchmarks.gridtom.records import (
-    COMBINATIONS,
     CONDITIONS,
-    STORIES_PER_MAP,
+    VERSIONS,
     BeliefCase,
     Identity,
     StoryRecord,
@@ -53,12 +48,7 @@ ORDERS = tuple((a, b, c) for a, b, c in itertools.permutations(range(3)))
 
 @dataclass(frozen=True)
 class Story:
-    """One basic story; its true- and false-belief versions are played on demand.
-
-    Attributes:
-        index: number in the release, 0 to 647.
-        staging: map, colours, room order, starts and directions.
-    """
+    """One basic story, by its number in the release; its versions are played on demand."""
 
     index: int
     staging: Staging
@@ -66,19 +56,20 @@ class Story:
     @property
     def cast(self) -> Cast:
         """The colours by their part in the plot."""
-        return Cast(*self.staging.colours)
+        return self.staging.colours
 
-    @cached_property
+    @property
     def rooms(self) -> tuple[str, str, str]:
         """Room colours in the order of the map, which tells nothing about the plot."""
         return self.staging.rooms
 
-    def play(self, first: Condition, second: Condition = "TB") -> Trace:
-        """Play one version and check the beliefs that follow from it against the plot.
+    @property
+    def identity(self) -> Identity:
+        """What it is, whatever its number."""
+        return identity_of(self.index, self.cast, self.rooms, self.staging.layout.name)
 
-        Raises:
-            BenchmarkError: the simulation does not produce the belief condition asked for.
-        """
+    def play(self, first: Condition, second: Condition = "TB") -> Trace:
+        """Play one version; BenchmarkError if its beliefs are not those that the plot wants."""
         trace = play(self.staging, first, second)
         wanted = beliefs(self.cast, first, second)
         found = tuple(self.rooms[room] for room in final_beliefs(trace))
@@ -91,30 +82,18 @@ class Story:
 
 
 def generate(seed: int = DEFAULT_SEED, layouts: Sequence[Layout] | None = None) -> list[Story]:
-    """All stories: map x starting position x orientation x order of rooms.
-
-    Args:
-        seed: draws starts, directions and colours; the same seed gives the same stories.
-        layouts: maps; the 27 of the benchmark by default.
-
-    Returns:
-        24 stories a map, in a fixed order; 648 for the benchmark maps.
-    """
-    maps = benchmark_layouts() if layouts is None else layouts
-    return [story for i, layout in enumerate(maps) for story in _stories_of_map(seed, i, layout)]
-
-
-def _stories_of_map(seed: int, number: int, layout: Layout) -> Iterator[Story]:
-    # One generator a map: a change in one map leaves the stories of all others as they are.
-    rng = random.Random(f"{seed}/{layout.name}")
-    starts = rng.sample(start_pairs(layout), STARTS)
-    turned = [rng.randrange(4), rng.randrange(4)]
-    orientations = [(turned[0], turned[1]), ((turned[0] + 2) % 4, (turned[1] + 2) % 4)]
-    variants = itertools.product(starts, orientations, ORDERS)
-    for i, (start, directions, order) in enumerate(variants):
-        a, b, r1, r2, r3 = rng.sample(COLOURS, 5)
-        staging = Staging(layout, (a, b, r1, r2, r3), order, start, directions)
-        yield Story(number * STORIES_PER_MAP + i, staging)
+    """All stories: map x starting position x orientation x order of rooms, 24 a map."""
+    stories: list[Story] = []
+    for layout in benchmark_layouts() if layouts is None else layouts:
+        # One generator a map: a change in one map leaves the stories of all others as they are.
+        rng = random.Random(f"{seed}/{layout.name}")
+        starts = rng.sample(start_pairs(layout), STARTS)
+        a, b = rng.randrange(4), rng.randrange(4)
+        orientations = ((a, b), ((a + 2) % 4, (b + 2) % 4))
+        for start, directions, order in itertools.product(starts, orientations, ORDERS):
+            cast = Cast(*rng.sample(COLOURS, 5))
+            stories.append(Story(len(stories), Staging(layout, cast, order, start, directions)))
+    return stories
 
 
 @lru_cache(maxsize=4)
@@ -147,32 +126,17 @@ def _drawn(video: GeneratedVideo, perspective: Perspective, ticks: tuple[int, ..
     return render(_played(video.story, video.first, video.second), perspective, ticks)
 
 
-def story_record(story: Story) -> StoryRecord:
-    """The record of a generated story; simulates one of its versions for the frame numbers.
+def _question(cast: Cast, first: Condition, second: Condition | None) -> BeliefQuestion:
+    _, believed, thought = beliefs(cast, first, second)
+    return second_order(cast, thought) if second else first_order(cast, believed)
 
-    Raises:
-        BenchmarkError: the simulation does not give the beliefs that the plot wants.
-    """
+
+def _record(story: Story) -> StoryRecord:
+    """Its record; simulates one of its versions for the frame numbers."""
     cast, rooms = story.cast, story.rooms
     nodes = _played(story, "TB", "TB").nodes
     colors = {"participant": cast.participant, "protagonist": cast.protagonist}
     colors |= {f"room_{i}": room for i, room in enumerate(rooms, start=1)}
-    pairs: list[tuple[Condition, Condition | None]] = [(first, None) for first in CONDITIONS]
-    cases = []
-    for first, second in [*pairs, *COMBINATIONS]:
-        _, believed, thought = beliefs(cast, first, second)
-        cases.append(
-            BeliefCase(
-                story=story.index,
-                first=first,
-                second=second,
-                cast=cast,
-                question=second_order(cast, thought) if second else first_order(cast, believed),
-                captions={p: caption(cast, first, second, p) for p in PERSPECTIVES},
-                nodes=nodes,
-                video=GeneratedVideo(story, first, second or "TB"),
-            )
-        )
     return StoryRecord(
         index=story.index,
         cast=cast,
@@ -182,21 +146,24 @@ def story_record(story: Story) -> StoryRecord:
         environment=environment(rooms),
         initial_environment=initial_environment(),
         initial=initial_questions(cast, rooms, nodes),
-        versions=tuple(cases),
+        versions=tuple(
+            BeliefCase(
+                story=story.index,
+                first=first,
+                second=second,
+                cast=cast,
+                question=_question(cast, first, second),
+                captions={p: caption(cast, first, second, p) for p in PERSPECTIVES},
+                nodes=nodes,
+                video=GeneratedVideo(story, first, second or "TB"),
+            )
+            for first, second in VERSIONS
+        ),
         map=story.staging.layout.name,
     )
 
 
-def _record_of_seed(seed: int, index: int) -> StoryRecord:
-    return story_record(seeded_stories(seed)[index])
-
-
-def _identity_of_seed(seed: int, index: int) -> Identity:
-    story = seeded_stories(seed)[index]
-    return identity_of(index, story.cast, story.rooms, story.staging.layout.name)
-
-
-def _fingerprint_of_seed(seed: int) -> str:
+def _fingerprint(seed: int) -> str:
     """Hash of version, seed, stagings and texts; simulates nothing."""
     digest = hashlib.sha256(f"gridtom {GENERATOR_VERSION} {seed}".encode())
     for story in seeded_stories(seed):
@@ -214,38 +181,25 @@ def _fingerprint_of_seed(seed: int) -> str:
         ]
         for first in CONDITIONS:
             for second in (None, *CONDITIONS):
-                _, believed, thought = beliefs(cast, first, second)
-                asked = second_order(cast, thought) if second else first_order(cast, believed)
-                parts.append(vars(asked))
+                parts.append(vars(_question(cast, first, second)))
                 parts.extend(caption(cast, first, second, p) for p in PERSPECTIVES)
         digest.update(json.dumps(parts).encode())
     return digest.hexdigest()
 
 
 def generated(seed: int = DEFAULT_SEED, stories: Iterable[int] | None = None) -> StorySet:
-    """The benchmark's stories, made in memory; each is simulated when it is asked for.
-
-    Args:
-        seed: draws starts, directions and colours.
-        stories: numbers of the wanted stories; all 648 by default.
-
-    Raises:
-        BenchmarkError: a number is unknown.
-    """
+    """The benchmark's stories, or those of some numbers; each is simulated when it is asked for."""
+    drawn = seeded_stories(seed)
     everything = StorySet(
-        range(len(seeded_stories(seed))),
-        partial(_record_of_seed, seed),
+        range(len(drawn)),
+        lambda index: _record(drawn[index]),
         f"generated with seed {seed}",
-        partial(_fingerprint_of_seed, seed),
-        partial(_identity_of_seed, seed),
+        lambda: _fingerprint(seed),
+        lambda index: drawn[index].identity,
     )
     return everything if stories is None else everything.subset(stories)
 
 
 def open_stories(data: Path | None, seed: int = DEFAULT_SEED) -> StorySet:
-    """Stories of a folder with ``info.json``, or (None) generated ones of a seed.
-
-    Raises:
-        BenchmarkError: the folder is not usable; the message says what and where.
-    """
+    """Stories of a folder with ``info.json``, or (None) generated ones of a seed."""
     return generated(seed) if data is None else load(data)

@@ -12,18 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 THINGS = (
-    "salmon",
-    "cupcake",
-    "bottle of wine",
-    "plate",
-    "apple",
-    "condiment bottle",
-    "wine glass",
-    "water glass",
-    "dish bowl",
-    "remote control",
-    "bag of chips",
-    "book",
+    *("salmon", "cupcake", "bottle of wine", "plate", "apple", "condiment bottle", "wine glass"),
+    *("water glass", "dish bowl", "remote control", "bag of chips", "book"),
 )
 # Also "1st", "2nd" and so on, as the questions write them.
 _NUMBERS = {
@@ -63,12 +53,9 @@ _AND = re.compile(r"\band\b")
 
 @dataclass
 class _Mention:
-    """A thing, or containers spoken of together, in a sentence.
+    """A thing, or containers spoken of together, and where they stand in a sentence.
 
-    Attributes:
-        start, end: where in the sentence.
-        thing: its name; empty for containers.
-        containers: their names; for a thing, those that it is in.
+    For a thing, ``containers`` are those that it is in; containers have no ``thing``.
     """
 
     start: int
@@ -78,11 +65,7 @@ class _Mention:
 
 
 class Contents:
-    """What a description says of its containers.
-
-    Args:
-        scene: the description.
-    """
+    """What the description of a scene says of its containers."""
 
     def __init__(self, scene: str) -> None:
         self._inside: set[tuple[str, str]] = set()
@@ -103,11 +86,8 @@ class Contents:
     def holds(self, container: str, thing: str) -> bool | None:
         """Whether the thing is in the container; None if it is not told.
 
-        Args:
-            container: as the questions name it, e.g. ``fridge``, ``4th kitchen cabinet``,
-                ``bathroom cabinet``; ``cabinet`` is one outside of kitchen and bathroom, of
-                which there may be two.
-            thing: as the questions name it, e.g. ``dishbowl``.
+        Both as the questions name them, e.g. ``dishbowl``, ``4th kitchen cabinet``; ``cabinet`` is
+        one outside of kitchen and bathroom, of which there may be two.
         """
         name = next((t for t in THINGS if re.fullmatch(_pattern(t), thing, re.IGNORECASE)), None)
         if name is None:

@@ -39,15 +39,13 @@ _STATEMENT = re.compile(
 
 @dataclass(frozen=True)
 class BeliefPair:
-    """The two statements about one belief.
+    """The two statements about one belief: what the person believes, and what not.
 
     Attributes:
         item_id: of the item they come from.
         group: the episode.
         condition: whether the belief is true (TB) or false (FB).
         context: scene, actions and what the person wants, which both statements follow.
-        true_statement: what the person believes.
-        false_statement: what the person does not believe.
         says_inside: whether the person believes that the thing is inside.
         media: the episode's film.
     """
@@ -61,39 +59,29 @@ class BeliefPair:
     says_inside: bool
     media: Media = Media()
 
-    def samples(self, setting: Setting = "text") -> tuple[Sample, Sample]:
-        """The pair as labelled inputs, the true statement first.
-
-        Args:
-            setting: ``text``, or ``multimodal`` with the film.
-        """
-        return (
-            self._sample(self.true_statement, self.says_inside, True, setting),
-            self._sample(self.false_statement, not self.says_inside, False, setting),
-        )
-
-    def _sample(self, statement: str, inside: bool, held: bool, setting: Setting) -> Sample:
-        says = "inside" if inside else "not-inside"
-        return Sample(
-            item_id=f"{self.item_id}/{says}",
-            text=f"{self.context} Belief: {statement}",
-            video=None if setting == "text" else self.media,
-            labels={"y_p": held, "y_o": held if self.condition == "TB" else not held},
-            group=self.group,
-            tags={"condition": self.condition, "says": says},
-            context=self.item_id,
-        )
+    def samples(self, setting: Setting = "text") -> list[Sample]:
+        """The pair as labelled inputs, the true statement first, with the film if multimodal."""
+        samples = []
+        for statement, held in ((self.true_statement, True), (self.false_statement, False)):
+            says = "inside" if self.says_inside is held else "not-inside"
+            samples.append(
+                Sample(
+                    item_id=f"{self.item_id}/{says}",
+                    text=f"{self.context} Belief: {statement}",
+                    video=None if setting == "text" else self.media,
+                    labels={"y_p": held, "y_o": held is (self.condition == "TB")},
+                    group=self.group,
+                    tags={"condition": self.condition, "says": says},
+                    context=self.item_id,
+                )
+            )
+        return samples
 
 
 def sample_set(
     items: Iterable[BenchmarkItem], setting: Setting = "text", split_seed: int = 0
 ) -> SampleSet:
-    """The samples of a probing run: belief pairs, :func:`balanced`, drawn into splits by episode.
-
-    Args:
-        items: of MMToM-QA.
-        setting: ``text``, or ``multimodal`` with films.
-        split_seed: which episodes test, train and validate.
+    """The samples of a probing run: belief pairs of MMToM-QA, :func:`balanced`, split by episode.
 
     Raises:
         BenchmarkError: there is no such setting or too few episodes, or a film is not there.
@@ -116,26 +104,14 @@ def sample_set(
 
 
 def belief_pairs(items: Iterable[BenchmarkItem]) -> list[BeliefPair]:
-    """Pairs of all belief items of which it is told whether the belief is true.
-
-    Args:
-        items: of MMToM-QA; others than belief items are passed over.
-
-    Returns:
-        Pairs in the order of the items.
-    """
-    pairs = (belief_pair(item) for item in items if item.tags.get("family") == ("belief",))
-    return [pair for pair in pairs if pair is not None]
+    """Pairs of all belief items of which it is told whether the belief is true, in their order."""
+    asked = (item for item in items if item.tags.get("family") == ("belief",))
+    return [pair for pair in map(belief_pair, asked) if pair is not None]
 
 
 def belief_pair(item: BenchmarkItem) -> BeliefPair | None:
-    """The pair of one belief item; None where it is not certain whether the belief is true.
-
-    Args:
-        item: a belief item with two options.
-    """
-    statements = {option.label: option.text.strip() for option in item.options}
-    read = {label: _STATEMENT.fullmatch(text) for label, text in statements.items()}
+    """The pair of one belief item; None where it is not certain whether the belief is true."""
+    read = {o.label: _STATEMENT.fullmatch(o.text.strip()) for o in item.options}
     goal = _GOAL.match(item.question)
     # Chance wording is no reason to fail; a pair that cannot be labelled is left out.
     if goal is None or item.answer not in read or len(read) != 2:
@@ -173,12 +149,6 @@ def balanced(pairs: Sequence[BeliefPair]) -> list[BeliefPair]:
     questions no true belief says "not inside". Only of false beliefs alone (give those) are both
     labels free of it, but there Y_o is the opposite of Y_p. Of those that say the same, as many
     are of either condition as there can be. Which are kept depends on their names alone.
-
-    Args:
-        pairs: any.
-
-    Returns:
-        Those kept, in their order.
     """
     sides = [[pair for pair in pairs if pair.says_inside is side] for side in (True, False)]
     count = min(len(side) for side in sides)

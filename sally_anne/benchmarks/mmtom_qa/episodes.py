@@ -30,14 +30,10 @@ def picture(number: int) -> str:
 
 
 def episode_media(folder: Path) -> Callable[[int, Field], Media]:
-    """Finds the frames of an episode up to the end of a step.
+    """Finds, in the benchmark's folder, the frames of an episode up to the end of a field's step.
 
-    Args:
-        folder: the benchmark's.
-
-    Returns:
-        A function of the episode and the field with the step, which raises RecordError for an
-        unusable pickle of intervals and for a step that the episode does not have.
+    What it returns raises RecordError for an unusable pickle of intervals and for a step that the
+    episode does not have.
     """
     places = [folder]
     for place in (folder / name for name in PLACES):
@@ -76,15 +72,9 @@ def episode_media(folder: Path) -> Callable[[int, Field], Media]:
 
 
 def read_intervals(path: Path) -> tuple[tuple[int, int], ...]:
-    """First frame and frame of the end of each step, counted from 0.
+    """First frame and frame of the end of each step, counted from 0, from a pickled list of pairs.
 
-    Args:
-        path: a pickle of a list of pairs. Nothing in it is run, see
-            :func:`sally_anne.benchmarks.mmtom_qa.pickles.read_pickle`.
-
-    Raises:
-        RecordError: the file is missing, too big, no pickle, asks for a class, or holds something
-            other than pairs of frames; names the file and the class or step.
+    RecordError names the file, and the class that it asks for or the step that is no pair.
     """
     try:
         with path.open("rb") as file:

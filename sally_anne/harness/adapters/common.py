@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import TemplateError
 from PIL import Image
 
 from hooks.vector import SteeringVector
@@ -32,20 +33,11 @@ def open_steered(
     alpha: Any = None,
     force: bool | str = False,
 ) -> SteeredModel:
-    """Open a model, and the vector that steers it if there is one.
+    """Open a model (catalogue name, hub id, folder), or take a loaded one, and the vector, if any.
 
-    Args:
-        model: catalogue name, hub id or folder; or a model that is loaded already.
-        options: other :class:`sally_anne.models.options.ModelOptions` by name; None for the
-            default. A harness says ``device`` unasked, so ``device_map`` stands before it.
-        steer: folder of a vector, or a vector.
-        alpha: its strength; the vector's own by default.
-        force: steer a model that it was not fitted on.
-
-    Raises:
-        HarnessError: an option that there is not; alpha is no strength, or there is no vector.
-        ModelError: no such model, or it cannot be opened so.
-        SteeringError: no such vector, or one for another model.
+    ``options`` are of :class:`sally_anne.models.options.ModelOptions`, None for the default; a
+    harness says ``device`` unasked, so ``device_map`` stands before it. ``alpha`` is the vector's
+    own by default, and ``force`` steers a model that it was not fitted on.
     """
     known = [field.name for field in fields(ModelOptions) if field.name != "model"]
     if unknown := sorted(set(options) - set(known)):
@@ -56,7 +48,8 @@ def open_steered(
     strength = None if alpha is None else _finite("alpha", alpha)
     if strength is not None and steer is None:
         raise HarnessError("alpha is the strength of a vector: give one with steer")
-    vector = open_vector(steer, force) if isinstance(steer, str | Path) else steer
+    if not (steer is None or isinstance(steer, SteeringVector)):
+        steer = open_vector(str(steer), force)
     if not isinstance(model, LoadedModel):
         # Command lines make numbers of words that look like some, a revision for example.
         given: dict[str, Any] = {n: str(v) for n, v in options.items() if v is not None}
@@ -65,46 +58,37 @@ def open_steered(
         if "max_pixels" in given:
             given["max_pixels"] = whole("max_pixels", given["max_pixels"])
         model = load_model(**ModelOptions(model=str(model), **given).opening())
-    if vector is not None:
-        require_fits(vector, model, strength)
-    return SteeredModel(model, vector, strength)
+    if steer is not None:
+        require_fits(steer, model, strength)
+    return SteeredModel(model, steer, strength)
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
-    """A whole number, also written as a word.
-
-    Raises:
-        HarnessError: it is none, or below ``least``; names the option.
-    """
+    """A whole number, also written as a word; HarnessError names the option if it is none."""
     found = _number(value)
-    if found is None or not found.is_integer() or found < least:
+    if not found.is_integer() or found < least:
         raise HarnessError(f"{name} must be a whole number from {least} on, is {value!r}")
     return int(found)
 
 
 def _finite(name: str, value: Any) -> float:
     found = _number(value)
-    if found is None:
+    if not math.isfinite(found):
         raise HarnessError(f"{name} must be a finite number, is {value!r}")
     return found
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any) -> float:
+    """A number, also written as a word; NaN if it is none."""
     try:
-        found = math.nan if isinstance(value, bool) else float(value)
+        return math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        return None
-    return found if math.isfinite(found) else None
+        return math.nan
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a reply is written.
-
-    Attributes:
-        max_new_tokens: at most so many tokens.
-        until: strings before which it ends.
-    """
+    """How a reply is written: at most so many tokens, and strings before which it ends."""
 
     max_new_tokens: int
     until: tuple[str, ...] = ()
@@ -115,13 +99,8 @@ def decoding(
 ) -> Decoding:
     """A task's ``generation_kwargs``; replies are greedy, as many tasks mean by temperature 0.
 
-    Args:
-        settings: by name; None stands for nothing said.
-        length: of a reply if they do not say.
-        names: of the length, in their order of precedence.
-
-    Raises:
-        HarnessError: sampling, beams, or a value that makes no sense; names the setting.
+    ``length`` is that of a reply if they do not say, by one of ``names``, which stand in their
+    order of precedence.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     temperature = _finite("temperature", given.get("temperature", 0))
@@ -133,10 +112,8 @@ def decoding(
         )
     if _finite("num_beams", given.get("num_beams", 1)) != 1:
         raise HarnessError(f"decoding is greedy, but num_beams is {given['num_beams']}, not 1")
-    for name in names:
-        if name in given:
-            length = whole(name, given[name])
-            break
+    said = next((name for name in names if name in given), None)
+    length = length if said is None else whole(said, given[said])
     until = given.get("until", [])
     stops = [until] if isinstance(until, str) else until
     if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) for stop in stops):
@@ -144,12 +121,21 @@ def decoding(
     return Decoding(length, tuple(dict.fromkeys(stop for stop in stops if stop)))
 
 
-def one_clip(frames: Sequence[np.ndarray]) -> np.ndarray:
-    """Pictures ``uint8 [height, width, 3]`` as frames of one clip.
+def laid_out(loaded: LoadedModel, turns: Sequence[Mapping[str, Any]], reply: bool = True) -> str:
+    """Turns in a chat layout, then the beginning of a reply, or the last turn left open."""
+    try:
+        return loaded.processor.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=reply, continue_final_message=not reply
+        )
+    except TemplateError as error:
+        roles = ", ".join(str(turn.get("role")) for turn in turns)
+        raise HarnessError(
+            f"the chat template of {loaded.name} refuses the turns {roles}: {error}"
+        ) from error
 
-    Raises:
-        HarnessError: their sizes differ.
-    """
+
+def one_clip(frames: Sequence[np.ndarray]) -> np.ndarray:
+    """Pictures ``uint8 [height, width, 3]`` as frames of one clip; HarnessError if sizes differ."""
     sizes = list(dict.fromkeys(f"{frame.shape[1]} x {frame.shape[0]}" for frame in frames))
     if len(sizes) > 1:
         raise HarnessError(
@@ -160,11 +146,7 @@ def one_clip(frames: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def checked(picture: Image.Image) -> Image.Image:
-    """A picture that a task has opened, whose pixels may not be read yet.
-
-    Raises:
-        HarnessError: of a format or size that is not read.
-    """
+    """A picture that a task has opened, whose pixels may not be read yet, of a format we read."""
     try:
         check_opened(picture)
     except ClipError as error:

@@ -1,32 +1,14 @@
-"""GridToM as tasks of other harnesses: which questions, what they show, how replies are scored.
+"""GridToM as tasks of lm-eval and lmms-eval, with the items, readers and metrics of our harness.
 
-Items, readers and metrics are those of ``sally-anne evaluate``, so that a model that replies the
-same is scored the same. A document of lm-eval and lmms-eval holds its question and the options from
-which the question was made; frames are drawn when they are shown. So tasks need no network and no
-files, and work for all models of these harnesses.
-
-Items stand story by story: two a story in first order, four in second order, three about initial
-beliefs. So lm-eval's ``--limit 20`` asks the first-order questions of ten stories. What else there
-is to choose, see :func:`prepared`, lm-eval takes as ``--metadata stories=10 style=json``, and
-lmms-eval as the file of questions of a task that includes one of ours::
-
-    # my_task.yaml                                  # my_questions.json
-    include: .../gridtom_order1_video.yaml          {"order": "1", "setting": "video",
-    task: my_task                                    "data": "/path/to/GridToM"}
-    dataset_kwargs:
-      data_files:
-        test: my_questions.json
-
-Replies are cut after 16 tokens, which hold a name. Those of style json need 64, as ``sally-anne
-evaluate`` gives them: say ``--gen_kwargs max_gen_toks=64`` to lm-eval, ``--gen_kwargs
-max_new_tokens=64`` to lmms-eval.
+Documents hold a question and the options it was made from; frames are drawn when they are shown.
+So tasks need no network and no files, and work for all models of these harnesses.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -53,10 +35,25 @@ _CHOICES = {n: get_args(get_type_hints(EvalConfig)[n]) for n in ("order", "setti
 _CHOICES["split"] = SPLITS
 _NUMBERS = {"limit": 1, "data_seed": 0, "split_seed": 0}
 _FOLDERS = ("data", "steer", "model")
+_FACTS = ("item_id", "story", "split", "condition", "first", "names")
 
 
 def prepared(options: Mapping[str, Any]) -> Work:
-    """The items of a task.
+    """The items of a task, story by story: two each in first order, four in second, three initial.
+
+    So lm-eval's ``--limit 20`` asks the first-order questions of ten stories. It takes options as
+    ``--metadata stories=10 style=json``, lmms-eval as the file of questions of a task that includes
+    one of ours::
+
+        # my_task.yaml                                  # my_questions.json
+        include: .../gridtom_order1_video.yaml          {"order": "1", "setting": "video",
+        task: my_task                                    "data": "/path/to/GridToM"}
+        dataset_kwargs:
+          data_files:
+            test: my_questions.json
+
+    Replies are cut after 16 tokens, which hold a name. Those of style json need 64: say
+    ``--gen_kwargs max_gen_toks=64`` to lm-eval, ``--gen_kwargs max_new_tokens=64`` to lmms-eval.
 
     Args:
         options: as of ``sally-anne evaluate``, each may be left out or None: ``order`` (1, 2,
@@ -65,11 +62,6 @@ def prepared(options: Mapping[str, Any]) -> Work:
             in GridToM's release layout), ``data_seed``, ``split_seed``; ``steer``, the folder of
             the vector that steers, and ``model``, a folder into which one is baked: test stories
             that a vector was fitted on are left out.
-
-    Raises:
-        HarnessError: an option that there is not, or that has no such value; no story is left.
-        BenchmarkError: the folder is not usable.
-        SteeringError: the vector cannot be read.
     """
     given = {name: value for name, value in options.items() if value is not None}
     known = (*_CHOICES, *_NUMBERS, *_FOLDERS)
@@ -108,16 +100,11 @@ def _documents(options: Mapping[str, Any], mark: str = "") -> Any:
     questions = json.dumps({name: v for name, v in options.items() if v is not None})
     rows = [
         {
-            "item_id": item.item_id,
-            "story": item.story,
-            "split": item.split,
-            "condition": item.condition,
-            "first": item.first,
+            **{name: getattr(item, name) for name in _FACTS},
             "text": (mark * item.shape(True)[0] if item.shape else "") + item.text,
             "options": [option.label for option in item.options],
             "answer": ", ".join(item.answer),
             "answers": list(item.answer),
-            "names": item.names,
             "questions": questions,
         }
         for item in _items(questions).values()
@@ -135,16 +122,10 @@ def lm_eval_documents(
 ) -> dict[str, Any]:
     """The items of a task as lm-eval's ``custom_dataset`` gives them: ``test``, a data set.
 
-    Args:
-        order, setting: of the task.
-        stories: only the first so many.
-        steer, pretrained: vector and model. lm-eval's command line gives them from
-            ``--model_args``; give them as metadata where a TaskManager is made by hand.
-        metadata: more options of :func:`prepared`; others, of the model or the task, are passed
-            over.
-
-    Raises:
-        HarnessError, BenchmarkError, SteeringError: as of :func:`prepared`.
+    ``stories`` are only the first so many. Vector and model (``steer``, ``pretrained``) come from
+    ``--model_args`` on lm-eval's command line; give them as metadata where a TaskManager is made by
+    hand. Other metadata are options of :func:`prepared`; those of the model or the task are passed
+    over.
     """
     options = {name: value for name, value in metadata.items() if name in (*_CHOICES, *_NUMBERS)}
     options |= {"order": order, "setting": setting, "limit": stories, "steer": steer}
@@ -153,11 +134,7 @@ def lm_eval_documents(
 
 
 def lmms_eval_documents(questions: Any) -> Any:
-    """lmms-eval's ``process_docs``: of a data set with one row, the options, the items.
-
-    Raises:
-        HarnessError, BenchmarkError, SteeringError: as of :func:`prepared`.
-    """
+    """lmms-eval's ``process_docs``: of a data set with one row, the options, the items."""
     if len(questions) != 1:
         raise HarnessError(f"a file of questions holds one JSON object, this one {len(questions)}")
     return _documents(questions[0])
@@ -169,29 +146,15 @@ def pictures(document: Mapping[str, Any]) -> list[Image.Image]:
     return [] if clip is None else [Image.fromarray(frame) for frame in clip()]
 
 
-def _rows(document: Mapping[str, Any], reply: str) -> dict[str, dict[str, Any]]:
-    """A reply's row for :mod:`sally_anne.harness.metrics`, by the beginning of a metric's name."""
-    table = score([_item(document)], [{"reply": reply}])
-    return {
-        prefix: scores(table, reader).to_dict("records")[0] for prefix, reader in _READERS.items()
-    }
-
-
 def lm_eval_results(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, Any]:
     """What an item gives to each of lm-eval's metrics.
 
-    Returns:
-        ``TB`` or ``FB``, after the item's condition, or ``overall`` without one, and ``invalid``: 0
-        or 1; ``Both``: the row that :func:`both` needs. The same with ``official_`` for the reader
-        that takes nothing but JSON.
+    That is 0 or 1 for ``TB`` or ``FB``, after the item's condition, or for ``overall`` without one,
+    and for ``invalid``; for ``Both`` the row that :func:`both` needs. The same with ``official_``
+    for the reader that takes nothing but JSON.
     """
-    found: dict[str, Any] = {}
-    for prefix, row in _rows(document, replies[0]).items():
-        condition = document["condition"]
-        found[prefix + (condition or "overall")] = float(row["correct"])
-        found[f"{prefix}invalid"] = float(row["invalid"])
-        found |= {f"{prefix}Both": row} if condition else {}
-    return found
+    found = lmms_eval_results(document, replies).items()
+    return {name.replace("accuracy", "overall"): row.get("score", row) for name, row in found}
 
 
 def lmms_eval_results(
@@ -202,35 +165,28 @@ def lmms_eval_results(
     In ``score``, lmms-eval looks for what it needs to give a standard error.
     """
     found: dict[str, dict[str, Any]] = {}
-    for prefix, row in _rows(document, replies[0]).items():
-        condition = document["condition"]
-        right = row | {"score": float(row["correct"] and not row["invalid"])}
+    condition = document["condition"]
+    table = score([_item(document)], [{"reply": replies[0]}])
+    for prefix, reader in _READERS.items():
+        row = scores(table, reader).to_dict("records")[0]
+        right = row | {"score": float(row["correct"])}
         found[prefix + (condition or "accuracy")] = right
         found[f"{prefix}invalid"] = row | {"score": float(row["invalid"])}
         found |= {f"{prefix}Both": row} if condition else {}
     return found
 
 
-def true_belief(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Share of right answers under true belief."""
-    return belief_metrics(pd.DataFrame(rows), bootstrap=1).TB.value
+def _share(name: str) -> Callable[[Sequence[Mapping[str, Any]]], float]:
+    """The value of a metric of rows, without its interval."""
+
+    def measured(rows: Sequence[Mapping[str, Any]]) -> float:
+        table = pd.DataFrame(list(rows))
+        plain = name in ("overall", "invalid")
+        found = (accuracy if plain else belief_metrics)(table, bootstrap=1)  # type: ignore[operator]
+        return float(getattr(found, name).value)
+
+    return measured
 
 
-def false_belief(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Share of right answers under false belief."""
-    return belief_metrics(pd.DataFrame(rows), bootstrap=1).FB.value
-
-
-def both(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Share of pairs, TB and FB of one story, with both right; NaN without a pair."""
-    return belief_metrics(pd.DataFrame(list(rows)), bootstrap=1).Both.value
-
-
-def right(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Share of right answers."""
-    return accuracy(pd.DataFrame(rows), bootstrap=1).overall.value
-
-
-def invalid(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Share of replies that are no answer."""
-    return accuracy(pd.DataFrame(rows), bootstrap=1).invalid.value
+true_belief, false_belief, both = _share("TB"), _share("FB"), _share("Both")
+right, invalid = _share("overall"), _share("invalid")

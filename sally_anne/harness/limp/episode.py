@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sally_anne.benchmarks.fields import Field, read_json
-from sally_anne.benchmarks.muma_tom.wording import cleaned
+from sally_anne.benchmarks.muma_tom import cleaned
 from sally_anne.core.errors import HarnessError, RecordError
 
 
@@ -38,17 +38,11 @@ class Episode:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """The latent variables of one option (paper, appendix 11.3); empty where it leaves one open.
+    """The latent variables of one option (paper, appendix 11.3); empty where it leaves one open."""
 
-    Attributes:
-        belief: what the person takes to be where.
-        social_goal: what the person wants with regard to the other: help, hinder, or neither.
-        believed_goal: what the person thinks that the other wants.
-    """
-
-    belief: str = ""
-    social_goal: str = ""
-    believed_goal: str = ""
+    belief: str = ""  # what the person takes to be where
+    social_goal: str = ""  # what is wanted with regard to the other: help, hinder, or neither
+    believed_goal: str = ""  # what the person thinks that the other wants
 
 
 @dataclass(frozen=True)
@@ -68,7 +62,6 @@ def steps(person: Person) -> tuple[Step, ...]:
 
 
 def to_json(episode: Episode) -> dict[str, Any]:
-    """An episode as :func:`from_json` reads it."""
     return {
         "initial": list(episode.initial),
         "people": {
@@ -81,10 +74,7 @@ def to_json(episode: Episode) -> dict[str, Any]:
 def from_json(field: Field) -> Episode:
     """An episode from ``{"initial": [...], "people": {name: {"actions", "utterances"}}}``.
 
-    Lists may be left out.
-
-    Raises:
-        RecordError: another form, or not two people; names file, episode and field.
+    Lists may be left out; a RecordError names file, episode and field.
     """
     entries = field.get("people").entries()
     if len(entries) != 2:
@@ -97,20 +87,11 @@ def from_json(field: Field) -> Episode:
 
 
 def read_episodes(path: Path) -> dict[str, Episode]:
-    """Parsed episodes by number, from a JSON file.
-
-    Raises:
-        RecordError: the file cannot be read or is no JSON object, or an episode is malformed.
-    """
     return {number: from_json(entry) for number, entry in read_entries(path).items()}
 
 
 def read_entries(path: Path) -> dict[str, Field]:
-    """The entries of a JSON file by episode, not yet checked.
-
-    Raises:
-        RecordError: it cannot be read, or holds something else than one object.
-    """
+    """The entries of a JSON file by episode, not yet checked."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise RecordError(f"{path}: must be an object with one entry an episode")

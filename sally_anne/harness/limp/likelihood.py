@@ -1,14 +1,4 @@
-"""How likely steps are under each hypothesis, and the option that follows from that.
-
-Two forms of one rule, hypothesis by hypothesis, with equal prior odds:
-
-``log``: of the two answers, likely and unlikely, the first one's part, p / (p + q), summed in
-logarithms over the steps. It neither underflows nor depends on what else the model might reply.
-
-``official``: as in the released code. The probability p of the answer "likely" as it is, multiplied
-over the steps, and a softmax over these products. As products are at most 1, the softmax is nearly
-flat; products below about 1e-16 cannot be told from each other in it.
-"""
+"""How likely steps are under each hypothesis, and the option that follows from that."""
 
 from __future__ import annotations
 
@@ -18,10 +8,10 @@ from dataclasses import dataclass
 from typing import get_args
 
 from sally_anne.benchmarks.items import Polarity
-from sally_anne.benchmarks.muma_tom.wording import People
+from sally_anne.benchmarks.muma_tom import People
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.config import Mode
 from sally_anne.harness.limp import prompts
+from sally_anne.harness.limp.command import Mode
 from sally_anne.harness.limp.episode import Episode, Hypothesis, steps
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -34,14 +24,7 @@ LikelihoodModel = Callable[[Sequence[str], tuple[str, str]], list[Judged]]
 def judge(
     model: LikelihoodModel, episode: Episode, who: People, options: Mapping[str, Hypothesis]
 ) -> dict[str, list[Judged]]:
-    """How likely each step of the person asked about is under each hypothesis.
-
-    Returns:
-        By label, the answers to the steps in their order.
-
-    Raises:
-        HarnessError: the episode lacks one of the persons.
-    """
+    """How likely each step of the person asked about is under each hypothesis, by its label."""
     todo = steps(episode.person(who.subject))
     asked = {
         label: [prompts.judge(step, hypothesis, who, episode) for step in todo]
@@ -57,11 +40,14 @@ def judge(
 
 @dataclass(frozen=True)
 class Posterior:
-    """How much each option's hypothesis is believed after all steps.
+    """How much each option's hypothesis is believed after all steps, by label, with equal priors.
 
-    Attributes:
-        log: natural logarithms of the posterior, by label.
-        official: softmax over raw products, by label.
+    ``log``: logarithms, of the part of "likely" among the two answers, p / (p + q), summed over the
+    steps. It neither underflows nor depends on what else the model might reply.
+
+    ``official``: as in the released code, the probability p of "likely" as it is, multiplied over
+    the steps, and a softmax over these products. As they are at most 1, it is nearly flat, and
+    products below about 1e-16 cannot be told from each other in it.
     """
 
     log: dict[str, float]
@@ -76,15 +62,7 @@ class Posterior:
 
 
 def posterior(judged: Mapping[str, Sequence[Judged]]) -> Posterior:
-    """Weigh hypotheses.
-
-    Args:
-        judged: for each label the answers to all steps, in their order.
-
-    Raises:
-        HarnessError: options with different numbers of steps, or a value that is no
-            log-probability.
-    """
+    """Weigh hypotheses by the answers to all steps, in their order, for each label."""
     if len({len(pairs) for pairs in judged.values()}) > 1:
         counts = ", ".join(f"{label}: {len(pairs)}" for label, pairs in judged.items())
         raise HarnessError(f"every option needs the same steps, got {counts}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -18,15 +17,15 @@ from hooks.vector import SteeringVector
 from sally_anne.benchmarks.clips import read_clip
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom import MUMA_TOM
-from sally_anne.benchmarks.muma_tom.wording import People, people
+from sally_anne.benchmarks.muma_tom import MUMA_TOM, People, people
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.files import write_atomic, write_sealed
-from sally_anne.core.run_folder import LIMP, RESULTS, claims, save_config
-from sally_anne.harness.config import LimpConfig, check_steered
-from sally_anne.harness.journal import Journal
+from sally_anne.core.files import write_atomic
+from sally_anne.core.run_folder import LIMP, claims, save_config
+from sally_anne.harness.config import check_steered
+from sally_anne.harness.journal import Journal, fingerprint
+from sally_anne.harness.limp.command import LimpConfig
 from sally_anne.harness.limp.episode import (
     Episode,
     from_json,
@@ -39,21 +38,16 @@ from sally_anne.harness.limp.likelihood import MODES, Judged, LikelihoodModel, j
 from sally_anne.harness.limp.understanding import Account, Sources, account, gather, hypotheses
 from sally_anne.harness.metrics import accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.reporting import print_table, steered_by
+from sally_anne.harness.reporting import print_table, save, steered_by
 from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.processor import unknown_words
 
 GATHERED, ANSWERS = "episodes.jsonl", "answers.jsonl"
 EPISODES, TABLE = "episodes.json", "answers.parquet"
 
 
 def video_frames(item: BenchmarkItem) -> np.ndarray:
-    """The frames that the benchmark takes, ``uint8 [F, height, width, 3]``.
-
-    Raises:
-        ClipError: the video is missing or damaged.
-    """
+    """The frames that the benchmark takes, ``uint8 [F, height, width, 3]``."""
     return read_clip(item.media[0], "full", MUMA_TOM.sampling).frames
 
 
@@ -68,19 +62,9 @@ def run(
 ) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is there is not asked again.
 
-    Args:
-        config: what to do.
-        vector: steers the likelihoods in place of the one in ``config.steer``.
-        console: for progress and tables.
-        loaded: the model if it is loaded already.
-        frames: gives a record's frames.
-
-    Returns:
-        The scored questions, see :func:`score`.
-
-    Raises:
-        HarnessError, SteeringError, BenchmarkError, ModelError, SallyAnneError: bad input, named
-            before long work wherever it can be known.
+    ``vector`` steers the likelihoods in place of the one in ``config.steer``; ``loaded`` is the
+    model if it is loaded already; ``frames`` gives a record's frames. Bad input is named before
+    long work wherever it can be known. What is returned is :func:`score` of the questions.
     """
     console = console or Console()
     check_steered(config)
@@ -95,22 +79,24 @@ def run(
     if loaded is None:
         watched = accounts is None and not groups <= parsed.keys()
         loaded = load_model(**config.opening(), videos=watched)
+    read = sorted((n, to_json(e)) for n, e in parsed.items())
     gathering = {
-        "model": loaded.source,
-        "revision": loaded.revision,
-        "dtype": loaded.dtype,
-        **loaded.changes,
+        **loaded.about,
         "max_new_tokens": config.max_new_tokens,
-        "data": _hash([(i.item_id, i.question, i.options, i.context) for i in items]),
-        "actions": _hash(sorted(accounts.items())) if accounts is not None else None,
-        "parsed": _hash(sorted((n, to_json(e)) for n, e in parsed.items())) if parsed else None,
+        "data": fingerprint([[(i.item_id, i.question, i.options, i.context) for i in items]]),
+        "actions": fingerprint([sorted(accounts.items())]) if accounts is not None else None,
+        "parsed": fingerprint([read]) if parsed else None,
     }
-    about = gathering | {"steering": vector and vector.describe(), "alpha": config.alpha}
+    steered = SteeredModel(loaded, vector, config.alpha)
+    about = gathering | steered.about
     forced = require_fits(vector, loaded, config.alpha) if vector else ""
-    unknown = unknown_words(loaded, map(_words, items))
-    write = partial(write_reply, SteeredModel(loaded), config.max_new_tokens)
+    plain = SteeredModel(loaded)
+
+    def write(text: str, clip: np.ndarray | None = None) -> str:
+        return plain.generate([Prompt(text, clip)], config.max_new_tokens)[0]
+
     sources = Sources(write, frames, accounts, parsed)
-    model = partial(log_probs, SteeredModel(loaded, vector, config.alpha), config.batch_size)
+    model = partial(log_probs, steered, config.batch_size)
     with Bars(console) as bar:
         with Journal(config.folder / GATHERED, gathering) as journal:
             save_config(config.folder, asdict(config))
@@ -127,26 +113,10 @@ def run(
     write_atomic(config.folder / EPISODES, text.encode())
     chosen = {f"{config.mode}_{name}": name for name in ("label", "correct", "invalid")}
     saved_table = table.assign(**{new: table[old] for old, new in chosen.items()})
-    write_atomic(config.folder / TABLE, saved_table.to_parquet(None, index=False))
-    saved = {
-        "config": asdict(config),
-        "about": about,
-        "unknown_words": asdict(unknown),
-        "results": results,
-        "forced": forced,
-    }
-    write_sealed(config.folder / RESULTS, saved, (TABLE,))
-    if warning := unknown.warning(loaded.name):
-        console.print(escape(warning), soft_wrap=True)
+    saved = {"config": asdict(config), "about": about, "results": results, "forced": forced}
+    save(console, config.folder / TABLE, saved_table, saved, loaded, map(_words, items))
     _print(console, config, results)
     return table
-
-
-def write_reply(
-    model: SteeredModel, max_new_tokens: int, text: str, clip: np.ndarray | None = None
-) -> str:
-    """The reply to a text and frames ``uint8 [F, height, width, 3]``."""
-    return model.generate([Prompt(text, clip)], max_new_tokens)[0]
 
 
 def log_probs(
@@ -162,11 +132,7 @@ def log_probs(
 
 
 def persons(items: Iterable[BenchmarkItem]) -> dict[str, People]:
-    """Who each episode's questions are about.
-
-    Raises:
-        HarnessError: the questions of an episode name no two persons, or several pairs.
-    """
+    """Who each episode's questions are about; HarnessError if they name no two persons."""
     texts: dict[str, list[str]] = {}
     for item in items:
         texts.setdefault(item.group, []).extend([item.question, *(o.text for o in item.options)])
@@ -188,11 +154,7 @@ def gather_all(
     journal: Journal,
     on_progress: Callable[[], None] = lambda: None,
 ) -> dict[str, Episode]:
-    """The episode of each group; what the open journal holds is not gathered again.
-
-    Raises:
-        HarnessError, BenchmarkError: as :func:`sally_anne.harness.limp.understanding.gather`.
-    """
+    """The episode of each group; what the open journal holds is not gathered again."""
     who = persons(items)
     found = {}
     for item in {item.group: item for item in items}.values():
@@ -213,11 +175,7 @@ def answer_all(
     journal: Journal,
     on_progress: Callable[[], None] = lambda: None,
 ) -> pd.DataFrame:
-    """Judge what the open journal does not hold yet; :func:`score` of all items.
-
-    Options of unknown wording are written down by ``sources``; ``on_progress`` is called after each
-    question.
-    """
+    """Judge what the open journal does not hold yet; :func:`score` of all items."""
     who = persons(items)
     for item in items:
         if item.item_id not in journal.answers:
@@ -245,11 +203,10 @@ def _answer(
 def score(items: Sequence[BenchmarkItem], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """One row a question, in both forms of the rule.
 
-    Returns:
-        Columns ``item_id, story, type, polarity, answer, steps, problem``, for each of the modes
-        ``log`` and ``official`` ``<mode>_label``, ``<mode>_correct``, ``<mode>_invalid`` (no option
-        stands out, or there is a problem) and ``<mode>_scores`` (posterior by label as JSON-like
-        text; logarithms for ``log``), and ``agree``: whether both choose the same.
+    Columns ``item_id, story, type, polarity, answer, steps, problem``, for each of the modes
+    ``log`` and ``official`` ``<mode>_label``, ``<mode>_correct``, ``<mode>_invalid`` (no option
+    stands out, or there is a problem) and ``<mode>_scores`` (posterior by label as JSON-like text;
+    logarithms for ``log``), and ``agree``: whether both choose the same.
     """
     rows = []
     for item, answer in zip(items, answers, strict=True):
@@ -269,8 +226,8 @@ def score(items: Sequence[BenchmarkItem], answers: Sequence[dict[str, Any]]) -> 
         }
         for mode in MODES:
             label = found.choose(item.polarity, mode)
-            row[f"{mode}_label"] = label
-            row[f"{mode}_correct"] = label is not None and label == item.answer
+            right = label is not None and label == item.answer
+            row |= {f"{mode}_label": label, f"{mode}_correct": right}
             row[f"{mode}_invalid"] = label is None
             beliefs: dict[str, float] = getattr(found, mode)
             row[f"{mode}_scores"] = ", ".join(f"{k}: {v!r}" for k, v in beliefs.items())
@@ -317,10 +274,6 @@ def _words(item: BenchmarkItem) -> str:
     context = item.context
     words = (context.scene, context.actions, context.dialogue)
     return "\n".join([*words, item.question, *(option.text for option in item.options)])
-
-
-def _hash(value: object) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
 def _print(console: Console, config: LimpConfig, results: Mapping[str, Any]) -> None:

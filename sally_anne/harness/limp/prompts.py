@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom.wording import People
+from sally_anne.benchmarks.muma_tom import People
 from sally_anne.harness.limp.episode import Episode, Hypothesis, Step
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.):])\s*")
@@ -62,9 +62,10 @@ def list_initial(episode: Episode) -> str:
 
 def list_hypotheses(item: BenchmarkItem, who: People, episode: Episode) -> str:
     """What each option says about a mind, where its wording is unknown."""
+    initial = "\n".join(episode.initial)
     options = "\n".join(f"{option.label}. {option.text}" for option in item.options)
     return (
-        f"At the beginning:\n{_lines(episode.initial)}\n{_done(episode)}\n\n"
+        f"At the beginning:\n{initial}\n{_done(episode)}\n\n"
         f"Question: {item.question}\n{options}\n\nFor each option, tell what it says of "
         f"{who.subject}: belief (what {who.subject} takes to be where), social_goal (help, hinder "
         f"or neither, towards {who.other}), believed_goal (what {who.subject} thinks that "
@@ -94,33 +95,23 @@ def judge(step: Step, hypothesis: Hypothesis, who: People, episode: Episode) -> 
         known += [f"{who.other}: {text}" for text in other.actions]
         known += [f"{who.subject}: {text}" for text in step.before]
         last = f"Then {who.subject}: {step.text}"
+    before = "\n".join([*known, last])
     return (
-        f"{_lines(known)}\n{last}\n\n{_RULES[step.kind]} Is the last line likely?\n"
+        f"{before}\n\n{_RULES[step.kind]} Is the last line likely?\n"
         f"{LIKELY}) likely\n{UNLIKELY}) unlikely\nReply with {LIKELY} or {UNLIKELY} only."
     )
 
 
 def _done(episode: Episode) -> str:
-    return "\n".join(
-        f"What {person.name} did:\n{_lines(f'- {text}' for text in person.actions)}"
-        for person in episode.people
-        if person.actions
-    )
-
-
-def _lines(texts: Iterable[str]) -> str:
-    return "\n".join(texts)
+    acting = [person for person in episode.people if person.actions]
+    return "\n".join("\n- ".join([f"What {p.name} did:", *p.actions]) for p in acting)
 
 
 def read_list(reply: str) -> tuple[str, ...]:
     """The texts of the first list: JSON, Python, bulleted or numbered lines, or one a line.
 
-    Args:
-        reply: any text.
-
-    Returns:
-        At most :data:`MOST` texts without white space around them, without empty ones and without
-        "none"; a text right after the same one counts once.
+    At most :data:`MOST` of them, without empty ones and "none"; a text right after the same one
+    counts once.
     """
     for value in _values(reply, "[", "]"):
         if isinstance(value, list) and all(isinstance(entry, str) for entry in value):

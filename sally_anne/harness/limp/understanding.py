@@ -2,7 +2,6 @@
 
 As in the released code, where people talk the utterances are evidence and the film tells what the
 one who asks did; where nobody talks the text tells one person's actions and the film the other's.
-Options are taken by the official wording, or by a model where the wording is another.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom.wording import People, cleaned
+from sally_anne.benchmarks.muma_tom import People, cleaned
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.limp import prompts
 from sally_anne.harness.limp.episode import Episode, Hypothesis, Person
@@ -42,27 +41,14 @@ _PREAMBLE = re.compile(r"^When giving information, ")
 
 @dataclass(frozen=True)
 class Sources:
-    """Where episodes come from.
-
-    Attributes:
-        write: sums up texts and films.
-        frames: gives a record's frames ``uint8 [F, height, width, 3]``.
-        accounts: what films show, by episode: a text, or actions one by one; None to watch them.
-        parsed: episodes that need no reading, by number.
-    """
-
-    write: Write
+    write: Write  # sums up texts and films
     frames: Callable[[BenchmarkItem], np.ndarray]
-    accounts: Mapping[str, Account] | None = None
-    parsed: Mapping[str, Episode] = field(default_factory=dict)
+    accounts: Mapping[str, Account] | None = None  # what films show; None to watch them
+    parsed: Mapping[str, Episode] = field(default_factory=dict)  # those that need no reading
 
 
 def account(entry: Field) -> Account:
-    """What a film shows: field ``action`` of an entry, a text or a list of texts.
-
-    Raises:
-        RecordError: no such field, or, as in the published file, an empty one.
-    """
+    """What a film shows: field ``action`` of an entry, a text or a list of texts."""
     actions = entry.get("action")
     if actions.value in ("", []):
         actions.fail(
@@ -75,12 +61,7 @@ def account(entry: Field) -> Account:
 
 
 def gather(item: BenchmarkItem, who: People, sources: Sources) -> Episode:
-    """The episode of any of its questions; see the module's text.
-
-    Raises:
-        HarnessError: a parsed episode of other people, or a text that names neither person.
-        BenchmarkError: the film cannot be read.
-    """
+    """The episode of any of its questions; see the module's text."""
     names = (who.subject, who.other)
     if item.group in sources.parsed:
         episode = sources.parsed[item.group]
@@ -107,17 +88,13 @@ def gather(item: BenchmarkItem, who: People, sources: Sources) -> Episode:
 
 def actor_of(text: str, who: People, episode: str) -> str:
     """Whose actions a text tells: the person whom it names first; HarnessError if it names none."""
-    places = {
-        name: found.start()
-        for name in (who.subject, who.other)
-        if (found := re.search(rf"\b{re.escape(name)}\b", text))
-    }
-    if not places:
+    named = re.search(rf"\b(?:{re.escape(who.subject)}|{re.escape(who.other)})\b", text)
+    if named is None:
         raise HarnessError(
             f"episode {episode}: its text names neither {who.subject} nor {who.other}, so whose "
             "actions it tells is unknown; give the episode with --parsed"
         )
-    return min(places, key=places.__getitem__)
+    return named[0]
 
 
 def _said(dialogue: str, name: str) -> tuple[str, ...]:
@@ -142,15 +119,12 @@ def hypotheses(
 ) -> dict[str, Hypothesis] | None:
     """The hypothesis of each option, by label; None if neither rules nor a reply give all of them.
 
-    Args:
-        item: the question.
-        who: whose mind, and the other person.
-        episode: what was where, and what was done: "knows what is in the box" and "at the desired
-            location" mean what they find there.
-        write: asks a model, for options whose wording the rules do not know.
+    "Knows what is in the box" and "at the desired location" mean what the episode has there;
+    ``write`` asks a model, for options whose wording the rules do not know.
     """
-    rule = _rule(item, who, episode)
-    found = {o.label: rule(_PREAMBLE.sub("", o.text)) for o in item.options}
+    found = {
+        o.label: _hypothesis(_PREAMBLE.sub("", o.text), item, who, episode) for o in item.options
+    }
     if found and None not in found.values():
         return {label: entry for label, entry in found.items() if entry}
     if write is None:
@@ -159,53 +133,33 @@ def hypotheses(
     return read_hypotheses(reply, [option.label for option in item.options])
 
 
-def _rule(item: BenchmarkItem, who: People, episode: Episode) -> Callable[[str], Hypothesis | None]:
-    """What an option of this question says, by its wording."""
+def _hypothesis(
+    option: str, item: BenchmarkItem, who: People, episode: Episode
+) -> Hypothesis | None:
+    """What an option says, by its wording; None if that is not known."""
+    other, find = who.other, f"to find what {who.other} asks for"
+    neither = f"neither help nor hinder {other}"
     if given := _GIVEN_GOAL.search(item.question):
-        return lambda option: _belief(option, f"{given[1]} {who.other}", who)
+        believed = _BELIEVED.fullmatch(option)
+        return Hypothesis(believed[1], f"{given[1]} {other}", find) if believed else None
     if known := _KNOWN_PLACE.search(item.question):
-        knowledge = _knowledge(item, who, episode, known[1])
-        return lambda option: _social(option, knowledge, who)
-    return lambda option: _goal(option, who, episode)
-
-
-def _belief(option: str, aim: str, who: People) -> Hypothesis | None:
-    believed = _BELIEVED.fullmatch(option)
-    if believed is None:
-        return None
-    return Hypothesis(believed[1], aim, f"to find what {who.other} asks for")
-
-
-def _social(option: str, knowledge: str, who: People) -> Hypothesis | None:
-    asked = f"to find what {who.other} asks for"
-    if _HELPED.fullmatch(option):
-        return Hypothesis(knowledge, f"help {who.other}", asked)
-    if _HINDERED.fullmatch(option):
-        return Hypothesis(knowledge, f"hinder {who.other}", asked)
-    if _INDIFFERENT.fullmatch(option):
-        return Hypothesis(knowledge, _neither(who), asked)
-    return None
-
-
-def _goal(option: str, who: People, episode: Episode) -> Hypothesis | None:
+        aims = ((_HELPED, f"help {other}"), (_HINDERED, f"hinder {other}"), (_INDIFFERENT, neither))
+        aim = next((aim for wording, aim in aims if wording.fullmatch(option)), None)
+        return Hypothesis(_knowledge(item, who, episode, known[1]), aim, find) if aim else None
     if _UNKNOWN.fullmatch(option):
-        return Hypothesis("", _neither(who), f"something that {who.subject} does not know")
+        return Hypothesis("", neither, f"something that {who.subject} does not know")
     if wanted := _WANTED.fullmatch(option):
-        return Hypothesis("", f"{wanted['aim']} {who.other}", f"to {wanted['wish']}")
+        return Hypothesis("", f"{wanted['aim']} {other}", f"to {wanted['wish']}")
     if left := _LEFT.fullmatch(option):
-        wish = f"to have the {left['thing']} {_left_at(left['thing'], who.other, episode)}"
-        return Hypothesis("", f"{left['aim']} {who.other}", wish)
+        wish = f"to have the {left['thing']} {_left_at(left['thing'], other, episode)}"
+        return Hypothesis("", f"{left['aim']} {other}", wish)
     return None
-
-
-def _neither(who: People) -> str:
-    return f"neither help nor hinder {who.other}"
 
 
 def _knowledge(item: BenchmarkItem, who: People, episode: Episode, place: str) -> str:
     """What is known about the thing asked for: where it was, as far as the episode tells."""
     things = {
-        _bare(found["thing"])
+        found["thing"]
         for option in item.options
         for pattern in (_HELPED, _HINDERED)
         if (found := pattern.fullmatch(_PREAMBLE.sub("", option.text)))
@@ -224,10 +178,7 @@ def _left_at(thing: str, name: str, episode: Episode) -> str:
     return f"stay where {name} put it"
 
 
-def _bare(thing: str) -> str:
-    return re.sub(r"^(?:the|an?|some) ", "", thing)
-
-
 def _named(thing: str, text: str) -> bool:
-    """Whether a text names a thing, in whole words."""
-    return re.search(rf"\b{re.escape(_bare(thing))}\b", text, re.IGNORECASE) is not None
+    """Whether a text names a thing, in whole words and without its article."""
+    bare = re.sub(r"^(?:the|an?|some) ", "", thing)
+    return re.search(rf"\b{re.escape(bare)}\b", text, re.IGNORECASE) is not None

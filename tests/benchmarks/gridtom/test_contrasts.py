@@ -63,7 +63,7 @@ def statement(sample: Sample) -> str:
     return sample.content.rsplit(" Belief: ", 1)[1]
 
 
-@pytest.mark.parametrize("contrast", ["matched", "paper"])
+@pytest.mark.parametrize("contrast", ["matched", "paper", "released"])
 @pytest.mark.parametrize("order", [1, 2])
 def test_labels_are_those_of_the_paper(stories, order: Literal[1, 2], contrast) -> None:
     samples = build(stories, SPLITS, order, contrast, "multimodal")
@@ -113,9 +113,25 @@ def test_paper_pairs_of_false_belief_stories_differ_in_perspective(stories) -> N
     assert seen[0].shape == seen[1].shape and (seen[0] != seen[1]).any()
 
 
-def test_in_second_order_both_contrasts_are_one(stories) -> None:
-    matched, paper = (build(stories, SPLITS, 2, c, "multimodal") for c in ("matched", "paper"))
-    assert matched == paper
+def test_released_false_belief_pairs_differ_in_their_form(stories) -> None:
+    paper, released = (build(stories, SPLITS, 1, c, "multimodal") for c in ("paper", "released"))
+    for plain, sample in zip(paper, released, strict=True):
+        known = plain.content
+        if sample.tags["condition"] == "FB" and sample.labels["y_p"]:
+            assert known.count("does not know") == 1
+            known = known.replace("does not know", "is unable to know")
+        elif sample.tags["condition"] == "FB":
+            known = known.replace(" Belief:", "\n\nBelief:")
+        assert sample.content == known
+        assert (sample.tags, sample.labels, sample.video) == (plain.tags, plain.labels, plain.video)
+    assert sum("\n\n" in s.content for s in released) == len(SPLITS)
+
+
+def test_in_second_order_all_contrasts_are_one(stories) -> None:
+    matched, *others = (
+        build(stories, SPLITS, 2, c, "multimodal") for c in ("matched", "paper", "released")
+    )
+    assert others == [matched, matched]
 
 
 def test_settings_decide_what_is_told(stories) -> None:

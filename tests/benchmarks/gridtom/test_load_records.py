@@ -76,7 +76,11 @@ CAST = generated(stories=[30])[0].cast
         ("init_belief.2.section", [0, 999], r"field init_belief\[2\].section must lie within"),
         ("init_belief.2.choices", [], r"field init_belief\[2\].answer names .* not among"),
         ("first_order_belief", [], "field first_order_belief must have 2 elements, has 0"),
-        ("first_order_belief.0.type", "FalseBelief", "must have one entry of type TrueBelief"),
+        (
+            "first_order_belief.0.type",
+            "FalseBelief",
+            "one entry for each combination of type",
+        ),
         ("first_order_belief.0.options", ["red"], r"\[0\].options must have 2 elements"),
         ("first_order_belief.0.options", [CAST.own_room, CAST.last_room], r"\[0\].options must be"),
         ("first_order_belief.0.answer", CAST.first_room, "has the same answer"),

@@ -126,7 +126,7 @@ def test_the_change_is_masked_in_the_participants_view_and_nothing_else(traces) 
                 late = state.open_doors[own] != before.open_doors[own]
                 changed |= late and layout.mark(state.agents[PARTICIPANT][0]) in "ABC"
                 for room, is_open in enumerate(state.open_doors):
-                    world.door(room).is_open = is_open
+                    world.doors[room].is_open = is_open
                 for name, (cell, _) in state.agents.items():
                     world.agents[name].cell = cell
                     hidden = world.seen_by(name) - state.seen[name]

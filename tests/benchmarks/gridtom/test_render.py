@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from minigrid.core.constants import COLORS
 
 from sally_anne.benchmarks.gridtom.render import MASKED, TILE, key_frames, render
 from sally_anne.benchmarks.gridtom.stories import generate
@@ -61,16 +62,14 @@ def test_nothing_is_masked_from_above(trace) -> None:
 
 
 def test_agents_rooms_and_doors_have_their_colours(trace) -> None:
-    from sally_anne.benchmarks.gridtom.world import constants
-
     frame = render(trace, "omniscient", [0])[0]
     state, staging = trace.states[0], STORY.staging
     for name, color in zip(("participant", "protagonist"), staging.colours, strict=False):
         centre = tile(frame, state.agents[name][0])[TILE // 2, TILE // 2]
-        assert tuple(centre) == tuple(constants.COLORS[color])
+        assert tuple(centre) == tuple(COLORS[color])
     for room, color in enumerate(STORY.rooms):
         floor = next(c for c in staging.layout.cells() if staging.layout.mark(c) == "123"[room])
-        expected = np.asarray(constants.COLORS[color]) * 0.7
+        expected = np.asarray(COLORS[color]) * 0.7
         assert np.abs(tile(frame, floor)[TILE // 2, TILE // 2] - expected).max() <= 1
 
 

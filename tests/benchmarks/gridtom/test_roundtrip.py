@@ -100,10 +100,10 @@ def damage(copied: Path, how: str) -> str:
             return r"full/0\.png: this frame is missing"
         if how == "png truncated":
             picture.write_bytes(picture.read_bytes()[:600])
-            return r"full/0\.png: this frame cannot be decoded"
+            return r"full/0\.png: this picture cannot be decoded"
         if how == "png empty":
             picture.write_bytes(b"")
-            return r"full/0\.png: this frame cannot be decoded"
+            return r"full/0\.png: this picture cannot be decoded"
         Image.new("RGB", (294, 400)).save(picture)
         return r"full/0\.png: must be 294 x 420, is 294 x 400"
     for each in folder.glob("*.png"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.mimeqa.cells import clock, range_in, read_range, read_time
+from sally_anne.benchmarks.mimeqa import clock, range_in, read_range, read_time
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from sally_anne.benchmarks.mmtom_qa import load
 from sally_anne.benchmarks.mmtom_qa.episodes import picture
-from sally_anne.benchmarks.mmtom_qa.load import load
 from sally_anne.core.errors import RecordError
 
 STEPS = [[0, 3], [3, 5], [5, 9]]

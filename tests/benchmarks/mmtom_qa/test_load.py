@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem, Option
-from sally_anne.benchmarks.mmtom_qa import MMTOM_QA
-from sally_anne.benchmarks.mmtom_qa.load import TYPES, load, read_record
+from sally_anne.benchmarks.mmtom_qa import MMTOM_QA, TYPES, load, read_record
 from sally_anne.core.errors import RecordError
 
 SCENE = "The kitchen has a fridge. \nThe fridge contains a salmon."

@@ -9,10 +9,9 @@ from collections import Counter
 import pytest
 
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.mmtom_qa import MMTOM_QA
+from sally_anne.benchmarks.mmtom_qa import MMTOM_QA, TYPES
 from sally_anne.benchmarks.mmtom_qa.contents import Contents
 from sally_anne.benchmarks.mmtom_qa.contrasts import balanced, belief_pairs
-from sally_anne.benchmarks.mmtom_qa.load import TYPES
 from tests.shared_data import SOURCES, official_data
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom.load import read_episode
+from sally_anne.benchmarks.muma_tom import read_episode
 from sally_anne.core.errors import RecordError
 from tests.benchmarks.muma_tom.records import silent, talking
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from sally_anne.benchmarks.items import Media
-from sally_anne.benchmarks.muma_tom import MUMA_TOM
-from sally_anne.benchmarks.muma_tom.load import load
+from sally_anne.benchmarks.muma_tom import MUMA_TOM, load
 from sally_anne.core.errors import BenchmarkError, RecordError
 from tests.benchmarks.muma_tom.records import silent, talking, write
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom.load import load
+from sally_anne.benchmarks.muma_tom import load
 from tests.shared_data import SOURCES, official_data
 
 # Questions of each type that ask for the most likely option; as many ask for the least likely.

@@ -6,7 +6,7 @@ import pytest
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import Option
-from sally_anne.benchmarks.muma_tom.wording import People, answer_label, cleaned, people, take_apart
+from sally_anne.benchmarks.muma_tom import People, answer_label, cleaned, people, take_apart
 from sally_anne.core.errors import RecordError
 
 OPTIONS = (Option("A", "a red hat."), Option("B", "a cup"), Option("C", "nothing"))
@@ -48,14 +48,16 @@ def test_strings_that_cannot_be_cleaned(given: object, problem: str) -> None:
 
 
 def test_a_question_is_taken_apart() -> None:
-    found = take_apart(field("Which is  LEAST\nlikely?\n A) one  two\nthree\nB)four\nC) A) five\n"))
-    assert found.question == "Which is LEAST likely?"
-    assert found.options == (
+    question, options, polarity = take_apart(
+        field("Which is  LEAST\nlikely?\n A) one  two\nthree\nB)four\nC) A) five\n")
+    )
+    assert question == "Which is LEAST likely?"
+    assert options == (
         Option("A", "one two three"),
         Option("B", "four"),
         Option("C", "A) five"),
     )
-    assert found.polarity == "least"
+    assert polarity == "least"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from probing.config import ProbeConfig
 from sally_anne.core.processes import here
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.journal import Journal
-from steering.config import SweepConfig
+from steering.sweep import SweepConfig
 
 CONFIGS = {"probe": ProbeConfig, "evaluate": EvalConfig, "sweep": SweepConfig}
 
@@ -45,7 +45,7 @@ def run(name: str, config: Any) -> None:
     elif name == "evaluate":
         from sally_anne.harness.run import run  # type: ignore[assignment]
     else:
-        from steering.sweep import run  # type: ignore[assignment]
+        from steering.pipeline import run  # type: ignore[assignment]
     run(config)
 
 
@@ -84,9 +84,9 @@ def write_no_results() -> None:
     def refuse(*arguments: Any) -> None:
         raise AssertionError(f"process {os.environ['RANK']} writes results")
 
-    sally_anne.harness.pipeline._finish = refuse
+    sally_anne.harness.pipeline.save = refuse
     probing.pipeline._probe = refuse  # type: ignore[assignment]
-    steering.pipeline._save = refuse
+    steering.pipeline.save = refuse
 
 
 def main(plan: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ from probing.config import ProbeConfig
 from probing.pipeline import run as probe
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.pipeline import run as evaluate
-from steering.config import SweepConfig
 from steering.pipeline import run as sweep
+from steering.sweep import SweepConfig
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,14 @@ def options(model_folder: Path) -> dict[str, dict[str, Any]]:
     """What each command is asked to do; folders are relative, as their names are saved."""
     model = {"model": str(model_folder), "setting": "text"}
     return {
-        "probe": {**model, "stories": 24, "figures": False, "out": "probes"},
+        "probe": {
+            **model,
+            "stories": 24,
+            "figures": False,
+            "permutations": 19,
+            "causal": False,
+            "out": "probes",
+        },
         "evaluate": {**model, "limit": 7, "options": True, "batch_size": 4, "out": "answers"},
         "sweep": {
             **model,
@@ -34,6 +41,7 @@ def options(model_folder: Path) -> dict[str, dict[str, Any]]:
             "alpha": [5.0, 50.0],
             "limit": 4,
             "max_initial_drop": 0.02,
+            "draws": 1,
             "batch_size": 2,
             "decode_batch_size": 4,
             "max_new_tokens": 4,

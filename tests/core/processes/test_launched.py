@@ -121,7 +121,7 @@ def test_a_table_of_another_run_is_not_drawn(
 
 @pytest.mark.parametrize(
     ("journal", "lines"),
-    [("answers.jsonl", 14), ("validation.jsonl", 56), ("test.jsonl", 32)],
+    [("answers.jsonl", 14), ("validation.jsonl", 56), ("test.jsonl", 48)],
 )
 def test_each_process_answers_a_part_of_its_own(killed: Path, journal: str, lines: int) -> None:
     told = (killed.parent / "told.txt").read_text()
@@ -212,6 +212,7 @@ def test_two_processes_go_on(
     launcher += ["--main_process_port", "0", "-m", "probing.run"]
     given = options["probe"]
     command = ["--model", given["model"], "--setting", "text", "--stories", str(given["stories"])]
+    command += ["--permutations", str(given["permutations"]), "--no-causal"]
     done = launch([*launcher, *command, "--no-figures", "--out", given["out"]], tmp_path)
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "probes") == contents(alone / "probes")

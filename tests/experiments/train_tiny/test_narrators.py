@@ -8,18 +8,18 @@ from collections import Counter
 
 import pytest
 
-from experiments.train_tiny.conversations import Speech, narrated
+from experiments.train_tiny.conversations import Speech, Telling, narrated
 from experiments.train_tiny.documents import RIGHT, WRONG, Document, Scene
 from sally_anne.benchmarks.gridtom.narration import Cast
 
-WORDS = Speech("BEFORE ", "before ", " AFTER", "END", 0)
+WORDS = Speech("BEFORE ", "before ", " AFTER", "END")
 CAST = Cast("white", "yellow", "red", "green", "purple")
 
 
 def pieces(first: str, marked: float, n: int = 200) -> list[Document]:
     scene = Scene(CAST, first, None)  # type: ignore[arg-type]
-    rng = random.Random(0)
-    return [narrated(rng, scene, "omniscient", False, WORDS, marked) for _ in range(n)]
+    telling = Telling(random.Random(0), scene, "omniscient", "text", WORDS)
+    return [narrated(telling, marked) for _ in range(n)]
 
 
 def documents(first: str, marked: float, n: int = 200) -> list[list[str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option, Polarity
-from sally_anne.benchmarks.muma_tom.wording import People
+from sally_anne.benchmarks.muma_tom import People
 from sally_anne.harness.limp.likelihood import Judged
 
 WHO = People("Dee", "Cy")

@@ -10,7 +10,7 @@ import pytest
 
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem, Context
-from sally_anne.benchmarks.muma_tom.load import load
+from sally_anne.benchmarks.muma_tom import load
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.harness.limp.episode import Episode, Person, read_entries
 from sally_anne.harness.limp.pipeline import persons

@@ -18,11 +18,11 @@ from rich.console import Console
 from hooks.geometry import find_geometry
 from hooks.vector import SteeringVector
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.config import LimpConfig
-from sally_anne.harness.limp import run as command
+from sally_anne.harness.limp import command
+from sally_anne.harness.limp.command import LimpConfig
 from sally_anne.harness.limp.episode import read_episodes
 from sally_anne.harness.limp.likelihood import posterior
-from sally_anne.harness.limp.pipeline import log_probs, write_reply
+from sally_anne.harness.limp.pipeline import log_probs
 from sally_anne.harness.limp.pipeline import run as work
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
@@ -147,8 +147,6 @@ def test_likelihoods_are_the_models_own(loaded) -> None:
         alone = model.option_log_probs([Prompt(text)], [("A", "B")])[0]
         assert pair == pytest.approx(tuple(alone), abs=1e-4)
     assert len({round(p, 4) for p, _ in found}) == 3
-    written = write_reply(model, 3, texts[0])
-    assert written == model.generate([Prompt(texts[0])], 3)[0]
 
 
 def test_a_vector_steers_the_judging_alone(config, loaded, parsed, tmp_path, monkeypatch) -> None:

@@ -1,9 +1,4 @@
-"""Plug-in for inspect-ai: the model provider ``sally-anne`` and the task ``sally_anne/gridtom``.
-
-inspect-ai finds this package by its entry point. It names things after their import package, which
-is not the distribution's here; so the task and its scorers are entered once more under the name
-that users write.
-"""
+"""Plug-in for inspect-ai: the model provider ``sally-anne`` and the task ``sally_anne/gridtom``."""
 
 from __future__ import annotations
 
@@ -30,6 +25,7 @@ def sally_anne() -> type[ModelAPI]:
 
 
 def _under_our_name(thing: Any) -> None:
+    """inspect-ai names things after their import package, which users do not write."""
     info = registry_info(thing)
     name = f"{NAMESPACE}/{info.name.rpartition('/')[2]}"
     registry_add(thing, info.model_copy(update={"name": name}))

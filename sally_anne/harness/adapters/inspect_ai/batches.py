@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -20,20 +21,14 @@ QUIET = 0.05
 @dataclass(eq=False)
 class _Job(Generic[Request, Result]):
     request: Request
-    result: Result | None = None
-    error: Exception | None = None
-    done: bool = False
+    outcome: Future[Result] = field(default_factory=Future)
 
 
 class Batches(Generic[Request, Result]):
     """Gathers requests; one batch is at work at a time, in a thread of its own.
 
-    While it is, others wait, and the first of them takes along all that have come by then. There is
-    no background task, so nothing is left running when a request is cancelled.
-
-    Args:
-        work: does a batch: a result a request, in their order.
-        kind: requests of equal kind can share a batch.
+    While it is, others wait, and the first of them takes along all of its ``kind`` that have come
+    by then. There is no background task, so nothing is left running when a request is cancelled.
     """
 
     def __init__(
@@ -47,29 +42,19 @@ class Batches(Generic[Request, Result]):
         self._turn = anyio.Lock()
 
     async def ask(self, request: Request, most: int) -> Result:
-        """The result of one request.
-
-        Args:
-            request: what is asked.
-            most: size of a batch.
-
-        Raises:
-            Exception: whatever the work raises for this request alone; see :meth:`_run`.
-        """
+        """The result of one request, in a batch of ``most``; or what its work alone raises."""
         job: _Job[Request, Result] = _Job(request)
         self._waiting.append(job)
         try:
             async with self._turn:
-                if not job.done:
+                if not job.outcome.done():
                     await self._gather(most)
                     batch = self._take(job, most)
                     await anyio.to_thread.run_sync(partial(self._run, batch))
         finally:
             if job in self._waiting:
                 self._waiting.remove(job)
-        if job.error is not None:
-            raise job.error
-        return job.result  # type: ignore[return-value]
+        return job.outcome.result()
 
     async def _gather(self, most: int) -> None:
         """Wait until a batch is full, or nobody comes any more."""
@@ -91,12 +76,11 @@ class Batches(Generic[Request, Result]):
         try:
             results = self._work([job.request for job in batch])
         except Exception as error:
-            if len(batch) > 1:
-                for job in batch:
-                    self._run([job])
+            if len(batch) == 1:
+                batch[0].outcome.set_exception(error)
                 return
-            batch[0].error = error
-            batch[0].done = True
+            for job in batch:
+                self._run([job])
             return
         for job, result in zip(batch, results, strict=True):
-            job.result, job.done = result, True
+            job.outcome.set_result(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from sally_anne.harness.model import Prompt
 from sally_anne.harness.replies import Reply
 
 DEFAULT_BATCH = 16
+_Request = tuple[Prompt, "Settings"]
 DEFAULT_MAX_TOKENS = 256
 # Options that would change the reply, and the values at which they do not.
 _ONLY: dict[str, tuple[object, ...]] = {
@@ -40,10 +41,7 @@ _ONLY: dict[str, tuple[object, ...]] = {
 class Settings:
     """How a reply is generated; requests with equal settings can share a batch.
 
-    Attributes:
-        max_tokens: its length.
-        stops: strings at which it stops.
-        top: how many likeliest tokens are reported at each place; None for no log-probabilities.
+    ``top`` is how many likeliest tokens are reported at each place; None for no log-probabilities.
     """
 
     max_tokens: int
@@ -52,16 +50,9 @@ class Settings:
 
 
 def settings(config: GenerateConfig, vocabulary: int) -> Settings:
-    """The settings that a config asks for.
+    """What a config asks of a model with this vocabulary; a HarnessError names what cannot be.
 
     Decoding is greedy: it draws nothing, so ``seed``, ``top_p`` and ``top_k`` change nothing.
-
-    Args:
-        config: inspect-ai's.
-        vocabulary: number of tokens that the model knows.
-
-    Raises:
-        HarnessError: names an option that cannot be honoured.
     """
     for name, harmless in _ONLY.items():
         value = getattr(config, name, None)
@@ -81,12 +72,6 @@ def settings(config: GenerateConfig, vocabulary: int) -> Settings:
     return Settings(length, stops, (top or 0) if config.logprobs or top else None)
 
 
-@dataclass(frozen=True)
-class _Request:
-    prompt: Prompt
-    settings: Settings
-
-
 class SallyAnneAPI(ModelAPI):
     """One model, and a vector that steers it or none.
 
@@ -95,20 +80,10 @@ class SallyAnneAPI(ModelAPI):
 
     Args:
         model_name: catalogue name, hub id or folder.
-        base_url: not taken, as the model runs here.
-        api_key: not needed.
-        config: inspect-ai's generation options.
-        steer: folder of a steering vector; none leaves the model as it is.
-        alpha: its strength; the vector's own by default.
+        steer, alpha, force, options: as of :func:`sally_anne.harness.adapters.common.open_steered`.
         batch_size: prompts that go through the model together; by default as many as inspect-ai's
             max_connections, or 16.
         frames: of a video so many frames are taken, spread evenly; all by default.
-        force: steer a model that the vector was not fitted on.
-        options: dtype, device, device_map, revision, attn_implementation, quantization and
-            max_pixels, see :class:`sally_anne.models.options.ModelOptions`.
-
-    Raises:
-        PrerequisiteError: a model, vector or option that cannot be used; the message says why.
     """
 
     def __init__(
@@ -131,11 +106,13 @@ class SallyAnneAPI(ModelAPI):
             for name, value in (("batch_size", batch_size), ("frames", frames)):
                 if value is not None:
                     whole(name, value)
-            vector = None if steer is None else str(steer)
-            self.steered = open_steered(model_name, options, vector, alpha, force)
+            self.steered = open_steered(model_name, options, steer, alpha, force)
         self.batch_size = batch_size
         self.frames = frames
-        self._batches: Batches[_Request, Reply] = Batches(self._reply, _kind)
+        # Settings, and the shape of the clip: not every processor takes clips that differ in it.
+        self._batches: Batches[_Request, Reply] = Batches(
+            self._reply, lambda request: (request[1], request[0].shape)
+        )
 
     async def generate(
         self,
@@ -144,12 +121,6 @@ class SallyAnneAPI(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """The model's reply to a conversation.
-
-        Raises:
-            HarnessError: something that the model cannot be given or asked for, named.
-            ModelError: the processor dropped frames, or the weights cannot be had.
-        """
         if tools:
             raise HarnessError(
                 f"tools ({', '.join(tool.name for tool in tools)}): {self.model_name} calls none; "
@@ -160,7 +131,7 @@ class SallyAnneAPI(ModelAPI):
         # Frames are decoded in a thread: what is sent at once is read side by side.
         prompt = await anyio.to_thread.run_sync(partial(prompt_of, loaded, input, self.frames))
         most = self.batch_size or config.max_connections or DEFAULT_BATCH
-        reply = await self._batches.ask(_Request(prompt, how), most)
+        reply = await self._batches.ask((prompt, how), most)
         return output_of(reply, loaded.processor.tokenizer, self.model_name, how.top)
 
     def max_tokens(self) -> int | None:
@@ -186,12 +157,6 @@ class SallyAnneAPI(ModelAPI):
             del self.steered.loaded.model
 
     def _reply(self, requests: Sequence[_Request]) -> list[Reply]:
-        how = requests[0].settings
-        prompts = [request.prompt for request in requests]
+        how = requests[0][1]
+        prompts = [prompt for prompt, _ in requests]
         return self.steered.replies(prompts, how.max_tokens, how.stops, how.top)
-
-
-def _kind(request: _Request) -> Hashable:
-    """Settings, and the shape of the clip: not every processor takes clips that differ in it."""
-    clip = request.prompt.clip
-    return request.settings, None if clip is None else clip.shape

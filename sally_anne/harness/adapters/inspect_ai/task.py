@@ -8,33 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
-from inspect_ai import Task, task
+from inspect_ai import Task, model, scorer, task
 from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import (
-    ChatMessageUser,
-    Content,
-    ContentImage,
-    ContentText,
-    ContentVideo,
-    GenerateConfig,
-)
-from inspect_ai.scorer import (
-    CORRECT,
-    INCORRECT,
-    NOANSWER,
-    Metric,
-    SampleScore,
-    Score,
-    Scorer,
-    Target,
-    Value,
-    metric,
-    scorer,
-)
 from inspect_ai.solver import TaskState
 from rich.text import Text
 
@@ -43,20 +22,13 @@ from sally_anne.core.errors import HarnessError, SallyAnneError
 from sally_anne.harness.answers import Reader
 from sally_anne.harness.items import Item
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _FACTS = ("item_id", "story", "split", "condition", "first", "names")
 _MEDIA = ("video", "images")
 
 
 @contextmanager
 def shown_plainly() -> Iterator[None]:
-    """Expected errors in the block come out as inspect-ai's own kind.
-
-    Raises:
-        PrerequisiteError: with the message of the error, which no longer reads as markup.
-    """
+    """Expected errors in the block come out as inspect-ai's own kind, not read as markup."""
     try:
         yield
     except SallyAnneError as error:
@@ -93,9 +65,6 @@ def gridtom(
         steer: folder of the vector that steers the model: test stories that it was fitted on are
             left out, and the task's metadata say how many.
         baked: folder of the model, if a vector is baked into it: the same.
-
-    Raises:
-        PrerequisiteError: an option that there is not, or data that cannot be used.
     """
     from sally_anne.harness.adapters.gridtom import prepared
     from sally_anne.harness.tasks import reply_tokens
@@ -111,31 +80,26 @@ def gridtom(
     return Task(
         dataset=MemoryDataset(samples, name=f"gridtom-{order}-{setting}-{split}"),
         scorer=[robust(), official()],
-        config=GenerateConfig(temperature=0, max_tokens=reply_tokens("gridtom", style)),
+        config=model.GenerateConfig(temperature=0, max_tokens=reply_tokens("gridtom", style)),
         metadata=None if work.unseen is None else {"unseen": asdict(work.unseen)},
     )
 
 
 def sample_of(item: Item, media: str) -> Sample:
-    """An item with its frames, which keep every bit.
-
-    Args:
-        item: what is asked.
-        media: ``video`` gives the frames as one video, ``images`` as pictures, one a frame.
-    """
+    """An item with its frames, as one video or as images, which keep every bit."""
     from sally_anne.harness.adapters.inspect_ai.messages import picture_uris, video_uri
     from sally_anne.harness.evaluate import prompt_of
 
     prompt = prompt_of(item)
-    parts: list[Content] = []
+    parts: list[model.Content] = []
     if prompt.clip is not None and media == "video":
-        parts.append(ContentVideo(video=video_uri(prompt.clip), format="mov"))
+        parts.append(model.ContentVideo(video=video_uri(prompt.clip), format="mov"))
     elif prompt.clip is not None:
-        parts += [ContentImage(image=uri) for uri in picture_uris(prompt.clip)]
-    parts.append(ContentText(text=prompt.text))
+        parts += [model.ContentImage(image=uri) for uri in picture_uris(prompt.clip)]
+    parts.append(model.ContentText(text=prompt.text))
     return Sample(
         id=item.item_id,
-        input=[ChatMessageUser(content=parts)],
+        input=[model.ChatMessageUser(content=parts)],
         target=list(item.answer),
         metadata={
             **{name: getattr(item, name) for name in _FACTS},
@@ -146,11 +110,7 @@ def sample_of(item: Item, media: str) -> Sample:
 
 
 def item_of(metadata: Mapping[str, Any]) -> Item:
-    """What a reader has to know of an item, from the metadata of its sample.
-
-    Raises:
-        KeyError: they are of another task.
-    """
+    """What a reader has to know of an item, from the metadata of its sample."""
     return Item(
         **{name: metadata[name] for name in _FACTS},
         text="",
@@ -159,87 +119,71 @@ def item_of(metadata: Mapping[str, Any]) -> Item:
     )
 
 
-@metric(scores="unreduced")
-def belief() -> Metric:
-    """TB, FB, Both and invalid of belief questions; accuracy and invalid of others.
-
-    Every epoch counts by itself: TB and FB are paired within it.
-    """
-
-    def measure(scores: list[SampleScore]) -> Value:
-        return measures(scores)
-
-    return measure
-
-
-@scorer(metrics=[belief()])
-def robust() -> Scorer:
-    """Reads JSON, labels and the texts of options, see :mod:`sally_anne.harness.answers`."""
-    return _read_by("robust")
-
-
-@scorer(metrics=[belief()])
-def official() -> Scorer:
-    """Reads nothing but a JSON object with an ``answer`` field."""
-    return _read_by("official")
-
-
-def _read_by(reader: Reader) -> Scorer:
-    async def read(state: TaskState, target: Target) -> Score:
-        from sally_anne.harness.results import score as score_items
-
-        reply = state.output.completion
-        row = score_items([item_of(state.metadata)], [{"reply": reply}]).iloc[0]
-        value = CORRECT if row[f"{reader}_correct"] else INCORRECT
-        return Score(
-            value=NOANSWER if row[f"{reader}_invalid"] else value,
-            answer=row[f"{reader}_label"],
-            explanation=reply,
-        )
-
-    return read
-
-
-def measures(scores: Sequence[SampleScore]) -> dict[str, float]:
+def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
     """The harness's metrics by name; those that have no items are left out."""
+    import pandas as pd
+
     from sally_anne.core.bootstrap import Estimate
     from sally_anne.harness.metrics import accuracy, belief_metrics
-
-    sheet = _sheet(scores)
-    if sheet.empty:
-        return {}
-    measured = belief_metrics if all(sheet["condition"]) else accuracy
-    found: Any = measured(sheet, bootstrap=1)
-    estimates = {name: getattr(found, name) for name in (f.name for f in fields(found))}
-    return {
-        "accuracy" if name == "overall" else name: estimate.value
-        for name, estimate in estimates.items()
-        if isinstance(estimate, Estimate) and estimate.n
-    }
-
-
-def _sheet(scores: Sequence[SampleScore]) -> pd.DataFrame:
-    """Scored items for :mod:`sally_anne.harness.metrics`; what was not scored is left out."""
-    import pandas as pd
 
     times: Counter[str] = Counter()
     rows = []
     for score in scores:
         value = score.score.value
-        if value not in (CORRECT, INCORRECT, NOANSWER) or score.sample_metadata is None:
+        facts = score.sample_metadata
+        if value not in (scorer.CORRECT, scorer.INCORRECT, scorer.NOANSWER) or facts is None:
             continue
-        item = item_of(score.sample_metadata)
+        item = item_of(facts)
         # A repeated item makes a pair with the other side of its own epoch.
         times[item.item_id] += 1
         epoch = times[item.item_id]
-        rows.append(
-            {
-                "item_id": f"{item.item_id} {epoch}",
-                "story": f"{item.story} {epoch}",
-                "condition": item.condition,
-                "first": item.first,
-                "correct": value == CORRECT,
-                "invalid": value == NOANSWER,
-            }
+        row = {"item_id": f"{item.item_id} {epoch}", "story": f"{item.story} {epoch}"}
+        row |= {"condition": item.condition, "first": item.first}
+        right, invalid = value == scorer.CORRECT, value == scorer.NOANSWER
+        rows.append(row | {"correct": right, "invalid": invalid})
+    if not rows:
+        return {}
+    measured = belief_metrics if all(row["condition"] for row in rows) else accuracy
+    found = vars(measured(pd.DataFrame(rows), bootstrap=1))  # type: ignore[operator]
+    return {
+        "accuracy" if name == "overall" else name: estimate.value
+        for name, estimate in found.items()
+        if isinstance(estimate, Estimate) and estimate.n
+    }
+
+
+@scorer.metric(scores="unreduced")
+def belief() -> scorer.Metric:
+    """TB, FB, Both and invalid of belief questions; accuracy and invalid of others.
+
+    Every epoch counts by itself: TB and FB are paired within it.
+    """
+    return measures
+
+
+@scorer.scorer(metrics=[belief()])
+def robust() -> scorer.Scorer:
+    """Reads JSON, labels and the texts of options, see :mod:`sally_anne.harness.answers`."""
+    return _read_by("robust")
+
+
+@scorer.scorer(metrics=[belief()])
+def official() -> scorer.Scorer:
+    """Reads nothing but a JSON object with an ``answer`` field."""
+    return _read_by("official")
+
+
+def _read_by(reader: Reader) -> scorer.Scorer:
+    async def read(state: TaskState, target: scorer.Target) -> scorer.Score:
+        from sally_anne.harness.results import score as score_items
+
+        reply = state.output.completion
+        row = score_items([item_of(state.metadata)], [{"reply": reply}]).iloc[0]
+        value = scorer.CORRECT if row[f"{reader}_correct"] else scorer.INCORRECT
+        return scorer.Score(
+            value=scorer.NOANSWER if row[f"{reader}_invalid"] else value,
+            answer=row[f"{reader}_label"],
+            explanation=reply,
         )
-    return pd.DataFrame(rows)
+
+    return read

@@ -1,23 +1,7 @@
-"""Steered models in EleutherAI's lm-eval (0.4.13), and GridToM as tasks of it.
+"""Steered models in EleutherAI's lm-eval (0.4.13), and GridToM as tasks of it, in ``TASKS``.
 
-lm-eval has no entry points for models: it knows those of its own package and those that are
-registered in its process. Importing this package registers the name ``sally-anne``:
-
-- In Python, ``import sally_anne.harness.adapters.lm_eval`` before
-  ``simple_evaluate(model="sally-anne", model_args="pretrained=...,steer=FOLDER", ...)``,
-  or give ``simple_evaluate`` a :class:`sally_anne.harness.adapters.lm_eval.model.SallyAnneLM`.
-- On the command line, ``sally-anne lm-eval`` takes the place of ``lm_eval``: the
-  same options, with this model and, unless another ``--include_path`` is given, these tasks::
-
-      sally-anne lm-eval --model sally-anne --apply_chat_template \\
-          --model_args pretrained=tiny-qwen2-vl,steer=FOLDER --tasks gridtom_text
-
-  The command ``lm_eval`` itself imports nothing of ours before it looks for the model, and knows
-  no ``sally-anne``.
-
-``TASKS`` is the folder of tasks for ``--include_path``, see
-:mod:`sally_anne.harness.adapters.gridtom`; :mod:`sally_anne.harness.adapters.lm_eval.export` writes
-vectors for lm-eval's own ``steered`` model.
+Importing this package registers the model ``sally-anne``; ``sally-anne lm-eval`` is ``lm_eval``
+with it and, unless another ``--include_path`` is given, these tasks.
 """
 
 from __future__ import annotations

@@ -11,11 +11,6 @@ from sally_anne.harness.adapters.lm_eval import TASKS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """lm-eval's command line.
-
-    Raises:
-        SystemExit: lm-eval is not installed, or a model, vector or option cannot be used.
-    """
     if find_spec("lm_eval") is None:
         sys.exit("error: lm-eval is not installed: pip install 'sally-anne[lm-eval]'")
     from lm_eval.__main__ import cli_evaluate

@@ -1,26 +1,6 @@
 """``sally-anne export-lm-eval``: a vector as a file for lm-eval's own ``steered``.
 
-    lm_eval --model steered --model_args pretrained=TEXT_MODEL,steer_path=vector.pt --tasks ...
-
-That model type (lm_eval/models/hf_steered.py in 0.4.13) adds a vector to the output of a named
-module, at every token. So a file can hold, exactly but for rounding in the model's dtype:
-
-- ``head_out``: ``W_o delta`` of each layer, added to the output of ``o_proj``. That is what a
-  vector at all positions adds to the output of attention, the same as :mod:`steering.baking`.
-- ``attn_out``: the slices side by side, added to the output of ``o_proj``.
-- ``resid``: the slices side by side, added to the output of the layer.
-
-It cannot hold
-
-- positions: a vector acts at ALL tokens, those of the prompt included. One that was made for other
-  positions is refused, unless this is said to be wanted;
-- the vector of a head as such: its ``head_index`` takes outputs of shape [batch, tokens, heads,
-  width], which no module of these decoders has. Strengths per row and gates have no place either.
-
-``steered`` opens models with ``AutoModelForCausalLM``, which knows text decoders but neither
-Qwen2-VL nor LLaVA-NeXT-Video; in Python it also takes one of these, loaded, as ``pretrained``. It
-opens the file as a pickle (``weights_only=False``); ours holds tensors, numbers, texts and None
-alone, and opens with ``weights_only=True`` as well.
+lm_eval --model steered --model_args pretrained=TEXT_MODEL,steer_path=vector.pt --tasks ...
 """
 
 from __future__ import annotations
@@ -39,6 +19,7 @@ if TYPE_CHECKING:
     from hooks.vector import SteeringVector
 
 SUFFIXES = (".pt", ".pth")
+_ADDED = {"steering_coefficient": 1.0, "action": "add", "bias": None, "head_index": None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,23 +47,23 @@ def steer_config(
     alpha: float | None = None,
     all_positions: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """What the file holds.
+    """What the file holds, of a vector and the Hugging Face model it is for, with its weights.
 
-    Args:
-        vector: the vector.
-        model: the Hugging Face model it is for, with its weights.
-        alpha: strength; the vector's own by default.
-        all_positions: take a vector made for other positions.
+    ``steered`` (lm_eval/models/hf_steered.py in 0.4.13) adds a vector to the output of a named
+    module, at every token of prompt and reply. So a file can hold, but for rounding: of
+    ``head_out`` ``W_o delta``, added to the output of ``o_proj``, which is what a vector at all
+    positions adds to that of attention; of ``attn_out`` the slices side by side, added there; of
+    ``resid`` the same, added to the output of the layer. It cannot hold other positions, nor a
+    head's own vector: its ``head_index`` takes ``[batch, tokens, heads, width]``, which no module
+    of these decoders has; nor strengths per row.
+
+    It opens models with ``AutoModelForCausalLM``: text decoders alone, or in Python a loaded one as
+    ``pretrained``; and the file as a pickle. Ours also opens with ``weights_only=True``.
 
     Returns:
         By module, named as below ``model.base_model``: ``steering_vector`` (``float32 [hidden]``),
         ``steering_coefficient`` 1.0, ``action`` "add", ``bias`` and ``head_index`` None. Layers to
         which nothing is added are left out.
-
-    Raises:
-        HarnessError: positions other than all, a strength for each row, or weights of W_o that are
-            quantised or not in memory.
-        SteeringError: the vector does not fit the model.
     """
     import torch
 
@@ -110,13 +91,7 @@ def steer_config(
         added = added.float().clone()
         if not bool(torch.isfinite(added).all()):
             raise HarnessError(f"what is added at {name} is too large for float32")
-        found[name.removeprefix(prefix)] = {
-            "steering_vector": added,
-            "steering_coefficient": 1.0,
-            "action": "add",
-            "bias": None,
-            "head_index": None,
-        }
+        found[name.removeprefix(prefix)] = {**_ADDED, "steering_vector": added}
     return found
 
 
@@ -127,15 +102,7 @@ def export(
     alpha: float | None = None,
     all_positions: bool = False,
 ) -> Path:
-    """Write :func:`steer_config` to a file.
-
-    Returns:
-        ``out``.
-
-    Raises:
-        HarnessError: as :func:`steer_config`; the file has another suffix or cannot be written.
-        SteeringError: the vector does not fit the model.
-    """
+    """Write :func:`steer_config` to the file ``out``, which is returned."""
     import torch
 
     _check_name(out)
@@ -150,11 +117,7 @@ def export(
 
 
 def run(config: ExportConfig) -> None:
-    """Read vector and model, write the file, say what it does.
-
-    Raises:
-        HarnessError, SteeringError, ModelError: bad input, named.
-    """
+    """Read vector and model, write the file, say what it does."""
     _check_name(config.out)
     # Heavy libraries are imported here, so that --help answers at once.
     from sally_anne.harness.vectors import open_vector, require_fits

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from jinja2.exceptions import TemplateError
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM, CacheHook
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
@@ -17,7 +16,14 @@ from tqdm import tqdm
 
 from hooks.vector import SteeringVector
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.adapters.common import SAMPLING, Decoding, decoding, open_steered, whole
+from sally_anne.harness.adapters.common import (
+    SAMPLING,
+    Decoding,
+    decoding,
+    laid_out,
+    open_steered,
+    whole,
+)
 from sally_anne.harness.adapters.gridtom import MARK
 from sally_anne.harness.adapters.lm_eval.requests import (
     Context,
@@ -43,7 +49,7 @@ _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_toke
 
 
 class SallyAnneLM(LM):
-    """A steered model for ``lm_eval``, registered in `sally_anne.harness.adapters.lm_eval`.
+    """A steered model for ``lm_eval``.
 
     Prompts are taken as lm-eval lays them out: with its ``apply_chat_template`` in the model's
     chat layout, otherwise as bare text. A vector at ``last_prompt`` acts on the last token of a
@@ -54,23 +60,14 @@ class SallyAnneLM(LM):
 
     Args:
         pretrained: catalogue name, hub id or folder; or a model that is loaded already.
-        steer: folder of a steering vector, or a vector; None leaves the model as it is.
-        alpha: its strength; the vector's own by default.
+        steer, alpha, force, options: as of :func:`sally_anne.harness.adapters.common.open_steered`.
         batch_size: contexts that go through the model together.
         max_batch_size: for lm-eval's ``batch_size=auto``, which is not supported; not used.
         max_length: tokens of a context and its continuation; the model's own by default. Longer
             contexts are cut on the left, with a warning.
         max_gen_toks: length of a reply where the task does not say.
-        force: steer a model that the vector was not fitted on.
         device: e.g. ``cuda:1`` or ``cpu``; the first GPU, or the CPU, by default. lm-eval's command
             line gives ``cuda:0`` if nothing is said, so without a GPU that means the CPU.
-        options: dtype, device_map, revision, attn_implementation, quantization and max_pixels, see
-            :class:`sally_anne.models.options.ModelOptions`.
-
-    Raises:
-        HarnessError: an option cannot be used.
-        SteeringError: the vector cannot be read, or does not fit the model.
-        ModelError: the model cannot be had.
     """
 
     MULTIMODAL = True
@@ -95,30 +92,16 @@ class SallyAnneLM(LM):
             LOGGER.warning("there is no GPU for device %s; the model goes to the CPU", device)
             device = None
         self.model = open_steered(pretrained, options | {"device": device}, steer, alpha, force)
+        self.loaded = self.model.loaded
+        self.tokenizer = self.loaded.processor.tokenizer
         longest = context_of(self.loaded) or int(self.tokenizer.model_max_length)
         self.max_length = longest if max_length is None else whole("max_length", max_length)
-        self._clip_mark: str | None = None
-
-    @property
-    def loaded(self) -> LoadedModel:
-        """The model below."""
-        return self.model.loaded
-
-    @property
-    def tokenizer(self) -> Any:
-        """The model's."""
-        return self.loaded.processor.tokenizer
-
-    @property
-    def eot_token_id(self) -> int:
-        """Ends a text."""
-        return int(self.tokenizer.eos_token_id)
 
     @property
     def prefix_token_id(self) -> int:
         """Stands for an empty context."""
         first = self.tokenizer.bos_token_id
-        return self.eot_token_id if first is None else int(first)
+        return int(self.tokenizer.eos_token_id if first is None else first)
 
     @property
     def tokenizer_name(self) -> str:
@@ -126,11 +109,7 @@ class SallyAnneLM(LM):
         return f"{Path(self.loaded.source).name}-{self.loaded.processor_hash[:16]}"
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The model's template; None if none is wanted.
-
-        Raises:
-            HarnessError: a template is asked for by name.
-        """
+        """The model's template; None if none is wanted. There is none by name."""
         if not chat_template:
             return None
         if isinstance(chat_template, str):
@@ -143,15 +122,7 @@ class SallyAnneLM(LM):
     def apply_chat_template(
         self, chat_history: list[dict[str, Any]], add_generation_prompt: bool = True
     ) -> str:
-        """A conversation in the model's chat layout.
-
-        Args:
-            chat_history: turns with ``role`` and ``content``; ``<image>`` marks stay in the text.
-            add_generation_prompt: open the assistant's turn; else the last turn is left open.
-
-        Raises:
-            HarnessError: the template refuses the conversation, e.g. a system turn.
-        """
+        """A conversation in the model's chat layout; ``<image>`` marks stay in its texts."""
         # Templates of the hub take lists of parts, not all of them bare texts.
         turns = [
             {**turn, "content": [{"type": "text", "text": self._said(turn["content"])}]}
@@ -159,18 +130,7 @@ class SallyAnneLM(LM):
             else turn
             for turn in chat_history
         ]
-        try:
-            return self.loaded.processor.apply_chat_template(
-                turns,
-                tokenize=False,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=not add_generation_prompt,
-            )
-        except TemplateError as error:
-            roles = ", ".join(str(turn.get("role")) for turn in chat_history)
-            raise HarnessError(
-                f"the chat template of {self.loaded.name} refuses the turns {roles}: {error}"
-            ) from error
+        return laid_out(self.loaded, turns, add_generation_prompt)
 
     def _said(self, text: str) -> str:
         """What somebody says, as plain text, but for the marks of its pictures."""
@@ -186,37 +146,22 @@ class SallyAnneLM(LM):
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        """Sum of log-probabilities of each continuation in nats, and whether it is the greedy one.
-
-        Raises:
-            HarnessError: a continuation without tokens, or too long for the model.
-        """
+        """Log-probability of each continuation in nats, and whether it is the greedy one."""
         jobs = []
         for request in requests:
-            context, continuation, *_ = request.args
-            found = _visuals(request)
-            text = self._placed(context, found)
-            text, ids, ending = split(self.tok_encode, self.prefix_token_id, text, continuation)
+            text, found = self._placed(request)
+            first, continuation = self.prefix_token_id, request.args[1]
+            text, ids, ending = split(self.tok_encode, first, text, continuation)
             jobs.append((self._fitting(Context(text, tuple(ids), found), len(ending) - 1), ending))
-        results: dict[int, tuple[float, bool]] = {}
-        with _bar(jobs, "loglikelihood", disable_tqdm) as bar:
-            for number, result in self._scores(jobs):
-                results[number] = result
-                self.cache_hook.add_partial("loglikelihood", requests[number].args, result)
-                bar.update()
-        return [results[number] for number in range(len(requests))]
+        return self._kept("loglikelihood", requests, self._scores(jobs), disable_tqdm)
 
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[float]:
-        """Log-probability of whole texts in nats, in windows of ``max_length`` tokens.
-
-        Raises:
-            HarnessError: a request has pictures.
-        """
+        """Log-probability of whole texts in nats, in windows of ``max_length`` tokens."""
         jobs, owners = [], []
         for number, request in enumerate(requests):
-            if _visuals(request):
+            if pictures_of(request):
                 raise HarnessError("loglikelihood_rolling scores texts, not pictures")
             windows = get_rolling_token_windows(
                 token_list=self.tok_encode(request.args[0]),
@@ -229,51 +174,53 @@ class SallyAnneLM(LM):
                 jobs.append((Context("", tuple(ids)), ending))
                 owners.append(number)
         totals = [0.0] * len(requests)
-        with _bar(jobs, "loglikelihood_rolling", disable_tqdm) as bar:
-            for number, (log_prob, _) in self._scores(jobs):
-                totals[owners[number]] += log_prob
-                bar.update()
-        for request, total in zip(requests, totals, strict=True):
-            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
-        return totals
+        for number, (log_prob, _) in tqdm(
+            self._scores(jobs), total=len(jobs), disable=disable_tqdm
+        ):
+            totals[owners[number]] += log_prob
+        return self._kept("loglikelihood_rolling", requests, enumerate(totals), disable=True)
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Greedy replies, cut before the first stop string.
-
-        Raises:
-            HarnessError: sampling is asked for, or an unknown setting.
-        """
+        """Greedy replies, cut before the first stop string."""
         groups: dict[Decoding, list[tuple[int, Context]]] = {}
         for number, request in enumerate(requests):
-            context, settings, *_ = request.args
-            how = self._decoding(settings)
-            found = _visuals(request)
-            text = self._placed(context, found)
+            how = self._decoding(request.args[1])
+            text, found = self._placed(request)
             ids = self.tok_encode(text) or [self.prefix_token_id]
             begun = self._fitting(Context(text, tuple(ids), found), how.max_new_tokens)
             groups.setdefault(how, []).append((number, begun))
-        replies: dict[int, str] = {}
-        with _bar(requests, "generate_until", disable_tqdm) as bar:
-            for how, members in groups.items():
-                contexts = [context for _, context in members]
-                for batch in batches(contexts, self.batch_size):
-                    inputs = self._inputs([contexts[i] for i in batch], how.max_new_tokens)
-                    said = complete(self.model, inputs, how.max_new_tokens, how.until)
-                    for i, reply in zip(batch, said, strict=True):
-                        number = members[i][0]
-                        replies[number] = reply
-                        self.cache_hook.add_partial("generate_until", requests[number].args, reply)
-                        bar.update()
-        return [replies[number] for number in range(len(requests))]
+        return self._kept("generate_until", requests, self._replies(groups), disable_tqdm)
+
+    def _replies(
+        self, groups: Mapping[Decoding, Sequence[tuple[int, Context]]]
+    ) -> Iterator[tuple[int, str]]:
+        for how, members in groups.items():
+            contexts = [context for _, context in members]
+            for batch in batches(contexts, self.batch_size):
+                inputs = self._inputs([contexts[i] for i in batch], how.max_new_tokens)
+                said = complete(self.model, inputs, how.max_new_tokens, how.until)
+                yield from zip((members[i][0] for i in batch), said, strict=True)
+
+    def _kept(
+        self,
+        kind: str,
+        requests: Sequence[Instance],
+        found: Iterable[tuple[int, Any]],
+        disable: bool,
+    ) -> list[Any]:
+        """Numbered results in the order of their requests; lm-eval's cache has each at once."""
+        results = {}
+        bar = tqdm(found, f"Running {kind} requests", len(requests), disable=disable)
+        for number, result in bar:
+            results[number] = result
+            self.cache_hook.add_partial(kind, requests[number].args, result)
+        return [results[number] for number in range(len(requests))]
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
         """Keep answers in lm-eval's ``use_cache`` file.
 
         lm-eval knows them by their prompts alone. So that no vector is given the answers of
         another, the file is marked with model, vector and strength.
-
-        Raises:
-            HarnessError: the file is marked otherwise, or holds answers without a mark.
         """
         kept = cache_hook.dbdict
         if kept is not None:
@@ -299,44 +246,28 @@ class SallyAnneLM(LM):
         }
 
     def _identity(self) -> dict[str, Any]:
-        steering = self.model.steering
-        return {
-            "model": self.loaded.source,
-            "revision": self.loaded.revision,
-            "dtype": self.loaded.dtype,
-            "max_length": self.max_length,
-            **self.loaded.changes,
-            "steering": steering and steering.describe(),
-            "alpha": self.model.alpha,
-        }
+        return self.model.about | {"max_length": self.max_length}
 
     def _decoding(self, settings: dict[str, Any]) -> Decoding:
-        known = {"until", *SAMPLING, *_LENGTHS}
-        if unknown := sorted(
-            n for n, value in settings.items() if value is not None and n not in known
-        ):
+        given = {name for name, value in settings.items() if value is not None}
+        if unknown := sorted(given - {"until", *SAMPLING, *_LENGTHS}):
             raise HarnessError(f"generation_kwargs: {unknown[0]!r} is not supported")
         return decoding(settings, self.max_gen_toks, _LENGTHS)
 
-    def _placed(self, text: str, found: Sequence[Any]) -> str:
-        """The text with the mark of a clip where its pictures stand."""
+    def _placed(self, request: Instance) -> tuple[str, tuple[Any, ...]]:
+        """A request's text, with the mark of a clip where its pictures stand, and these."""
+        text, found = request.args[0], pictures_of(request)
         if not found:
-            return text.replace(MARK, plain(self.loaded, MARK))
-        if self._clip_mark is None:
-            self._clip_mark = clip_mark(self.loaded)
-        return place_clip(text, self._clip_mark, len(found))
+            return text.replace(MARK, plain(self.loaded, MARK)), found
+        return place_clip(text, clip_mark(self.loaded), len(found)), found
 
     def _fitting(self, context: Context, fed: int) -> Context:
         """A context that leaves room for ``fed`` tokens; one with pictures is checked later."""
-        room = self._room(fed)
-        if context.pictures or len(context.ids) <= room:
+        room, said = self._room(fed), len(context.ids)
+        if context.pictures or said <= room:
             return context
-        LOGGER.warning(
-            "a context of %d tokens is cut to its last %d (max_length %d)",
-            len(context.ids),
-            room,
-            self.max_length,
-        )
+        cut = "a context of %d tokens is cut to its last %d (max_length %d)"
+        LOGGER.warning(cut, said, room, self.max_length)
         return Context(context.text, context.ids[-room:])
 
     def _room(self, fed: int) -> int:
@@ -372,16 +303,6 @@ class SallyAnneLM(LM):
             numbers = [number for i in batch for number in groups[i]]
             rows = [row for row, i in enumerate(batch) for _ in groups[i]]
             endings = [jobs[number][1] for number in numbers]
-            inputs = self._inputs(
-                [contexts[i] for i in batch], max(len(ending) for ending in endings) - 1
-            )
+            inputs = self._inputs([contexts[i] for i in batch], max(map(len, endings)) - 1)
             found = continuation_log_probs(self.model, inputs, rows, endings, self.batch_size)
             yield from zip(numbers, found, strict=True)
-
-
-def _visuals(request: Instance) -> tuple[Any, ...]:
-    return pictures_of(request.args[2]) if len(request.args) > 2 else ()
-
-
-def _bar(jobs: Sequence[Any], what: str, disable: bool) -> Any:
-    return tqdm(total=len(jobs), desc=f"Running {what} requests", disable=disable)

@@ -1,20 +1,20 @@
 """lm-eval's requests as contexts and continuations, their pictures as the frames of one clip.
 
-lm-eval marks each picture by ``<image>`` in the text. The models here were made for videos: the
-pictures of a request become one clip, which stands where the first of them stood, and the other
-marks are removed.
+The clip stands where the first ``<image>`` stood; the other marks are removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any
 
 import numpy as np
+from lm_eval.api.instance import Instance
 from PIL import Image
 
+from hooks.batch_size import in_batches
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.common import checked
 from sally_anne.harness.adapters.gridtom import MARK
@@ -24,17 +24,9 @@ from sally_anne.models.prompts import reply_prompt
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What a request begins with.
-
-    Attributes:
-        text: as the tokenizer reads it, the mark of a clip in its place.
-        ids: its tokens; a clip counts as its mark.
-        pictures: frames of the clip; empty for text alone.
-    """
-
-    text: str
-    ids: tuple[int, ...]
-    pictures: tuple[Image.Image, ...] = ()
+    text: str  # as the tokenizer reads it, the mark of a clip in its place
+    ids: tuple[int, ...]  # its tokens; a clip counts as its mark
+    pictures: tuple[Image.Image, ...] = ()  # frames of the clip
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -59,34 +51,18 @@ class Context:
 def split(
     encode: Callable[..., list[int]], first_token: int, context: str, continuation: str
 ) -> tuple[str, list[int], list[int]]:
-    """Where the context ends and the continuation begins, in tokens.
+    """The context's text and tokens, and the continuation's tokens.
 
     The context ends at its own last token if that is a token of the whole text as well. Otherwise
-    white space at its end belongs to the continuation, as lm-eval has it, since tokenizers join it
-    to the next word. An empty context is the model's first token.
-
-    (lm-eval's own models move white space in any case. The sums differ by the log-probability of
-    that white space, e.g. of the line break after ``assistant`` in a chat layout. Here it is the
-    prompt's last token, at which steering vectors act.)
-
-    Args:
-        encode: as lm-eval's ``tok_encode``.
-        first_token: stands for an empty context.
-        context: what is given.
-        continuation: what is scored.
-
-    Returns:
-        The context's text and tokens, and the continuation's tokens.
-
-    Raises:
-        HarnessError: the continuation adds no token.
+    white space at its end belongs to the continuation, since tokenizers join it to the next word.
+    An empty context is the model's first token. (lm-eval's own models move white space in any case;
+    here it is the prompt's last token, at which steering vectors act.)
     """
     if not context.strip():
         text = ""
-        ending = encode(context + continuation, add_special_tokens=False)
         begun = [first_token]
-        if ending[:1] == begun:
-            ending = ending[1:]
+        ending = encode(context + continuation, add_special_tokens=False)
+        ending = ending[1:] if ending[:1] == begun else ending
     else:
         text = context
         whole, begun = encode(context + continuation), encode(context)
@@ -102,20 +78,15 @@ def split(
     return text, begun, ending
 
 
-def batches(contexts: Sequence[Context], size: int) -> Iterator[list[int]]:
+def batches(contexts: Sequence[Context], size: int) -> Iterator[Sequence[int]]:
     """Numbers of contexts that go through the model together: one shape, the longest first."""
     order = sorted(range(len(contexts)), key=lambda i: (contexts[i].shape, -len(contexts[i].ids)))
     for _, alike in groupby(order, key=lambda i: contexts[i].shape):
-        while batch := list(islice(alike, size)):
-            yield batch
+        yield from in_batches(list(alike), size)
 
 
 def clip_mark(loaded: LoadedModel) -> str:
-    """What the model's chat template writes for a clip, e.g. ``<video>`` and a line break.
-
-    Raises:
-        HarnessError: the template writes it somewhere else than before the text.
-    """
+    """What the model's chat template writes for a clip, e.g. ``<video>`` and a line break."""
     probe = "x"
     without, with_clip = (reply_prompt(loaded, probe, video) for video in (False, True))
     before, _, after = without.rpartition(probe)
@@ -128,11 +99,7 @@ def clip_mark(loaded: LoadedModel) -> str:
 
 
 def place_clip(text: str, mark: str, pictures: int) -> str:
-    """The text with the clip's own mark in the place of the pictures' marks.
-
-    Raises:
-        HarnessError: there are not as many marks as pictures.
-    """
+    """The text with the clip's own mark in the place of the pictures' marks."""
     if (found := text.count(MARK)) != pictures:
         raise HarnessError(
             f"a prompt needs one {MARK} for each of its pictures: it has {found} for {pictures} "
@@ -141,12 +108,9 @@ def place_clip(text: str, mark: str, pictures: int) -> str:
     return text.replace(MARK, mark, 1).replace(MARK, "")
 
 
-def pictures_of(extra: dict[str, Any]) -> tuple[Image.Image, ...]:
-    """The pictures of a request, from what lm-eval sends beside its text.
-
-    Raises:
-        HarnessError: sound; no pictures of PIL, or of a format or size that is not read.
-    """
+def pictures_of(request: Instance) -> tuple[Image.Image, ...]:
+    """The pictures of a request, from what lm-eval sends beside its text."""
+    extra = request.args[2] if len(request.args) > 2 else {}
     if "audio" in extra:
         raise HarnessError("the models of this toolkit see and read; they do not hear")
     visuals = extra.get("visual") or ()

@@ -1,14 +1,7 @@
-"""Plug-in for lmms-eval: the model ``sally_anne`` and GridToM as tasks.
+"""Plug-in for lmms-eval: the model ``sally_anne``, found by its entry point, and GridToM as tasks.
 
-    pip install "sally-anne[lmms-eval]"
-    tasks=$(python -c "from sally_anne.harness.adapters.lmms_eval import TASKS; print(TASKS)")
-    python -m lmms_eval --model sally_anne --include_path "$tasks" \\
-        --model_args pretrained=tiny-qwen2-vl,steer=my-vector,max_frames=8 \\
-        --tasks gridtom_order1_multimodal --batch_size 16 --output_path results --log_samples
-
-The model is found by its entry point. The tasks work with the other models of lmms-eval, too. For
-other stories, or questions that ask for JSON, write a task of your own that includes one of ours
-and names a file of questions, see :mod:`sally_anne.harness.adapters.gridtom`.
+The tasks, in ``TASKS`` for ``--include_path``, work with the other models of lmms-eval, too; for
+other stories or questions see :func:`sally_anne.harness.adapters.gridtom.prepared`.
 """
 
 from __future__ import annotations
@@ -23,9 +16,8 @@ NAME = "sally_anne"
 def manifest() -> Any:
     """The model's name and class, for the entry point ``lmms_eval.models``.
 
-    Loaded whenever lmms-eval is imported: nothing heavy may stand in this file. A model of the kind
-    that lmms-eval calls simple is given text and visuals; the other kind, chat, is not asked for
-    log-likelihoods.
+    Loaded whenever lmms-eval is imported: nothing heavy may stand in this file. It is a simple
+    model, since lmms-eval asks chat models for no log-likelihoods.
     """
     from lmms_eval.models.registry_v2 import ModelManifest
 

@@ -48,19 +48,12 @@ class _Question:
     generation: Decoding
     beginnings: tuple[str, ...] = ()
 
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        """Questions of one kind can be asked together: clips of a batch have one shape."""
-        clip = self.prompt.clip
-        return (None if clip is None else clip.shape, self.generation)
-
 
 class Improbability(tuple, GenerationResult):
-    """A pair, number and flag, that comes through lmms-eval 0.7.3 as it is.
+    """A pair, number and flag, that comes through lmms-eval 0.7.3 as it is, but for its cache.
 
-    Its evaluator takes each answer for a reply and turns plain pairs into text, which no task can
-    read, see ``unwrap_generation_output``; but a ``GenerationResult`` it only opens. (With
-    ``--use_cache`` no model's pairs come through.)
+    Its evaluator, ``unwrap_generation_output``, turns plain pairs into text, which no task can
+    read; a ``GenerationResult`` it only opens.
     """
 
 
@@ -72,17 +65,10 @@ class SallyAnne(lmms):
 
     Args:
         pretrained: catalogue name, hub id or folder.
-        steer: folder of a steering vector; none leaves the model as it is.
-        alpha: strength of the vector; its own by default.
+        steer, alpha, force, options: as of :func:`sally_anne.harness.adapters.common.open_steered`.
         max_frames: so many frames are taken of a video.
-        force: steer a model that the vector was not fitted on.
         batch_size: prompts that go through the model together.
         max_batch_size: for models that find out their batch size; of no effect here.
-        options: dtype, device, device_map, revision, attn_implementation, quantization and
-            max_pixels, see :class:`sally_anne.models.options.ModelOptions`.
-
-    Raises:
-        HarnessError, ModelError, SteeringError: bad options, named.
     """
 
     is_simple = True
@@ -105,8 +91,7 @@ class SallyAnne(lmms):
         if rank and torch.cuda.is_available() and not options.get("device"):
             # Where several processes share the work, each has its own GPU.
             options["device"] = f"cuda:{rank}"
-        vector = None if steer is None else str(steer)
-        self.model = open_steered(str(pretrained), options, vector, alpha, force)
+        self.model = open_steered(str(pretrained), options, steer, alpha, force)
 
     @property
     def device(self) -> Any:
@@ -116,9 +101,7 @@ class SallyAnne(lmms):
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy replies, cut before the first of the task's stop strings.
 
-        Raises:
-            HarnessError: sampling is asked for, or something is shown that is not one clip.
-            ClipError: a video cannot be read. Both name the document.
+        Errors name the document.
         """
         questions = (self._question(request, request.args[1]) for request in requests)
         found: list[str] = []
@@ -132,13 +115,8 @@ class SallyAnne(lmms):
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """How improbable each continuation is as the beginning of the reply.
 
-        Returns:
-            Pairs: its negative log-probability in nats, summed over its tokens, and whether a
-            greedy reply begins with it. Negative, since lmms-eval 0.7.3 takes the number for a
-            loss: of the choices of a question it picks the one with the least.
-
-        Raises:
-            HarnessError, ClipError: as in :meth:`generate_until`, or an empty continuation.
+        Its negative log-probability in nats, summed over its tokens (lmms-eval 0.7.3 takes it for a
+        loss, and picks the least), and whether a greedy reply begins with it.
         """
         # Choices of one question follow each other; it is read once.
         together = groupby(requests, lambda request: (request.args[0], *request.args[3:]))
@@ -156,11 +134,6 @@ class SallyAnne(lmms):
         return found
 
     def generate_until_multi_round(self, requests: list[Instance]) -> NoReturn:
-        """Not offered.
-
-        Raises:
-            HarnessError: always.
-        """
         raise HarnessError(
             "sally_anne answers single questions; tasks with output_type "
             "generate_until_multi_round are not offered"
@@ -187,9 +160,9 @@ class SallyAnne(lmms):
         return _Question(Prompt(context, clip), generation, beginnings)
 
     def _batches(self, questions: Iterable[_Question], requests: int) -> Iterator[list[_Question]]:
-        """Questions in their order; a batch ends early where the next one is of another kind."""
+        """Questions in their order; a batch has one shape of clips and one way to answer."""
         with tqdm(total=requests, desc="sally_anne", disable=self.rank != 0) as bar:
-            for _, alike in groupby(questions, lambda question: question.kind):
+            for _, alike in groupby(questions, lambda q: (q.prompt.shape, q.generation)):
                 while batch := list(islice(alike, self.batch_size)):
                     yield batch
                     bar.update(sum(len(question.beginnings) or 1 for question in batch))
@@ -216,35 +189,19 @@ def _pass_over(name: str, value: str) -> None:
 
 
 def decoding_of(options: Mapping[str, Any]) -> Decoding:
-    """A task's ``generation_kwargs``.
-
-    Options that are not known are passed over with a warning, since many are meant for one model
-    alone.
-
-    Raises:
-        HarnessError: sampling, beams, or a value that is of no use; names the option.
-    """
+    """A task's ``generation_kwargs``; unknown ones, often meant for one model, are passed over."""
     for name in sorted(set(options) - SAMPLING - {"max_new_tokens", "until"}):
         _pass_over(name, repr(options[name]))
     return decoding(options, DEFAULT_LENGTH)
 
 
 def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
-    """The frames of a document.
+    """The frames of a document, ``uint8 [F, height, width, 3]``; None if there is nothing to see.
 
-    Args:
-        visuals: what a task's ``doc_to_visual`` gives: a list with the path of one video, with one
-            list of frames, or with frames themselves; frames are pictures or ``uint8 [height,
-            width, 3]``. A picture that stands alone is a clip of one frame.
-        max_frames: of a video so many frames are taken, spread evenly over it. Frames that a task
-            has chosen itself are taken as they are.
-
-    Returns:
-        ``uint8 [F, height, width, 3]``; None if there is nothing to see.
-
-    Raises:
-        HarnessError: sound, several videos, videos beside pictures, or frames of different sizes.
-        ClipError: the video cannot be read.
+    A task's ``doc_to_visual`` gives a list with the path of one video, with one list of frames, or
+    with frames themselves; frames are pictures or ``uint8 [height, width, 3]``. A picture that
+    stands alone is a clip of one frame. Of a video ``max_frames`` are taken, spread evenly over it;
+    frames that a task has chosen itself are taken as they are.
     """
     parts = list(visuals) if isinstance(visuals, (list, tuple)) else [visuals]
     parts = [one for one in parts if one is not None]
@@ -269,12 +226,8 @@ def _frame(one: Any) -> np.ndarray:
 
 
 def _is_frames(one: Any, dimensions: int) -> bool:
-    return (
-        isinstance(one, np.ndarray)
-        and one.ndim == dimensions
-        and one.dtype == np.uint8
-        and one.shape[-1] == 3
-    )
+    known = isinstance(one, np.ndarray) and one.dtype == np.uint8
+    return known and one.ndim == dimensions and one.shape[-1] == 3
 
 
 def _beginning(continuation: Any, doc: dict[str, Any]) -> str:

@@ -215,7 +215,7 @@ def test_no_hook_is_left(loaded, vector, monkeypatch) -> None:
     lm = SallyAnneLM(loaded, vector)
     lm.loglikelihood(asked(*PAIRS))
     assert hooks() == before
-    monkeypatch.setattr(sally_anne.harness.continuation, "_gained", None)
+    monkeypatch.setattr(sally_anne.harness.continuation, "gained", None)
     with pytest.raises(TypeError):
         lm.loglikelihood(asked(*PAIRS))
     assert hooks() == before

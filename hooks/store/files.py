@@ -1,10 +1,11 @@
-"""What a store says about itself: the run, its items and batches, the checksums of its files."""
+"""The files of a store: what each holds, how it is written, and what is wrong with one."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 
 import pandas as pd
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
 
 from sally_anne.core.errors import StoreDamagedError, StoreError, StoreMismatchError
 from sally_anne.core.files import reading, write_atomic
@@ -19,15 +23,19 @@ from sally_anne.core.files import reading, write_atomic
 MANIFEST_NAME = "manifest.json"
 ITEMS_NAME = "items.parquet"
 _FORMAT = {"format": "sally-anne-activations", "version": 2}
+_SEAL = "sha256"
+# Where a shard's own checksum stands while it is worked out.
+_BLANK = b"0" * 64
+# More than any header of a shard takes up.
+_HEAD = 1 << 20
 
 
 @dataclass(frozen=True)
 class StoreMeta:
     """What must agree between a store and a run: the same activations come out of the same meta.
 
-    `dtype` is torch's name without the prefix ("float32", "bfloat16"); `head_dim` is the width of
-    one slice at this site. `extra` holds what else decides the inputs (contrast, order, setting,
-    data hash).
+    `dtype` is torch's name without the prefix ("float32"); `head_dim` is the width of one slice at
+    this site. `extra` holds what else decides the inputs (contrast, order, setting, data hash).
     """
 
     site: str
@@ -44,7 +52,7 @@ class StoreMeta:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """Of the activations. Raises StoreError if it is no floating point type."""
+        """Of the activations."""
         dtype = getattr(torch, self.dtype, None)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise StoreError(f"dtype {self.dtype!r} is no floating point type of torch.")
@@ -68,24 +76,16 @@ class Manifest:
 def planned(
     meta: StoreMeta, items: pd.DataFrame, batches: Sequence[Sequence[int]]
 ) -> tuple[Manifest, bytes]:
-    """The manifest of a store that is still empty, and its items table as Parquet.
-
-    Raises:
-        StoreError: a batch is empty, an item is not in exactly one, the items lack a unique
-            `item_id` or hold what Parquet cannot, or the meta's dtype is none.
-    """
+    """The manifest of a store that is still empty, and its items as Parquet."""
     plan = tuple(tuple(int(row) for row in batch) for batch in batches)
     if () in plan:
         raise StoreError(f"batch {plan.index(())} of the plan is empty.")
-    times = [0] * len(items)
-    for number, batch in enumerate(plan):
-        for row in batch:
-            if not 0 <= row < len(items):
-                raise StoreError(f"batch {number} names item {row}; there are {len(items)} items.")
-            times[row] += 1
-    for row, found in enumerate(times):
-        if found != 1:
-            raise StoreError(f"item {row} is in {found} batches of the plan; it must be in one.")
+    times = Counter(row for batch in plan for row in batch)
+    if beyond := times.keys() - range(len(items)):
+        raise StoreError(f"the plan names item {min(beyond)}; there are {len(items)} items.")
+    for row in range(len(items)):
+        if times[row] != 1:
+            raise StoreError(f"item {row} is in {times[row]} batches of the plan, not in one.")
     if "item_id" not in items.columns:
         raise StoreError(f"the items table has no column 'item_id', only {list(items.columns)}.")
     ids = items["item_id"]
@@ -107,26 +107,30 @@ def items_from_bytes(table: bytes) -> pd.DataFrame:
 
 
 def require_same_run(folder: Path, given: Manifest, table: bytes) -> tuple[Manifest, pd.DataFrame]:
-    """The manifest and items of a store, which must be the one that a run would make.
-
-    Raises:
-        StoreMismatchError: names the first difference, and both values.
-        StoreDamagedError: the manifest or the items table is missing or altered.
-    """
+    """The manifest and items of a store, which must be the one that a run would make."""
     stored = read_manifest(folder)
-    old, new = _flat(stored.meta), _flat(given.meta)
-    for name in old | new:
-        was, now = old.get(name, "(not set)"), new.get(name, "(not set)")
-        if was != now:
-            raise mismatch(folder, f"{name} is {was!r} in the store, {now!r} in this run")
     items = read_items(folder, stored)
-    if difference := _first_difference(items, items_from_bytes(table)):
-        raise mismatch(folder, difference)
-    for number, (before, after) in enumerate(zip(stored.batches, given.batches, strict=False)):
-        if before != after:
-            difference = f"items {list(before)} in the store, {list(after)} in this run"
-            raise mismatch(folder, f"batch {number} of the plan holds {difference}")
+    before = _comparable(stored, items, items["item_id"])
+    now = _comparable(given, items_from_bytes(table), items["item_id"])
+    for name in now | before:
+        one, other = before.get(name, "(not set)"), now.get(name, "(not set)")
+        # By what is shown: nan is not nan.
+        if repr(one) != repr(other):
+            raise mismatch(folder, f"{name} is {one!r} in the store, {other!r} in this run")
     return stored, items
+
+
+def _comparable(manifest: Manifest, items: pd.DataFrame, ids: pd.Series) -> dict[str, Any]:
+    """All that must agree between a store and a run, what says most about a difference first."""
+    meta = asdict(manifest.meta)
+    extra = meta.pop("extra")
+    found = {f"option {name}": value for name, value in extra.items()} | meta
+    found |= {"list of columns": list(items), "number of items": len(items)}
+    for column in items:
+        for row, (name, value) in enumerate(zip(ids, items[column], strict=False)):
+            found[f"item {row} ({name!r}), column {column!r}"] = value
+    batches = enumerate(manifest.batches)
+    return found | {f"batch {number} of the plan": list(rows) for number, rows in batches}
 
 
 def mismatch(folder: Path, what: str) -> StoreMismatchError:
@@ -138,7 +142,7 @@ def mismatch(folder: Path, what: str) -> StoreMismatchError:
 
 
 def read_items(folder: Path, manifest: Manifest) -> pd.DataFrame:
-    """The items table of a store. Raises StoreDamagedError if it is missing or altered."""
+    """The items table of a store, if it is whole."""
     path = folder / ITEMS_NAME
     if not path.exists():
         raise _damaged(path, "missing")
@@ -150,7 +154,7 @@ def read_items(folder: Path, manifest: Manifest) -> pd.DataFrame:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest atomically. Raises StoreError when the disk is full."""
+    """Write the manifest atomically."""
     write_atomic(folder / MANIFEST_NAME, _render(_FORMAT | asdict(manifest)))
 
 
@@ -194,34 +198,75 @@ def _damaged(path: Path, how: str) -> StoreDamagedError:
     )
 
 
-def _flat(meta: StoreMeta) -> dict[str, Any]:
-    flat = asdict(meta)
-    extra = flat.pop("extra")
-    return flat | {f"extra[{name!r}]": value for name, value in sorted(extra.items())}
-
-
-def _first_difference(stored: pd.DataFrame, given: pd.DataFrame) -> str | None:
-    """Where two items tables that both come from Parquet differ first, in words."""
-    if list(stored) != list(given):
-        return f"columns {list(stored)} in the store, {list(given)} in this run"
-    if len(stored) != len(given):
-        return f"{len(stored)} items in the store, {len(given)} in this run"
-    for column in stored:
-        for row, (old, new) in enumerate(zip(stored[column], given[column], strict=True)):
-            if repr(old) != repr(new):
-                return (
-                    f"item {row} ({stored['item_id'].iloc[row]!r}), column {column!r}: "
-                    f"{old!r} in the store, {new!r} in this run"
-                )
-    return None
-
-
 def _render(content: dict[str, Any]) -> bytes:
     """One line a field, and a checksum of the others, so that no altered byte goes unnoticed."""
-    body = {name: value for name, value in content.items() if name != "sha256"}
+    body = {name: value for name, value in content.items() if name != _SEAL}
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     lines = [
         f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}"
-        for name, value in {**body, "sha256": digest}.items()
+        for name, value in {**body, _SEAL: digest}.items()
     ]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def shard_path(folder: Path, batch: int) -> Path:
+    """The file of a batch."""
+    return folder / f"shard-{batch:05d}.safetensors"
+
+
+def shards_in(folder: Path) -> set[int]:
+    """The batches that have a file; none is read."""
+    return {int(path.stem.removeprefix("shard-")) for path in folder.glob("shard-*.safetensors")}
+
+
+def write_shard(folder: Path, batch: int, activations: Tensor) -> str:
+    """Write `[n, L, H, D]` of a batch; gives its checksum.
+
+    A shard vouches for itself: the only entry of its metadata, as safetensors writes several in no
+    fixed order, is the SHA-256 of the batch's number and the whole file, with zeros in its place.
+    """
+    tensors = {_key(i): layer.contiguous() for i, layer in enumerate(activations.unbind(1))}
+    data = save(tensors, metadata={_SEAL: _BLANK.decode()})
+    digest = hashlib.sha256(f"{batch} ".encode())
+    digest.update(data)
+    checksum = digest.hexdigest()
+    write_atomic(shard_path(folder, batch), data.replace(_BLANK, checksum.encode(), 1))
+    return checksum
+
+
+def check_shard(folder: Path, batch: int) -> str:
+    """The checksum of a shard, which is read from the disk, if it is as it was written."""
+    path = shard_path(folder, batch)
+    if not path.exists():
+        raise damaged_shard(path, "is missing")
+    try:
+        with reading(path, StoreError, damaged=StoreDamagedError):
+            with safe_open(path, framework="pt") as shard:
+                stated: str = shard.metadata()[_SEAL]
+            digest = hashlib.sha256(f"{batch} ".encode())
+            with open(path, "rb") as file:
+                digest.update(file.read(_HEAD).replace(stated.encode(), _BLANK, 1))
+                hashlib.file_digest(file, lambda: digest)
+    except StoreDamagedError as error:
+        raise damaged_shard(path, "is cut short or altered") from error
+    if digest.hexdigest() != stated:
+        raise damaged_shard(path, "is cut short or altered: its checksum is another")
+    return stated
+
+
+def damaged_shard(path: Path, what: str) -> StoreDamagedError:
+    """The error for a shard, with the way out."""
+    return StoreDamagedError(
+        f"{path} {what}. Delete it and run the extraction again with the same --out: "
+        "that batch alone is computed again."
+    )
+
+
+def read_shard(folder: Path, batch: int, layers: Sequence[int]) -> list[Tensor]:
+    """`[n, H, D]` of each of `layers`; nothing else is read. Check the shard first."""
+    with safe_open(shard_path(folder, batch), framework="pt") as file:
+        return [file.get_tensor(_key(layer)) for layer in layers]
+
+
+def _key(layer: int) -> str:
+    return f"layer.{layer:02d}"

@@ -1,0 +1,367 @@
+"""``sally-anne transfer RUN RUN ...``: what is fitted on one run, tested on another.
+
+Matrices, rows fitted on and columns tested on: accuracy of the best head's probe, rank correlation
+and overlap of heads, share of the answer's gap that causal heads carry, and |cos| of directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pandas as pd
+import tyro
+from rich.markup import escape
+from rich.table import Table
+
+from hooks.saved_run import Run
+from probing.config import ProbeConfig
+from sally_anne.core.commands import command, read_options
+from sally_anne.core.console import Bars, Console, stage
+from sally_anne.core.errors import ProbingError
+from sally_anne.core.files import write_sealed
+from sally_anne.core.options import Seed
+from sally_anne.core.run_folder import RESULTS, TRANSFER, claims, save_config
+
+if TYPE_CHECKING:
+    from experiments.between import Part, Plan
+    from sally_anne.benchmarks.samples import SampleSet
+    from sally_anne.benchmarks.twins import TwinSet
+
+# Options by which runs are told apart, where they differ; these by their values alone.
+TOLD_BY = (
+    *("model", "samples", "task", "setting", "order", "contrast", "site"),
+    *("split_seed", "data_seed", "data", "stories", "c"),
+)
+# What every cell has; in an empty one, NaN.
+NUMBERS = ("value", "low", "high", "control", "control_high", "clusters", "n", "p")
+EMPTY: dict[str, Any] = {**dict.fromkeys(NUMBERS, float("nan")), "above": False}
+PLAIN = ("model", "samples", "task", "setting", "contrast", "site")
+
+
+@dataclass(frozen=True)
+class TransferConfig:
+    """Fit on one run, test on another: do heads, probes and directions carry over?
+
+    Attributes:
+        runs: folders of finished probing runs; one is enough with --by.
+        by: a tag by which each run's samples are parted, as condition (TB and FB). Causal heads
+            are of whole runs, so their shares stay empty.
+        label: what probes read; the first run's first by default.
+        k: size of sets of heads.
+        unseen: stories that the source has seen are left out of the target's test; with clusters
+            all stories of their clusters (maps).
+        carried: open the models and exchange the heads that `sally-anne causal` found in the
+            source between twins of the target.
+        alpha: also steer the target with the source's vector (its K best heads) at this strength,
+            in standard deviations, at the last token of the target's belief questions.
+        pairs: of test twins, from all clusters in turn.
+        random_sets: of heads, on the same twins; with --alpha as many random directions.
+        draws: refits on drawn clusters, and on shuffled labels.
+        seed: of all draws.
+        out: folder for transfer.parquet, the figure and results.json.
+        device, device_map: where models are put; as in the runs by default.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    by: str | None = None
+    label: str | None = None
+    k: Annotated[int, tyro.conf.arg(name="K")] = 8
+    unseen: Literal["stories", "clusters"] = "stories"
+    carried: bool = True
+    alpha: float | None = None
+    pairs: int = 60
+    random_sets: int = 100
+    draws: int = 200
+    seed: Seed = 0
+    out: Path | None = None
+    device: str | None = None
+    device_map: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the matrices are kept."""
+        names = [run.resolve().name for run in self.runs]
+        parted = [f"by-{self.by}"] if self.by else []
+        return self.out or Path("runs") / "-".join(["transfer", *names, *parted])
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run, and the data it was made of."""
+
+    run: Run
+    probing: ProbeConfig
+    data: SampleSet
+    twins: Mapping[str, TwinSet]
+
+
+@claims(TRANSFER)
+def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
+    """Measure, print, draw and write the matrices.
+
+    Returns:
+        A row a cell: ``measure`` (accuracy, spearman, overlap, share, cosine, steered),
+        ``fitted_on``, ``tested_on``, ``value, low, high`` (95 % over the target's ``clusters``),
+        ``control`` and ``control_high`` (mean and 97.5 % quantile), ``above`` (whether it is above
+        its control), ``n`` (samples or pairs), ``p``, ``heads``, ``note``; of an empty cell
+        ``why``.
+
+    Raises:
+        ProbingError: fewer than two parts, or one that cannot be fitted or tested; names it.
+        RunFolderError: a folder is not that of a finished run.
+        OtherModelError: a model is not the one that was probed.
+    """
+
+    from experiments.between import MEASURES, Plan
+    from figures import style
+    from figures.transfer import PANELS, transfer_figure
+
+    console = console or Console()
+    if len(config.runs) < 2 and not config.by:
+        raise ProbingError("give two runs or more, or one and a tag that parts its samples: --by")
+    if len({folder.resolve() for folder in config.runs}) < len(config.runs):
+        raise ProbingError("a run is given twice; --by TAG parts the samples of one")
+    plan = Plan(config.k, config.draws, config.seed, config.unseen == "clusters")
+    opened = [open_run(folder, config) for folder in config.runs]
+    parted = [parts_of(*one, config) for one in zip(opened, names_of(opened), strict=True)]
+    parts = sum(parted, [])
+    if len(parts) < 2:
+        raise ProbingError(f"--by {config.by}: all samples have the same; there is one part alone")
+    for part in parts:
+        if plan.k > (heads := part.shape[0] * part.shape[1]):
+            raise ProbingError(f"--K {plan.k}: {part.name} has {heads} heads")
+    found = []
+    for name, measure in MEASURES.items():
+        with stage(console, name):
+            found += [
+                {"measure": name, "fitted_on": a.name, "tested_on": b.name, **measure(a, b, plan)}
+                for a, b in product(parts, parts)
+            ]
+    for one, targets in zip(opened, parted, strict=True):
+        found += with_model(one, targets, parts, config, plan, console)
+    words = {"why": "", "note": "", "heads": ""}
+    table = pd.DataFrame([EMPTY | words | cell for cell in found])
+    place = {measure: i for i, measure in enumerate(PANELS)}
+    row = {part.name: i for i, part in enumerate(parts)}
+    keys = [table["measure"].map(place), table["fitted_on"].map(row), table["tested_on"].map(row)]
+    table = table.iloc[pd.MultiIndex.from_arrays(keys).argsort()].reset_index(drop=True)
+    print_matrices(console, table)
+    save_config(config.folder, asdict(config), parts=list(row))
+    with style.look():
+        titles = [one.run.title for one in opened]
+        alike = [part for part in titles[0] if all(part in title for title in titles)]
+        label = style.symbol(parts[0].label)
+        figure = transfer_figure(table, [*alike, label, f"K {config.k}"])
+        paths = style.save(figure, config.folder, "transfer", table)
+    cells = table.astype(object).where(table.notna(), None).to_dict("records")
+    write_sealed(config.folder / RESULTS, {"config": asdict(config), "cells": cells})
+    console.print(f"matrices: {escape(str(paths[-1]))}", soft_wrap=True)
+    return table
+
+
+def open_run(folder: Path, config: TransferConfig) -> Opened:
+    """A finished run with its samples, as they are now.
+
+    Raises:
+        ProbingError: they are not those that the run read.
+    """
+    from probing.causal import twin_sets
+    from probing.pipeline import open_samples
+
+    saved = Run.open(folder)
+    words = ["--config", str(folder)]
+    for option in ("device", "device_map"):
+        if (value := getattr(config, option)) is not None:
+            words += [f"--{option.replace('_', '-')}", value]
+    probing: ProbeConfig = read_options(ProbeConfig, "sally-anne probe", words)
+    data = open_samples(probing)
+    if [sample.item_id for sample in data.samples] != saved.samples["item_id"].tolist() or (
+        data.fingerprint != saved.saved["data"]["fingerprint"]
+    ):
+        raise ProbingError(
+            f"{folder}: its samples ({data.source}) are not those that it read; probe them again "
+            "into another folder"
+        )
+    label = config.label or saved.labels[0]
+    if label not in saved.labels:
+        labels = ", ".join(saved.labels)
+        raise ProbingError(f"--label {label}: {folder} has the labels {labels}")
+    if config.by is not None and config.by not in saved.samples:
+        tags = ", ".join(dict.fromkeys(name for s in data.samples for name in s.tags)) or "none"
+        raise ProbingError(f"--by {config.by}: the samples of {folder} have the tags {tags}")
+    return Opened(saved, probing, data, twin_sets(probing, data.samples))
+
+
+def names_of(opened: Sequence[Opened]) -> list[str]:
+    """What tells runs apart: options in which they differ, or their folders."""
+    options = [vars(one.probing) for one in opened]
+    differ = [name for name in TOLD_BY if len({str(each[name]) for each in options}) > 1]
+
+    def said(name: str, value: Any) -> str:
+        value = Path(value).name if isinstance(value, Path) or name == "model" else value
+        return str(value) if name in PLAIN else f"{name.replace('_', ' ')} {value}"
+
+    names = [
+        ", ".join(said(name, each[name]) for name in differ if each[name] is not None)
+        for each in options
+    ]
+    if len(set(names)) < len(names) or (len(names) > 1 and not all(names)):
+        names = [one.run.folder.resolve().name for one in opened]
+    return names if len(set(names)) == len(names) else [str(one.run.folder) for one in opened]
+
+
+def parts_of(opened: Opened, name: str, config: TransferConfig) -> list[Part]:
+    """All samples of a run, or with ``--by`` those of each value of a tag."""
+
+    from experiments.between import Part
+    from hooks.identity import ModelIdentity
+    from probing.activations import Activations
+    from probing.probes import HeadProbes
+
+    saved, probing = opened.run, opened.probing
+    items = saved.samples
+    every = [pair for found in opened.twins.values() for pair in found.twins]
+    clusters = {pair.samples[0].group: pair.cluster for pair in every}
+    items["content"] = items["group"].map(opened.data.identities)
+    items["cluster"] = items["group"].map(clusters).fillna(items["group"])
+    x = Activations(saved.activations(), items, saved.labels, probing.site)
+    cause: tuple[int, ...] = ()
+    heads = saved.heads.sort_values(["layer", "head"])
+    why = f"`sally-anne causal {saved.folder}` has not been run"
+    if config.by is not None:
+        why = "causal heads are of whole runs, not of the samples of one tag"
+    elif "question_patch_validation" in heads:
+        order = (-heads["question_patch_validation"].to_numpy()).argsort(kind="stable")
+        cause, why = tuple(order.tolist()), ""
+    part = Part(
+        name,
+        x,
+        config.label or saved.labels[0],
+        HeadProbes(probing.c, probing.max_iter, probing.solver),
+        ModelIdentity.of_run(saved.saved["model"]),
+        cause,
+        why,
+    )
+    if config.by is None:
+        return [part]
+    values = items[config.by].dropna().unique().tolist()
+    rows = {value: (items[config.by] == value).to_numpy() for value in sorted(values, key=str)}
+    return [
+        replace(
+            part,
+            name=", ".join(filter(None, (name if len(config.runs) > 1 else "", str(value)))),
+            x=replace(x, x=x.x[own], items=items[own].reset_index(drop=True)),
+        )
+        for value, own in rows.items()
+    ]
+
+
+def with_model(
+    opened: Opened,
+    targets: Sequence[Part],
+    sources: Sequence[Part],
+    config: TransferConfig,
+    plan: Plan,
+    console: Console,
+) -> list[dict[str, Any]]:
+    """The cells of a run's columns for which its model is opened: heads exchanged, and steered."""
+
+    from experiments import exchange
+    from hooks.identity import ModelIdentity, require_same
+    from sally_anne.models.loading import load_model
+
+    wanted = [*(["share"] if config.carried else []), *(["steered"] if config.alpha else [])]
+    twins = opened.twins.get("question")
+    pairs = twins.choose("test", config.pairs) if twins else []
+    groups = [pair.samples[0].group for pair in pairs]
+    items = pd.DataFrame({"content": [opened.data.identities[group] for group in groups]})
+    items["cluster"] = [pair.cluster for pair in pairs]
+    cells: list[dict[str, Any]] = []
+    asked: list[tuple[dict[str, Any], Part]] = []
+    for measure, source, target in product(wanted, sources, targets):
+        why = exchange.why_not(measure, source, target, plan)
+        if not pairs:
+            why = "the target has no test twins of questions"
+        elif config.by is not None:
+            why = "twins of questions join the parts of one run"
+        elif not why and not plan.unseen(source, items).any():
+            why = "the source has seen all test twins of the target"
+        about = {"measure": measure, "fitted_on": source.name, "tested_on": target.name}
+        if why:
+            cells.append({**about, "why": why})
+        else:
+            asked.append((about, source))
+    if not asked or twins is None:
+        return cells
+    shows = any(sample.shows for pair in pairs for sample in pair.samples)
+    loaded = load_model(**opened.probing.opening(), videos=shows)
+    made_with = ModelIdentity.of_run(opened.run.saved["model"])
+    remedy = "give the model that was probed"
+    require_same(str(opened.run.folder), made_with, loaded.identity, remedy)
+    kept = [plan.unseen(source, items) for _, source in asked]
+    with Bars(console) as bar:
+        task = bar.add_task(f"exchanging heads ({targets[0].name})", total=len(pairs))
+        found = exchange.measured(
+            loaded,
+            pairs,
+            twins.reply,
+            opened.probing.site,
+            [(about["measure"], source) for about, source in asked],
+            kept,
+            plan,
+            config.alpha or 0.0,
+            config.random_sets,
+            lambda: bar.advance(task),
+        )
+    return cells + [about | cell for (about, _), cell in zip(asked, found, strict=True)]
+
+
+def print_matrices(console: Console, table: pd.DataFrame) -> None:
+    """A table a measure: value, interval and control of each cell, and why others are empty."""
+    from figures.transfer import PANELS
+
+    names = list(dict.fromkeys(table["fitted_on"]))
+    for measure, part in table.groupby("measure", sort=False):
+        title = f"{PANELS[measure][0]} (97.5 % of its control)"
+        shown = Table(title=title, title_justify="left", caption_justify="left")
+        shown.add_column("fitted on")
+        for name in names:
+            shown.add_column(escape(f"tested on {name}"), justify="right")
+        cells = part.set_index(["fitted_on", "tested_on"])
+        for row in names:
+            shown.add_row(escape(row), *(in_words(cells.loc[(row, name)]) for name in names))
+        console.print(shown)
+        for why, rows in part[part["why"] != ""].groupby("why", sort=False):
+            console.print(escape(f"  empty ({len(rows)} of {len(part)}): {why}"), soft_wrap=True)
+
+
+def in_words(cell: Mapping[str, Any]) -> str:
+    """A cell as it is printed."""
+    if cell["why"]:
+        return "-"
+    said = (
+        f"{cell['value']:.2f} [{cell['low']:.2f}, {cell['high']:.2f}] ({cell['control_high']:.2f})"
+    )
+    notes = [str(cell["note"]).partition(":")[0], "" if cell["above"] else "not specific"]
+    return "\n".join([said, *filter(None, notes)])
+
+
+def transfer(*folders: Path | str, **options: Any) -> pd.DataFrame:
+    """:func:`run` in a notebook: ``transfer("runs/a", "runs/b", k=4)``; options of the command.
+
+    Returns:
+        The table of cells.
+    """
+    config = TransferConfig(runs=tuple(map(Path, folders)), **options)
+    return run(config, Console(quiet=True))
+
+
+main = command("sally-anne transfer", TransferConfig, run)
+
+
+if __name__ == "__main__":
+    main()

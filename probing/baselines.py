@@ -1,0 +1,287 @@
+"""Rows of the audit for which a model runs: its own answer, an untrained twin, other films."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from hooks.geometry import HEAD_OUT
+from probing.activations import Activations
+from probing.extraction import (
+    Prepared,
+    activations_of,
+    extract,
+    models_at_once,
+    plan_batches,
+    prepare,
+    result_of,
+)
+from probing.interchange import logit_directions
+from probing.prefetch import prefetch
+from probing.probes import HeadProbes
+from probing.surface import Probed, Row
+from sally_anne.benchmarks.samples import SPLITS, Frames, Sample
+from sally_anne.benchmarks.twins import VERDICT, Twins, TwinSet
+from sally_anne.core.errors import GeometryError, ProbingError
+from sally_anne.models.decoding import extend, prefill
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prompts import continuations, open_prompt, process, reply_prompt, to_model
+
+
+def best_head_right(x: Activations, label: str, probes: HeadProbes) -> np.ndarray:
+    """Which test samples the best head by validation tells, ``[n]``."""
+    probes.fit(x.train, label=label).rank(x)
+    layer, head = probes.ranked_[0]
+    return (probes.predict(x.test.x)[:, layer, head] == x.test.values(label)).astype(float)
+
+
+# The model's own answer.
+
+
+def verdict_words(loaded: LoadedModel, sample: Sample) -> tuple[int, int] | None:
+    """First tokens of right and wrong after a sample; None if they are one."""
+    prompt = open_prompt(loaded, sample.turns, sample.shows)
+    first, second = (tokens[0] for tokens in continuations(loaded, prompt, VERDICT))
+    return None if first == second else (first, second)
+
+
+def binary_labels(run: Probed) -> list[str]:
+    """Labels that are true or false."""
+    return [label for label in run.x.labels if run.x.values(label).dtype == bool]
+
+
+def answer_rows(loaded: LoadedModel, run: Probed, chosen: np.ndarray, words: Any) -> list[Row]:
+    """The model's next token: whether it would say right rather than wrong; nothing is fitted."""
+    rows = chosen[(run.items["split"].to_numpy()[chosen]) == "test"]
+    samples = [run.data.samples[i] for i in rows]
+    prompts = [open_prompt(loaded, s.turns, s.shows) for s in samples]
+    batches = plan_batches(samples, 8)
+
+    def gaps(batch: Sequence[int]) -> np.ndarray:
+        with torch.inference_mode():
+            ready = prepare(loaded, [(samples[i], prompts[i]) for i in batch])
+            state = prefill(loaded, to_model(loaded, ready.inputs))
+            if ready.rows:
+                state = extend(loaded, state, ready.rows, ready.endings)
+            return (state.logits[:, words[0]] - state.logits[:, words[1]]).float().cpu().numpy()
+
+    found = np.empty(len(rows))
+    for batch, gap in zip(batches, _each(loaded, gaps, batches), strict=True):
+        found[list(batch)] = gap
+    return [
+        Row("answer", "verdict token", label, rows, _as_truth(found, run.x.values(label)[rows]))
+        for label in binary_labels(run)
+    ]
+
+
+def _as_truth(gap: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return ((gap > 0) == y).astype(float)
+
+
+def direct_rows(
+    loaded: LoadedModel, run: Probed, words: tuple[int, int]
+) -> tuple[list[Row], np.ndarray]:
+    """Head outputs on their direct-logit directions, the best head by validation.
+
+    Nothing is fitted but the middle, which is the training samples' mean.
+
+    Returns:
+        The rows, and the directions ``[L, H, D]``.
+
+    Raises:
+        GeometryError: as :func:`probing.interchange.logit_directions`, or another site.
+    """
+    if run.x.site != HEAD_OUT:
+        raise GeometryError(f"direct-logit directions are of head_out, not {run.x.site}")
+    directions = logit_directions(loaded.model, words).float().numpy()
+    score = np.einsum("nlhd,lhd->nlh", run.x.x, directions)
+    train, validation, test = (run.at(split) for split in SPLITS)
+    score -= score[train].mean(0)
+    found = []
+    for label in binary_labels(run):
+        right = (score > 0) == run.x.values(label)[:, None, None]
+        best = np.unravel_index(right[validation].mean(0).argmax(), right.shape[1:])
+        own = right[(test, *best)].astype(float)
+        name = f"direct logit (layer {best[0]} head {best[1]})"
+        found.append(Row("answer", name, label, test, own))
+    return found, directions
+
+
+# The model once more, with other weights or another film.
+
+
+def untrained_twin(loaded: LoadedModel, seed: int) -> LoadedModel:
+    """The same configuration with random weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        made = type(loaded.model)(loaded.config).to(loaded.model.dtype).to(loaded.model.device)
+    twin = replace(loaded)
+    # In place of the property that reads the weights.
+    twin.__dict__["model"] = made.eval()
+    return twin
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedFilm:
+    """A sample's film, drawn when it is asked for, without its frames' light or their order."""
+
+    source: Sample
+    blank: bool = False
+    order: tuple[int, ...] | None = None
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """Frames, height and width."""
+        found = self.source.shape()
+        assert found is not None
+        return found
+
+    def frames(self) -> Frames:
+        """``uint8 [F, height, width, 3]``."""
+        if self.blank:
+            return np.zeros((*self.shape, 3), dtype=np.uint8)
+        frames = self.source.frames()
+        return frames if self.order is None else frames[list(self.order)]
+
+
+def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]]:
+    """The samples as text alone and with other films: blank, shuffled, another story's.
+
+    Samples of one context keep one film. Another story's is of the same split and size; its
+    condition is left to chance. A film that is not shuffled or changed so for each is left out.
+    """
+    found = {"text alone": [replace(s, video=None, images=()) for s in samples]}
+    draw = np.random.default_rng(seed)
+    alike: dict[Any, list[Sample]] = {}
+    for sample in samples:
+        alike.setdefault((sample.split, sample.shape()), []).append(sample)
+    films: dict[str, list[ChangedFilm | None]] = {
+        "blank film": [], "shuffled film": [], "another story's film": []
+    }  # fmt: skip
+    made: dict[tuple[str, str], tuple[ChangedFilm | None, ...]] = {}
+    for sample in samples:
+        key = sample.group, sample.context or sample.item_id
+        if key not in made:
+            shape = sample.shape()
+            assert shape is not None
+            others = [s for s in alike[sample.split, shape] if s.group != sample.group]
+            other = ChangedFilm(others[draw.integers(len(others))]) if others else None
+            order = tuple(draw.permutation(shape[0]).tolist())
+            made[key] = ChangedFilm(sample, True), ChangedFilm(sample, order=order), other
+        for name, film in zip(films, made[key], strict=True):
+            films[name].append(film)
+    return found | {
+        name: [replace(s, video=f, images=()) for s, f in zip(samples, each, strict=True)]
+        for name, each in films.items()
+        if all(each)
+    }
+
+
+def refitted(
+    loaded: LoadedModel,
+    run: Probed,
+    chosen: np.ndarray,
+    samples: Sequence[Sample],
+    names: Mapping[str, bool],
+    kind: str,
+) -> list[Row]:
+    """Probes fitted anew on these ``samples``, ``chosen [n]`` of the run; best by validation.
+
+    ``names`` says of each row whether features are standardised.
+    """
+    x = extract(loaded, samples, site=run.x.site)
+    found = []
+    for name, scaled in names.items():
+        own = x
+        if scaled:
+            spread = x.train.x.std(0)
+            own = replace(x, x=(x.x - x.train.x.mean(0)) / np.where(spread > 0, spread, 1))
+        found += probed_rows(run, chosen, own, kind, name)
+    return found
+
+
+def probed_rows(run: Probed, chosen: np.ndarray, x: Activations, kind: str, name: str) -> list[Row]:
+    """The best head by validation, fitted on ``x`` of the ``chosen`` samples."""
+    rows = chosen[(x.items["split"] == "test").to_numpy()]
+    return [
+        Row(kind, name, label, rows, best_head_right(x, label, run.blank)) for label in run.x.labels
+    ]
+
+
+# What is believed, at the question's token.
+
+
+def content_rows(
+    loaded: LoadedModel, run: Probed, twins: TwinSet, counts: Mapping[str, int], label: str,
+    head: tuple[int, int],
+) -> list[tuple[str, np.ndarray, list[Twins]]]:  # fmt: skip
+    """Whether heads tell the twin's own answer from the other one, at the question's last token.
+
+    Multinomial probes of the answer are fitted on both twins and tested on second twins: where the
+    first is reality (true belief), the colour of the believed room against that of the real one.
+
+    Returns:
+        Of the ``head`` that ``label`` is read from best, and of the best for this: its name, which
+        test twins are told, ``[n]``, and these.
+    """
+    pairs = {split: twins.choose(split, counts[split]) for split in SPLITS}
+    if not all(pairs.values()):
+        raise ProbingError(f"there are no {twins.kind} twins in one of the splits")
+    every = [pair for split in SPLITS for pair in pairs[split]]
+    layout = reply_prompt if twins.reply else open_prompt
+
+    def heads_of(pair: Twins) -> np.ndarray:
+        prompts = [layout(loaded, s.turns, s.shows) for s in pair.samples]
+        read = []
+        for sample, prompt in zip(pair.samples, prompts, strict=True):
+            frames = [sample.frames()] if sample.shows else None
+            batch = Prepared(process(loaded, [prompt], frames), [], [])
+            read.append(activations_of(loaded, batch, run.x.site)[0])
+        return np.stack(read)
+
+    x = np.stack(list(_each(loaded, heads_of, every)))
+    said = np.array([pair.answers for pair in every])
+    split = np.array([pair.split for pair in every])
+    train = split == "train"
+    probes = run.blank.fit(x[train].reshape(-1, *x.shape[2:]), said[train].ravel())
+    classes = probes.classes_.tolist()
+
+    def told(part: str) -> np.ndarray:
+        own = split == part
+        odds = probes.predict_proba(x[own, 1])
+        gaps = []
+        for each, (other, held) in zip(odds, said[own], strict=True):
+            a, b = (
+                each[..., classes.index(w)] if w in classes else 0 * each[..., 0]
+                for w in (held, other)
+            )
+            gaps.append((a > b) + (a == b) / 2)
+        return np.array(gaps)
+
+    scores = told("validation").mean(0)
+    layer, best = np.unravel_index(scores.argmax(), scores.shape)
+    test = told("test")
+    named = {f"{label}'s head": head, "best head for it": (int(layer), int(best))}
+    return [
+        (f"{name} (layer {at[0]} head {at[1]})", test[(slice(None), *at)], pairs["test"])
+        for name, at in named.items()
+    ]
+
+
+def _each(
+    loaded: LoadedModel, work: Callable[[Any], np.ndarray], pieces: Sequence[Any]
+) -> Iterator[np.ndarray]:
+    """The work on each piece, in processes beside each other where the model is small enough."""
+    workers = models_at_once(loaded)
+    if workers == 1:
+        yield from map(work, pieces)
+        return
+    with closing(prefetch(work, pieces, workers)) as results:
+        for future in results:
+            yield result_of(future)

@@ -1,0 +1,267 @@
+"""What each head carries: its output is exchanged between twins, and the answer looked at.
+
+One run's heads are replaced, at one token, by those of its twin. The effect is taken in logits, as
+the part of the gap between the twins that goes along: 1 where a set of heads carries all that tells
+them apart, 0 where it carries nothing. Only what stands at that one token is exchanged, so all
+heads together carry 1.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hooks.capture import Capture
+from hooks.edit import Edit
+from hooks.geometry import HEAD_OUT, RESID, final_norm, find_geometry, o_projs
+from hooks.positions import ALL
+from sally_anne.benchmarks.twins import Twins
+from sally_anne.core.errors import GeometryError, ProbingError
+from sally_anne.models.decoding import (
+    State,
+    extend,
+    prefill,
+    read_side_by_side,
+    split_common_prefix,
+)
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prompts import continuations, encode, open_prompt, reply_prompt
+
+# Tokens that are read side by side.
+COLUMNS = 256
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two twins, read up to its last token.
+
+    Attributes:
+        loaded: the model.
+        state: after all but the last token.
+        row: of the state.
+        token: the last one.
+        words: first tokens of both twins' answers.
+        site: where heads are exchanged, see `hooks.geometry`.
+    """
+
+    loaded: LoadedModel
+    state: State
+    row: int
+    token: int
+    words: tuple[int, int]
+    site: str = HEAD_OUT
+
+    def gaps(self, count: int = 1) -> Tensor:
+        """Logit of the first twin's answer above the second's, ``[count]``, of equal readings."""
+        logits = read_side_by_side(self.loaded, self.state, self.row, self.token, count)
+        return logits[:, self.words[0]].double() - logits[:, self.words[1]].double()
+
+    @cached_property
+    def heads(self) -> Tensor:
+        """Head outputs at the last token, ``[L, H, D]``."""
+        with torch.no_grad(), Capture(self.loaded.model, self.site, ALL) as capture:
+            self.gaps()
+            return capture.take()[0, 0]
+
+    @cached_property
+    def gap(self) -> float:
+        """:meth:`gaps` of the run as it is."""
+        with torch.no_grad():
+            return float(self.gaps())
+
+    def replaced(self, values: Tensor, chosen: Tensor, columns: int = COLUMNS) -> np.ndarray:
+        """Gaps ``[C]`` with heads replaced.
+
+        Args:
+            values: what they are replaced by, ``[L, H, D]``.
+            chosen: which heads, bool ``[C, L, H]``; each C is a run of its own.
+            columns: so many at once.
+        """
+        found = [torch.zeros(0, dtype=torch.float64)]
+        for part in chosen.split(columns):
+            if not len(part):
+                continue
+            edit = Edit(self.loaded.model, values, self.site, ALL, how="replace", heads=part[None])
+            with torch.no_grad(), edit:
+                found.append(self.gaps(len(part)).cpu())
+        return torch.cat(found).numpy()
+
+    def gradient(self) -> Tensor:
+        """Of the gap by the head outputs, ``[L, H, D]``, in float32."""
+        leaf = torch.zeros(self.heads.shape, requires_grad=True)
+        chosen = torch.ones(leaf.shape[:2], dtype=torch.bool)
+        with torch.enable_grad(), Edit(self.loaded.model, leaf, self.site, ALL, heads=chosen):
+            (found,) = torch.autograd.grad(self.gaps().sum(), leaf)
+        return found
+
+    def direct(self) -> Tensor:
+        """What each head adds to the gap by itself, ``[L, H]``: direct logit attribution.
+
+        Its output goes through W_o, the last norm at the scale that it has in this run, and the
+        unembedding.
+
+        Raises:
+            GeometryError: the site is not ``head_out``, the last norm is not found or scales
+                otherwise than an RMSNorm does, or there are norms between W_o and the stream.
+        """
+        if self.site != HEAD_OUT:
+            raise GeometryError(f"direct logit attribution is of head_out, not {self.site}")
+        model, geometry = self.loaded.model, find_geometry(self.loaded.model)
+        norm, last = final_norm(model), geometry.n_layers - 1
+        with torch.no_grad(), Capture(model, RESID, ALL, layers=[last]) as capture:
+            self.gaps()
+            stream = capture.take()[0, 0, 0].flatten()
+            weight = norm(torch.ones_like(stream))
+            normed, scaled = norm(stream), weight * stream
+            scale = (normed * scaled).sum() / (scaled * scaled).sum()
+            layer = model.get_submodule(geometry.layer_names[last])
+            if hasattr(layer, "post_feedforward_layernorm") or not torch.allclose(
+                scale * scaled, normed, rtol=2e-2, atol=2e-2 * float(normed.abs().max())
+            ):
+                raise GeometryError(
+                    f"{type(model).__name__}: direct logit attribution is defined where heads are "
+                    "added to the residual stream as they are and the last norm is an RMSNorm"
+                )
+            steps = logit_directions(model, self.words, scale)
+            return (steps * self.heads.float()).sum(-1)
+
+
+def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float = 1.0) -> Tensor:
+    """Directions along which heads add to the first word's logit above the second's, ``[L, H, D]``.
+
+    Through W_o, the weight of the last norm, which multiplies its input by ``scale``, and the
+    unembedding.
+
+    Raises:
+        GeometryError: the last norm is not found, or is no RMSNorm.
+    """
+    geometry, norm = find_geometry(model), final_norm(model)
+    if getattr(norm, "bias", None) is not None:
+        raise GeometryError(f"{type(norm).__name__}: the last norm must be an RMSNorm")
+    out = model.get_output_embeddings().weight
+    with torch.no_grad():
+        weight = norm(torch.ones_like(out[0]))
+        read = (scale * weight * (out[words[0]] - out[words[1]])).float()
+        parts = [z.weight.float().T @ read.to(z.weight.device) for z in o_projs(model)]
+        return torch.stack([part.cpu() for part in parts]).unflatten(1, (geometry.n_heads, -1))
+
+
+def read_twins(
+    loaded: LoadedModel, twins: Twins, reply: bool, site: str = HEAD_OUT
+) -> tuple[Side, Side]:
+    """Read both, and what two statements on one context share once.
+
+    Args:
+        loaded: the model.
+        twins: the pair.
+        reply: as of `sally_anne.benchmarks.twins.TwinSet`.
+        site: where heads will be exchanged, see `hooks.geometry`.
+
+    Raises:
+        ProbingError: both answers begin with the same token.
+        ModelError, ContextError, ClipError: a prompt cannot be made.
+    """
+    layout = reply_prompt if reply else open_prompt
+    samples = twins.samples
+    prompts = [layout(loaded, sample.turns, sample.shows) for sample in samples]
+    words = []
+    for prompt in prompts:
+        first, second = (tokens[0] for tokens in continuations(loaded, prompt, twins.answers))
+        if first == second:
+            raise ProbingError(
+                f"twins {twins.name}: their answers {twins.answers[0]!r} and "
+                f"{twins.answers[1]!r} begin with the same token, so no logit tells them apart"
+            )
+        words.append((first, second))
+    one = samples[0].context and samples[0].context == samples[1].context
+    alike = one or samples[0].shape() == samples[1].shape()
+    # Films of one shape are read together.
+    parts = [prompts] if one else [[prompt] for prompt in prompts]
+    cuts = [split_common_prefix(loaded, part) for part in parts]
+    endings = [ending for cut in cuts for ending in cut.endings]
+    frames = [sample.frames() for sample in samples[: len(cuts)]] if samples[0].shows else None
+    states = []
+    with torch.no_grad():
+        for chosen in [[*range(len(cuts))]] if alike else [[0], [1]]:
+            clips = frames and [frames[i] for i in chosen]
+            begun = prefill(loaded, encode(loaded, [cuts[i].beginning for i in chosen], clips))
+            own = [0, 0] if one else [*range(len(chosen))]
+            middles = [e[:-1] for e in (endings if alike else [endings[chosen[0]]])]
+            after = extend(loaded, begun, own, middles)
+            states += [(after, row) for row in range(len(own))]
+    a, b = (
+        Side(loaded, state, row, ending[-1], said, site)
+        for (state, row), ending, said in zip(states, endings, words, strict=True)
+    )
+    return a, b
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Of P pairs of twins, in logits; see :func:`sally_anne.core.bootstrap.estimate_shares`.
+
+    Attributes:
+        gap: ``[P]``, the gap of the first twin less that of the second.
+        patch: ``[P, L, H]``, what goes along when one head is exchanged, half of it each way.
+        ablate: likewise, what is lost of the gap when a head is replaced by its mean in both.
+        direct: likewise, by direct logit attribution; NaN where it is not defined.
+        attribution: likewise, gradient times difference.
+        mean: ``[P, L, H, D]``, head outputs, the mean of both sides.
+        sets: of S sets of heads, ``[P, S]``, as ``patch``.
+    """
+
+    gap: np.ndarray
+    patch: np.ndarray
+    ablate: np.ndarray
+    direct: np.ndarray
+    attribution: np.ndarray
+    mean: np.ndarray
+    sets: np.ndarray
+
+
+def effects_of(
+    loaded: LoadedModel,
+    twins: Twins,
+    reply: bool,
+    sets: Tensor,
+    mean: Tensor | None = None,
+    exact: bool = True,
+    site: str = HEAD_OUT,
+) -> Effects:
+    """The effects of one pair, P = 1.
+
+    Args:
+        loaded: the model.
+        twins: the pair.
+        reply, site: as of :func:`read_twins`.
+        sets: sets of heads, bool ``[S, L, H]``.
+        mean: head outputs that ablate, ``[L, H, D]``; ``ablate`` is NaN without.
+        exact: also exchange and ablate every head by itself; else these are NaN.
+
+    Raises:
+        As :func:`read_twins`; ModelError: as
+        :func:`sally_anne.models.decoding.read_side_by_side`.
+    """
+    a, b = read_twins(loaded, twins, reply, site)
+    gap, shape = a.gap - b.gap, a.heads.shape[:2]
+    each = torch.eye(shape[0] * shape[1], dtype=torch.bool).unflatten(1, shape)
+    patch = ablate = direct = np.full(shape, np.nan)
+    chosen = torch.cat([each, sets]) if exact else sets
+    carried = (a.gap - a.replaced(b.heads, chosen) + b.replaced(a.heads, chosen) - b.gap) / 2
+    if exact:
+        patch, carried = carried[: len(each)].reshape(shape), carried[len(each) :]
+    if exact and mean is not None:
+        ablate = (gap - (a.replaced(mean, each) - b.replaced(mean, each))).reshape(shape)
+    with suppress(GeometryError):
+        direct = (a.direct() - b.direct()).double().numpy()
+    slope = (a.gradient() + b.gradient()) / 2
+    attribution = (slope * (a.heads - b.heads).float()).sum(-1).double().numpy()
+    both = ((a.heads.float() + b.heads.float()) / 2).numpy()
+    parts = (np.array(gap), patch, ablate, direct, attribution, both, carried)
+    return Effects(*(part[None] for part in parts))

@@ -1,0 +1,216 @@
+"""The causal scan: every head exchanged between twins, ranked on some, reported on others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.numpy import load_file, save
+from torch import Tensor
+
+from hooks.geometry import HEAD_OUT, find_geometry
+from probing.config import ScanOptions
+from probing.extraction import models_at_once, result_of
+from probing.interchange import Effects, effects_of
+from probing.prefetch import prefetch
+from sally_anne.benchmarks.twins import Twins, TwinSet
+from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
+from sally_anne.core.errors import ProbingError, RunFolderError
+from sally_anne.core.files import reading, write_atomic
+from sally_anne.models.loading import LoadedModel
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What one kind of twins shows of all heads.
+
+    Attributes:
+        heads: a row a head: ``layer, head, patch_validation, patch, patch_low, patch_high, ablate,
+            direct, attribution``, shares of the gap; all but the first on test twins.
+        sets: a row a set of heads: ``by`` (cause, a label, or random), ``k, share, low, high``;
+            of random ones the middle 95 % of the draws, of the others an interval over clusters,
+            ``random_high`` the 97.5 % quantile of random sets, ``above`` the share of them that
+            reaches as much.
+        facts: numbers of twins and clusters, mean gap, share of twins told apart, and Spearman's
+            correlations of ``patch_validation`` with ``attribution`` and with each label's
+            validation accuracy.
+    """
+
+    heads: pd.DataFrame
+    sets: pd.DataFrame
+    facts: dict[str, Any]
+
+
+def scan(
+    loaded: LoadedModel,
+    twins: TwinSet,
+    ranked: Mapping[str, pd.DataFrame],
+    how: ScanOptions,
+    folder: Path | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    site: str = HEAD_OUT,
+) -> Cause:
+    """Exchange heads between twins: ranked on validation twins, reported on test twins.
+
+    Args:
+        loaded: the model.
+        twins: of one kind.
+        ranked: for each label its heads, best by probe first, with ``layer`` and ``head``.
+        how: how much.
+        folder: keeps the effects on each pair, so that a scan that was stopped goes on.
+        on_progress: told how many of how many pairs are done.
+        site: where heads are exchanged, as their probes read them.
+
+    Raises:
+        ProbingError: no twins in a split, a size above the number of heads, or answers that begin
+            alike.
+        ModelError: the model cannot read tokens side by side.
+    """
+    geometry = find_geometry(loaded.skeleton)
+    shape = geometry.n_layers, geometry.n_heads
+    count = shape[0] * shape[1]
+    how = replace(how, sizes=tuple(dict.fromkeys(how.sizes)))
+    if not how.sizes:
+        raise ProbingError("--sizes names no size of a set of heads")
+    if max(how.sizes) > count:
+        raise ProbingError(f"--sizes {max(how.sizes)}: {loaded.name} has {count} heads")
+    validation = twins.choose("validation", how.validation_pairs)
+    test = twins.choose("test", how.pairs)
+    for split, found in (("validation", validation), ("test", test)):
+        if not found:
+            raise ProbingError(f"there are no {twins.kind} twins in the {split} split")
+    total = len(validation) + len(test)
+    facts = loaded.identity.facts(), loaded.changes, twins.kind, site, how.exact
+    about = [repr(facts), *(pair.fingerprint for pair in validation)]
+
+    def effects(pairs: Sequence[Twins], sets: Tensor, mean: Tensor | None, before: int) -> Effects:
+        def work(i: int) -> Mapping[str, np.ndarray]:
+            return asdict(effects_of(loaded, pairs[i], twins.reply, sets, mean, how.exact, site))
+
+        members = sets.numpy().tobytes().hex()
+        keys = [[*about, pair.fingerprint, members] for pair in pairs]
+        every = [_read(folder, key) for key in keys]
+        pending = [i for i, one in enumerate(every) if one is None]
+        stored = before + len(pairs) - len(pending)
+        on_progress(stored, total)
+        for done, (i, made) in enumerate(_each(loaded, work, pending), 1):
+            every[i] = _write(folder, keys[i], made)
+            on_progress(stored + done, total)
+        found = [one for one in every if one is not None]
+        return Effects(**{name: np.concatenate([one[name] for one in found]) for name in found[0]})
+
+    on_validation = effects(validation, torch.zeros(0, *shape, dtype=torch.bool), None, 0)
+    ranking = (on_validation.patch if how.exact else on_validation.attribution).sum(0)
+    # Where the model has them the wrong way round, the order is still by effect.
+    causal = ranking / abs(on_validation.gap.sum())
+    chosen = _chosen(causal, ranked, how)
+    sets = torch.zeros(len(chosen), count, dtype=torch.bool)
+    for row, members in zip(sets, chosen.values(), strict=True):
+        row[torch.from_numpy(members.copy())] = True
+    mean = torch.from_numpy(on_validation.mean.mean(0))
+    on_test = effects(test, sets.unflatten(1, shape), mean, len(validation))
+    carried = dict(zip(chosen, on_test.sets.T, strict=True))
+
+    cluster = np.unique([pair.cluster for pair in test], return_inverse=True)[1]
+    times = draw_groups(cluster.max() + 1, seed=how.seed)
+    share, low, high = estimate_shares(on_test.patch, on_test.gap, cluster, times)
+    layer, head = np.indices(shape)
+    heads = pd.DataFrame({"layer": layer.ravel(), "head": head.ravel()})
+    heads["patch_validation"] = causal.ravel()
+    for name, values in (("patch", share), ("patch_low", low), ("patch_high", high)):
+        heads[name] = values.ravel()
+    for name in ("ablate", "direct", "attribution"):
+        heads[name] = (getattr(on_test, name).sum(0) / on_test.gap.sum()).ravel()
+    rows = []
+    for k in how.sizes:
+        draws = np.array([carried[f"random {k} {i}"].sum() for i in range(how.random_sets)])
+        draws /= on_test.gap.sum()
+        least, most = percentile_interval(draws)
+        for by in ("cause", *ranked):
+            ends = map(float, estimate_shares(carried[f"{by} {k}"], on_test.gap, cluster, times))
+            row = dict(zip(("by", "k", "share", "low", "high"), (by, k, *ends), strict=True))
+            above = float((draws >= row["share"]).mean())
+            rows.append(row | {"random_high": most, "above": above})
+        mean_share = float(draws.mean())
+        rows.append({"by": "random", "k": k, "share": mean_share, "low": least, "high": most})
+    said: dict[str, Any] = {
+        "place": twins.place,
+        "clusters": twins.clusters,
+        "pairs": len(test),
+        "clusters_drawn": int(cluster.max()) + 1,
+        "mean_gap": float(on_test.gap.mean()),
+        "told_apart": float((on_test.gap > 0).mean()),
+    }
+    if how.exact:
+        said["attribution_spearman"] = _spearman(causal, on_validation.attribution.sum(0))
+    for label, table in ranked.items():
+        column = f"{label}_validation_accuracy"
+        if column in table:
+            accuracy = table.sort_values(["layer", "head"])[column].to_numpy()
+            said[f"{label}_spearman"] = _spearman(causal, accuracy)
+    return Cause(heads, pd.DataFrame(rows), said)
+
+
+def _spearman(one: np.ndarray, other: np.ndarray) -> float | None:
+    """None where either is constant."""
+    a, b = (pd.Series(values.ravel()).rank() for values in (one, other))
+    return float(a.corr(b)) if min(a.nunique(), b.nunique()) > 1 else None
+
+
+def _chosen(
+    causal: np.ndarray, ranked: Mapping[str, pd.DataFrame], how: ScanOptions
+) -> dict[str, np.ndarray]:
+    """Numbers of the heads of each set, layer by layer: best by cause and by probe, and random."""
+    order, draw = np.argsort(-causal.ravel(), kind="stable"), np.random.default_rng(how.seed)
+    chosen: dict[str, np.ndarray] = {}
+    for k in how.sizes:
+        chosen[f"cause {k}"] = order[:k]
+        for label, table in ranked.items():
+            best = table.head(k)
+            chosen[f"{label} {k}"] = (best["layer"] * causal.shape[1] + best["head"]).to_numpy()
+        for i in range(how.random_sets):
+            chosen[f"random {k} {i}"] = draw.choice(causal.size, k, replace=False)
+    return chosen
+
+
+def _each(
+    loaded: LoadedModel, work: Callable[[int], Any], pending: Sequence[int]
+) -> Iterator[tuple[int, Any]]:
+    """The work on each piece, in processes beside each other where the model is small enough."""
+    workers = models_at_once(loaded)
+    if workers == 1:
+        yield from ((i, work(i)) for i in pending)
+        return
+    with closing(prefetch(work, pending, workers)) as results:
+        for i, future in zip(pending, results, strict=True):
+            yield i, result_of(future)
+
+
+def _path(folder: Path, key: Sequence[str]) -> Path:
+    return folder / f"{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:24]}.safetensors"
+
+
+def _read(folder: Path | None, key: Sequence[str]) -> Mapping[str, np.ndarray] | None:
+    """What was kept of this key, if anything."""
+    if folder is None or not (path := _path(folder, key)).exists():
+        return None
+    with reading(path, RunFolderError, "sally-anne causal"):
+        return load_file(path)
+
+
+def _write(
+    folder: Path | None, key: Sequence[str], made: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    """Keep it, where there is a folder."""
+    if folder is not None:
+        folder.mkdir(exist_ok=True)
+        arrays = {name: np.ascontiguousarray(value) for name, value in made.items()}
+        write_atomic(_path(folder, key), save(arrays))
+    return made

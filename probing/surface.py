@@ -1,0 +1,155 @@
+"""Rows of the audit for which no model runs: words, form, tags and input embeddings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from probing.activations import Activations
+from probing.probes import HeadProbes
+from sally_anne.benchmarks.samples import SPLITS, Sample, SampleSet
+from sally_anne.models.loading import LoadedModel
+
+# Of a long text's words, so many of the most frequent enter interactions.
+WORDS = 60
+# Fewer training samples of a kind than this are no rule.
+LEAF = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one thing tells a label.
+
+    Attributes:
+        kind: answer, untrained, input, words, format, design, view or content.
+        name: what was asked.
+        label: which label.
+        rows: which samples, ``[n]``, by their place in the run; of test samples alone.
+        right: whether each was told, ``[n]``.
+    """
+
+    kind: str
+    name: str
+    label: str
+    rows: np.ndarray
+    right: np.ndarray
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A run's samples and their activations, in one order; ``data`` says what their tags are."""
+
+    data: SampleSet
+    x: Activations
+    c: float
+    max_iter: int
+
+    @property
+    def items(self) -> pd.DataFrame:
+        """A row a sample."""
+        return self.x.items
+
+    def at(self, split: str) -> np.ndarray:
+        """Places of a split's samples."""
+        return np.flatnonzero((self.items["split"] == split).to_numpy())
+
+    @property
+    def blank(self) -> HeadProbes:
+        """A probe as the run's own."""
+        return HeadProbes(self.c, self.max_iter)
+
+
+def text_of(sample: Sample) -> str:
+    """All that is said."""
+    return "\n".join(turn["content"] for turn in sample.turns)
+
+
+def _mentions(text: str) -> float:
+    """How often words of the last sentence were said before it."""
+    sentences = [part for part in re.split(r"[.!?:]\s", text) if part.strip()]
+    before = re.findall(r"\w+", " ".join(sentences[:-1]).lower())
+    own = set(re.findall(r"\w+", sentences[-1].lower())) if sentences else set()
+    return float(sum(word in own for word in before))
+
+
+def surface_rows(run: Probed, seed: int) -> list[Row]:
+    """Rows of words, form and tags, on all test samples."""
+    train, validation, test = (run.at(split) for split in SPLITS)
+    texts = [text_of(sample) for sample in run.data.samples]
+    tree = DecisionTreeClassifier(min_samples_leaf=LEAF, random_state=seed)
+    linear = make_pipeline(StandardScaler(), LogisticRegression(C=run.c, max_iter=1000))
+
+    def counted(pattern: str, most: int | None = None) -> np.ndarray:
+        counts = CountVectorizer(token_pattern=pattern, max_features=most)
+        counts.fit([texts[i] for i in train])
+        return counts.transform(texts).toarray().astype(float)
+
+    numbers = np.array([[len(text.split()), _mentions(text)] for text in texts])
+    few = np.hstack([counted(r"\w+", WORDS), numbers])
+    few = few[:, few[train].std(0) > 0]
+    pairs = make_pipeline(StandardScaler(), PolynomialFeatures(2, interaction_only=True), *linear)
+    asked: list[tuple[str, str, Any, np.ndarray]] = [
+        ("words", "bag of words", linear, counted(r"\w+")),
+        ("words", "words in pairs", pairs, few),
+        ("format", "length in words", tree, numbers[:, :1]),
+        ("format", "marks and line breaks", tree, counted(r"[^\w]+")),
+    ]
+    tags = dict.fromkeys(tag for sample in run.data.samples for tag in sample.tags)
+    told = {tag: _one_hot([str(s.tags.get(tag)) for s in run.data.samples]) for tag in tags}
+    for tag in told:
+        if tag != "condition":
+            kind = "design" if tag in run.data.content else "format"
+            asked.append((kind, run.data.features.get(tag, tag), tree, told[tag]))
+    found = []
+    for label in run.x.labels:
+        y = run.x.values(label)
+
+        def ask(model: Any, x: np.ndarray, at: np.ndarray, y: np.ndarray = y) -> np.ndarray:
+            return (clone(model).fit(x[train], y[train]).predict(x[at]) == y[at]).astype(float)
+
+        for kind, name, model, x in asked:
+            found.append(Row(kind, name, label, test, ask(model, x, test)))
+        both = {pair: np.hstack([told[tag] for tag in pair]) for pair in combinations(told, 2)}
+        if both:
+            best = max(both, key=lambda pair: ask(tree, both[pair], validation).mean())
+            right = ask(tree, both[best], test)
+            found.append(Row("design", f"tags in pairs: {' x '.join(best)}", label, test, right))
+    return found
+
+
+def _one_hot(values: Sequence[str]) -> np.ndarray:
+    return (np.array(values)[:, None] == np.unique(values)[None]).astype(float)
+
+
+def embedding_rows(loaded: LoadedModel, run: Probed) -> list[Row]:
+    """Input embeddings of the last token, and their mean over the words."""
+    tokenizer = loaded.processor.tokenizer
+    table = loaded.model.get_input_embeddings().weight.detach()
+    last, mean = [], []
+    for sample in run.data.samples:
+        ids = tokenizer(text_of(sample), add_special_tokens=False)["input_ids"]
+        vectors = table[torch.tensor(ids, device=table.device)].float().cpu().numpy()
+        last.append(vectors[-1])
+        mean.append(vectors.mean(0))
+    train, test = run.at("train"), run.at("test")
+    found = []
+    for name, x in (("last token", np.array(last)), ("mean of the words", np.array(mean))):
+        for label in run.x.labels:
+            y = run.x.values(label)
+            linear = make_pipeline(StandardScaler(), LogisticRegression(C=run.c, max_iter=1000))
+            right = linear.fit(x[train], y[train]).predict(x[test]) == y[test]
+            found.append(Row("input", f"embeddings, {name}", label, test, right.astype(float)))
+    return found

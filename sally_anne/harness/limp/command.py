@@ -1,0 +1,66 @@
+"""``sally-anne limp``: MuMA-ToM by inverse planning with a local model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sally_anne.core.commands import command
+from sally_anne.harness.config import DEFAULT_BATCH, run_folder, steered
+from sally_anne.models.options import ModelOptions
+
+# How the steps are weighed, see :class:`sally_anne.harness.limp.likelihood.Posterior`.
+Mode = Literal["log", "official"]
+
+
+@dataclass(frozen=True)
+class LimpConfig(ModelOptions):
+    """Answer MuMA-ToM's questions by inverse planning with a local model.
+
+    Attributes:
+        data: folder with questions.json, texts.json and videos/.
+        actions: what the films show, in the form of actions_extracted.json with its fields action
+            filled in; the model watches the films if none is given.
+        parsed: episodes that need no reading, as in a run's episodes.json.
+        steer: folder of a steering vector. It steers the judging of likelihoods alone: texts and
+            films are read by the model as it is.
+        alpha: strength of the vector; its own by default.
+        mode: log sums logarithms; official is the released code's softmax over raw products. Both
+            are computed, and this one is the run's answer.
+        limit: only the first so many episodes.
+        out: run folder; named after the options by default. An existing one is resumed.
+        batch_size: prompts that go through the model together.
+        max_new_tokens: length of a list that the model writes.
+        force: steer a model that the vector was not fitted on.
+    """
+
+    data: Path
+    actions: Path | None = None
+    parsed: Path | None = None
+    steer: Path | None = None
+    alpha: float | None = None
+    mode: Mode = "log"
+    limit: int | None = None
+    out: Path | None = None
+    batch_size: int = DEFAULT_BATCH
+    max_new_tokens: int = 256
+    force: bool = False
+
+    @property
+    def folder(self) -> Path:
+        parts = ["muma_tom"]
+        for name in ("actions", "parsed"):
+            if (path := getattr(self, name)) is not None:
+                parts.append(f"{name}-{path.stem}")
+        parts += steered(self)
+        if self.limit is not None:
+            parts.append(f"{self.limit}episodes")
+        return run_folder(self, "limp", parts)
+
+
+main = command("sally-anne limp", LimpConfig, "sally_anne.harness.limp.pipeline:run", resumes=True)
+
+
+if __name__ == "__main__":
+    main()

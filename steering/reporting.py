@@ -1,0 +1,215 @@
+"""What a sweep found: as tables and results in its folder, and printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+
+from hooks.vector import SteeringVector
+from sally_anne.benchmarks.lineage import SEEN, Lineage
+from sally_anne.core.bootstrap import Estimate
+from sally_anne.core.commands import command_line
+from sally_anne.core.console import Console
+from sally_anne.core.files import write_atomic, write_sealed
+from sally_anne.core.run_folder import RESULTS
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.metrics import mcnemar_both, over, paired_difference
+from sally_anne.harness.reporting import BELIEF, percent, print_table
+from sally_anne.harness.work import Unseen
+from steering.cells import BASELINE, Cell, before_and_in, cell_metrics
+from steering.controls import CONTROL_LABELS, in_words, of_heads, ranges
+from steering.sweep import SweepConfig
+
+ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
+# Best settings that are printed, the mark of the chosen one, and columns of the terminal.
+TOP, MARK, WIDTH = 5, " *", 100
+# Without edges and wide gaps rows with intervals have room.
+TIGHT: dict[str, Any] = {
+    "box": SIMPLE_HEAD,
+    "show_edge": False,
+    "pad_edge": False,
+    "padding": (0, 1, 0, 0),
+}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a finished sweep found.
+
+    Attributes:
+        validation: answers of every cell on validation stories.
+        test: answers of the baseline, the chosen cell and its controls on test stories, or None.
+        chosen: the best on validation stories that leaves the initial belief alone.
+        controls: the same K and alpha with other directions or heads, as on validation stories.
+        draws: all of them on test stories.
+        specificity: as of :func:`steering.controls.specificity`, or None.
+        left_out: as of :func:`steering.controls.left_out`.
+        worse: share of test stories made worse, or None.
+        initial: how the accuracy on initial-belief questions changes in the chosen cell, by split.
+        vector: folder of the chosen vector.
+        lineage: what it has seen; None where the run does not say.
+        unseen: how many test stories were left out as the run has seen them.
+    """
+
+    validation: pd.DataFrame
+    test: pd.DataFrame | None
+    chosen: Cell
+    controls: tuple[Cell, ...]
+    initial: dict[str, Estimate]
+    vector: Path
+    lineage: Lineage | None
+    unseen: Unseen
+    draws: tuple[Cell, ...] = ()
+    specificity: dict[str, Any] | None = None
+    left_out: list[dict[str, Any]] = field(default_factory=list)
+    worse: Estimate | None = None
+
+
+def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
+    """Folder of a chosen vector, and of its evaluations; the end of a hash says which it is."""
+    kind = f"order{config.order}-{config.setting}-{vector.direction.replace(':', '-')}"
+    return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{vector.describe()['numbers'][-6:]}"
+
+
+def _compare(table: pd.DataFrame, cell: Cell, reader: str) -> dict[str, Any]:
+    before, after = before_and_in(table, cell, reader)
+    differences = {m: asdict(e) for m, e in paired_difference(before, after).items()}
+    return {"difference": differences, "mcnemar_both": mcnemar_both(before, after)}
+
+
+def _metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
+    """One row a cell and measure: where ``low`` to ``high`` is over maps, also over stories."""
+    over_stories = cell_metrics(table, reader, "story") if over(table) == "map" else {}
+    facts = table.drop_duplicates("cell").set_index("cell")[["direction", "k", "alpha"]]
+    rows = []
+    for name, metrics in cell_metrics(table, reader).items():
+        for measure in BELIEF:
+            row = {"split": split, "cell": name, **facts.loc[name], "measure": measure}
+            rows.append(row | asdict(getattr(metrics, measure)))
+            if over_stories:
+                beside = getattr(over_stories[name], measure)
+                rows[-1] |= {"story_low": beside.low, "story_high": beside.high}
+    return pd.DataFrame(rows)
+
+
+def save(
+    config: SweepConfig, about: dict[str, Any], sweep: Sweep, probed: Path
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Write tables and results; gives the metrics and what the results say."""
+    parts = {"validation": sweep.validation}
+    saved: dict[str, Any] = {
+        "config": asdict(config),
+        "about": about,
+        "chosen": asdict(sweep.chosen) | {"name": sweep.chosen.name},
+        "run": str(probed),
+        "vector": sweep.vector.name,
+        SEEN: None if sweep.lineage is None else sweep.lineage.facts(),
+        "unseen": asdict(sweep.unseen),
+        "initial": {split: asdict(gain) for split, gain in sweep.initial.items()},
+    }
+    if sweep.test is not None:
+        parts["test"] = sweep.test
+        cells = (sweep.chosen, *sweep.draws)
+        saved["test"] = {c.name: _compare(sweep.test, c, config.reader) for c in cells}
+        saved["specificity"], saved["left_out"] = sweep.specificity, sweep.left_out
+        saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
+    metrics = pd.concat(
+        [_metrics_table(answers, split, config.reader) for split, answers in parts.items()],
+        ignore_index=True,
+    )
+    answers = pd.concat(parts.values(), ignore_index=True)
+    for name, table in ((METRICS, metrics), (ANSWERS, answers)):
+        write_atomic(config.folder / name, table.to_parquet(None, index=False))
+    write_sealed(config.folder / RESULTS, saved, (METRICS, ANSWERS))
+    return metrics, saved
+
+
+def print_sweep(
+    console: Console,
+    config: SweepConfig,
+    shown: Sequence[Cell],
+    sweep: Sweep,
+    metrics: pd.DataFrame,
+    saved: dict[str, Any],
+) -> None:
+    """The choice and its controls beside the model as it is, and of other settings ``shown``."""
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH)
+    chosen = sweep.chosen
+    for split, answers in (("validation", sweep.validation), ("test", sweep.test)):
+        if answers is None:
+            continue
+        listed = config.full and split == "validation"
+        others = (shown if config.full else shown[:TOP]) if split == "validation" else ()
+        controls = sweep.controls if split == "validation" else ()
+        cells = dict.fromkeys((BASELINE, *others, chosen, *controls))
+        found = metrics[metrics["split"] == split].set_index(["cell", "measure"])
+        group = BASELINE.direction
+        rows: list[list[Any]] = []
+        for cell in cells:
+            if listed and cell.k and cell.direction != group:
+                group = cell.direction
+                rows.append([f"{CONTROL_LABELS.get(group, group)}:"])
+            label = _label(cell) if listed and cell != chosen else _label(cell, chosen)
+            rows.append([label, *(found.loc[cell.name, column].to_dict() for column in BELIEF)])
+        if split == "test":
+            values = found["value"]
+            drawn = ranges(lambda *at, values=values: values[at], sweep.draws)  # type: ignore[misc]
+            for kind, measures in drawn.items():
+                name = f"{measures['Both']['n']} {CONTROL_LABELS[kind]}"
+                rows.append([name, *(measures[column] for column in BELIEF)])
+        notes = ["95 % intervals over maps"] if over(answers) == "map" else []
+        if split == "test" and sweep.draws:
+            notes.append("of draws the lowest and the highest")
+        print_table(
+            console,
+            f"{config.model}, order {config.order}, {split} stories (%)",
+            ["setting", *BELIEF],
+            rows,
+            "; ".join(notes) or None,
+            **TIGHT,
+        )
+    console.print(f"chosen on validation stories: {_label(chosen)}, direction {chosen.direction}")
+    for line in in_words(sweep.specificity) if sweep.specificity else ():
+        console.print(line, soft_wrap=True)
+    if sweep.test is not None:
+        both = percent(saved["test"][chosen.name]["difference"]["Both"])
+        what = f"{_label(chosen)} minus {_label(BASELINE)}, Both"
+        console.print(f"{what}: {both} points on test stories")
+    if sweep.worse is not None:
+        worse = percent(asdict(sweep.worse))
+        told = f"made worse (an answer right before, wrong after): {worse} % of test stories"
+        console.print(told, soft_wrap=True)
+    if sweep.left_out:
+        heads = [[f"L{row['layer']}H{row['head']}", row] for row in sweep.left_out]
+        title = "one head left out"
+        print_table(console, title, ["head", "loss of Both (points)"], heads, **TIGHT)
+        console.print(of_heads(sweep.left_out, chosen.k), soft_wrap=True)
+    for split, gain in saved["initial"].items():
+        moved = f"initial belief: {percent(gain)} points on {split} stories"
+        console.print(f"{_label(chosen)}, {moved}")
+    held = sweep.initial.get("validation")
+    if held is not None and -held.value > (config.max_initial_drop or 0) + 1e-9:
+        console.print("no K and alpha leaves the initial belief alone: this one changes it least")
+    if not config.full:
+        console.print("--full prints every setting")
+    console.print(f"sweep folder: {escape(str(config.folder))}", soft_wrap=True)
+    console.print(f"vector: {escape(str(sweep.vector))}", soft_wrap=True)
+    names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
+    steered = EvalConfig(steer=sweep.vector, **config.model_options(*names))
+    console.print(f"next: {escape(command_line('sally-anne evaluate', steered))}", soft_wrap=True)
+
+
+def _label(cell: Cell, chosen: Cell | None = None) -> str:
+    """What a row is called; ``chosen`` is marked, and controls are named by what they control."""
+    if cell == BASELINE:
+        return "as it is"
+    if chosen is not None and cell.direction != chosen.direction:
+        return CONTROL_LABELS[cell.direction]
+    return f"K {cell.k}, alpha {cell.strength}{MARK if cell == chosen else ''}"

@@ -1,0 +1,228 @@
+"""The causal command: columns, verdicts, own twins."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import sally_anne as sa
+from hooks.saved_run import Run
+from probing.causal import CausalConfig, run, verdict
+from probing.scan import Cause
+from sally_anne.benchmarks.samples import Sample, read_samples
+from sally_anne.benchmarks.twins import TwinSet, own_twins, statement_twins
+from sally_anne.core.console import Console
+from sally_anne.core.errors import ProbingError, RecordError
+
+
+def made_cause(probed: float, causal: float, told: float = 1.0) -> Cause:
+    heads = pd.DataFrame({"layer": [0] * 4, "head": range(4), "patch_validation": [0.1, 0.9, 0, 0]})
+    rows = [
+        {"by": by, "k": 2, "share": share, "low": share - 0.05, "high": share + 0.05}
+        | {"random_high": 0.2}
+        for by, share in (("y_p", probed), ("cause", causal), ("random", 0.05))
+    ]
+    return Cause(heads, pd.DataFrame(rows), {"told_apart": told, "mean_gap": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("probed", "causal", "readable", "expected"),
+    [
+        (0.0, 0.9, [1, 0, 0, 1], ["0.20: readable, not used", "0.95]: readable and used (1 of 2"]),
+        (0.9, 0.9, [1, 1, 0, 0], ["0.20: readable and used", "0.95]: readable and used (2 of 2"]),
+        (0.0, 0.9, [0, 0, 1, 1], ["0.20: readable, not used", "0.95]: used, not readable (0 of 2"]),
+        (0.1, 0.1, [0, 0, 0, 0], ["0.20: neither", "0.15]: neither readable nor used"]),
+        # Above the random sets, but the interval reaches zero.
+        (0.21, 0.04, [1, 1, 1, 1], ["readable and used", "0.09]: readable, not used"]),
+    ],
+)
+def test_verdicts(probed: float, causal: float, readable: list[int], expected: list[str]) -> None:
+    said = verdict(made_cause(probed, causal), "y_p", 2, [bool(r) for r in readable], "the answer")
+    for words in expected:
+        assert words in said
+
+
+def test_a_model_that_tells_nothing_apart_gets_no_verdict() -> None:
+    said = verdict(made_cause(0.9, 0.9, told=0.5), "y_p", 2, [True] * 4, "the answer")
+    assert said == "The model tells 50% of the twins apart: the answer shows nothing to be carried."
+
+
+def test_what_was_not_tested_is_not_denied() -> None:
+    cause = made_cause(0.0, 0.9)
+    said = verdict(cause, "y_p", 2, None, "the answer")
+    assert "0.20: not used" in said and said.endswith("0.95]: used.")
+    few = replace(cause, facts={**cause.facts, "clusters_drawn": 2, "clusters": "groups"})
+    said = verdict(few, "y_p", 2, None, "the answer")
+    assert said.endswith("Intervals are over 2 groups, too few.")
+
+
+def test_other_answers_are_other_twins() -> None:
+    (found,) = own_twins([sample("a"), sample("b")]).twins
+    other = replace(found, answers=("a", "c"))
+    assert found.fingerprint != other.fingerprint
+    assert TwinSet("question", [found], True, "").fingerprint != (
+        TwinSet("question", [other], True, "").fingerprint
+    )
+
+
+def sample(name: str, twin: str = "t", answer: str = "", group: str = "g") -> Sample:
+    return Sample(name, "words", group=group, split="test", twin=twin, answer=answer or name)
+
+
+def test_own_twins() -> None:
+    (found,) = own_twins([sample("a"), sample("b"), sample("c", twin="")]).twins
+    assert (found.answers, found.cluster, found.split) == (("a", "b"), "g", "test")
+    for samples, words in (
+        ([sample("a")], "named by 1 samples"),
+        ([sample("a"), sample("b"), sample("c")], "named by 3 samples"),
+        ([sample("a"), sample("b", group="h")], "one group and split"),
+        ([sample("a"), sample("b", answer="a")], "an answer each"),
+    ):
+        with pytest.raises(RecordError, match=f"'t'.*{words}"):
+            own_twins(samples)
+
+
+def test_statement_twins_share_their_context() -> None:
+    samples = [
+        Sample(f"{context}{truth}", "words", labels={"y": truth}, group="g", context=context)
+        for context in ("one", "two", "")
+        for truth in (False, True)
+    ][:-3]
+    found = statement_twins(samples, "y", {"g": "map-1"})
+    (twins,) = found.twins
+    assert [s.labels["y"] for s in twins.samples] == [True, False]
+    assert (twins.answers, twins.cluster, found.clusters) == (("right", "wrong"), "map-1", "maps")
+
+
+def test_twins_of_all_clusters_in_turn() -> None:
+    samples = [sample(n, twin=n[0], group=n[0]) for n in ("a1", "a2", "b1", "b2", "c1", "c2")]
+    found = own_twins(samples)
+    twins = [replace(t, cluster="z" if t.cluster != "a" else "y") for t in found.twins]
+    chosen = replace(found, twins=twins).choose("test", 2)
+    assert {t.cluster for t in chosen} == {"y", "z"}
+    assert found.choose("train", 5) == []
+
+
+@pytest.mark.integration
+def test_columns_and_verdict_of_a_run(finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    before = Run.open(folder).heads
+    printed = io.StringIO()
+    options = CausalConfig(run=folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)
+    heads = run(options, Console(file=printed, width=200))
+    opened = Run.open(folder)
+    pd.testing.assert_frame_equal(opened.heads, heads)
+    # The null may be there already; of what was there nothing changed.
+    pd.testing.assert_frame_equal(heads[before.columns], before)
+    for kind in ("question", "verdict"):
+        wanted = ("patch_validation", "patch", "patch_low", "patch_high", "ablate", "direct")
+        assert heads[[f"{kind}_{name}" for name in (*wanted, "attribution")]].notna().all().all()
+        assert set(heads[f"{kind}_verdict"]) <= {
+            "readable and used", "readable, not used", "used, not readable",
+            "neither readable nor used", "",
+        }  # fmt: skip
+    assert opened.labels == Run.open(finished).labels
+    saved = json.loads((folder / "causal.json").read_text())
+    said = printed.getvalue().replace("\n", " ")
+    for kind in ("question", "verdict"):
+        assert " ".join(saved[kind]["verdict"].split()) in " ".join(said.split())
+        assert saved[kind]["pairs"] == 4
+    assert "by Y_P probe" in said and "random sets above" in said
+    # Again: nothing is computed anew, and nothing changes.
+    again = sa.causal(folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)
+    pd.testing.assert_frame_equal(again, heads)
+
+
+@pytest.mark.integration
+def test_own_samples_with_twins(tmp_path: Path, carry: Callable[..., str]) -> None:
+    lines = []
+    for i in range(12):
+        for room, other in (("red", "blue"), ("blue", "red")):
+            text = f"The white agent is in the {room} room. Story {i}. Which room is it in? Answer:"
+            # A label may be called as twins are.
+            line = {"text": text, "labels": {"question": room == "red"}, "group": f"g{i}"}
+            lines.append(line | {"twin": f"t{i}", "answer": room, "tags": {"other": other}})
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert read_samples(path)[3].twin == "t1"
+    carry(tmp_path / "run", samples=path, stories=None, setting="multimodal")
+    options = CausalConfig(run=tmp_path / "run", sizes=(1,), random_sets=3)
+    heads = run(options, Console(quiet=True))
+    assert "question_patch" in heads and "verdict_patch" not in heads
+    assert heads["question_rank"].notna().all() and "question_test_accuracy" in heads
+    bare = [{k: v for k, v in line.items() if k not in ("twin", "answer")} for line in lines]
+    path.write_text("\n".join(map(json.dumps, bare)))
+    carry(tmp_path / "bare", samples=path, stories=None, setting="multimodal")
+    told = carry(tmp_path / "bare", samples=path, stories=None, setting="multimodal", causal=True)
+    assert "Which heads are used was not asked: no samples are twins" in told
+    assert "a common twin, and each its answer" in told
+    with pytest.raises(ProbingError, match="no samples are twins"):
+        run(replace(options, run=tmp_path / "bare"), Console(quiet=True))
+
+
+SCAN = {"causal": True, "pairs": 4, "validation_pairs": 3, "sizes": (2,), "random_sets": 5}
+
+
+def last_words(printed: str) -> str:
+    return " ".join(printed.split())[-2000:]
+
+
+@pytest.mark.integration
+def test_a_run_ends_with_its_verdicts(
+    finished: Path, tmp_path: Path, carry: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that was finished without a null and a scan gets them from the same command."""
+    shutil.copytree(finished / "activations", tmp_path / "run" / "activations")
+    carry(tmp_path / "run", permutations=0)
+    assert "y_p_p" not in Run.open(tmp_path / "run").heads
+    printed = carry(tmp_path / "run", **SCAN)
+    said = json.loads((tmp_path / "run" / "causal.json").read_text())
+    assert last_words(printed).endswith(" ".join(said["verdict"]["verdict"].split()))
+    assert said["question"]["verdict"] in " ".join(printed.split())
+    assert (said["scan"]["pairs"], said["nulls"]["permutations"]) == (4, 39)
+    assert "permutations: " in printed and "causal scan: " in printed
+    heads = Run.open(tmp_path / "run").heads
+    null = [c for c in Run.open(finished).heads if c in heads]
+    pd.testing.assert_frame_equal(heads[null], Run.open(finished).heads)
+    # The command of its own gives the same, and a second run says it again.
+    folder = Path(shutil.copytree(finished, tmp_path / "other"))
+    options = {name: value for name, value in SCAN.items() if name != "causal"}
+    pd.testing.assert_frame_equal(sa.causal(folder, **options), heads)
+    monkeypatch.setattr("probing.causal.explain", lambda *_: pytest.fail("scanned again"))
+    again = carry(tmp_path / "run", **SCAN)
+    assert "causal scan: " not in again and "permutations: " not in again
+    assert last_words(again).endswith(" ".join(said["verdict"]["verdict"].split()))
+
+
+@pytest.mark.integration
+def test_other_options_scan_again(
+    finished: Path, tmp_path: Path, carry: Callable[..., str]
+) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    carry(folder, **SCAN)
+    first = json.loads((folder / "causal.json").read_text())
+    carry(folder, **SCAN | {"pairs": 5}, permutations=19)
+    second = json.loads((folder / "causal.json").read_text())
+    assert [s["question"]["pairs"] for s in (first, second)] == [4, 5]
+    assert second["nulls"]["permutations"] == 19
+    heads = Run.open(folder).heads
+    assert heads["y_p_p"].min() >= 1 / 20
+
+
+@pytest.mark.integration
+def test_a_scan_that_cannot_be_made_leaves_the_run(
+    finished: Path, tmp_path: Path, carry: Callable[..., str]
+) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    printed = carry(folder, **SCAN | {"sizes": (49,)})
+    assert "Which heads are used was not asked: --sizes 49:" in printed
+    assert not (folder / "causal.json").exists()
+    with pytest.raises(ProbingError, match="--permutations 0.*--no-causal"):
+        carry(folder, **SCAN, permutations=0)

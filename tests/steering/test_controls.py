@@ -1,0 +1,147 @@
+"""A vector among its controls: rank, verdict, harm, and the heads that it needs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hooks.vector import SteeringVector
+from steering.cells import BASELINE, Cell
+from steering.controls import (
+    draws_of,
+    in_words,
+    left_out,
+    made_worse,
+    of_heads,
+    specificity,
+    without_a_head,
+)
+
+CHOSEN = Cell("logistic", 3, -2.0)
+STORIES = 12
+
+
+def answers(right: dict[Cell, np.ndarray]) -> pd.DataFrame:
+    """A table of answers: ``right [stories, 2]`` says which of TB and FB is right in a cell."""
+    return pd.DataFrame(
+        {
+            "item_id": f"{story:02d}/{condition}",
+            "story": f"{story:02d}",
+            "map": f"map-{story % 6}",
+            "split": "test",
+            "condition": condition,
+            "first": condition,
+            "cell": cell.name,
+            "robust_correct": bool(sides[story, number]),
+            "robust_invalid": False,
+        }
+        for cell, sides in right.items()
+        for story in range(len(sides))
+        for number, condition in enumerate(("TB", "FB"))
+    )
+
+
+def first(count: int, stories: int = STORIES) -> np.ndarray:
+    """Both right in the first so many stories; elsewhere TB alone."""
+    sides = np.ones((stories, 2), bool)
+    sides[count:, 1] = False
+    return sides
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 12), st.integers(0, 12), st.lists(st.integers(0, 12), min_size=6, max_size=6))
+def test_the_rank_is_what_a_loop_finds(before: int, after: int, drawn: list[int]) -> None:
+    draws = draws_of(CHOSEN, 3, 2**32 - 2)
+    assert [cell.seed for cell in draws] == 2 * [2**32 - 2, 2**32 - 1, 0]
+    plan = {BASELINE: first(before), CHOSEN: first(after)}
+    plan |= {cell: first(count) for cell, count in zip(draws, drawn, strict=True)}
+    found = specificity(answers(plan), CHOSEN, draws, "robust")
+    rank = 1
+    for count in drawn:
+        if count >= after:
+            rank += 1
+    worse = max(sum(count >= after for count in own) for own in (drawn[:3], drawn[3:]))
+    assert (found["rank"], found["of"], found["p"]) == (rank, 7, (1 + worse) / 4)
+    assert found["gain"] == pytest.approx((after - before) / STORIES)
+    gains = [(count - before) / STORIES for count in drawn]
+    assert list(found["draws"].values()) == pytest.approx(gains)
+    for kind, own in (("random", gains[:3]), ("random_heads", gains[3:])):
+        expected = {"value": sum(own) / 3, "low": min(own), "high": max(own), "n": 3}
+        assert found["kinds"][kind] == pytest.approx(expected)
+    # Three draws of a kind cannot say it.
+    assert not found["specific"]
+    said = in_words(found)[0]
+    assert said.startswith(f"rank {rank} of 7, ")
+    assert ("not specific" in said) == (not found["specific"])
+    assert ("above all its controls" in said) == found["specific"]
+
+
+def test_enough_draws_can_say_that_a_vector_is_specific() -> None:
+    draws = draws_of(CHOSEN, 20, 0)
+    plan = {BASELINE: first(0), CHOSEN: first(6), **{cell: first(2) for cell in draws}}
+    found = specificity(answers(plan), CHOSEN, draws, "robust")
+    assert found["specific"] and found["p"] == 1 / 21
+    # One draw of one kind does as well: among 20 of that kind it is one of two.
+    plan[draws[0]] = first(6)
+    found = specificity(answers(plan), CHOSEN, draws, "robust")
+    assert not found["specific"] and found["p"] == 2 / 21
+
+
+def test_only_the_stories_of_the_draws_count() -> None:
+    """Beyond the first six stories the vector is perfect, but nothing was drawn there."""
+    draws = draws_of(CHOSEN, 1, 0)
+    late = first(1)
+    late[6:] = True
+    plan = {BASELINE: first(0), CHOSEN: late, **{cell: first(2, 6) for cell in draws}}
+    found = specificity(answers(plan), CHOSEN, draws, "robust")
+    assert (found["rank"], found["stories"], found["specific"]) == (3, 6, False)
+    assert found["gain"] == pytest.approx(1 / 6)
+
+
+def test_stories_made_worse_are_counted_once() -> None:
+    before, after = np.ones((STORIES, 2), bool), np.ones((STORIES, 2), bool)
+    before[0] = False
+    after[0] = [True, False]  # never worse
+    after[1] = False  # both lost, one story
+    after[2, 1] = False
+    sheets = []
+    for sides in (before, after):
+        table = answers({BASELINE: sides})
+        names = {"robust_correct": "correct", "robust_invalid": "invalid"}
+        sheets.append(table.rename(columns=names))
+    # An answer that chooses nothing is not right.
+    sheets[1].loc[sheets[1]["item_id"] == "03/TB", "invalid"] = True
+    found = made_worse(*sheets)
+    assert (found.value, found.n) == (3 / STORIES, STORIES)
+    # Six maps of two stories; none is lost in half of the maps or less.
+    assert 0 <= found.low < found.value < found.high <= 0.5
+    assert made_worse(sheets[0], sheets[0]).value == 0
+
+
+def test_without_each_head_in_turn() -> None:
+    heads = ((0, 1), (2, 3), (1, 0))
+    vector = SteeringVector(heads, torch.eye(4)[:3], torch.arange(1.0, 4.0), 3, 4, alpha=-2.0)
+    rests = without_a_head(CHOSEN, vector, 2)
+    assert [cell.name for cell in rests] == [
+        "logistic without L0H1/K2/alpha-2",
+        "logistic without L2H3/K2/alpha-2",
+    ]
+    for (layer, head), rest in zip(heads, rests.values(), strict=False):
+        assert rest is not None
+        expected = vector.delta().clone()
+        expected[layer, head] = 0
+        assert torch.equal(rest.delta(), expected)
+    assert without_a_head(CHOSEN, vector.top(1), 8) == {}
+    plan = {BASELINE: first(0), CHOSEN: first(9)}
+    plan |= dict(zip(rests, (first(2), first(9)), strict=True))
+    found = left_out(answers(plan), CHOSEN, rests, heads, "robust")
+    assert [(row["layer"], row["head"]) for row in found] == [(0, 1), (2, 3)]
+    assert [row["value"] for row in found] == pytest.approx([7 / STORIES, 0])
+    assert found[0]["low"] > 0 and found[1]["low"] == found[1]["high"] == 0
+    assert of_heads(found, 3) == (
+        "left out one at a time (the best 2 of 3 heads), Both falls without L0H1"
+    )
