@@ -196,7 +196,9 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
     for words, difference in (("K 3, alpha 1 minus as it is, Both", "50.0"),):
         (line,) = [line for line in lines if line.startswith(f"{words}: {difference} [")]
         assert line.endswith("points on test stories")
-    assert "rank 1 of 5, above all its controls" in lines and "not specific" not in printed
+    # Two draws of a kind put p at 1/3 at best.
+    said = "rank 1 of 5, not specific: so few draws cannot say so (--draws 20)"
+    assert said in lines and "above all its controls" not in printed
     assert [line for line in lines if "lowest to highest" in line] == [
         "2 random directions: 5.0 [0.0, 10.0], mean and lowest to highest",
         "2 random heads: 15.0 [-10.0, 40.0], mean and lowest to highest",
@@ -264,7 +266,8 @@ def test_what_is_saved_and_drawn(
     both = {name: cells["difference"]["Both"]["value"] for name, cells in saved["test"].items()}
     assert both == pytest.approx({CHOSEN: 0.5} | dict(zip(DRAWS, (0.1, 0, -0.1, 0.4), strict=True)))
     specific = saved["specificity"]
-    assert (specific["rank"], specific["of"], specific["specific"]) == (1, 5, True)
+    assert (specific["rank"], specific["of"], specific["specific"]) == (1, 5, False)
+    assert specific["p"] == pytest.approx(1 / 3)
     assert specific["draws"] == pytest.approx({name: both[name] for name in DRAWS})
     assert specific["kinds"]["random_heads"] == pytest.approx(
         {"value": 0.15, "low": -0.1, "high": 0.4, "n": 2}
