@@ -237,6 +237,8 @@ class Edit(ModelHooks):
                 f"the gate's weight has shape {list(gate.weight.shape)}, a head is "
                 f"{geometry.head_dim} wide."
             )
+        if not bool(gate.weight.isfinite().all()):
+            raise EditError("the gate's weight is not finite.")
         if not (math.isfinite(gate.bias) and 0 <= gate.threshold <= 1):
             raise EditError(f"gate: bias {gate.bias}, threshold {gate.threshold} (a probability).")
         if self.layers and gate.layer > self.layers[0]:

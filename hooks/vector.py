@@ -30,6 +30,8 @@ FILE, CARD = "vector.safetensors", "README.md"
 # In a checkpoint that a vector is baked into: the vector's facts.
 RECORD = "steering.json"
 FORMAT = "sally-anne steering vector 2"
+# Of a vector with a gate, which readers of vectors without must not take.
+GATED = "sally-anne steering vector 3"
 # What a vector is beside its tensors ``theta`` and ``sigma``.
 FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "positions", "fitted")
 # The one entry of the file's metadata: with more, safetensors leaves their order to chance.
@@ -63,6 +65,7 @@ class SteeringVector:
         site: where it is added, see :mod:`hooks.geometry`.
         positions: at which tokens, see :mod:`hooks.positions`.
         fitted: where it comes from: model and revision, contrast, splits, probe settings, data.
+        gate: a probe without whose consent nothing is added, see :class:`hooks.edit.Gate`.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -75,6 +78,7 @@ class SteeringVector:
     site: str = HEAD_OUT
     positions: str = LAST_PROMPT_GENERATED
     fitted: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    gate: Gate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Raise SteeringError or PositionError, and name the part that does not belong."""
@@ -103,6 +107,10 @@ class SteeringVector:
             raise SteeringError(f"unknown site {self.site!r}: choose one of {', '.join(SITES)}")
         check_spec(self.positions)
         _finite(torch.as_tensor(self.alpha))
+        if self.gate is not None and self.gate.layer > min(self.heads)[0]:
+            raise SteeringError(
+                f"the gate reads layer {self.gate.layer}, but layer {min(self.heads)[0]} is steered"
+            )
 
     @property
     def k(self) -> int:
@@ -175,7 +183,7 @@ class SteeringVector:
         Args:
             model: the Hugging Face model whose forward will be called, or what holds it.
             alpha: as of :meth:`delta`. Rows with 0 keep their bits.
-            gate: steer only where this probe says so, on the same pass.
+            gate: steer only where this probe says so, on the same pass; its own by default.
 
         Raises:
             SteeringError: the vector does not fit the model, or alpha is not finite.
@@ -183,14 +191,14 @@ class SteeringVector:
         """
         module = _module(model)
         self.check(module)
-        return Edit(module, self.delta(alpha), self.site, self.positions, gate)
+        return Edit(module, self.delta(alpha), self.site, self.positions, gate or self.gate)
 
     def describe(self) -> dict[str, Any]:
         """What identifies it: its facts but for ``fitted``, and a hash of its numbers."""
         digest = hashlib.sha256()
         for tensor in self._tensors().values():
             digest.update(tensor.numpy().tobytes())
-        facts = {name: getattr(self, name) for name in FACTS if name != "fitted"}
+        facts = {name: fact for name, fact in self._said().items() if name != "fitted"}
         return {**facts, "numbers": digest.hexdigest()[:16]}
 
     def save(self, folder: Path | str) -> Path:
@@ -208,8 +216,8 @@ class SteeringVector:
         except OSError as error:
             raise SteeringError(f"{folder} cannot be made ({error.strerror})") from error
         tensors = self._tensors()
-        text = json.dumps({name: getattr(self, name) for name in FACTS}, default=dict)
-        entry = {"format": FORMAT, "sha256": _digest(text, tensors), "vector": text}
+        text, kind = json.dumps(self._said(), default=dict), GATED if self.gate else FORMAT
+        entry = {"format": kind, "sha256": _digest(text, tensors), "vector": text}
         write_atomic(folder / FILE, save(tensors, {_ENTRY: json.dumps(entry)}))
         write_atomic(folder / CARD, _card(self).encode())
         return folder
@@ -240,6 +248,8 @@ class SteeringVector:
             facts = json.loads(text)
             parts = {name: facts[name] for name in FACTS}
             parts["heads"] = tuple((int(layer), int(head)) for layer, head in parts["heads"])
+            if "gate" in facts:
+                parts["gate"] = Gate(weight=tensors["gate"], **facts["gate"])
             vector = cls(theta=tensors["theta"], sigma=tensors["sigma"], **parts)
         except (KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
             raise SteeringError(f"{file} lacks a part of a steering vector: {error}") from error
@@ -254,7 +264,17 @@ class SteeringVector:
         return vector
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {n: getattr(self, n).double().contiguous().cpu() for n in ("theta", "sigma")}
+        own = {"theta": self.theta, "sigma": self.sigma}
+        if self.gate is not None:
+            own["gate"] = self.gate.weight
+        return {name: tensor.double().contiguous().cpu() for name, tensor in own.items()}
+
+    def _said(self) -> dict[str, Any]:
+        """All but the tensors."""
+        facts = {name: getattr(self, name) for name in FACTS}
+        if self.gate is not None:
+            facts["gate"] = {n: fact for n, fact in vars(self.gate).items() if n != "weight"}
+        return facts
 
 
 def _module(model: nn.Module | HoldsModel) -> nn.Module:
@@ -283,7 +303,7 @@ def _facts(file: Path, metadata: Mapping[str, str], tensors: Mapping[str, Tensor
             f"{file} is altered: its checksum does not fit; write the vector again with "
             f"`{_MADE_BY}`"
         )
-    if found != FORMAT:
+    if found not in (FORMAT, GATED):
         raise SteeringError(f"{file} is of format {found!r}; this toolkit reads {FORMAT!r}")
     return text
 
@@ -303,6 +323,10 @@ def _card(vector: SteeringVector) -> str:
     model = vector.fitted.get("model", "unknown")
     rows = "\n".join(f"| {n} | {_in_words(n, value)} |" for n, value in vector.fitted.items())
     heads = ", ".join(f"L{layer}H{head}" for layer, head in vector.heads)
+    where = f"at `{vector.positions}`"
+    if gate := vector.gate:
+        bound = f"{'>' if gate.above else '<='} {gate.threshold:.4g}"
+        where += f",\nthere only where the probe of L{gate.layer}H{gate.head} says p {bound}"
     return f"""---
 license: apache-2.0
 base_model: {json.dumps(model)}
@@ -311,7 +335,7 @@ tags: [steering-vector, theory-of-mind, interpretability]
 # Steering vector for {model}
 
 Adds `alpha * sigma * theta` to the `{vector.site}` of {vector.k} attention heads
-({vector.n_layers} layers x {vector.n_heads} heads x {vector.width}), at `{vector.positions}`.
+({vector.n_layers} layers x {vector.n_heads} heads x {vector.width}), {where}.
 
 | | |
 |---|---|

@@ -43,6 +43,11 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
         SteeringError: it does not fit or cannot be baked, or ``out`` is not empty or not writable.
     """
     check_free(out)
+    if vector.gate is not None:
+        raise SteeringError(
+            "a vector with a gate cannot be baked: weights cannot decide where to act. Apply it "
+            "while the model runs, or bake one that `sally-anne steer` made without --gate"
+        )
     strength = float(vector.alpha if alpha is None else alpha)
     delta = vector.delta(strength)
     where = carrier(loaded.skeleton, vector.site)

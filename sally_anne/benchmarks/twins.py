@@ -58,6 +58,8 @@ class TwinSet:
         reply: whether the answer is asked for in a turn of its own; else it follows the text.
         place: where heads are exchanged, in words.
         clusters: what clusters are.
+        conditions: what the first and what the second sample of each pair is, as TB and FB; empty
+            where it means nothing which is first.
     """
 
     kind: str
@@ -65,6 +67,7 @@ class TwinSet:
     reply: bool
     place: str
     clusters: str = "groups"
+    conditions: tuple[str, str] = ("", "")
 
     @property
     def fingerprint(self) -> str:

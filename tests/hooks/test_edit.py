@@ -526,6 +526,7 @@ def test_gates_are_checked(build):
         (replace(gate, layer=3), "layer 3 head 1; the model has 3 layers of 4 heads"),
         (replace(gate, head=4), "layer 0 head 4"),
         (replace(gate, weight=torch.ones(8)), r"\[8\], a head is 12 wide"),
+        (replace(gate, weight=torch.full((12,), torch.nan)), "weight is not finite"),
         (replace(gate, bias=float("nan")), "bias nan"),
         (replace(gate, threshold=1.5), "threshold 1.5"),
     ):

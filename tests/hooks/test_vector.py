@@ -179,3 +179,15 @@ def test_apply_passes_a_gate_on(make, skeleton) -> None:
     assert make().apply(skeleton(), gate=gate).gate is gate
     with pytest.raises(EditError, match="reads layer 1, but layer 0 is edited"):
         make().apply(skeleton(), gate=Gate(1, 0, torch.ones(8), 0.0))
+
+
+def test_its_own_gate_is_applied(make, skeleton) -> None:
+    own, other = Gate(0, 1, torch.ones(8), 0.5), Gate(0, 0, torch.ones(8), 0.0)
+    vector = make(gate=own)
+    assert vector.apply(skeleton()).gate is own
+    assert vector.apply(skeleton(), gate=other).gate is other
+    assert vector.top(1).with_alpha(0.5).gate is own
+    assert make(gate=own).describe() == vector.describe() != make(gate=other).describe()
+    assert vector.describe() != make().describe()
+    with pytest.raises(SteeringError, match="the gate reads layer 1, but layer 0 is steered"):
+        make(gate=Gate(1, 0, torch.ones(8), 0.0))

@@ -12,6 +12,7 @@ import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from hooks.edit import Gate
 from hooks.vector import FACTS, FILE, FORMAT, SteeringVector
 from sally_anne.core.errors import FolderError, SteeringError
 
@@ -35,9 +36,26 @@ def rewrite(folder: Path, tensors=None, **changes) -> None:
 
 
 def same(one, other) -> bool:
-    return facts_of(one) == facts_of(other) and all(
-        torch.equal(getattr(one, name), getattr(other, name)) for name in ("theta", "sigma")
-    )
+    if facts_of(one) != facts_of(other) or bool(one.gate) != bool(other.gate):
+        return False
+    if one.gate and vars(one.gate) | {"weight": None} != vars(other.gate) | {"weight": None}:
+        return False
+    pairs = [(getattr(one, name), getattr(other, name)) for name in ("theta", "sigma")]
+    pairs += [(one.gate.weight, other.gate.weight)] if one.gate else []
+    return all(torch.equal(*pair) for pair in pairs)
+
+
+def test_a_gate_comes_back_and_older_readers_refuse_it(make, tmp_path: Path) -> None:
+    weight = torch.randn(8, generator=torch.Generator().manual_seed(1)).double()
+    vector = make(gate=Gate(0, 3, weight, -0.1, threshold=1 / 3, above=False))
+    file = vector.save(tmp_path) / FILE
+    assert same(SteeringVector.load(tmp_path), vector)
+    assert SteeringVector.load(tmp_path).describe() == vector.describe()
+    with safe_open(file, "pt") as stored:
+        entry = json.loads(stored.metadata()["sally-anne"])
+    assert entry["format"] == "sally-anne steering vector 3" != FORMAT
+    text = (tmp_path / "README.md").read_text()
+    assert "`last_prompt+generated`,\nthere only where the probe of L0H3 says p <= 0.3333." in text
 
 
 def test_a_vector_of_an_earlier_version_opens(make, tmp_path: Path) -> None:
@@ -47,9 +65,10 @@ def test_a_vector_of_an_earlier_version_opens(make, tmp_path: Path) -> None:
     assert same(SteeringVector.load(tmp_path), vector)
 
 
-def test_every_flipped_bit_is_noticed(make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gate", [None, Gate(0, 1, torch.tensor([0.5, -2.0]).double(), 0.25)])
+def test_every_flipped_bit_is_noticed(make, tmp_path: Path, gate: Gate | None) -> None:
     """Header, facts and numbers: the file is refused by name, or is still the same vector."""
-    vector = make(fitted={"model": "m", "c": 1e-05})
+    vector = make(fitted={"model": "m", "c": 1e-05}, gate=gate)
     file = vector.save(tmp_path) / FILE
     whole = file.read_bytes()
     taken = 0

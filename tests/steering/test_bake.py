@@ -22,7 +22,7 @@ from experiments.train_tiny.families import (
     build_tokenizer,
     decoder_config,
 )
-from hooks.edit import Edit
+from hooks.edit import Edit, Gate
 from hooks.geometry import find_geometry
 from hooks.vector import SteeringVector
 from sally_anne.core.errors import SteeringError
@@ -389,3 +389,10 @@ def test_help_is_light() -> None:
     for option in ("--model", "--vector", "--out", "--alpha", "--dtype", "--revision"):
         assert option in done.stdout
     assert "all positions" in done.stdout
+
+
+def test_a_gate_cannot_be_baked(qwen: LoadedModel, tmp_path: Path) -> None:
+    vector = make_vector(gate=Gate(0, 1, torch.ones(16), 0.0))
+    with pytest.raises(SteeringError, match="a vector with a gate cannot be baked: .*without --ga"):
+        bake(qwen, vector, None, tmp_path / "baked")
+    assert not (tmp_path / "baked").exists()

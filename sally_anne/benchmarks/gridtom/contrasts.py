@@ -138,7 +138,7 @@ def question_twins(
             ]
             answers = cases[i].question.answer, cases[j].question.answer
             found.append(Twins((sides[0], sides[1]), answers, record.identity.map))
-    return TwinSet("question", found, True, "the last prompt token", "maps")
+    return TwinSet("question", found, True, "the last prompt token", "maps", ("TB", "FB"))
 
 
 def question_text(

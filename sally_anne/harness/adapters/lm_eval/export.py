@@ -70,6 +70,11 @@ def steer_config(
     from hooks.geometry import HEAD_OUT, RESID
     from hooks.positions import ALL
 
+    if vector.gate is not None:
+        raise HarnessError(
+            "lm-eval's `steered` has no gates, and would steer everywhere: export a vector that "
+            "`sally-anne steer` made without --gate"
+        )
     if vector.positions != ALL and not all_positions:
         raise HarnessError(
             f"the vector was made for positions {vector.positions!r}, and lm-eval's `steered` adds "

@@ -16,6 +16,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.hf_steered import SteeredModel, steer
 
 from experiments.train_tiny.families import build_tokenizer, decoder_config
+from hooks.edit import Gate
 from hooks.geometry import SITES
 from sally_anne.core.errors import HarnessError, SteeringError
 from sally_anne.harness.adapters.lm_eval.export import export, main, steer_config
@@ -177,3 +178,9 @@ def test_the_command_writes_the_file(loaded, vector, tmp_path, monkeypatch, caps
     assert "acts at ALL positions, not at last_prompt+generated" in capsys.readouterr().out
     held = torch.load(file, weights_only=True)
     assert list(held) == [f"language_model.layers.{n}.self_attn.o_proj" for n in (1, 4)]
+
+
+def test_a_gate_is_refused(decoder, everywhere):
+    gate = Gate(0, 0, torch.zeros(everywhere.width), 0.0)
+    with pytest.raises(HarnessError, match="`steered` has no gates"):
+        steer_config(replace(everywhere, gate=gate), decoder)

@@ -1,0 +1,208 @@
+"""A gate for a steering vector: a probe that says at which questions to steer.
+
+It reads one head at the last token of a question, not later than the first layer that is steered.
+Probes of a run read statements, and mean nothing there, so this one is fitted on questions: both
+sides of each pair of twins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from rich.markup import escape
+from scipy.special import expit
+
+from hooks.edit import Gate
+from hooks.identity import ModelIdentity, require_same
+from hooks.positions import LAST_PROMPT
+from hooks.saved_run import Run
+from hooks.vector import SteeringVector
+from probing.activations import Activations
+from probing.causal import twin_sets
+from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
+from probing.interchange import read_twins
+from probing.probes import HeadProbes, best_heads
+from probing.sources import open_samples
+from sally_anne.benchmarks.twins import TwinSet
+from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
+from sally_anne.core.commands import read_options
+from sally_anne.core.console import Bars, Console
+from sally_anne.core.errors import SteeringError
+from sally_anne.models.loading import LoadedModel, load_model
+
+# Pairs of test twins on which a gate is measured.
+TEST_PAIRS = 100
+OPEN = "open"
+
+
+@dataclass(frozen=True)
+class FittedGate:
+    """A gate, and how often it is right.
+
+    Attributes:
+        gate: the gate.
+        validation: its accuracy on validation questions, which chose head and threshold.
+        test: its accuracy on test questions, with an interval over their clusters.
+        clusters: how many clusters of test questions there are.
+    """
+
+    gate: Gate
+    validation: float
+    test: Estimate
+    clusters: int
+
+
+def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console) -> SteeringVector:
+    """The vector with a gate that is open at questions of one condition; it acts at their end.
+
+    The run's model reads its training and validation questions, and the test questions on which
+    the gate is measured. Accuracies are printed, and kept in ``fitted["gate"]``.
+
+    Args:
+        vector: of the run.
+        folder: of the finished probing run.
+        opens_at: the condition, as TB or FB.
+        console: where it prints.
+
+    Raises:
+        SteeringError: the run's samples have no questions, or none of that condition.
+        ProbingError: no head is early enough, or none has a probe with weights.
+        OtherModelError: the model is not the one that was probed.
+        RunFolderError, ModelError: run or model cannot be opened.
+    """
+    saved = Run.open(folder)
+    probing = read_options(ProbeConfig, "sally-anne probe", ["--config", str(folder)])
+    data = open_samples(probing)
+    if saved.saved["data"]["fingerprint"] != data.fingerprint:
+        raise SteeringError(f"{folder} was made of other samples than {data.source} holds")
+    twins = twin_sets(probing, data.samples).get("question")
+    conditions = [] if twins is None else conditions_of(twins)
+    if twins is None or opens_at not in conditions:
+        known = ", ".join(sorted(set(filter(None, conditions)))) or "none"
+        raise SteeringError(
+            f"--gate {opens_at}: the questions of {folder} have no such condition; theirs: {known} "
+            "(of your own samples, twins need a tag `condition`)"
+        )
+    loaded = load_model(**probing.opening(), videos=any(sample.shows for sample in data.samples))
+    made_with = ModelIdentity.of_run(saved.saved["model"])
+    require_same(str(folder), made_with, loaded.identity, "give it the model of the run")
+    x = read_questions(loaded, twins, console)
+    first = min(vector.heads)[0]
+    found = fit_gate(x, opens_at, first, probing.c, probing.max_iter)
+    gate, test = found.gate, found.test
+    facts = {
+        "opens_at": opens_at,
+        "validation_accuracy": found.validation,
+        "test_accuracy": test.value,
+        "test_interval": [test.low, test.high],
+        "test_questions": test.n,
+    }
+    console.print(
+        f"gate: layer {gate.layer} head {gate.head} tells at the last token whether a question is "
+        f"{escape(opens_at)}: {test.value:.3f} [{test.low:.3f}, {test.high:.3f}] of {test.n} test "
+        f"questions of {found.clusters} {twins.clusters} (validation {found.validation:.3f})"
+        + ("" if test.low > 0.5 else "; it is not above chance"),
+        soft_wrap=True,
+    )
+    return replace(
+        vector, gate=gate, positions=LAST_PROMPT, fitted={**vector.fitted, "gate": facts}
+    )
+
+
+def conditions_of(twins: TwinSet) -> list[str]:
+    """The condition of each sample of each pair, ``2 P``; empty where nothing says it."""
+    return [
+        sample.tags.get("condition", condition)
+        for pair in twins.twins
+        for sample, condition in zip(pair.samples, twins.conditions, strict=True)
+    ]
+
+
+def read_questions(
+    loaded: LoadedModel, twins: TwinSet, console: Console, pairs: int = TEST_PAIRS
+) -> Activations:
+    """Head outputs at the last token of questions, ``[N, L, H, D]``, with their ``condition``.
+
+    Args:
+        loaded: the model.
+        twins: all that train and validate are read.
+        console: where it shows how far it is.
+        pairs: at most so many test twins, from all clusters in turn.
+
+    Raises:
+        ProbingError, ModelError: as :func:`probing.interchange.read_twins`.
+    """
+    every = len(twins.twins)
+    parts = {"train": every, "validation": every, "test": pairs}
+    chosen = [pair for split, most in parts.items() for pair in twins.choose(split, most)]  # type: ignore[arg-type]
+    heads = []
+    with Bars(console) as bar:
+        for pair in bar.track(chosen, description="reading questions"):
+            sides = read_twins(loaded, pair, twins.reply)
+            heads += [side.heads.float().cpu().numpy() for side in sides]
+    items = pd.DataFrame(
+        {
+            "condition": conditions_of(replace(twins, twins=chosen)),
+            "split": [pair.split for pair in chosen for _ in pair.samples],
+            "cluster": [pair.cluster for pair in chosen for _ in pair.samples],
+        }
+    )
+    return Activations(np.stack(heads), items, ("condition",))
+
+
+def fit_gate(
+    x: Activations,
+    opens_at: str,
+    last: int,
+    c: float = DEFAULT_C,
+    max_iter: int = DEFAULT_MAX_ITER,
+) -> FittedGate:
+    """The probe of the best head up to layer ``last``.
+
+    Weights are of training questions. The head is the best on validation questions, ties by
+    log-loss; the threshold is the one that divides these best, in the middle of the widest gap.
+    Test questions measure it alone.
+
+    Args:
+        x: as of :func:`read_questions`.
+        opens_at: at which condition it opens; all others close it.
+        last: the first layer that is steered; what is read there is not steered yet.
+        c, max_iter: of the probes.
+
+    Raises:
+        ProbingError: training questions of one side alone, no validation questions, or no head with
+            weights.
+    """
+    x = replace(x, items=x.items.assign(**{OPEN: x.items["condition"] == opens_at}), labels=(OPEN,))
+    x = replace(x, x=x.x[:, : last + 1])
+    probes = HeadProbes(c=c, max_iter=max_iter).fit(x.train, label=OPEN)
+    probes.rank(x.validation)
+    ((layer, head),) = best_heads(probes.ranked_, probes.coef_, 1)
+    weight, bias = probes.coef_[layer, head], float(probes.intercept_[layer, head])
+
+    def likely(part: Activations) -> np.ndarray:
+        return expit(part.x[:, layer, head].astype(np.float64) @ weight + bias)
+
+    validation, test = x.validation, x.test
+    threshold, accuracy = best_threshold(likely(validation), validation.values(OPEN))
+    right = (likely(test) > threshold) == test.values(OPEN)
+    cluster, names = pd.factorize(test.items["cluster"])
+    share = estimate_mean(right, cluster, draw_groups(len(names)))
+    gate = Gate(layer, head, torch.from_numpy(weight.copy()), bias, threshold)
+    return FittedGate(gate, accuracy, share, len(names))
+
+
+def best_threshold(likely: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
+    """Where probabilities ``[N]`` divide ``wanted [N]`` best, and the accuracy there.
+
+    Of equals it is the middle of the widest gap between neighbours, 0 and 1 among them.
+    """
+    edges = np.unique([0.0, *likely, 1.0])
+    cuts = (edges[1:] + edges[:-1]) / 2
+    right = ((likely > cuts[:, None]) == wanted).mean(axis=1)
+    best = np.lexsort((np.diff(edges), right))[-1]
+    return float(cuts[best]), float(right[best])

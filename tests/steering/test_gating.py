@@ -1,0 +1,253 @@
+"""A gate is the probe that scikit-learn fits, and steers where it says so and nowhere else."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from hooks.capture import Capture
+from hooks.geometry import find_geometry
+from hooks.vector import SteeringVector
+from probing.activations import Activations
+from sally_anne.benchmarks.gridtom.contrasts import question_twins
+from sally_anne.benchmarks.gridtom.stories import open_stories
+from sally_anne.benchmarks.samples import Sample
+from sally_anne.benchmarks.twins import TwinSet, own_twins
+from sally_anne.core.console import Console
+from sally_anne.core.errors import ProbingError, SteeringError
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import encode, reply_prompt
+from steering.gating import best_threshold, conditions_of, fit_gate, read_questions
+from steering.run import VectorConfig, main, run
+
+C = 0.05
+SPLITS = {"train": 60, "validation": 40, "test": 30}
+
+
+def made(seed: int = 0) -> Activations:
+    """Questions whose condition is told a little by L0H1, well by L1H2, and fully by L2H0."""
+    rng = np.random.default_rng(seed)
+    split = np.repeat(list(SPLITS), list(SPLITS.values()))
+    fb = np.arange(len(split)) % 2 == 1
+    x = rng.normal(size=(len(split), 3, 4, 5))
+    for (layer, head), size in {(0, 1): 0.5, (1, 2): 1.5, (2, 0): 9.0}.items():
+        x[:, layer, head, 0] += size * (2 * fb - 1)
+    items = pd.DataFrame(
+        {
+            "condition": np.where(fb, "FB", "TB"),
+            "split": split,
+            "cluster": [f"map {i // 2 % 5}" for i in range(len(split))],
+        }
+    )
+    return Activations(x.astype(np.float32), items, ("condition",))
+
+
+@pytest.mark.parametrize(
+    ("opens_at", "last", "head"), [("FB", 2, (2, 0)), ("FB", 1, (1, 2)), ("TB", 0, (0, 1))]
+)
+def test_the_best_early_head_as_scikit_learn_fits_it(
+    opens_at: str, last: int, head: tuple[int, int]
+) -> None:
+    x = made()
+    found = fit_gate(x, opens_at, last, C)
+    gate = found.gate
+    assert (gate.layer, gate.head, gate.above) == (*head, True)
+    rows = {split: (x.items["split"] == split).to_numpy() for split in SPLITS}
+    z, wanted = x.x[:, head[0], head[1]].astype(np.float64), x.items["condition"] == opens_at
+    reference = LogisticRegression(C=C, tol=1e-10, max_iter=10_000)
+    reference.fit(z[rows["train"]], wanted[rows["train"]])
+    np.testing.assert_allclose(gate.weight, reference.coef_[0], atol=1e-6)
+    assert gate.bias == pytest.approx(reference.intercept_[0], abs=1e-6)
+    right = (reference.predict_proba(z)[:, 1] > gate.threshold) == wanted
+    assert found.validation == right[rows["validation"]].mean()
+    assert (found.test.value, found.test.n) == (right[rows["test"]].mean(), 30)
+    assert found.test.low <= found.test.value <= found.test.high
+    assert found.clusters == 5
+
+
+def test_test_questions_decide_nothing() -> None:
+    x = made()
+    test = (x.items["split"] == "test").to_numpy()
+    x.x[test] *= -3
+    one, other = fit_gate(made(), "FB", 1, C), fit_gate(x, "FB", 1, C)
+    assert torch.equal(one.gate.weight, other.gate.weight)
+    assert (one.gate.bias, one.gate.threshold) == (other.gate.bias, other.gate.threshold)
+    assert other.test.value < 0.5 < one.test.value
+
+
+def test_a_head_without_weights_is_no_gate() -> None:
+    x = made()
+    x.x[:] = 1.0
+    with pytest.raises(ProbingError, match="only 0 of 8 heads have a probe with weights"):
+        fit_gate(x, "FB", 1, C)
+
+
+@pytest.mark.parametrize(
+    ("likely", "wanted", "threshold", "right"),
+    [
+        ([0.1, 0.2, 0.6, 0.8], [0, 0, 1, 1], 0.4, 1.0),
+        ([0.1, 0.2, 0.6, 0.8], [0, 1, 0, 1], 0.7, 0.75),  # as .15, but the gap is wider
+        ([0.6, 0.7, 0.8], [1, 1, 1], 0.3, 1.0),
+        ([0.3, 0.3, 0.3], [0, 0, 1], 0.65, 2 / 3),
+    ],
+)
+def test_the_threshold_lies_in_the_widest_of_the_best_gaps(
+    likely: list[float], wanted: list[int], threshold: float, right: float
+) -> None:
+    found = best_threshold(np.array(likely), np.array(wanted, dtype=bool))
+    assert found == pytest.approx((threshold, right))
+
+
+def test_twins_of_your_own_say_their_condition_by_a_tag() -> None:
+    sides = [
+        Sample(f"s{i}", "x", group="g", split="train", twin="t", answer=a, tags={"condition": tag})
+        for i, (a, tag) in enumerate((("red", "seen"), ("blue", "unseen")))
+    ]
+    assert conditions_of(own_twins(sides)) == ["seen", "unseen"]
+    assert conditions_of(own_twins([replace(side, tags={}) for side in sides])) == ["", ""]
+    second = question_twins(open_stories(None), order=2, setting="text", count=20)
+    assert conditions_of(second) == ["TB", "FB"] * len(second.twins)
+    assert all(t.samples[1].item_id.endswith("/FB/question") for t in second.twins)
+
+
+@pytest.fixture(scope="module", params=["tiny-qwen2-vl", "tiny-llava-next-video"])
+def shipped(request: pytest.FixtureRequest) -> LoadedModel:
+    """Each shipped model: do not change it."""
+    return load_model(request.param)
+
+
+@pytest.fixture(scope="module")
+def twins() -> TwinSet:
+    found = question_twins(open_stories(None), setting="text")
+    most = {"train": 16, "validation": 6, "test": 3}
+    chosen = [pair for split, n in most.items() for pair in found.choose(split, n)]
+    return replace(found, twins=chosen)
+
+
+@pytest.fixture(scope="module")
+def vector(shipped: LoadedModel, twins: TwinSet) -> SteeringVector:
+    """Two random heads, and a gate that opens at false beliefs."""
+    geometry = find_geometry(shipped.model)
+    heads = ((2, 1), (geometry.n_layers - 1, 0))
+    torch.manual_seed(0)
+    theta = torch.nn.functional.normalize(torch.randn(2, geometry.head_dim).double(), dim=-1)
+    x = read_questions(shipped, twins, Console(file=io.StringIO()))
+    gate = fit_gate(x, "FB", 2, 1.0).gate
+    shape = geometry.n_layers, geometry.n_heads
+    return SteeringVector(
+        heads, theta, torch.ones(2), *shape, 5.0, positions="last_prompt", gate=gate
+    )
+
+
+@pytest.fixture(scope="module")
+def prompts(twins: TwinSet) -> list[Prompt]:
+    """Questions on true and on false beliefs in turn."""
+    return [Prompt(s.text) for pair in twins.choose("test", 3) for s in pair.samples]
+
+
+@pytest.mark.integration
+def test_rows_at_which_it_is_closed_keep_their_bits(
+    shipped: LoadedModel, vector: SteeringVector, prompts: list[Prompt], tmp_path: Path
+) -> None:
+    def said(steering: SteeringVector | None) -> list[torch.Tensor]:
+        return SteeredModel(shipped, steering).log_probs_along(prompts, [[20, 21, 22]] * 6)
+
+    assert vector.gate is not None
+    saved = SteeringVector.load(vector.save(tmp_path), shipped)
+    plain, everywhere, found = said(None), said(replace(vector, gate=None)), said(saved)
+    for row in range(6):
+        assert not torch.equal(everywhere[row], plain[row])
+        assert torch.equal(found[row], everywhere[row] if row % 2 else plain[row])
+    blind = torch.zeros_like(vector.gate.weight)
+    for threshold, expected in ((0.25, everywhere), (0.75, plain)):
+        always = replace(vector.gate, weight=blind, bias=0.0, threshold=threshold)
+        for one, other in zip(said(replace(vector, gate=always)), expected, strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.integration
+def test_generation_with_a_cache_is_as_without(
+    shipped: LoadedModel, vector: SteeringVector, prompts: list[Prompt]
+) -> None:
+    inputs = encode(shipped, [reply_prompt(shipped, p.text, False) for p in prompts], None)
+
+    def said(steering: SteeringVector, cached: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.inference_mode(), steering.apply(shipped.model):
+            out = shipped.model.generate(
+                **inputs,
+                max_new_tokens=4,
+                min_new_tokens=4,
+                do_sample=False,
+                use_cache=cached,
+                return_dict_in_generate=True,
+                output_logits=True,
+            )
+        return out.sequences, torch.stack(out.logits)
+
+    for positions in ("last_prompt", "last_prompt+generated"):
+        steering = replace(vector, positions=positions)
+        (one, cached), (other, uncached) = (said(steering, use) for use in (True, False))
+        assert torch.equal(one, other)
+        torch.testing.assert_close(cached, uncached, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.integration
+def test_the_command_fits_vector_and_gate(
+    probed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    folder = Path(shutil.copytree(probed, tmp_path / "run"))
+    words = ["--run", str(folder), "--K", "4", "--alpha", "3", "--gate", "FB"]
+    monkeypatch.setattr("sys.argv", ["sally-anne steer", *words])
+    main()
+    printed = capsys.readouterr().out
+    vector = SteeringVector.load(folder / "vectors" / "logistic-y_p-gate-FB-K4-alpha3")
+    plain = tmp_path / "plain"
+    run(VectorConfig(run=folder, k=4, alpha=3.0, out=plain))
+    gate, same = vector.gate, SteeringVector.load(plain)
+    assert gate is not None and same.gate is None
+    assert torch.equal(vector.delta(), same.delta()) and vector.heads == same.heads
+    assert (vector.positions, same.positions) == ("last_prompt", "last_prompt+generated")
+    assert gate.layer <= min(vector.heads)[0]
+    # What it is at the questions' ends, one question at a time.
+    loaded = load_model(str(vector.fitted["model"]))
+    found = question_twins(open_stories(None), setting="text", count=24).choose("test", 100)
+    right = []
+    for pair in found:
+        for sample, wanted in zip(pair.samples, (False, True), strict=True):
+            inputs = encode(loaded, [reply_prompt(loaded, sample.text, False)], None)
+            with torch.inference_mode(), Capture(loaded.model, layers=[gate.layer]) as capture:
+                loaded.model(**inputs)
+                z = capture.take()[0, 0, 0, gate.head].double()
+            says = torch.sigmoid(z @ gate.weight + gate.bias) > gate.threshold
+            right.append(bool(says) == wanted)
+    facts = vector.fitted["gate"]
+    assert (facts["opens_at"], facts["test_questions"]) == ("FB", len(right))
+    assert facts["test_accuracy"] == np.mean(right)
+    assert f"layer {gate.layer} head {gate.head} tells" in printed
+    assert f"is FB: {np.mean(right):.3f} [" in printed
+    assert f"of {len(right)} test questions" in printed
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gate": "XX"}, "no such condition; theirs: FB, TB"),
+        ({"gate": "FB", "positions": "all"}, "leave out --positions all, or the gate"),
+    ],
+)
+def test_what_no_gate_can_be_fitted_for_is_refused(
+    probed: Path, tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SteeringError, match=message):
+        run(VectorConfig(run=probed, k=1, alpha=1.0, out=tmp_path / "v", **options))  # type: ignore[arg-type]
+    assert not (tmp_path / "v").exists()
