@@ -27,6 +27,7 @@ from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
 from probing.interchange import read_twins
 from probing.probes import HeadProbes, best_heads
 from probing.sources import open_samples
+from sally_anne.benchmarks.samples import Split
 from sally_anne.benchmarks.twins import TwinSet
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.commands import read_options
@@ -137,8 +138,8 @@ def read_questions(
         ProbingError, ModelError: as :func:`probing.interchange.read_twins`.
     """
     every = len(twins.twins)
-    parts = {"train": every, "validation": every, "test": pairs}
-    chosen = [pair for split, most in parts.items() for pair in twins.choose(split, most)]  # type: ignore[arg-type]
+    parts: dict[Split, int] = {"train": every, "validation": every, "test": pairs}
+    chosen = [pair for split, most in parts.items() for pair in twins.choose(split, most)]
     heads = []
     with Bars(console) as bar:
         for pair in bar.track(chosen, description="reading questions"):

@@ -19,7 +19,7 @@ from hooks.vector import SteeringVector
 from probing.activations import Activations
 from sally_anne.benchmarks.gridtom.contrasts import question_twins
 from sally_anne.benchmarks.gridtom.stories import open_stories
-from sally_anne.benchmarks.samples import Sample
+from sally_anne.benchmarks.samples import Sample, Split
 from sally_anne.benchmarks.twins import TwinSet, own_twins
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError, SteeringError
@@ -128,7 +128,7 @@ def shipped(request: pytest.FixtureRequest) -> LoadedModel:
 @pytest.fixture(scope="module")
 def twins() -> TwinSet:
     found = question_twins(open_stories(None), setting="text")
-    most = {"train": 16, "validation": 6, "test": 3}
+    most: dict[Split, int] = {"train": 16, "validation": 6, "test": 3}
     chosen = [pair for split, n in most.items() for pair in found.choose(split, n)]
     return replace(found, twins=chosen)
 
