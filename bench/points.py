@@ -163,7 +163,7 @@ def sweep(
     if k > geometry.n_layers * geometry.n_heads:
         raise PerfError(f"K = {k}, but the model has {geometry.n_layers * geometry.n_heads} heads")
 
-    def vector(direction: str, count: int, seed: int) -> SteeringVector:
+    def vector(direction: str, count: int, seed: int, heads: str) -> SteeringVector:
         return random_vector(geometry, count, seed)
 
     alphas = [0.5 * (i + 1) for i in range(cells)]

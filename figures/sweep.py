@@ -7,6 +7,7 @@ directions in the same heads and directions of the same kind in random heads, Bo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,9 +56,10 @@ class SweepConfig(FigureConfig):
 
 
 class Panel(NamedTuple):
-    """What one panel shows: how theta was found, and the number of heads."""
+    """What one panel shows: how theta was found, by what heads are ranked, and their number."""
 
     direction: str
+    heads: str
     k: int
 
 
@@ -98,7 +100,9 @@ def read_sweep(folder: Path) -> pd.DataFrame:
                 f"{path}: {column} should be a share between 0 and 1, "
                 f"there is {wrong[column].iloc[0]:g}"
             )
-    keys = ["direction", "k", "alpha", "measure"]
+    # Sweeps of earlier versions ranked heads in one way.
+    table = table.assign(heads=table.get("heads", "probe"))
+    keys = ["direction", "heads", "k", "alpha", "measure"]
     twice = table[table.duplicated(keys)]
     if not twice.empty:
         first = ", ".join(f"{key} {twice[key].iloc[0]}" for key in keys)
@@ -107,7 +111,7 @@ def read_sweep(folder: Path) -> pd.DataFrame:
         raise RunFolderError(f"{path} has no row without steering (k = 0)")
     if (table["k"] == 0).all():
         raise RunFolderError(f"{path} has no row with steering")
-    for (direction, k, alpha), rows in table.groupby(["direction", "k", "alpha"], sort=False):
+    for (direction, _, k, alpha), rows in table.groupby(keys[:-1], sort=False):
         if lacking := [m for m in MEASURES if m not in set(rows["measure"])]:
             raise RunFolderError(
                 f"{path} has no {', '.join(lacking)} for direction {direction}, k {k}, "
@@ -127,8 +131,9 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     ``table`` is from `read_sweep`. The point without steering is in every curve, at alpha 0.
 
     Returns:
-        Columns ``panel`` (the direction steered), ``k, direction`` (that, or a control),
-        ``measure, alpha, value, low, high, n``; shares, not percent.
+        Columns ``panel`` (the direction steered), ``heads`` (by what they are ranked), ``k,
+        direction`` (that of the panel, or a control), ``measure, alpha, value, low, high, n``;
+        shares, not percent.
     """
     plain, steered = table[table["k"] == 0], table[(table["k"] > 0) & (table["alpha"] != 0)]
     found = list(dict.fromkeys(steered["direction"]))
@@ -136,18 +141,19 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     # A sweep of nothing but controls shows them as what they are: directions.
     shown = [d for d in found if d not in CONTROLS] or found
     parts = []
-    for main in shown:
-        of_main = steered[steered["direction"] == main]
-        for k in sorted(of_main["k"].unique()):
+    for main, heads in itertools.product(shown, dict.fromkeys(steered["heads"])):
+        alike = steered[steered["heads"] == heads]
+        for k in sorted(alike.loc[alike["direction"] == main, "k"].unique()):
             for direction in (main, *(c for c in controls if c not in shown)):
-                own = steered[(steered["direction"] == direction) & (steered["k"] == k)]
+                own = alike[(alike["direction"] == direction) & (alike["k"] == k)]
                 if own.empty:
                     continue
                 for measure in MEASURES if direction == main else ("Both",):
                     points = pd.concat([own, plain])
                     points = points[points["measure"] == measure].sort_values("alpha")
-                    parts.append(points.assign(panel=main, k=int(k), direction=direction))
-    columns = ["panel", "k", "direction", "measure", "alpha", "value", "low", "high", "n"]
+                    facts = {"panel": main, "heads": heads, "k": int(k), "direction": direction}
+                    parts.append(points.assign(**facts))
+    columns = ["panel", "heads", "k", "direction", "measure", "alpha", "value", "low", "high", "n"]
     return pd.concat(parts, ignore_index=True)[columns]
 
 
@@ -162,6 +168,7 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
     rows, columns = len(panels), len(panels[0])
     shown = [panel for row in panels for panel in row if panel is not None]
     several = len({panel.direction for panel in shown}) > 1
+    ranked = len({panel.heads for panel in shown}) > 1
     figure = style.new_figure(max(2.4 * columns + 0.6, 5.2), 2.35 * rows + 1.35)
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for (row, column), axis in np.ndenumerate(axes):
@@ -169,9 +176,10 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
         if panel is None:
             axis.remove()
             continue
-        own = table[(table["panel"] == panel.direction) & (table["k"] == panel.k)]
-        _draw_panel(axis, own, panel.direction)
-        axis.set_title(f"K = {panel.k}" + (f", {panel.direction}" if several else ""))
+        own = table[(table["panel"] == panel.direction) & (table["heads"] == panel.heads)]
+        _draw_panel(axis, own[own["k"] == panel.k], panel.direction)
+        told = [f"K = {panel.k}", *([panel.direction] if several else [])]
+        axis.set_title(", ".join([*told, *([f"heads by {panel.heads}"] if ranked else [])]))
         if row + 1 == rows or panels[row + 1][column] is None:
             axis.set_xlabel("α (standard deviations)")
             axis.tick_params(labelbottom=True)
@@ -187,6 +195,7 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
     pairs = sorted({int(n) for n in table.loc[table["measure"] == "Both", "n"]})
     count = f"{pairs[0]}" if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]}"
     parts = [*title] if several else [*title, f"direction {shown[0].direction}"]
+    parts += [] if ranked or shown[0].heads == "probe" else [f"heads by {shown[0].heads}"]
     style.heading(figure, parts, f"{SPLIT} stories (N = {count} pairs of TB and FB)")
     return figure
 
@@ -224,15 +233,13 @@ def _labels(axis: Axes, alphas: Sequence[float]) -> list[str]:
 
 
 def _arranged(table: pd.DataFrame) -> list[list[Panel | None]]:
-    """The panels in rows of one length: a row a direction, or as few rows as hold a lone one."""
-    panels = [
-        Panel(str(direction), int(k))
-        for direction, k in table[["panel", "k"]].drop_duplicates().itertuples(index=False)
-    ]
-    directions = list(dict.fromkeys(panel.direction for panel in panels))
-    if len(directions) > 1:
+    """The panels in rows of one length: a row a direction and ranking, a lone one in few."""
+    found = table[["panel", "heads", "k"]].drop_duplicates()
+    panels = [Panel(str(main), str(by), int(k)) for main, by, k in found.itertuples(index=False)]
+    kinds = list(dict.fromkeys((panel.direction, panel.heads) for panel in panels))
+    if len(kinds) > 1:
         ks = sorted({panel.k for panel in panels})
-        wanted = [[Panel(direction, k) for k in ks] for direction in directions]
+        wanted = [[Panel(*kind, k) for k in ks] for kind in kinds]
         return [[panel if panel in panels else None for panel in row] for row in wanted]
     columns = -(-len(panels) // -(-len(panels) // PANELS_IN_A_ROW))
     rows: list[list[Panel | None]] = [

@@ -29,6 +29,7 @@ from sally_anne.harness.results import score, scores
 from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
 from steering.fit import CONTROLS
+from steering.sweep import Heads
 
 # Models of fewer heads are moved by a fraction of what larger ones take, and break sooner.
 SMALL = 256
@@ -40,20 +41,25 @@ WIDE = (-50.0, -20.0, -10.0, -5.0, -2.0, 0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 5
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One setting; ``k`` 0 is the model as it is. ``seed`` is of random directions and heads."""
+    """One setting; ``k`` 0 is the model as it is.
+
+    ``seed`` is of random directions and heads; ``heads`` by what the steered ones are ranked.
+    """
 
     direction: str
     k: int
     alpha: float
     seed: int = 0
+    heads: Heads = "probe"
 
     @property
     def name(self) -> str:
         """Unique, and the same in every run."""
         if not self.k:
             return "baseline"
+        kind = self.direction if self.heads == "probe" else f"{self.direction}/{self.heads}"
         seed = f"/seed{self.seed}" if self.direction in CONTROLS else ""
-        return f"{self.direction}{seed}/K{self.k}/alpha{self.strength}"
+        return f"{kind}{seed}/K{self.k}/alpha{self.strength}"
 
     @property
     def strength(self) -> str:
@@ -84,11 +90,16 @@ def default_alphas(n_layers: int, n_heads: int) -> tuple[float, ...]:
 
 
 def cells(
-    ks: Sequence[int], alphas: Sequence[float], directions: Sequence[str], seed: int = 0
+    ks: Sequence[int],
+    alphas: Sequence[float],
+    directions: Sequence[str],
+    seed: int = 0,
+    heads: Sequence[Heads] = ("probe",),
 ) -> list[Cell]:
     """All combinations, and the baseline once, first."""
     grid = {
-        Cell(direction, k, float(alpha), seed if direction in CONTROLS else 0): None
+        Cell(direction, k, float(alpha), seed if direction in CONTROLS else 0, by): None
+        for by in heads
         for direction in directions
         for k in ks
         for alpha in alphas
@@ -98,13 +109,12 @@ def cells(
 
 
 def vectors_of(
-    wanted: Sequence[Cell], fit: Callable[[str, int, int], SteeringVector]
+    wanted: Sequence[Cell], fit: Callable[[str, int, int, Heads], SteeringVector]
 ) -> dict[Cell, SteeringVector | None]:
-    """The vector of each cell; ``fit`` makes one from direction, K and seed, and is asked once."""
-    made = {
-        key: fit(*key) for key in dict.fromkeys((c.direction, c.k, c.seed) for c in wanted if c.k)
-    }
-    return {c: made[c.direction, c.k, c.seed].with_alpha(c.alpha) if c.k else None for c in wanted}
+    """The vector of each cell; ``fit`` makes one of direction, K, seed and heads, asked once."""
+    keys = {c: (c.direction, c.k, c.seed, c.heads) for c in wanted if c.k}
+    made = {key: fit(*key) for key in dict.fromkeys(keys.values())}
+    return {c: made[keys[c]].with_alpha(c.alpha) if c.k else None for c in wanted}
 
 
 @within_memory(
@@ -128,7 +138,8 @@ def run_cells(
     counts what there was before and its own share.
 
     Returns:
-        Those of :func:`sally_anne.harness.results.score`, ``cell, direction, k, alpha, seed``.
+        Those of :func:`sally_anne.harness.results.score`, ``cell, direction, k, alpha, seed,
+        heads``.
 
     Raises:
         SteeringError: vectors differ in site or positions, or are for all positions.

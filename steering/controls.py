@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from hooks.vector import SteeringVector
+from sally_anne.benchmarks.twins import in_turn
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import belief_metrics, over, paired_difference
@@ -32,7 +33,7 @@ _SEEDS = 2**32
 def draws_of(chosen: Cell, count: int, seed: int) -> list[Cell]:
     """Controls of a setting: ``count`` of each kind, with seeds from ``seed`` on."""
     seeds = [(seed + number) % _SEEDS for number in range(count)]
-    return [Cell(kind, chosen.k, chosen.alpha, each) for kind in CONTROLS for each in seeds]
+    return [replace(chosen, direction=kind, seed=each) for kind in CONTROLS for each in seeds]
 
 
 def without_a_head(chosen: Cell, vector: SteeringVector, most: int) -> Vectors:
@@ -53,11 +54,9 @@ def without_a_head(chosen: Cell, vector: SteeringVector, most: int) -> Vectors:
 
 
 def spread(items: Sequence[Item], stories: int) -> list[Item]:
-    """The items of so many stories at most, at equal distances among all, in their order."""
-    names = list(dict.fromkeys(item.story for item in items))
-    if stories >= len(names):
-        return list(items)
-    kept = {names[number * len(names) // stories] for number in range(stories)}
+    """The items of so many stories at most, of all maps in turn, always the same, in order."""
+    maps = {item.story: item.map for item in items}
+    kept = set(in_turn(maps, maps.__getitem__, str)[:stories])
     return [item for item in items if item.story in kept]
 
 
@@ -92,13 +91,7 @@ def specificity(
     kinds, worse, p = {}, {}, 0.0
     for kind in dict.fromkeys(cell.direction for cell in draws):
         own = [cell for cell in draws if cell.direction == kind]
-        found = np.array([gains[cell] for cell in own])
-        kinds[kind] = {
-            "value": float(found.mean()),
-            "low": float(found.min()),
-            "high": float(found.max()),
-            "n": len(own),
-        }
+        kinds[kind] = _range([gains[cell] for cell in own])
         above = sum(gains[cell] >= gains[chosen] - 1e-9 for cell in own)
         p = max(p, (1 + above) / (1 + len(own)))
         lost = [made_worse(*before_and_in(table, cell, reader), 1).value for cell in own]
@@ -126,16 +119,18 @@ def ranges(
     found: dict[str, dict[str, dict[str, float]]] = {}
     for kind in dict.fromkeys(cell.direction for cell in draws):
         own = [cell.name for cell in draws if cell.direction == kind]
-        found[kind] = {}
-        for measure in BELIEF:
-            v = np.array([value(name, measure) for name in own])
-            found[kind][measure] = {
-                "value": float(v.mean()),
-                "low": float(v.min()),
-                "high": float(v.max()),
-                "n": len(v),
-            }
+        found[kind] = {m: _range([value(name, m) for name in own]) for m in BELIEF}
     return found
+
+
+def _range(values: Sequence[float]) -> dict[str, float]:
+    """Mean, lowest, highest and number of a kind's draws."""
+    return {
+        "value": float(np.mean(values)),
+        "low": min(values),
+        "high": max(values),
+        "n": len(values),
+    }
 
 
 def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000) -> Estimate:

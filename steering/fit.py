@@ -130,13 +130,18 @@ def _ranked(run: Run, label: str, by: Heads) -> list[tuple[int, int]]:
     """All heads, best first."""
     table = run.ranked(label)
     if by == "cause":
-        if CAUSE not in table or table[CAUSE].isna().any():
-            raise SteeringError(
-                f"{run.folder / HEADS} does not say what each head carries (column {CAUSE}): run "
-                f"`sally-anne causal {run.folder}` first, or rank heads by --heads probe"
-            )
+        require_causes(run)
         table = table.sort_values(CAUSE, ascending=False, kind="stable")
     return [(int(row.layer), int(row.head)) for row in table.itertuples()]
+
+
+def require_causes(run: Run) -> None:
+    """SteeringError, which says what to do, for a run that does not say what each head carries."""
+    if CAUSE not in run.heads or run.heads[CAUSE].isna().any():
+        raise SteeringError(
+            f"{run.folder / HEADS} does not say what each head carries (column {CAUSE}): run "
+            f"`sally-anne causal {run.folder}` first, or rank heads by --heads probe"
+        )
 
 
 def _others(

@@ -49,10 +49,11 @@ from steering.prepare import (
     dry_run,
     lineage_of,
     probing_run,
+    run_for,
     with_grid,
 )
 from steering.reporting import Sweep, print_sweep, save, vector_name
-from steering.sweep import SweepConfig
+from steering.sweep import Heads, SweepConfig
 
 
 @claims(SWEEP)
@@ -70,6 +71,7 @@ def run(
     console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
     questions = Questions(config)
+    there = run_for(config, questions.stories)
     if loaded is None:
         opening = config.opening() | {"device_map": device_map}
         loaded = load_model(**opening, videos=config.setting != "text")
@@ -79,13 +81,13 @@ def run(
     for line in check_items(loaded, items, config.reply_tokens):
         console.print(escape(line))
     config, grid = with_grid(config, loaded)
-    probed = probing_run(config, questions, loaded, console)
+    probed = probing_run(config, there, loaded, console)
     questions.leave_out(lineage_of(config, probed))
     if config.test and questions.unseen:
         console.print(str(questions.unseen), soft_wrap=True)
 
     @cache
-    def fit(direction: str, k: int, seed: int) -> SteeringVector:
+    def fit(direction: str, k: int, seed: int, heads: Heads) -> SteeringVector:
         drawn = direction in CONTROLS and direction != config.direction
         vector = fit_vector(
             probed,
@@ -95,18 +97,15 @@ def run(
             config.label,
             seed=seed,
             towards=config.towards,
-            heads=config.heads,
-            like=fit(config.direction, k, 0) if drawn else None,
+            heads=heads,
+            like=fit(config.direction, k, 0, heads) if drawn else None,
         )
         return replace(vector, fitted={**vector.fitted, FORCED: True}) if config.force else vector
 
     with stage(console, f"making {len(grid)} vectors"):
         vectors = vectors_of(grid, fit)
-        widest = fit(
-            config.direction,
-            max(config.k or ()),
-            config.seed if config.direction in CONTROLS else 0,
-        )
+        seed = config.seed if config.direction in CONTROLS else 0
+        widest = [fit(config.direction, max(config.k or ()), seed, by) for by in config.heads]
     if processes.first:
         save_config(config.folder, asdict(config))
     about = {
@@ -117,9 +116,9 @@ def run(
         "max_new_tokens": config.reply_tokens,
         "label": config.label,
         "data": questions.stories.fingerprint,
-        "fitted": dict(widest.fitted),
-        # Of the widest vector, which holds those of all K.
-        "vector": widest.describe()["numbers"],
+        "fitted": dict(widest[0].fitted),
+        # Of the widest vectors, which hold those of all K.
+        "vector": " ".join(vector.describe()["numbers"] for vector in widest),
         "controls": "steps as long as the vector's",
     }
 
@@ -157,7 +156,8 @@ def run(
     controls = tuple(
         c
         for c in grid
-        if c.direction != config.direction and (c.k, c.alpha) == (chosen.k, chosen.alpha)
+        if c.direction != config.direction
+        and (c.k, c.alpha, c.heads) == (chosen.k, chosen.alpha, chosen.heads)
     )
     best = vectors[chosen]
     assert best is not None

@@ -34,7 +34,7 @@ from sally_anne.models.loading import LoadedModel
 from sally_anne.models.published import open_described
 from steering.cells import Cell, cells, default_alphas, default_ks
 from steering.controls import draws_of, spread
-from steering.fit import CONTROLS
+from steering.fit import CONTROLS, require_causes
 from steering.sweep import SweepConfig
 
 # Fewer stories in all leave a split without any.
@@ -49,6 +49,8 @@ def check(config: SweepConfig) -> None:
     for option, values in (("--K", config.k), ("--alpha", config.alpha)):
         if values is not None and not any(values):
             raise SteeringError(f"{option} holds nothing but 0: there is nothing to sweep")
+    if not config.heads:
+        raise SteeringError("--heads is empty: give probe, cause, or both")
 
 
 def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, list[Cell]]:
@@ -62,7 +64,9 @@ def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, li
             f"--K {max(ks)}: {config.model} has {n_layers} x {n_heads} = {n_layers * n_heads} heads"
         )
     directions = (config.direction, *_controls(config))
-    return replace(config, k=ks, alpha=alphas), cells(ks, alphas, directions, config.seed)
+    return replace(config, k=ks, alpha=alphas), cells(
+        ks, alphas, directions, config.seed, config.heads
+    )
 
 
 def _controls(config: SweepConfig) -> tuple[str, ...]:
@@ -119,7 +123,7 @@ def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
     """
     options = config.model_options("setting", "data", "batch_size", "split_seed", "data_seed")
     # Nulls and causes are asked of a run for its own sake, unless heads are chosen by them.
-    if config.heads != "cause":
+    if "cause" not in config.heads:
         options |= {"permutations": 0, "causal": False}
     wanted = ProbeConfig(order=1 if config.order == "1" else 2, **options)
     if config.limit is None or (wanted.folder / CONFIG).exists():
@@ -139,27 +143,41 @@ def lineage_of(config: SweepConfig, run: Run) -> Lineage | None:
     return found
 
 
-def probing_run(
-    config: SweepConfig, questions: Questions, loaded: LoadedModel, console: Console
-) -> Run:
-    """The probing run of this very model, made now if it is not there."""
-    wanted = probing_of(config, len(splits.assign(questions.stories, config.split_seed)))
+def run_for(config: SweepConfig, stories: StorySet) -> Run | ProbeConfig:
+    """The probing run that a sweep takes, or the one that has to be made first.
+
+    Raises:
+        SteeringError: --run is not a finished run, or lacks the causes by which --heads ranks.
+    """
+    wanted = probing_of(config, len(splits.assign(stories, config.split_seed)))
     folder = config.run or wanted.folder
-    if not (folder / CONFIG).exists():
-        if config.run is not None:
-            raise SteeringError(
-                f"{folder} is not a finished probing run; leave out --run to have one made"
-            )
-        console.print(f"first the probes: {escape(str(folder))}")
-        probe(wanted, console, draw_all)
-    run = Run.open(folder)
+    if (folder / CONFIG).exists():
+        run = Run.open(folder)
+        if "cause" in config.heads:
+            require_causes(run)
+        return run
+    if config.run is not None:
+        raise SteeringError(
+            f"{folder} is not a finished probing run; leave out --run to have one made"
+        )
+    return wanted
+
+
+def probing_run(
+    config: SweepConfig, run: Run | ProbeConfig, loaded: LoadedModel, console: Console
+) -> Run:
+    """That of :func:`run_for`, of this very model, made now if it is not there."""
+    if isinstance(run, ProbeConfig):
+        console.print(f"first the probes: {escape(str(run.folder))}")
+        probe(run, console, draw_all)
+        run = Run.open(run.folder)
     if not config.force:
         remedy = (
             f"make a run of {config.model} with `sally-anne probe --out DIR` and give it with "
             "--run DIR, or insist with --force"
         )
         made_with = ModelIdentity.of_run(run.saved.get("model", {}))
-        require_same(f"the probing run {folder}", made_with, loaded.identity, remedy)
+        require_same(f"the probing run {run.folder}", made_with, loaded.identity, remedy)
     return run
 
 
@@ -173,8 +191,8 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     questions = Questions(config)
     require_own(config.folder, SWEEP)
     # A run that is made for the sweep sees none of its test stories.
-    if config.run is not None:
-        questions.leave_out(lineage_of(config, Run.open(config.run)))
+    if isinstance(run := run_for(config, questions.stories), Run):
+        questions.leave_out(lineage_of(config, run))
     loaded = open_described(config, videos=config.setting != "text")
     config, grid = with_grid(config, loaded)
     counter = Counter(loaded)

@@ -86,7 +86,7 @@ def _compare(table: pd.DataFrame, cell: Cell, reader: str) -> dict[str, Any]:
 def _metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
     """One row a cell and measure: where ``low`` to ``high`` is over maps, also over stories."""
     over_stories = cell_metrics(table, reader, "story") if over(table) == "map" else {}
-    facts = table.drop_duplicates("cell").set_index("cell")[["direction", "k", "alpha"]]
+    facts = table.drop_duplicates("cell").set_index("cell")[["direction", "heads", "k", "alpha"]]
     rows = []
     for name, metrics in cell_metrics(table, reader).items():
         for measure in BELIEF:
@@ -150,12 +150,12 @@ def print_sweep(
         controls = sweep.controls if split == "validation" else ()
         cells = dict.fromkeys((BASELINE, *others, chosen, *controls))
         found = metrics[metrics["split"] == split].set_index(["cell", "measure"])
-        group = BASELINE.direction
+        group = (BASELINE.direction, BASELINE.heads)
         rows: list[list[Any]] = []
         for cell in cells:
-            if listed and cell.k and cell.direction != group:
-                group = cell.direction
-                rows.append([f"{CONTROL_LABELS.get(group, group)}:"])
+            if listed and cell.k and (cell.direction, cell.heads) != group:
+                group = (cell.direction, cell.heads)
+                rows.append([f"{CONTROL_LABELS.get(group[0], group[0])}{_by(cell)}:"])
             label = _label(cell) if listed and cell != chosen else _label(cell, chosen)
             rows.append([label, *(found.loc[cell.name, column].to_dict() for column in BELIEF)])
         if split == "test":
@@ -175,7 +175,7 @@ def print_sweep(
             "; ".join(notes) or None,
             **TIGHT,
         )
-    console.print(f"chosen on validation stories: {_label(chosen)}, direction {chosen.direction}")
+    console.print(f"chosen on validation stories: {_label(chosen)}, {_how(chosen)}")
     for line in in_words(sweep.specificity) if sweep.specificity else ():
         console.print(line, soft_wrap=True)
     if sweep.test is not None:
@@ -212,4 +212,13 @@ def _label(cell: Cell, chosen: Cell | None = None) -> str:
         return "as it is"
     if chosen is not None and cell.direction != chosen.direction:
         return CONTROL_LABELS[cell.direction]
-    return f"K {cell.k}, alpha {cell.strength}{MARK if cell == chosen else ''}"
+    return f"K {cell.k}{_by(cell)}, alpha {cell.strength}{MARK if cell == chosen else ''}"
+
+
+def _how(cell: Cell) -> str:
+    return f"direction {cell.direction}, heads by {cell.heads}"
+
+
+def _by(cell: Cell) -> str:
+    """How heads are ranked, where it is not by their probes."""
+    return "" if cell.heads == "probe" else f" by {cell.heads}"

@@ -127,11 +127,13 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
 
             return replace(config, label=next(iter(Run.open(config.run).labels), None))
         return config
+    chosen = sweep["chosen"]
+    swept = {**sweep["config"], "heads": chosen.get("heads") or sweep["config"].get("heads")}
     for option in ("direction", "label", "towards", "heads"):
-        own, swept = getattr(config, option), sweep["config"].get(option)
-        if None not in (own, swept) and own != swept:
+        own, its = getattr(config, option), swept.get(option)
+        if None not in (own, its) and own != its:
             raise SteeringError(
-                f"--sweep {config.sweep} tried --{option} {swept}, not {own}: give it here too, or "
+                f"--sweep {config.sweep} chose --{option} {its}, not {own}: give it here too, or "
                 "another sweep"
             )
     run = sweep.get("run") if config.run is None else config.run
@@ -139,13 +141,12 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
         raise SteeringError(
             f"--sweep {config.sweep} does not say which probing run it used: give it with --run"
         )
-    chosen = sweep["chosen"]
     return replace(
         config,
         run=Path(run),
-        label=sweep["config"]["label"],
-        towards=sweep["config"].get("towards") or config.towards,
-        heads=sweep["config"].get("heads") or config.heads,
+        label=swept["label"],
+        towards=swept.get("towards") or config.towards,
+        heads=swept["heads"] or config.heads,
         k=int(chosen["k"]) if config.k is None else config.k,
         alpha=float(chosen["alpha"]) if config.alpha is None else config.alpha,
     )
@@ -172,7 +173,7 @@ def _to_choose(config: VectorConfig) -> str:
         direction=config.direction,
         label=config.label or SweepConfig.label,
         towards=config.towards,
-        heads=config.heads or "probe",
+        heads=(config.heads or "probe",),
         **options,
     )
     made = replace(config, sweep=sweep.folder, run=None)

@@ -44,7 +44,7 @@ class SweepConfig(ModelOptions):
         label: the label that ranks heads and gives directions.
         towards: value of the label to steer towards; of two values the second (true) by default.
         heads: rank heads by their probe, or by cause: what they carry between validation twins, as
-            `sally-anne causal` writes it into the run's table.
+            `sally-anne causal` writes it into the run's table. Of several the best is chosen.
         controls: also random directions in the same heads, and random heads, each head's step as
             long as that of the vector.
         draws: of each kind of control at the chosen K and alpha; among them the vector is ranked.
@@ -82,7 +82,7 @@ class SweepConfig(ModelOptions):
     direction: Direction = "logistic"
     label: str = "y_p"
     towards: str | None = None
-    heads: Heads = "probe"
+    heads: tuple[Heads, ...] = ("probe",)
     controls: bool = True
     draws: int = 20
     control_stories: int = 100
@@ -121,7 +121,8 @@ class SweepConfig(ModelOptions):
         parts += [self.direction.replace(":", "-")]
         for name in ("label", "towards", "heads", "style", "split_seed", "data_seed"):
             if (value := getattr(self, name)) != getattr(SweepConfig, name):
-                parts.append(f"{name.replace('_', '')}{value}")
+                told = "-".join(value) if isinstance(value, tuple) else value
+                parts.append(f"{name.replace('_', '')}{told}")
         if self.data is not None:
             parts.append(f"data-{own_name(self.data)}")
         if self.limit is not None:

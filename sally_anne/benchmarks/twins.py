@@ -6,15 +6,17 @@ What a head carries is asked by exchanging its output between the two.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TypeVar
 
 from sally_anne.benchmarks.samples import Sample, Split, fingerprint
 from sally_anne.core.errors import RecordError
 
 # What a model that judges statements says of them at once.
 VERDICT = ("right", "wrong")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,14 @@ class TwinSet:
     def choose(self, split: Split, most: int) -> list[Twins]:
         """At most so many of a split, from all clusters in turn; always the same."""
         found = [twins for twins in self.twins if twins.split == split]
-        found.sort(key=lambda t: (t.cluster, hashlib.sha256(t.name.encode()).digest()))
-        turns = [list(enumerate(group)) for _, group in groupby(found, lambda t: t.cluster)]
-        return [t for _, t in sorted(sum(turns, []), key=lambda turn: turn[0])][:most]
+        return in_turn(found, lambda t: t.cluster, lambda t: t.name)[:most]
+
+
+def in_turn(things: Iterable[T], cluster: Callable[[T], str], name: Callable[[T], str]) -> list[T]:
+    """All of them, one of each cluster after the other, ordered by hashes of their names."""
+    found = sorted(things, key=lambda t: (cluster(t), hashlib.sha256(name(t).encode()).digest()))
+    turns = [list(enumerate(group)) for _, group in groupby(found, cluster)]
+    return [thing for _, thing in sorted(sum(turns, []), key=lambda turn: turn[0])]
 
 
 def statement_twins(

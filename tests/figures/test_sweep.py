@@ -25,7 +25,9 @@ ALPHAS = (-10.0, -5.0, 5.0, 10.0)
 KS = (4, 8, 14)
 
 
-def setting(direction: str, k: int, alpha: float, split: str = "validation") -> list[dict]:
+def setting(
+    direction: str, k: int, alpha: float, split: str = "validation", heads: str = "probe"
+) -> list[dict]:
     """Rows of one setting: Both rises with alpha, more with more heads; controls only fall."""
     strength = k / 14 * alpha / 10
     if direction in sweep.CONTROLS:
@@ -43,6 +45,7 @@ def setting(direction: str, k: int, alpha: float, split: str = "validation") -> 
             "split": split,
             "cell": f"{direction}/K{k}/alpha{alpha:g}",
             "direction": direction,
+            "heads": heads,
             "k": k,
             "alpha": alpha,
             "measure": measure,
@@ -102,7 +105,7 @@ def test_the_curves_hold_the_rows_of_the_file_and_the_baseline() -> None:
     table = full()
     shown = sweep.curves(table[table["split"] == "validation"])
     assert list(shown.columns) == [
-        *("panel", "k", "direction", "measure", "alpha", "value", "low", "high", "n")
+        *("panel", "heads", "k", "direction", "measure", "alpha", "value", "low", "high", "n")
     ]
     # Four measures and two controls, at four alphas and the baseline, for each K.
     assert len(shown) == 3 * (4 + 2) * 5
@@ -218,6 +221,33 @@ def test_several_directions_have_panels_of_their_own() -> None:
     assert "direction" not in figure.get_suptitle()
 
 
+def test_heads_by_probe_and_by_cause_stand_in_rows_of_their_own() -> None:
+    table = full(ks=(4, 8))
+    by_cause = table[(table["split"] == "validation") & (table["k"] > 0)].copy()
+    by_cause["heads"], by_cause["value"] = "cause", by_cause["value"] / 2
+    table = pd.concat([table, by_cause[by_cause["k"] == 4]])
+    figure = picture(table)
+    assert [axis.get_title() for axis in figure.axes] == [
+        *("K = 4, heads by probe", "K = 8, heads by probe", "K = 4, heads by cause")
+    ]
+    for number, half in ((0, 1.0), (2, 0.5)):
+        axis = figure.axes[number]
+        assert len(axis.lines) == 7
+        for direction, colour in (("logistic", "#0072B2"), ("random", "#CC79A7")):
+            rows = table[(table["direction"] == direction) & (table["k"] == 4)]
+            rows = rows[(rows["heads"] == "probe") & (rows["measure"] == "Both")]
+            y = np.delete(line_of(axis, colour).get_ydata(), 2)
+            assert list(y) == list(half * rows["value"])
+    assert "heads by" not in figure.get_suptitle()
+    alone = table[(table["heads"] == "cause") | (table["k"] == 0)]
+    assert "heads by cause" in picture(alone).get_suptitle()
+
+
+def test_a_sweep_of_an_earlier_version_is_read(folder) -> None:
+    run = folder(full().drop(columns="heads"))
+    assert set(sweep.curves(sweep.read_sweep(run))["heads"]) == {"probe"}
+
+
 def test_directions_with_different_k_stay_in_their_rows() -> None:
     table = full(("logistic", "mass_mean"), ks=(1, 2, 4, 8, 14))
     table = table[~((table["direction"] == "logistic") & (table["k"] == 1))]
@@ -284,7 +314,7 @@ def with_value(column: str, value: object) -> Callable[[pd.DataFrame], pd.DataFr
         (
             lambda t: pd.concat([t, t[t["alpha"] == 5.0].head(1)]),
             RunFolderError,
-            "more than one row for direction logistic, k 4, alpha 5.0, measure TB",
+            "more than one row for direction logistic, heads probe, k 4, alpha 5.0, measure TB",
         ),
         (
             lambda t: t[~((t["k"] == 8) & (t["alpha"] == 5.0) & (t["measure"] == "FB"))],

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,14 +16,23 @@ import pytest
 import torch
 from rich.console import Console
 
+import steering.pipeline
 from hooks.store import ActivationStore, StoreMeta
 from probing.activations import Activations
 from probing.config import ProbeConfig
 from probing.extraction import POSITION
 from probing.pipeline import fit_probes, rank_heads, save_probes
 from probing.pipeline import run as probe
+from sally_anne.harness.items import Item
+from sally_anne.harness.journal import Journal
+from steering.cells import Cell, run_cells
 from steering.fit import fit_vector
+from steering.pipeline import run as work
+from steering.reporting import Sweep
+from steering.sweep import SweepConfig
 from tests.made_run import make_items
+from tests.steering.made_sweep import STORIES as ASKED
+from tests.steering.made_sweep import replies
 
 STORIES = {"train": 12, "validation": 10, "test": 8}
 MADE_LAYERS, MADE_HEADS, MADE_WIDTH = 3, 4, 5
@@ -132,3 +142,50 @@ def steering_folder(probed: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     """A vector of that run, which is strong enough that the model says something else."""
     folder = tmp_path_factory.mktemp("vectors") / "strong"
     return fit_vector(probed, 8, 50.0).save(folder)
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[Cell]]]:
+    """Replies are in the journals before they are asked for; tells which journals, which cells."""
+    asked: list[tuple[str, list[Cell]]] = []
+
+    def prepared(
+        loaded: Any, items: list[Item], vectors: Mapping[Cell, Any], journal: Journal, *rest: Any
+    ) -> pd.DataFrame:
+        asked.append((journal.path.name, list(vectors)))
+        journal.add(
+            {"item_id": f"{cell.name}|{item_id}", "reply": reply}
+            for cell in vectors
+            for item_id, reply in replies(cell, items).items()
+        )
+        return run_cells(loaded, items, vectors, journal, *rest)
+
+    monkeypatch.setattr(steering.pipeline, "run_cells", prepared)
+    return asked
+
+
+@pytest.fixture
+def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
+    return SweepConfig(
+        model=str(model_folder),
+        k=(2, 3, 4),
+        alpha=(0.0, 1.0, 2.0),
+        setting="text",
+        run=probed,
+        limit=ASKED,
+        draws=2,
+        leave_out=2,
+        out=tmp_path / "sweep",
+    )
+
+
+@pytest.fixture
+def sweep(config: SweepConfig, answered: list[Any]) -> Callable[..., tuple[Sweep, str]]:
+    """``sweep(**changes)``: what a sweep finds, and what it prints."""
+
+    def run(width: int = 100, **changes: Any) -> tuple[Sweep, str]:
+        printed = io.StringIO()
+        found = work(replace(config, **changes), Console(file=printed, width=width))
+        return found, printed.getvalue()
+
+    return run

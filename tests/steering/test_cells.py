@@ -37,12 +37,12 @@ def test_all_combinations_and_the_baseline() -> None:
     ]
 
 
-@given(ks, alphas, directions)
-def test_each_cell_once(ks, alphas, directions) -> None:
-    found = cells(ks, alphas, directions, seed=1)
+@given(ks, alphas, directions, st.sampled_from([("probe",), ("cause",), ("probe", "cause")]))
+def test_each_cell_once(ks, alphas, directions, heads) -> None:
+    found = cells(ks, alphas, directions, seed=1, heads=heads)
     assert found[0] == BASELINE
     strong = {alpha for alpha in alphas if alpha}
-    assert len(found) == 1 + len(set(ks)) * len(strong) * len(set(directions))
+    assert len(found) == 1 + len(set(ks)) * len(strong) * len(set(directions)) * len(heads)
     assert len(set(found)) == len({cell.name for cell in found}) == len(found)
     assert all(cell.k and cell.alpha for cell in found[1:])
     assert all(cell.seed == (cell.direction in CONTROLS) for cell in found[1:])
@@ -88,6 +88,7 @@ def test_duplicates_are_removed() -> None:
         ({"k": ()}, "--K holds nothing but 0: there is nothing to sweep"),
         ({"alpha": ()}, "--alpha holds nothing but 0"),
         ({"alpha": (0.0, -0.0)}, "--alpha holds nothing but 0"),
+        ({"heads": ()}, "--heads is empty: give probe, cause, or both"),
         ({"k": (4, 0)}, "--K must be at least 1, got 0"),
         ({"k": (-2,)}, "--K must be at least 1, got -2"),
         ({"alpha": (1.0, float("nan"))}, "--alpha must be finite, got nan"),
@@ -105,22 +106,26 @@ def test_names() -> None:
     assert BASELINE.name == "baseline"
     assert Cell("logistic", 14, 10.0, 5).name == "logistic/K14/alpha10"
     assert Cell("random", 4, -0.5, 5).name == "random/seed5/K4/alpha-0.5"
+    # The names of heads by probe are those of answers that were kept before there was another way.
+    assert Cell("logistic", 14, 10.0, 0, "cause").name == "logistic/cause/K14/alpha10"
+    assert Cell("random", 4, -0.5, 5, "cause").name == "random/cause/seed5/K4/alpha-0.5"
     assert Cell("multinomial:o0p1", 4, 5.0).name == "multinomial:o0p1/K4/alpha5"
 
 
 def test_vectors_are_fitted_once_and_given_each_strength() -> None:
-    asked: list[tuple[str, int, int]] = []
+    asked: list[tuple[str, int, int, str]] = []
 
-    def fit(direction: str, k: int, seed: int) -> SteeringVector:
-        asked.append((direction, k, seed))
+    def fit(direction: str, k: int, seed: int, by: str) -> SteeringVector:
+        asked.append((direction, k, seed, by))
         heads = tuple((0, head) for head in range(k))
         return SteeringVector(heads, torch.eye(4)[:k], torch.ones(k), 3, 4, direction=direction)
 
-    wanted = cells((1, 3), (-5, 0, 5), ("logistic", "random"), seed=2)
+    wanted = cells((1, 3), (-5, 0, 5), ("logistic", "random"), seed=2, heads=("probe", "cause"))
     found = vectors_of(wanted, fit)
     assert list(found) == wanted
     assert found[BASELINE] is None
-    assert asked == [("logistic", 1, 0), ("logistic", 3, 0), ("random", 1, 2), ("random", 3, 2)]
+    each = [("logistic", 1, 0), ("logistic", 3, 0), ("random", 1, 2), ("random", 3, 2)]
+    assert asked == [(*key, by) for by in ("probe", "cause") for key in each]
     for cell in wanted[1:]:
         vector = found[cell]
         assert vector is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hooks.vector import SteeringVector
+from sally_anne.harness.items import Item
 from steering.cells import BASELINE, Cell
 from steering.controls import (
     draws_of,
@@ -18,6 +21,7 @@ from steering.controls import (
     made_worse,
     of_heads,
     specificity,
+    spread,
     without_a_head,
 )
 
@@ -100,6 +104,25 @@ def test_only_the_stories_of_the_draws_count() -> None:
     found = specificity(answers(plan), CHOSEN, draws, "robust")
     assert (found["rank"], found["stories"], found["specific"]) == (3, 6, False)
     assert found["gain"] == pytest.approx(1 / 6)
+
+
+def test_control_stories_are_of_all_maps_whatever_their_order() -> None:
+    """Six maps in turn: even steps through the list would take one of them alone."""
+    chosen = set()
+    for order in (range(48), np.random.default_rng(1).permutation(48)):
+        items = [
+            Item(f"{story}/{side}", str(story), "test", side, side, "", (), (), map=f"m{story % 6}")
+            for story in order
+            for side in ("TB", "FB")
+        ]
+        found = spread(items, 8)
+        assert found == [item for item in items if item in found] and len(found) == 2 * 8
+        counts = Counter(item.map for item in found)
+        assert len(counts) == 6 and set(counts.values()) == {2, 4}
+        chosen.add(frozenset(item.story for item in found))
+        assert {item.story for item in spread(items, 6)} < {item.story for item in found}
+        assert spread(items, 48) == spread(items, 99) == items
+    assert len(chosen) == 1
 
 
 def test_stories_made_worse_are_counted_once() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,159 +14,29 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-import steering.pipeline
 from figures import sweep as picture
 from hooks.vector import SteeringVector
 from sally_anne.core.errors import OptionError, SteeringError
-from sally_anne.harness.items import Item
-from sally_anne.harness.journal import Journal
 from sally_anne.models.loading import load_model
-from steering.cells import Cell, run_cells
+from steering.cells import Cell
 from steering.fit import fit_vector
 from steering.pipeline import run as work
 from steering.prepare import with_grid
 from steering.reporting import Sweep
 from steering.sweep import SweepConfig
+from tests.steering.made_sweep import (
+    BELIEFS,
+    BEST,
+    CHOSEN,
+    CONTROLS,
+    DRAWS,
+    STORIES,
+    percent,
+    rows,
+    without,
+)
 
 pytestmark = pytest.mark.integration
-
-STORIES = 10
-CHOSEN, BEST = "logistic/K3/alpha1", "logistic/K2/alpha1"
-DRAWS = tuple(f"{kind}/seed{n}/K3/alpha1" for kind in ("random", "random_heads") for n in (0, 1))
-CONTROLS = DRAWS[::2]
-# How many of the ten stories' TB and FB questions are answered rightly, from the first on; that
-# Both is then the less of them is the point. Of the others so many replies choose nothing.
-BELIEFS = {
-    "validation": {
-        "baseline": (3, 9, 0),
-        # The best of all, but see below.
-        BEST: (9, 10, 0),
-        # Equally good: fewer heads before more, the smaller alpha before the larger one.
-        CHOSEN: (7, 9, 0),
-        "logistic/K4/alpha1": (7, 9, 0),
-        "logistic/K2/alpha2": (7, 8, 0),
-        "logistic/K3/alpha2": (6, 9, 0),
-        "logistic/K4/alpha2": (0, 1, 19),
-        CONTROLS[0]: (4, 9, 0),
-        CONTROLS[1]: (5, 9, 1),
-    },
-    "test": {
-        "baseline": (2, 10, 0),
-        CHOSEN: (7, 8, 1),
-        DRAWS[0]: (3, 10, 0),
-        DRAWS[1]: (2, 10, 0),
-        DRAWS[2]: (1, 10, 0),
-        DRAWS[3]: (6, 10, 0),
-    },
-}
-# How many of the thirty initial-belief questions are answered rightly.
-INITIAL = {
-    "validation": {"baseline": 24, BEST: 21, CHOSEN: 27},
-    "test": {"baseline": 30, CHOSEN: 24},
-}
-
-
-def without(head: int) -> int:
-    """How many stories are answered rightly without a head: a plan for any head."""
-    return 1 + head % 5
-
-
-def said(item: Item, right: bool) -> str:
-    """A reply that the robust reader takes for the answer, or for another option."""
-    if right:
-        return " and ".join(item.answer)
-    return next(option.text for option in item.options if option.label not in item.answer)
-
-
-def replies(cell: Cell, items: Iterable[Item]) -> dict[str, str]:
-    """What is answered in a cell, by item."""
-    found: dict[str, str] = {}
-    counts: dict[str, int] = {}
-    for item in items:
-        n = counts[item.condition] = counts.get(item.condition, 0) + 1
-        if not item.condition:
-            right = n <= INITIAL[item.split][cell.name]
-            found[item.item_id] = said(item, right)
-            continue
-        plan = BELIEFS[item.split].get(cell.name, (0, 0, 0))
-        if head := re.search(r" without L\d+H(\d+)/K2/", cell.name):
-            plan = (without(int(head[1])), 9, 0)
-        right = n <= plan[0 if item.condition == "TB" else 1]
-        mute = not right and sum(reply == "Hm." for reply in found.values()) < plan[2]
-        found[item.item_id] = "Hm." if mute else said(item, right)
-    return found
-
-
-@pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[Cell]]]:
-    """Replies are in the journals before they are asked for; tells which journals, which cells."""
-    asked: list[tuple[str, list[Cell]]] = []
-
-    def prepared(
-        loaded: Any, items: list[Item], vectors: Mapping[Cell, Any], journal: Journal, *rest: Any
-    ) -> pd.DataFrame:
-        asked.append((journal.path.name, list(vectors)))
-        journal.add(
-            {"item_id": f"{cell.name}|{item_id}", "reply": reply}
-            for cell in vectors
-            for item_id, reply in replies(cell, items).items()
-        )
-        return run_cells(loaded, items, vectors, journal, *rest)
-
-    monkeypatch.setattr(steering.pipeline, "run_cells", prepared)
-    return asked
-
-
-@pytest.fixture
-def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
-    return SweepConfig(
-        model=str(model_folder),
-        k=(2, 3, 4),
-        alpha=(0.0, 1.0, 2.0),
-        setting="text",
-        run=probed,
-        limit=STORIES,
-        draws=2,
-        leave_out=2,
-        out=tmp_path / "sweep",
-    )
-
-
-@pytest.fixture
-def sweep(config: SweepConfig, answered: list[Any]) -> Callable[..., tuple[Sweep, str]]:
-    """``sweep(**changes)``: what a sweep finds, and what it prints at 100 columns."""
-
-    def run(**changes: Any) -> tuple[Sweep, str]:
-        printed = io.StringIO()
-        found = work(replace(config, **changes), Console(file=printed, width=100))
-        return found, printed.getvalue()
-
-    return run
-
-
-def rows(text: str) -> dict[tuple[str, str], list[float]]:
-    """The numbers before the intervals, by split and first words of a printed row.
-
-    Where all settings are printed, the heading of a group is put before its rows.
-    """
-    found, split, group = {}, "", ""
-    for line in text.splitlines():
-        if title := re.search(r"order 1, (\w+) stories", line):
-            split, group = title[1], ""
-        if line.rstrip().endswith(":"):
-            group = f"{line.strip()} "
-        cells = re.findall(r"(-?\d+\.\d) \[", line)
-        if len(cells) == 4:
-            name = re.split(r"  | (?=\d+\.\d \[)", line)[0].strip()
-            found[split, group + name] = [float(cell) for cell in cells]
-    return found
-
-
-def percent(split: str, cell: str) -> list[float]:
-    """TB, FB, Both and invalid of the plan."""
-    true_belief, false_belief, mute = BELIEFS[split][cell]
-    both = min(true_belief, false_belief)
-    return [10.0 * true_belief, 10.0 * false_belief, 10.0 * both, 5.0 * mute]
 
 
 def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepConfig) -> None:
@@ -192,7 +61,7 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
         *("K 3, alpha 2", "random directions", "random heads"),
     ]
     lines = printed.splitlines()
-    assert "chosen on validation stories: K 3, alpha 1, direction logistic" in lines
+    assert "chosen on validation stories: K 3, alpha 1, direction logistic, heads by probe" in lines
     for words, difference in (("K 3, alpha 1 minus as it is, Both", "50.0"),):
         (line,) = [line for line in lines if line.startswith(f"{words}: {difference} [")]
         assert line.endswith("points on test stories")
@@ -345,10 +214,12 @@ def test_draws_are_asked_of_some_stories(
     asked = found.test.groupby("cell")["story"].unique()
     whole = list(asked[CHOSEN])
     assert len(whole) == STORIES and len(asked) == 2 + 2 * 3
-    for cell in found.draws:
-        assert list(asked[cell.name]) == [whole[i] for i in (0, 2, 5, 7)]
-    # As it is the first two of ten are right, steered the first seven: one and three of these.
-    assert found.specificity["gain"] == pytest.approx(2 / 4)
+    chosen = [whole.index(story) for story in asked[found.draws[0].name]]
+    assert len(chosen) == 4 and chosen == sorted(chosen)
+    assert all(list(asked[cell.name]) == [whole[i] for i in chosen] for cell in found.draws)
+    # As it is the first two of ten are right, steered the first seven.
+    gained = sum(2 <= number < 7 for number in chosen)
+    assert 0 < gained < 4 and found.specificity["gain"] == pytest.approx(gained / 4)
     assert "on 4 test stories" in printed
 
 

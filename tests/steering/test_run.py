@@ -111,15 +111,20 @@ def test_label_and_value_are_the_sweeps(made, swept, tmp_path: Path) -> None:
     run(VectorConfig(sweep=sweep, out=tmp_path / "v"))
     vector, ours = SteeringVector.load(tmp_path / "v"), fit_vector(made.folder, 3, label="y_o")
     assert torch.equal(vector.theta, -ours.theta)
-    with pytest.raises(SteeringError, match="tried --towards False, not True"):
+    with pytest.raises(SteeringError, match="chose --towards False, not True"):
         run(VectorConfig(sweep=sweep, towards="True", out=tmp_path / "w"))
 
 
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({"config": {"direction": "pca", "label": "y_p"}}, {}, "tried --direction pca, not logis"),
-        ({}, {"label": "y_o"}, "tried --label y_p, not y_o"),
+        ({"config": {"direction": "pca", "label": "y_p"}}, {}, "chose --direction pca, not logis"),
+        ({}, {"label": "y_o"}, "chose --label y_p, not y_o"),
+        (
+            {"chosen": {"k": 3, "alpha": 1.0, "heads": "cause"}},
+            {"heads": "probe"},
+            "cause, not pro",
+        ),
         ({"run": None}, {}, "does not say which probing run"),
         ({"chosen": {"k": 3}}, {}, "results.json is damaged .*'chosen' lacks 'alpha'"),
         ({"about": {"fitted": {"data_hash": "xyz"}}}, {}, "data_hash is 'xyz' there, 'abc' here"),

@@ -33,7 +33,7 @@ from steering.cells import BASELINE, Cell, best_first, cells, choose, run_cells,
 pytestmark = pytest.mark.integration
 
 
-def vector(direction: str, k: int, seed: int) -> SteeringVector:
+def vector(direction: str, k: int, seed: int, heads: str = "probe") -> SteeringVector:
     """Large enough that an untrained model says something else."""
     draw = torch.Generator().manual_seed(seed + len(direction))
     heads = torch.randperm(48, generator=draw)[:k].tolist()

@@ -28,7 +28,7 @@ ABOUT = {"model": "tiny"}
 GRID = cells((2,), (-20.0, 20.0), ("logistic", "random"))
 
 
-def vector(direction: str, k: int, seed: int) -> SteeringVector:
+def vector(direction: str, k: int, seed: int, heads: str = "probe") -> SteeringVector:
     draw = torch.Generator().manual_seed(seed + len(direction))
     theta = torch.randn(k, 16, generator=draw, dtype=torch.float64)
     return SteeringVector(

@@ -1,0 +1,100 @@
+"""A sweep whose every reply is made up: what is answered in each cell, and what is then printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sally_anne.harness.items import Item
+from steering.cells import Cell
+
+STORIES = 10
+CHOSEN, BEST = "logistic/K3/alpha1", "logistic/K2/alpha1"
+DRAWS = tuple(f"{kind}/seed{n}/K3/alpha1" for kind in ("random", "random_heads") for n in (0, 1))
+CONTROLS = DRAWS[::2]
+# How many of the ten stories' TB and FB questions are answered rightly, from the first on; that
+# Both is then the less of them is the point. Of the others so many replies choose nothing.
+BELIEFS = {
+    "validation": {
+        "baseline": (3, 9, 0),
+        # The best of all, but see below.
+        BEST: (9, 10, 0),
+        # Equally good: fewer heads before more, the smaller alpha before the larger one.
+        CHOSEN: (7, 9, 0),
+        "logistic/K4/alpha1": (7, 9, 0),
+        "logistic/K2/alpha2": (7, 8, 0),
+        "logistic/K3/alpha2": (6, 9, 0),
+        "logistic/K4/alpha2": (0, 1, 19),
+        CONTROLS[0]: (4, 9, 0),
+        CONTROLS[1]: (5, 9, 1),
+    },
+    "test": {
+        "baseline": (2, 10, 0),
+        CHOSEN: (7, 8, 1),
+        DRAWS[0]: (3, 10, 0),
+        DRAWS[1]: (2, 10, 0),
+        DRAWS[2]: (1, 10, 0),
+        DRAWS[3]: (6, 10, 0),
+    },
+}
+# How many of the thirty initial-belief questions are answered rightly.
+INITIAL = {
+    "validation": {"baseline": 24, BEST: 21, CHOSEN: 27},
+    "test": {"baseline": 30, CHOSEN: 24},
+}
+
+
+def without(head: int) -> int:
+    """How many stories are answered rightly without a head: a plan for any head."""
+    return 1 + head % 5
+
+
+def said(item: Item, right: bool) -> str:
+    """A reply that the robust reader takes for the answer, or for another option."""
+    if right:
+        return " and ".join(item.answer)
+    return next(option.text for option in item.options if option.label not in item.answer)
+
+
+def replies(cell: Cell, items: Iterable[Item]) -> dict[str, str]:
+    """What is answered in a cell, by item."""
+    found: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for item in items:
+        n = counts[item.condition] = counts.get(item.condition, 0) + 1
+        if not item.condition:
+            right = n <= INITIAL[item.split][cell.name]
+            found[item.item_id] = said(item, right)
+            continue
+        plan = BELIEFS[item.split].get(cell.name, (0, 0, 0))
+        if head := re.search(r" without L\d+H(\d+)/K2/", cell.name):
+            plan = (without(int(head[1])), 9, 0)
+        right = n <= plan[0 if item.condition == "TB" else 1]
+        mute = not right and sum(reply == "Hm." for reply in found.values()) < plan[2]
+        found[item.item_id] = "Hm." if mute else said(item, right)
+    return found
+
+
+def rows(text: str) -> dict[tuple[str, str], list[float]]:
+    """The numbers before the intervals, by split and first words of a printed row.
+
+    Where all settings are printed, the heading of a group is put before its rows.
+    """
+    found, split, group = {}, "", ""
+    for line in text.splitlines():
+        if title := re.search(r"order 1, (\w+) stories", line):
+            split, group = title[1], ""
+        if line.rstrip().endswith(":"):
+            group = f"{line.strip()} "
+        cells = re.findall(r"(-?\d+\.\d) \[", line)
+        if len(cells) == 4:
+            name = re.split(r"  | (?=\d+\.\d \[)", line)[0].strip()
+            found[split, group + name] = [float(cell) for cell in cells]
+    return found
+
+
+def percent(split: str, cell: str) -> list[float]:
+    """TB, FB, Both and invalid of the plan."""
+    true_belief, false_belief, mute = BELIEFS[split][cell]
+    both = min(true_belief, false_belief)
+    return [10.0 * true_belief, 10.0 * false_belief, 10.0 * both, 5.0 * mute]
