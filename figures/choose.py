@@ -33,12 +33,7 @@ class Head(NamedTuple):
 
 
 def best(heads: pd.DataFrame, label: str) -> Head:
-    """The head with rank 1 for ``label`` (best validation accuracy).
-
-    Raises:
-        RunFolderError: the table has no ``{label}_rank``.
-        ChoiceError: no head is ranked.
-    """
+    """The head with rank 1 for ``label`` (best validation accuracy); ChoiceError if none has."""
     column = f"{label}_rank"
     require_columns(heads, [column], "heads.parquet")
     ranked = heads.dropna(subset=[column]).sort_values([column, "layer", "head"])
@@ -75,11 +70,7 @@ def insensitive(
 
 
 def named(heads: pd.DataFrame, layer: int, head: int) -> Head:
-    """The head asked for.
-
-    Raises:
-        ChoiceError: the table does not have it; the message says what it has.
-    """
+    """The head asked for; a ChoiceError says which heads there are instead."""
     if heads[(heads["layer"] == layer) & (heads["head"] == head)].empty:
         raise ChoiceError(
             f"this run has no layer {layer}, head {head}: "
@@ -90,11 +81,7 @@ def named(heads: pd.DataFrame, layer: int, head: int) -> Head:
 
 
 def label_of(run: Run, label: str | None) -> str:
-    """The label asked for, or the run's first.
-
-    Raises:
-        ChoiceError: the run has no such label, or none; the message says which it has.
-    """
+    """The label asked for, or the run's first; a ChoiceError says which labels it has instead."""
     if label is not None and label not in run.labels or not run.labels:
         there = ", ".join(run.labels) or "none"
         raise ChoiceError(f"{run.folder} ranks no heads by label {label} (labels: {there})")
@@ -102,11 +89,7 @@ def label_of(run: Run, label: str | None) -> str:
 
 
 def select(samples: pd.DataFrame, shown: str) -> np.ndarray:
-    """Rows of ``samples`` that belong to the splits shown: a bool mask ``[N]``.
-
-    Raises:
-        ChoiceError: no sample belongs to them.
-    """
+    """Rows of ``samples`` in the splits shown: a bool mask ``[N]``; ChoiceError if all False."""
     if shown not in SPLITS:
         raise ChoiceError(f"no split named {shown!r}; one of {', '.join(SPLITS)}")
     mask = samples["split"].isin(SPLITS[shown]).to_numpy()
@@ -123,9 +106,8 @@ def _by_accuracy(heads: pd.DataFrame, labels: Sequence[str], order: dict[str, bo
     found = heads.dropna(subset=columns)
     if found.empty:
         raise ChoiceError("heads.parquet has no validation accuracy for any head")
-    shares = found[columns]
-    table = found.assign(worse=shares.min(axis=1), better=shares.max(axis=1))
-    table = table.assign(total=shares.sum(axis=1))
+    shares = found[columns].agg(["min", "max", "sum"], axis=1)
+    table = found.assign(worse=shares["min"], better=shares["max"], total=shares["sum"])
     ranked = table.sort_values(list(order), ascending=list(order.values()))
     return [_head(row) for _, row in ranked.iterrows()]
 

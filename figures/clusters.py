@@ -19,7 +19,6 @@ from figures import plane as lines
 from figures import style
 from figures.choose import Head, Shown, insensitive, named, select, sensitive
 from figures.command import FigureConfig, figure_command, file_name
-from figures.plane import two_probe_plane
 from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
 from sally_anne.core.options import Natural
@@ -130,10 +129,8 @@ def head_panel(
     """
     first, second = probes
     symbols = (style.symbol(first), style.symbol(second))
-    plane = two_probe_plane(probes[first][0], probes[second][0], train, symbols)
-    kept = [name for name in ("item_id", "split", "condition", first, second) if name in items]
-    points = items[kept].reset_index(drop=True)
-    points[["x", "y"]] = plane.project(activations)
+    plane = lines.two_probe_plane(probes[first][0], probes[second][0], train, symbols)
+    points = plane.table(activations, items, first, second)
     boundaries = {
         label: plane.line(coef, intercept)
         for label, (coef, intercept) in probes.items()

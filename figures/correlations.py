@@ -79,11 +79,7 @@ def read_answers(folder: Path) -> pd.DataFrame:
 
 
 def choose_reader(answers: pd.DataFrame, wanted: str | None, path: Path) -> str:
-    """Whose reading is shown.
-
-    Raises:
-        ChoiceError: nobody has read these answers, or not the one that is wanted.
-    """
+    """Whose reading is shown; ChoiceError if nobody, or not the one wanted, has read them."""
     columns = [str(column) for column in answers]
     there = [c.removesuffix("_correct") for c in columns if c.endswith("_correct")]
     if not there:
@@ -158,11 +154,8 @@ def _draw_cells(
         column, row = columns.index(pair.first), rows.index(pair.second)
         valued = math.isfinite(pair.correlation)
         if not valued:
-            axis.add_patch(
-                Rectangle(
-                    (column - 0.5, row - 0.5), 1, 1, facecolor=style.MISSING, edgecolor="white"
-                )
-            )
+            place, grey = (column - 0.5, row - 0.5), style.MISSING
+            axis.add_patch(Rectangle(place, 1, 1, facecolor=grey, edgecolor="white"))
         if not few:
             continue
         colour = "white" if valued and abs(pair.correlation) > 0.7 * limit else "black"
@@ -175,11 +168,8 @@ def _draw_cells(
 
 def _number(value: float) -> str:
     """Two decimals without the leading zero, with a true minus sign."""
-    written = f"{abs(value):.2f}"
-    if float(written) == 0:
-        return "0"
-    written = written.removeprefix("0")
-    return f"\N{MINUS SIGN}{written}" if value < 0 else written
+    written = f"{value:.2f}".replace("0.", ".").replace("-", "\N{MINUS SIGN}")
+    return written if float(f"{value:.2f}") else "0"
 
 
 main = figure_command("correlations", CorrelationsConfig, draw)

@@ -17,7 +17,7 @@ import pandas as pd
 from figures import style
 from figures.choose import Shown, best, label_of, named, select
 from figures.command import FigureConfig, figure_command, file_name
-from figures.plane import Plane, pca_plane, probe_plane
+from figures.plane import pca_plane, probe_plane
 from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
 from sally_anne.core.options import Natural
@@ -74,7 +74,7 @@ def draw(config: KdeConfig) -> list[Path]:
         boundary = _boundary(plane.line(coef, intercept))
     else:
         plane, boundary = pca_plane(activations[train], truth[train]), None
-    table = projection_table(plane, activations[shown], samples[shown], label)
+    table = plane.table(activations[shown], samples[shown], label)
     place = None if config.layer is None else f"l{config.layer}h{config.head}"
     choices = ((config.label, "y_p"), (place, None), (config.directions, "probe"))
     name = file_name("kde", *choices, (config.split, "held-out"))
@@ -96,16 +96,6 @@ def classes_of(values: pd.Series) -> list[Any]:
     return [True, False] if values.dtype == bool else sorted(values.unique(), key=str)
 
 
-def projection_table(
-    plane: Plane, activations: np.ndarray, items: pd.DataFrame, label: str
-) -> pd.DataFrame:
-    """The numbers shown of ``items [N]``: what tells them apart, the label, ``x`` and ``y``."""
-    kept = [name for name in ("item_id", "split", "condition", label) if name in items]
-    table = items[kept].reset_index(drop=True)
-    table[["x", "y"]] = plane.project(activations)
-    return table
-
-
 def kde_figure(
     table: pd.DataFrame,
     label: str,
@@ -115,7 +105,7 @@ def kde_figure(
     boundary: float | None = None,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Joint density with marginals on top and right; ``table`` is from `projection_table`.
+    """Joint density with marginals on top and right; ``table`` is from `Plane.table`.
 
     ``boundary`` is the x at which the probe says 0.5; it is drawn if it lies in the frame.
     """
@@ -124,22 +114,27 @@ def kde_figure(
     panels = figure.subplot_mosaic([["top", "legend"], ["joint", "right"]], **ratios)
     joint, top, right = panels["joint"], panels["top"], panels["right"]
     x_frame, y_frame = _frame(table["x"]), _frame(table["y"])
-    notes = list(notes)
+    notes, handles = list(notes), []
     found = classes_of(table[label])
     for value, colour, marker in zip(found, style.CLASS_COLOURS, style.CLASS_MARKERS, strict=False):
         points = table.loc[table[label] == value, ["x", "y"]].to_numpy(dtype="float64")
         reason = _draw_joint(joint, points, colour, marker, x_frame, y_frame)
+        word = str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
+        name = f"{style.symbol(label)} {word}"
         if reason:
-            notes.append(f"{style.symbol(label)} {_word(value)}: no density ({reason})")
+            notes.append(f"{name}: no density ({reason})")
+        sign = {"marker": marker, "markersize": 5, "linewidth": 1.2}
+        handles.append(style.sign(f"{name} (n = {len(points)})", colour, **sign))
         _draw_margin(top, points[:, 0], colour, x_frame, across=True)
         _draw_margin(right, points[:, 1], colour, y_frame, across=False)
     joint.set(xlim=x_frame, ylim=y_frame, xlabel=axis_text[0], ylabel=axis_text[1])
     top.set(xlim=x_frame)
     right.set(ylim=y_frame)
-    crossed = boundary is not None and x_frame[0] < boundary < x_frame[1]
-    if boundary is not None and crossed:
+    if boundary is not None and x_frame[0] < boundary < x_frame[1]:
+        dashed: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (4, 3))}
         for panel in (joint, top):
-            panel.axvline(boundary, color="0.25", linewidth=1, linestyle=(0, (4, 3)), zorder=2.5)
+            panel.axvline(boundary, color="0.25", zorder=2.5, **dashed)
+        handles.append(style.sign("probe at 0.5", "0.25", **dashed))
     for panel in (top, right):
         panel.set(xticks=[], yticks=[], xlabel="", ylabel="")
         panel.tick_params(length=0)
@@ -147,7 +142,7 @@ def kde_figure(
     right.spines[["top", "right", "bottom"]].set_visible(False)
     joint.spines[["top", "right"]].set_visible(False)
     panels["legend"].set_axis_off()
-    _legend(figure, table, label, crossed)
+    style.legend(figure, handles, 3)
     style.write_notes(joint, notes)
     style.heading(figure, title, subject)
     return figure
@@ -167,10 +162,6 @@ def no_density(points: np.ndarray, scale: float) -> str | None:
 def _boundary(line: tuple[float, float, float]) -> float | None:
     slope, _, offset = line
     return -offset / slope if slope else None
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
 
 
 def _frame(values: pd.Series) -> Frame:
@@ -207,18 +198,6 @@ def _draw_margin(panel: Axes, values: np.ndarray, colour: str, frame: Frame, acr
         seaborn.kdeplot(**common, fill=True, alpha=0.3, clip=frame)
     else:
         seaborn.rugplot(**common, height=0.3)
-
-
-def _legend(figure: Figure, table: pd.DataFrame, label: str, crossed: bool) -> None:
-    handles = []
-    found = classes_of(table[label])
-    for value, colour, marker in zip(found, style.CLASS_COLOURS, style.CLASS_MARKERS, strict=False):
-        count = int((table[label] == value).sum())
-        text = f"{style.symbol(label)} {_word(value)} (n = {count})"
-        handles.append(style.sign(text, colour, marker=marker, markersize=5, linewidth=1.2))
-    if crossed:
-        handles.append(style.sign("probe at 0.5", "0.25", linewidth=1, linestyle=(0, (4, 3))))
-    style.legend(figure, handles, 3)
 
 
 main = figure_command("kde", KdeConfig, draw)

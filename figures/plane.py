@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 Line = tuple[float, float, float]
 """``(a, b, c)``: all points with ``a * x + b * y + c = 0``."""
@@ -33,6 +34,13 @@ class Plane:
     def project(self, activations: np.ndarray) -> np.ndarray:
         """Coordinates ``[N, 2]`` of activations ``[N, D]``."""
         return (activations - self.origin) @ np.stack([self.u, self.v], axis=1)
+
+    def table(self, activations: np.ndarray, items: pd.DataFrame, *labels: str) -> pd.DataFrame:
+        """The numbers shown of ``items [N]``: what tells them apart, labels, ``x`` and ``y``."""
+        kept = [name for name in ("item_id", "split", "condition", *labels) if name in items]
+        table = items[kept].reset_index(drop=True)
+        table[["x", "y"]] = self.project(activations)
+        return table
 
     def line(self, coef: np.ndarray, intercept: float) -> Line:
         """Where a probe says 0.5: ``(a, b, c)`` of the line ``a * x + b * y + c = 0``.
