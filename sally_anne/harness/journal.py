@@ -28,9 +28,8 @@ _KEPT = "what was answered before is kept: make room and run again"
 class Journal:
     """A file of JSON lines: what the run is, then one line an item.
 
-    Each line ends with a checksum of itself. Lines of earlier versions have none; they are taken as
-    they are, if none of the file has one, and get theirs when the run goes on. ``about`` is what
-    must agree for answers to be taken over.
+    Each line ends with a checksum of itself. ``about`` is what must agree for answers to be taken
+    over.
 
     Of several processes the first writes to the file itself and each of the others to one beside
     it (``answers.rank1.jsonl``), so that none is in another's way. All of them enter the journal
@@ -46,7 +45,6 @@ class Journal:
         self.answers: dict[str, dict[str, Any]] = {}
         self._file: TextIO | None = None
         self._open = False
-        self._unsummed = False
         self._own = path if processes.first else _beside(path, str(processes.rank))
         if processes.first:
             self.answers = self._read(path, repair=True) | self._of_others()
@@ -57,7 +55,7 @@ class Journal:
         self._open = True
         try:
             if self.processes.first:
-                if self._unsummed or _parts(self.path):
+                if _parts(self.path):
                     self._rewrite()
                 self._begin()
             self._learn()
@@ -153,13 +151,12 @@ class Journal:
                 path.unlink()
             return {}
         records: list[dict[str, Any]] = []
-        summed = [_SUM.search(line) for line in whole]
-        for number, (line, found) in enumerate(zip(whole, summed, strict=True), start=1):
+        for number, line in enumerate(whole, start=1):
             try:
-                if found is None and any(summed):
+                if (found := _SUM.search(line)) is None:
                     raise ValueError("it has no checksum")
-                text = line if found is None else line[: found.start()] + b"}"
-                if found is not None and _checksum(text).encode() != found[1]:
+                text = line[: found.start()] + b"}"
+                if _checksum(text).encode() != found[1]:
                     raise ValueError("its checksum does not fit")
                 record = json.loads(text)
                 record["item_id" if records else "about"]
@@ -170,7 +167,6 @@ class Journal:
                     f"{lost if records else 'the file and run again'}"
                 ) from error
             records.append(record)
-        self._unsummed |= not any(summed)
         if rest and repair:
             # The process died in the middle of a line.
             with path.open("r+b") as file:
