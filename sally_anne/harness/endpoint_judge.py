@@ -6,12 +6,12 @@ import json
 import logging
 import os
 import ssl
-import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from functools import partial
+from multiprocessing import TimeoutError
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import httpx
@@ -48,17 +48,11 @@ def _within(seconds: float, work: Callable[[], bytes]) -> bytes:
 
     If the time is over, the work goes on in its thread, which ends with the process.
     """
-    done: Future[bytes] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
+    pool = ThreadPool(1)
+    found = pool.apply_async(work)
+    pool.close()
     try:
-        return done.result(seconds)
+        return found.get(seconds)
     except TimeoutError:
         raise _Unanswered("timed out") from None
 
