@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Generic, TypeVar
 
 import anyio
@@ -16,12 +14,6 @@ Result = TypeVar("Result")
 
 # For how long nothing must have come before a batch goes off that is not full, in seconds.
 QUIET = 0.05
-
-
-@dataclass(eq=False)
-class _Job(Generic[Request, Result]):
-    request: Request
-    outcome: Future[Result] = field(default_factory=Future)
 
 
 class Batches(Generic[Request, Result]):
@@ -38,23 +30,21 @@ class Batches(Generic[Request, Result]):
     ) -> None:
         self._work = work
         self._kind = kind
-        self._waiting: list[_Job[Request, Result]] = []
+        self._waiting: dict[Future[Result], Request] = {}
         self._turn = anyio.Lock()
 
     async def ask(self, request: Request, most: int) -> Result:
         """The result of one request, in a batch of ``most``; or what its work alone raises."""
-        job: _Job[Request, Result] = _Job(request)
-        self._waiting.append(job)
+        outcome: Future[Result] = Future()
+        self._waiting[outcome] = request
         try:
             async with self._turn:
-                if not job.outcome.done():
+                if not outcome.done():
                     await self._gather(most)
-                    batch = self._take(job, most)
-                    await anyio.to_thread.run_sync(partial(self._run, batch))
+                    await anyio.to_thread.run_sync(self._run, self._take(outcome, most))
         finally:
-            if job in self._waiting:
-                self._waiting.remove(job)
-        return job.outcome.result()
+            self._waiting.pop(outcome, None)
+        return outcome.result()
 
     async def _gather(self, most: int) -> None:
         """Wait until a batch is full, or nobody comes any more."""
@@ -63,24 +53,23 @@ class Batches(Generic[Request, Result]):
             before = len(self._waiting)
             await anyio.sleep(QUIET)
 
-    def _take(self, first: _Job[Request, Result], most: int) -> list[_Job[Request, Result]]:
+    def _take(self, first: Future[Result], most: int) -> dict[Future[Result], Request]:
         """The first and others of its kind, in the order in which they came."""
-        kind = self._kind(first.request)
-        alike = [j for j in self._waiting if j is not first and self._kind(j.request) == kind]
-        batch = [first, *alike[: most - 1]]
-        self._waiting = [job for job in self._waiting if job not in batch]
-        return batch
+        kind = self._kind(self._waiting[first])
+        alike = [one for one, request in self._waiting.items() if self._kind(request) == kind]
+        others = [one for one in alike if one is not first]
+        return {one: self._waiting.pop(one) for one in [first, *others[: most - 1]]}
 
-    def _run(self, batch: Sequence[_Job[Request, Result]]) -> None:
+    def _run(self, batch: Mapping[Future[Result], Request]) -> None:
         """Do a batch; if it fails, one by one, so that nobody fails for another's fault."""
         try:
-            results = self._work([job.request for job in batch])
+            results = self._work(list(batch.values()))
         except Exception as error:
-            if len(batch) == 1:
-                batch[0].outcome.set_exception(error)
-                return
-            for job in batch:
-                self._run([job])
+            for outcome, request in batch.items():
+                if len(batch) == 1:
+                    outcome.set_exception(error)
+                else:
+                    self._run({outcome: request})
             return
-        for job, result in zip(batch, results, strict=True):
-            job.outcome.set_result(result)
+        for outcome, result in zip(batch, results, strict=True):
+            outcome.set_result(result)
