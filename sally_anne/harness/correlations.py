@@ -74,32 +74,18 @@ def category_correlations(
     names = [str(name) for name in wide.columns]
     if len(names) < 2:
         raise HarnessError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")
-    values = wide.to_numpy(dtype=float)
-    draws = draw_groups(len(values), method="multinomial")
+    draws = draw_groups(len(wide), method="multinomial").astype(int)
+    taken = [wide.iloc[np.repeat(np.arange(len(wide)), times)] for times in draws]
+    whole, *drawn = (one.corr(min_periods=FEWEST).to_numpy() for one in [wide, *taken])
+    there = wide.notna().to_numpy(dtype=int)
     rows = []
     for i, j in combinations(range(len(names)), 2):
-        both = np.isfinite(values[:, [i, j]]).all(axis=1)
-        x, y, n = values[both, i], values[both, j], int(both.sum())
-        whole, low, high = float(_pearson(np.ones((1, n)), x, y)[0]), np.nan, np.nan
-        if np.isfinite(whole):
-            low, high = percentile_interval(_pearson(draws[:, both], x, y), level)
-        rows.append((names[i], names[j], whole, low, high, n))
+        low, high = np.nan, np.nan
+        if np.isfinite(whole[i, j]):
+            low, high = percentile_interval(np.array([one[i, j] for one in drawn]), level)
+        n = int(there[:, i] @ there[:, j])
+        rows.append((names[i], names[j], float(whole[i, j]), low, high, n))
     return pd.DataFrame(rows, columns=["first", "second", "correlation", "low", "high", "n"])
-
-
-def _pearson(times: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Pearson's correlation of ``x [n]`` and ``y [n]``, each counted ``times [B, n]``.
-
-    NaN where fewer than three are counted, or one of the two does not vary.
-    """
-    counted = times.sum(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        from_x = x - (times @ x / counted)[:, None]
-        from_y = y - (times @ y / counted)[:, None]
-        spread_x, spread_y = ((times * d * d).sum(1) for d in (from_x, from_y))
-        found = (times * from_x * from_y).sum(1) / np.sqrt(spread_x * spread_y)
-    varied = (counted >= FEWEST) & (np.minimum(spread_x, spread_y) > 1e-12)
-    return np.where(varied, np.clip(found, -1.0, 1.0), np.nan)
 
 
 if __name__ == "__main__":
