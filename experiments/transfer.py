@@ -17,9 +17,7 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from hooks.saved_run import Run
-from probing.config import ProbeConfig
-from sally_anne.core.commands import command, read_options
+from sally_anne.core.commands import command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_sealed
@@ -28,8 +26,7 @@ from sally_anne.core.run_folder import RESULTS, TRANSFER, claims, save_config
 
 if TYPE_CHECKING:
     from experiments.between import Part, Plan
-    from sally_anne.benchmarks.samples import SampleSet
-    from sally_anne.benchmarks.twins import TwinSet
+    from probing.sources import Reopened
 
 # Options by which runs are told apart, where they differ; these by their values alone.
 TOLD_BY = (
@@ -89,16 +86,6 @@ class TransferConfig:
         return self.out or Path("runs") / "-".join(["transfer", *names, *parted])
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A run, and the data it was made of."""
-
-    run: Run
-    probing: ProbeConfig
-    data: SampleSet
-    twins: Mapping[str, TwinSet]
-
-
 @claims(TRANSFER)
 def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     """Measure, print, draw and write the matrices.
@@ -115,7 +102,6 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
         RunFolderError: a folder is not that of a finished run.
         OtherModelError: a model is not the one that was probed.
     """
-
     from experiments.between import MEASURES, Plan
     from figures import style
     from figures.transfer import PANELS, transfer_figure
@@ -163,40 +149,29 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     return table
 
 
-def open_run(folder: Path, config: TransferConfig) -> Opened:
+def open_run(folder: Path, config: TransferConfig) -> Reopened:
     """A finished run with its samples, as they are now.
 
     Raises:
         ProbingError: they are not those that the run read.
     """
-    from probing.causal import twin_sets
-    from probing.pipeline import open_samples
+    from probing.sources import reopen
 
-    saved = Run.open(folder)
-    words = ["--config", str(folder)]
-    for option in ("device", "device_map"):
-        if (value := getattr(config, option)) is not None:
-            words += [f"--{option.replace('_', '-')}", value]
-    probing: ProbeConfig = read_options(ProbeConfig, "sally-anne probe", words)
-    data = open_samples(probing)
-    if [sample.item_id for sample in data.samples] != saved.samples["item_id"].tolist() or (
-        data.fingerprint != saved.saved["data"]["fingerprint"]
-    ):
-        raise ProbingError(
-            f"{folder}: its samples ({data.source}) are not those that it read; probe them again "
-            "into another folder"
-        )
+    opened = reopen(folder, config.device, config.device_map)
+    saved = opened.run
     label = config.label or saved.labels[0]
     if label not in saved.labels:
         labels = ", ".join(saved.labels)
         raise ProbingError(f"--label {label}: {folder} has the labels {labels}")
     if config.by is not None and config.by not in saved.samples:
-        tags = ", ".join(dict.fromkeys(name for s in data.samples for name in s.tags)) or "none"
+        tags = (
+            ", ".join(dict.fromkeys(name for s in opened.data.samples for name in s.tags)) or "none"
+        )
         raise ProbingError(f"--by {config.by}: the samples of {folder} have the tags {tags}")
-    return Opened(saved, probing, data, twin_sets(probing, data.samples))
+    return opened
 
 
-def names_of(opened: Sequence[Opened]) -> list[str]:
+def names_of(opened: Sequence[Reopened]) -> list[str]:
     """What tells runs apart: options in which they differ, or their folders."""
     options = [vars(one.probing) for one in opened]
     differ = [name for name in TOLD_BY if len({str(each[name]) for each in options}) > 1]
@@ -214,9 +189,8 @@ def names_of(opened: Sequence[Opened]) -> list[str]:
     return names if len(set(names)) == len(names) else [str(one.run.folder) for one in opened]
 
 
-def parts_of(opened: Opened, name: str, config: TransferConfig) -> list[Part]:
+def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     """All samples of a run, or with ``--by`` those of each value of a tag."""
-
     from experiments.between import Part
     from hooks.identity import ModelIdentity
     from probing.activations import Activations
@@ -224,10 +198,8 @@ def parts_of(opened: Opened, name: str, config: TransferConfig) -> list[Part]:
 
     saved, probing = opened.run, opened.probing
     items = saved.samples
-    every = [pair for found in opened.twins.values() for pair in found.twins]
-    clusters = {pair.samples[0].group: pair.cluster for pair in every}
     items["content"] = items["group"].map(opened.data.identities)
-    items["cluster"] = items["group"].map(clusters).fillna(items["group"])
+    items["cluster"] = items["group"].map(opened.clusters)
     x = Activations(saved.activations(), items, saved.labels, probing.site)
     cause: tuple[int, ...] = ()
     heads = saved.heads.sort_values(["layer", "head"])
@@ -261,7 +233,7 @@ def parts_of(opened: Opened, name: str, config: TransferConfig) -> list[Part]:
 
 
 def with_model(
-    opened: Opened,
+    opened: Reopened,
     targets: Sequence[Part],
     sources: Sequence[Part],
     config: TransferConfig,
@@ -269,10 +241,7 @@ def with_model(
     console: Console,
 ) -> list[dict[str, Any]]:
     """The cells of a run's columns for which its model is opened: heads exchanged, and steered."""
-
     from experiments import exchange
-    from hooks.identity import ModelIdentity, require_same
-    from sally_anne.models.loading import load_model
 
     wanted = [*(["share"] if config.carried else []), *(["steered"] if config.alpha else [])]
     twins = opened.twins.get("question")
@@ -297,11 +266,7 @@ def with_model(
             asked.append((about, source))
     if not asked or twins is None:
         return cells
-    shows = any(sample.shows for pair in pairs for sample in pair.samples)
-    loaded = load_model(**opened.probing.opening(), videos=shows)
-    made_with = ModelIdentity.of_run(opened.run.saved["model"])
-    remedy = "give the model that was probed"
-    require_same(str(opened.run.folder), made_with, loaded.identity, remedy)
+    loaded = opened.model()
     kept = [plan.unseen(source, items) for _, source in asked]
     with Bars(console) as bar:
         task = bar.add_task(f"exchanging heads ({targets[0].name})", total=len(pairs))

@@ -10,6 +10,7 @@ labels; it is used above the dotted one, its equal part of what all heads carry.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,18 +21,20 @@ import pandas as pd
 from figures import style
 from figures.choose import Head, best, label_of
 from figures.command import FigureConfig, figure_command, file_name
-from hooks.saved_run import Run, require_columns
+from hooks.saved_run import Run, require_columns, verdicts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 KINDS = {"question": "answer to the belief question", "verdict": "verdict on the statement"}
+UNSAID = "not shown"
 COLOURS = {
     "readable and used": style.CLASS_COLOURS[0],
     "used, not readable": style.CLASS_COLOURS[2],
     "readable, not used": style.CLASS_COLOURS[1],
     "neither readable nor used": style.MISSING,
+    UNSAID: style.MISSING,
 }
 # Heads that are written beside their points, of each kind of twins.
 WRITTEN = 5
@@ -89,11 +92,9 @@ def causal_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
             ("threshold", f"{label}_threshold"),
         ):
             part[name] = heads[column].to_numpy(dtype="float64")
-        readable = heads[f"{label}_p_family"] <= 0.05
-        used = part["low"] > 1 / len(part)
-        words = np.where(used, "used, not readable", "neither readable nor used")
-        also = np.where(used, "readable and used", "readable, not used")
-        part["verdict"] = np.where(readable, also, words)
+        # The scan leaves it empty where it cannot say what is used.
+        said = heads[f"{kind}_verdict"] != ""
+        part["verdict"] = np.where(said, verdicts(heads, kind, label), UNSAID)
         parts.append(part.sort_values(["layer", "head"]))
     return pd.concat(parts, ignore_index=True)
 
@@ -129,7 +130,9 @@ def _draw_map(panel: Axes, rows: pd.DataFrame, kind: str, probed: Head) -> None:
         for (layer, head), value in np.ndenumerate(cells):
             if abs(value) >= 0.005:
                 colour = "white" if abs(value) > 0.7 * reach else "black"
-                style.write(panel, head, layer, f"{value:.2f}".replace("0.", "."), 7.0, colour)
+                # Of a number below 1 the leading zero is left out.
+                text = re.sub(r"^(-?)0\.", r"\1.", f"{value:.2f}")
+                style.write(panel, head, layer, text, 7.0, colour)
     ring = {"marker": "o", "markersize": 15, "markerfacecolor": "none", "linestyle": "none"}
     panel.plot([probed.head], [probed.layer], markeredgecolor=style.RING, **ring)  # type: ignore[arg-type]
     panel.set_title(f"{KINDS[kind]}\nring: best probe, {probed}")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hooks.store import ActivationStore
 
 MADE_BY = "sally-anne probe"
+# Family-wise p of label permutations up to which a head is called readable.
+LEVEL = 0.05
 CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
 ACTIVATIONS = "activations"
 MANIFEST = f"{ACTIVATIONS}/manifest.json"
@@ -213,6 +215,27 @@ class Run:
 
     def _intact(self, name: str) -> bytes:
         return intact(self.folder, name, self.saved, AGAIN.format(self.folder))
+
+
+def in_words(readable: bool | None, used: bool) -> str:
+    """What heads are; ``readable`` is None where that was not tested."""
+    if readable is None:
+        return "used" if used else "not used"
+    if readable:
+        return "readable and used" if used else "readable, not used"
+    return "used, not readable" if used else "neither readable nor used"
+
+
+def verdicts(heads: pd.DataFrame, kind: str, label: str) -> list[str]:
+    """Of each row of a table of heads, whether it is readable and used, for one kind of twins.
+
+    Readable is a head whose family-wise p is at most :data:`LEVEL`; used is one whose share of the
+    gap is above its equal part of all, with its interval.
+    """
+    null = heads[f"{label}_p_family"]
+    used = heads[f"{kind}_patch_low"] > 1 / len(heads)
+    readable = [None if np.isnan(p) else bool(p <= LEVEL) for p in null]
+    return [in_words(r, bool(u)) for r, u in zip(readable, used, strict=True)]
 
 
 def require_columns(table: pd.DataFrame, columns: Iterable[str], source: Path | str) -> None:

@@ -14,9 +14,7 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from hooks.saved_run import Run
-from probing.config import ProbeConfig
-from sally_anne.core.commands import command, read_options
+from sally_anne.core.commands import command
 from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import GeometryError, ProbingError
 from sally_anne.core.files import write_atomic, write_sealed
@@ -69,37 +67,23 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
     Raises:
         RunFolderError, FolderError: the folder is not that of a finished run, or a run is writing.
         ProbingError: too few stories, or the samples are not those of the run.
+        OtherModelError: the model is not the one that was probed.
     """
     from probing.activations import Activations
-    from probing.causal import twin_sets
-    from probing.sources import open_samples
+    from probing.sources import reopen
     from probing.surface import Probed
-    from sally_anne.models.loading import load_model
 
     console = console or Console()
     if config.stories < sum(PARTS.values()):
         raise ProbingError(f"--stories {config.stories}: the least is {sum(PARTS.values())}")
-    saved = Run.open(config.run)
-    words = ["--config", str(config.run)]
-    for option in ("device", "device_map"):
-        if (value := getattr(config, option)) is not None:
-            words += [f"--{option.replace('_', '-')}", value]
-    probing: ProbeConfig = read_options(ProbeConfig, "sally-anne probe", words)
     with claimed(config.run, PROBING):
-        data = open_samples(probing)
-        if [s.item_id for s in data.samples] != saved.samples["item_id"].tolist():
-            raise ProbingError(
-                f"{config.run}: its samples are not those that its options give now; "
-                "was the data changed?"
-            )
+        opened = reopen(config.run, config.device, config.device_map)
+        saved, probing, data = opened.run, opened.probing, opened.data
         x = Activations(saved.activations(), saved.samples, saved.labels, probing.site)
         probed = Probed(data, x, probing.c, probing.max_iter)
-        twins = twin_sets(probing, data.samples)
-        clusters = {group: group for group in saved.samples["group"]}
-        if "question" in twins:
-            clusters |= {t.samples[0].group: t.cluster for t in twins["question"].twins}
-        loaded = load_model(**probing.opening(), videos=any(s.shows for s in data.samples))
-        table, facts = audit_of(loaded, probed, twins.get("question"), clusters, config, console)
+        questions, clusters = opened.twins.get("question"), opened.clusters
+        loaded = opened.model()
+        table, facts = audit_of(loaded, probed, questions, clusters, config, console)
         said = {label: verdict(table, label, facts[label]) for label in saved.labels}
         write_atomic(config.run / TABLE, table.to_parquet(None, index=False))
         options = {"stories": config.stories, "seed": config.seed}
@@ -135,7 +119,6 @@ def audit_of(
         The table as of :func:`run`, and facts: for each label its best head, the cosine of that
         probe with the head's direct-logit direction and chance; what was left out and why.
     """
-
     from probing import baselines as ask
     from probing.surface import embedding_rows, surface_rows
     from sally_anne.benchmarks.samples import SPLITS
@@ -230,7 +213,6 @@ def choose_groups(
     Returns:
         Places ``[n]`` in order, and how many groups of each split.
     """
-
     taken: set[str] = set()
     counts = {}
     for split, part in PARTS.items():
@@ -254,7 +236,6 @@ def _clusters_at(rows: np.ndarray, items: pd.DataFrame, clusters: Mapping[str, s
 
 def _measured(right: np.ndarray, clusters: Sequence[str]) -> dict[str, Any]:
     """Accuracy of one thing with its interval over clusters."""
-
     from sally_anne.core.bootstrap import draw_groups, estimate_mean
 
     names, group = np.unique(clusters, return_inverse=True)
@@ -267,7 +248,6 @@ def _lines(
     row: Row, items: pd.DataFrame, clusters: Mapping[str, str], best: np.ndarray
 ) -> list[dict[str, Any]]:
     """A row over all samples, and within each condition where that says something."""
-
     parts = {ALL: np.ones(len(row.rows), dtype=bool)}
     if row.kind in BY_CONDITION and "condition" in items:
         of = items["condition"].to_numpy()[row.rows]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,14 +15,12 @@ from probing.activations import Activations
 from probing.extraction import (
     Prepared,
     activations_of,
+    each_piece,
     extract,
-    models_at_once,
     plan_batches,
     prepare,
-    result_of,
 )
 from probing.interchange import logit_directions
-from probing.prefetch import prefetch
 from probing.probes import HeadProbes
 from probing.surface import Probed, Row
 from sally_anne.benchmarks.samples import SPLITS, Frames, Sample
@@ -72,7 +69,7 @@ def answer_rows(loaded: LoadedModel, run: Probed, chosen: np.ndarray, words: Any
             return (state.logits[:, words[0]] - state.logits[:, words[1]]).float().cpu().numpy()
 
     found = np.empty(len(rows))
-    for batch, gap in zip(batches, _each(loaded, gaps, batches), strict=True):
+    for batch, gap in zip(batches, each_piece(loaded, gaps, batches), strict=True):
         found[list(batch)] = gap
     return [
         Row("answer", "verdict token", label, rows, _as_truth(found, run.x.values(label)[rows]))
@@ -245,7 +242,7 @@ def content_rows(
             read.append(activations_of(loaded, batch, run.x.site)[0])
         return np.stack(read)
 
-    x = np.stack(list(_each(loaded, heads_of, every)))
+    x = np.stack(list(each_piece(loaded, heads_of, every)))
     said = np.array([pair.answers for pair in every])
     split = np.array([pair.split for pair in every])
     train = split == "train"
@@ -272,16 +269,3 @@ def content_rows(
         (f"{name} (layer {at[0]} head {at[1]})", test[(slice(None), *at)], pairs["test"])
         for name, at in named.items()
     ]
-
-
-def _each(
-    loaded: LoadedModel, work: Callable[[Any], np.ndarray], pieces: Sequence[Any]
-) -> Iterator[np.ndarray]:
-    """The work on each piece, in processes beside each other where the model is small enough."""
-    workers = models_at_once(loaded)
-    if workers == 1:
-        yield from map(work, pieces)
-        return
-    with closing(prefetch(work, pieces, workers)) as results:
-        for future in results:
-            yield result_of(future)

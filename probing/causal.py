@@ -13,13 +13,14 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from hooks.saved_run import CONFIG, HEADS, Run
+from hooks.saved_run import CONFIG, HEADS, LEVEL, Run, in_words, verdicts
 from probing.config import ProbeConfig, ScanOptions
-from probing.nulls import LEVEL, null_columns, selectivity_columns
-from sally_anne.core.commands import command, read_options
+from probing.nulls import null_columns, selectivity_columns
+from sally_anne.core.commands import command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import read_object, require_sealed, write_atomic, write_sealed
+from sally_anne.core.options import Seed, check_options
 from sally_anne.core.run_folder import PROBING, claimed
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 
 FOLDER, SAVED = "causal", "causal.json"
 Kind = Literal["question", "verdict"]
+# What each kind of twins adds to the table of heads, after its name.
+COLUMNS = (
+    *("patch_validation", "patch", "patch_low", "patch_high", "ablate", "direct", "attribution"),
+    "verdict",
+)
 # The entry of config.json that says which null the table of heads has.
 NULLS = "nulls"
 # Clusters below which an interval says little.
@@ -43,7 +49,7 @@ NO_TWINS = (
 
 
 @dataclass(frozen=True)
-class CausalConfig(ScanOptions):
+class CausalConfig:
     """Exchange every head's output between twins of one story: which heads does the answer need?
 
     Attributes:
@@ -51,11 +57,19 @@ class CausalConfig(ScanOptions):
         kinds: question exchanges at the last token of the belief question, between the true-belief
             and the false-belief version; verdict at the end of a statement, between two statements
             of one context, which is what probes read. All that the samples have by default.
+        pairs, validation_pairs, sizes, random_sets, exact, seed: as of `sally-anne probe`; as in
+            the run by default.
         device, device_map: where the model is put; as in the run by default.
     """
 
     run: tyro.conf.Positional[Path]
-    kinds: tuple[Kind, ...] = ("question", "verdict")
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    pairs: int | None = None
+    validation_pairs: int | None = None
+    sizes: tuple[int, ...] | None = None
+    random_sets: int | None = None
+    exact: bool | None = None
+    seed: Seed | None = None
     device: str | None = None
     device_map: str | None = None
 
@@ -75,6 +89,9 @@ def verdict(cause: Cause, label: str, k: int, readable: Sequence[bool] | None, w
     if not _told(cause.facts):
         told = f"{cause.facts['told_apart']:.0%}"
         return f"The model tells {told} of the twins apart: {which} shows nothing to be carried."
+    few = cause.facts["clusters_drawn"]
+    if few < 2:
+        return f"For {which}, all twins are of one of the {cause.facts['clusters']}: no interval."
     sets = cause.sets.set_index(["by", "k"])
     probed, causal, drawn = (sets.loc[(by, k)] for by in (label, "cause", "random"))
     order = cause.heads["patch_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
@@ -82,13 +99,12 @@ def verdict(cause: Cause, label: str, k: int, readable: Sequence[bool] | None, w
     enough = None if readable is None else sum(readable) >= k
     half = None if found is None else 2 * found >= k
     counted = "" if found is None else f" ({found} of {k} are readable)"
-    few = cause.facts.get("clusters_drawn", FEW)
     return (
         f"For {which}, the {k} heads from which {label} is read best carry {_range(probed)} of the "
         f"gap; random sets of {k} carry {drawn['share']:.2f}, and 97.5 % of them at most "
-        f"{causal['random_high']:.2f}: {_named(enough, _is_used(probed))}. The {k} "
+        f"{causal['random_high']:.2f}: {in_words(enough, _is_used(probed))}. The {k} "
         f"that carry most on validation twins carry {_range(causal)}: "
-        f"{_named(half, _is_used(causal))}{counted}."
+        f"{in_words(half, _is_used(causal))}{counted}."
         + (f" Intervals are over {few} {cause.facts['clusters']}, too few." if few < FEW else "")
     )
 
@@ -100,14 +116,6 @@ def _told(facts: Mapping[str, Any]) -> bool:
 
 def _is_used(row: pd.Series) -> bool:
     return bool(row["share"] > row["random_high"] and row["low"] > 0)
-
-
-def _named(readable: bool | None, used: bool) -> str:
-    if readable is None:
-        return "used" if used else "not used"
-    if readable:
-        return "readable and used" if used else "readable, not used"
-    return "used, not readable" if used else "neither readable nor used"
 
 
 def _range(row: pd.Series) -> str:
@@ -139,7 +147,7 @@ def _print_cause(
     for row in facts["sets"]:
         by = {"cause": "by cause", "random": "random"}.get(row["by"])
         above = "" if row["by"] == "random" else f"{row['above']:.0%}"
-        ends = f"{row['low']:.2f} to {row['high']:.2f}"
+        ends = f"{row['low']:.2f} to {row['high']:.2f}" if "low" in row else "one cluster"
         name = by or f"by {spoken.get(row['by'], row['by'])} probe"
         table.add_row(name, str(row["k"]), f"{row['share']:.2f}", ends, above)
     console.print(table)
@@ -148,30 +156,16 @@ def _print_cause(
         f"{facts['pairs']} test twins of {facts['clusters_drawn']} {facts['clusters']}, of which "
         f"the model tells {told} apart (mean gap {facts['mean_gap']:.2f} logits)"
     )
-
-
-def twin_sets(config: ProbeConfig, samples: Sequence[Any]) -> dict[str, TwinSet]:
-    """The twins that a run's samples have, by kind; none where nothing says which are twins.
-
-    Raises:
-        RecordError: samples of the user's own name twins that are none.
-        BenchmarkError: the stories cannot be read.
-    """
-    from sally_anne.benchmarks.gridtom.contrasts import question_twins
-    from sally_anne.benchmarks.gridtom.stories import open_stories
-    from sally_anne.benchmarks.twins import own_twins, statement_twins
-
-    found, clusters = {}, {}
-    if config.samples is None and config.task == "gridtom":
-        stories = open_stories(config.data, config.data_seed)
-        found["question"] = question_twins(
-            stories, config.order, config.setting, config.stories, config.split_seed
-        )
-        clusters = {twins.samples[0].group: twins.cluster for twins in found["question"].twins}
-    elif config.samples is not None:
-        found["question"] = own_twins(samples)
-    found["verdict"] = statement_twins(samples, next(iter(samples[0].labels)), clusters)
-    return {kind: twins for kind, twins in found.items() if twins.twins}
+    with_what = {"attribution": "attribution patching"} | {
+        label: f"validation accuracy of {name}" for label, name in spoken.items()
+    }
+    said = [
+        f"{facts[f'{name}_spearman']:.2f} with {words}"
+        for name, words in with_what.items()
+        if facts.get(f"{name}_spearman") is not None
+    ]
+    if said:
+        console.print(f"rank correlation of what heads carry: {', '.join(said)}")
 
 
 def explain(
@@ -204,9 +198,9 @@ def explain(
 
     labels = [str(c).removesuffix("_rank") for c in heads if str(c).endswith("_rank")]
     ranked = {label: heads.sort_values([f"{label}_rank", "layer", "head"]) for label in labels}
-    null = heads[f"{labels[0]}_p_family"]
+    null = heads.sort_values(["layer", "head"])[f"{labels[0]}_p_family"]
     # None where labels do not vary within groups, so that there is nothing to permute.
-    readable = None if null.isna().any() else (null <= LEVEL).to_numpy()
+    readable = None if null.isna().any() else (null <= LEVEL).tolist()
     said: dict[str, Any] = {}
     for kind, found in twins.items():
         with Bars(console) as bar:
@@ -224,21 +218,17 @@ def explain(
             )
         which = f"the {kind} at {found.place}"
         first = labels[0]
-        names = {c: f"{kind}_{c}" for c in cause.heads if c not in ("layer", "head")}
-        own = cause.heads.rename(columns=names)
-        heads = heads.drop(columns=[*names.values(), f"{kind}_verdict"], errors="ignore")
+        own = cause.heads.rename(columns={name: f"{kind}_{name}" for name in COLUMNS})
+        heads = heads.drop(columns=[f"{kind}_{name}" for name in COLUMNS], errors="ignore")
         heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
-        used = heads[f"{kind}_patch_low"].to_numpy() > 1 / len(heads)
-        each = [None] * len(heads) if readable is None else readable.tolist()
-        asked = how.exact and _told(cause.facts)
-        heads[f"{kind}_verdict"] = [
-            _named(r, bool(u)) if asked else "" for r, u in zip(each, used, strict=True)
-        ]
-        in_order = heads.assign(readable=each).sort_values(["layer", "head"])["readable"]
-        above = None if readable is None else in_order.tolist()
-        words = verdict(cause, first, max(how.sizes), above, which)
+        # Where nothing can be said of the twins, nothing is said of heads.
+        asked = how.exact and _told(cause.facts) and cause.facts["clusters_drawn"] > 1
+        heads[f"{kind}_verdict"] = verdicts(heads, kind, first) if asked else ""
+        words = verdict(cause, first, max(how.sizes), readable, which)
         words = words.replace(first, spoken.get(first, first))
         said[kind] = {
+            "scan": how.scan_options,
+            "twins": found.fingerprint,
             **cause.facts,
             "sets": [
                 {name: value for name, value in row.items() if value == value}
@@ -260,33 +250,22 @@ def run(config: CausalConfig, console: Console | None = None) -> pd.DataFrame:
         ProbingError: the samples have no twins; or as :func:`scan`.
         OtherModelError: the model is not the one that was probed.
     """
-    from hooks.identity import ModelIdentity, require_same
-    from probing.sources import open_samples
-    from sally_anne.models.loading import load_model
+    from probing.sources import reopen
 
     console = console or Console()
-    saved = Run.open(config.run)
-    words = ["--config", str(config.run)]
-    for option in ("device", "device_map"):
-        if (value := getattr(config, option)) is not None:
-            words += [f"--{option.replace('_', '-')}", value]
-    probing: ProbeConfig = read_options(ProbeConfig, "sally-anne probe", words)
-    how = {name: getattr(config, name) for name in ScanOptions.__dataclass_fields__}
-    probing = replace(probing, **how, permutations=probing.permutations or 1000, out=config.run)
+    check_options(config)
     with claimed(config.run, PROBING):
-        data = open_samples(probing)
-        found = twin_sets(probing, data.samples)
-        twins = {str(kind): found[kind] for kind in config.kinds if kind in found}
+        opened = reopen(config.run, config.device, config.device_map)
+        asked = {name: getattr(config, name) for name in opened.probing.scan_options}
+        given = {name: value for name, value in asked.items() if value is not None}
+        permutations = opened.probing.permutations or ProbeConfig.permutations
+        probing = replace(opened.probing, **given, permutations=permutations)
+        twins = {str(kind): opened.twins[kind] for kind in config.kinds if kind in opened.twins}
         if not twins:
             raise ProbingError(f"{config.run}: {NO_TWINS}")
-        shows = any(sample.shows for sample in data.samples)
-        loaded = load_model(**probing.opening(), videos=shows)
-        made_with = ModelIdentity.of_run(saved.saved["model"])
-        require_same(str(config.run), made_with, loaded.identity, "give it the model of the run")
-        if saved.saved.get("data", {}).get("fingerprint") not in (None, data.fingerprint):
-            raise ProbingError(f"{config.run} was made of other samples than {data.source} holds")
-        spoken = {label: label.upper() for label in data.meaning}
-        add_null(probing, data, console)
+        loaded = opened.model()
+        spoken = {label: label.upper() for label in opened.data.meaning}
+        add_null(probing, opened.data, console)
         said = add_causes(probing, loaded, twins, console, spoken)
     print_causes(console, said, spoken)
     return Run.open(config.run).heads
@@ -329,31 +308,45 @@ def add_causes(
     Raises:
         ProbingError, ModelError: as :func:`probing.scan.scan`.
     """
-
     saved, path = Run.open(config.folder), config.folder / SAVED
-    how = {name: getattr(config, name) for name in ScanOptions.__dataclass_fields__}
-    asked = {kind: found.fingerprint for kind, found in twins.items()}
-    about = {"scan": how, NULLS: saved.saved.get(NULLS), "twins": asked}
-    wanted = json.loads(json.dumps(about))
+    null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
+    kept: dict[str, Any] = {}
     if path.exists():
         kept = read_object(path, RunFolderError, "sally-anne causal")
         require_sealed(path, kept, f"Delete that file and run `sally-anne causal {config.folder}`.")
-        done = all(kind in kept and f"{kind}_patch" in saved.heads for kind in twins)
-        if done and all(kept.get(name) == value for name, value in wanted.items()):
-            return kept
-    begun = time.monotonic()
-    heads, said = explain(
-        loaded, twins, saved.heads, config, config.folder, console, spoken, config.site
-    )
-    _keep(saved, heads, {"config": saved.config | how | {"causal": True}})
-    write_sealed(path, wanted | said)
-    console.print(f"[dim]causal scan: {time.monotonic() - begun:.0f} s[/dim]")
-    return said
+        kept = kept if kept.get(NULLS) == null[NULLS] else {}
+    kinds = get_args(Kind)
+    done = {kind: kept[kind] for kind in kinds if kind in kept and f"{kind}_patch" in saved.heads}
+    how = json.loads(json.dumps(config.scan_options))
+    left = {
+        kind: found
+        for kind, found in twins.items()
+        if kind not in done
+        or (done[kind].get("scan"), done[kind].get("twins")) != (how, found.fingerprint)
+    }
+    if left:
+        begun = time.monotonic()
+        # What was said by another null does not stay beside this one.
+        stale = [f"{kind}_{name}" for kind in kinds if kind not in done for name in COLUMNS]
+        heads, said = explain(
+            loaded,
+            left,
+            saved.heads.drop(columns=stale, errors="ignore"),
+            config,
+            config.folder,
+            console,
+            spoken,
+            config.site,
+        )
+        _keep(saved, heads, {"config": saved.config | config.scan_options | {"causal": True}})
+        done |= said
+        write_sealed(path, null | done)
+        console.print(f"[dim]causal scan: {time.monotonic() - begun:.0f} s[/dim]")
+    return {kind: done[kind] for kind in twins}
 
 
 def _keep(saved: Run, heads: pd.DataFrame, facts: Mapping[str, Any]) -> None:
     """Write a run's table of heads anew, and how it was made."""
-
     files = {name: digest for name, digest in saved.saved.get("files", {}).items() if name != HEADS}
     # Stopped half-way, either table is taken.
     write_sealed(saved.folder / CONFIG, {**saved.saved, "files": files})

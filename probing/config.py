@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.options import Natural, Positive, Seed
@@ -54,6 +54,11 @@ class ScanOptions:
     random_sets: int = 100
     exact: bool = True
     seed: Seed = 0
+
+    @property
+    def scan_options(self) -> dict[str, Any]:
+        """These options, by name."""
+        return {option.name: getattr(self, option.name) for option in fields(ScanOptions)}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ from sally_anne.core.processes import ALONE, Processes
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import open_prompt, process, to_model
+
+Piece = TypeVar("Piece")
 
 POSITION = LAST_PROMPT
 # Parameters below which a batch needs little memory, and the most that run side by side.
@@ -336,6 +338,22 @@ def models_at_once(loaded: LoadedModel) -> int:
     small = sum(p.numel() for p in model.parameters()) < _SMALL
     on_cpu = all(p.device.type == "cpu" for p in model.parameters())
     return min(torch.get_num_threads(), _MOST_WORKERS) if small and on_cpu else 1
+
+
+def each_piece(
+    loaded: LoadedModel, work: Callable[[Piece], Any], pieces: Sequence[Piece]
+) -> Iterator[Any]:
+    """The work on each piece, in order; side by side where the model is small, on the CPU.
+
+    Raises:
+        ProbingError: a worker was killed.
+    """
+    workers = models_at_once(loaded)
+    if workers == 1:
+        yield from map(work, pieces)
+        return
+    with closing(prefetch(work, pieces, workers)) as results:
+        yield from map(result_of, results)
 
 
 def result_of(future: Future[Any]) -> Any:

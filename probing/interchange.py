@@ -146,8 +146,8 @@ def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float =
         raise GeometryError(f"{type(norm).__name__}: the last norm must be an RMSNorm")
     out = model.get_output_embeddings().weight
     with torch.no_grad():
-        weight = norm(torch.ones_like(out[0]))
-        read = (scale * weight * (out[words[0]] - out[words[1]])).float()
+        weight = norm(torch.ones_like(out[0])).float()
+        read = scale * weight * (out[words[0]].float() - out[words[1]].float())
         parts = [z.weight.float().T @ read.to(z.weight.device) for z in o_projs(model)]
         return torch.stack([part.cpu() for part in parts]).unflatten(1, (geometry.n_heads, -1))
 

@@ -12,6 +12,7 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
+from hooks.saved_run import LEVEL
 from sally_anne.core.commands import command
 from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import ProbingError, RunFolderError
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from hooks.saved_run import Run
     from probing.activations import Activations
 
-# A head stands out if the best of all heads scores as well in so few of the permutations.
-LEVEL = 0.05
 # Heads of each label that are printed.
 PRINTED = 10
 

@@ -20,7 +20,7 @@ from hooks.identity import SEEN
 from hooks.saved_run import ACTIVATIONS, AGAIN, CONFIG, HEADS, MADE_BY, MANIFEST, PROBES, Run
 from hooks.store import ActivationStore
 from probing.activations import Activations
-from probing.causal import NO_TWINS, add_causes, add_null, print_causes, twin_sets
+from probing.causal import NO_TWINS, add_causes, add_null, print_causes
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
 from probing.extraction import fill_store
 from probing.probes import HeadProbes
@@ -31,7 +31,7 @@ from probing.reporting import (
     print_summary,
     summarise,
 )
-from probing.sources import open_samples
+from probing.sources import open_samples, twin_sets
 from sally_anne.benchmarks.samples import SampleSet
 from sally_anne.benchmarks.twins import TwinSet
 from sally_anne.core.commands import no_command
@@ -98,7 +98,7 @@ def run(
     if processes.first:
         require_same_probes(config)
     data = open_samples(config)
-    twins = twin_sets(config, data.samples) if config.causal else {}
+    twins = twin_sets(config, data) if config.causal else {}
     shown = any(sample.shows for sample in data.samples)
     loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shown)
     unknown = _check_inputs(loaded, data, console)

@@ -11,8 +11,8 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from hooks.saved_run import LEVEL
 from probing.activations import Activations
-from probing.nulls import LEVEL
 from probing.probes import HeadProbes
 from probing.resampling import stability
 from sally_anne.benchmarks.samples import SampleSet

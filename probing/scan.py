@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from torch import Tensor
 
 from hooks.geometry import HEAD_OUT, find_geometry
 from probing.config import ScanOptions
-from probing.extraction import models_at_once, result_of
+from probing.extraction import each_piece
 from probing.interchange import Effects, effects_of
-from probing.prefetch import prefetch
 from sally_anne.benchmarks.twins import Twins, TwinSet
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
 from sally_anne.core.errors import ProbingError, RunFolderError
@@ -76,6 +74,8 @@ def scan(
     geometry = find_geometry(loaded.skeleton)
     shape = geometry.n_layers, geometry.n_heads
     count = shape[0] * shape[1]
+    if taken := {"cause", "random"} & set(ranked):
+        raise ProbingError(f"a label is called {taken.pop()!r}, as sets of heads are: rename it")
     how = replace(how, sizes=tuple(dict.fromkeys(how.sizes)))
     if not how.sizes:
         raise ProbingError("--sizes names no size of a set of heads")
@@ -100,8 +100,9 @@ def scan(
         pending = [i for i, one in enumerate(every) if one is None]
         stored = before + len(pairs) - len(pending)
         on_progress(stored, total)
-        for done, (i, made) in enumerate(_each(loaded, work, pending), 1):
-            every[i] = _write(folder, keys[i], made)
+        made = each_piece(loaded, work, pending)
+        for done, (i, one) in enumerate(zip(pending, made, strict=True), 1):
+            every[i] = _write(folder, keys[i], one)
             on_progress(stored + done, total)
         found = [one for one in every if one is not None]
         return Effects(**{name: np.concatenate([one[name] for one in found]) for name in found[0]})
@@ -126,6 +127,8 @@ def scan(
     heads["patch_validation"] = causal.ravel()
     for name, values in (("patch", share), ("patch_low", low), ("patch_high", high)):
         heads[name] = values.ravel()
+    if len(np.unique(cluster)) < 2:  # no interval
+        heads[["patch_low", "patch_high"]] = np.nan
     for name in ("ablate", "direct", "attribution"):
         heads[name] = (getattr(on_test, name).sum(0) / on_test.gap.sum()).ravel()
     rows = []
@@ -136,6 +139,8 @@ def scan(
         for by in ("cause", *ranked):
             ends = map(float, estimate_shares(carried[f"{by} {k}"], on_test.gap, cluster, times))
             row = dict(zip(("by", "k", "share", "low", "high"), (by, k, *ends), strict=True))
+            if len(np.unique(cluster)) < 2:
+                row |= {"low": np.nan, "high": np.nan}
             above = float((draws >= row["share"]).mean())
             rows.append(row | {"random_high": most, "above": above})
         mean_share = float(draws.mean())
@@ -178,19 +183,6 @@ def _chosen(
         for i in range(how.random_sets):
             chosen[f"random {k} {i}"] = draw.choice(causal.size, k, replace=False)
     return chosen
-
-
-def _each(
-    loaded: LoadedModel, work: Callable[[int], Any], pending: Sequence[int]
-) -> Iterator[tuple[int, Any]]:
-    """The work on each piece, in processes beside each other where the model is small enough."""
-    workers = models_at_once(loaded)
-    if workers == 1:
-        yield from ((i, work(i)) for i in pending)
-        return
-    with closing(prefetch(work, pending, workers)) as results:
-        for i, future in zip(pending, results, strict=True):
-            yield i, result_of(future)
 
 
 def _path(folder: Path, key: Sequence[str]) -> Path:

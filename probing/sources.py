@@ -1,18 +1,27 @@
-"""What a run's samples are: a task's, made of its data, or those of a file."""
+"""What a run's samples are: a task's, made of its data, or those of a file; and a run once more."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
+from hooks.identity import ModelIdentity, require_same
+from hooks.saved_run import Run
 from probing.config import ProbeConfig
 from sally_anne.benchmarks import samples as own
 from sally_anne.benchmarks.gridtom import contrasts as gridtom
+from sally_anne.benchmarks.gridtom.contrasts import question_twins
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.mmtom_qa import contrasts as mmtom_qa
 from sally_anne.benchmarks.mmtom_qa import load as load_mmtom_qa
 from sally_anne.benchmarks.samples import SampleSet
+from sally_anne.benchmarks.twins import TwinSet, own_twins, statement_twins
+from sally_anne.core.commands import read_options
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.options import spelled
+from sally_anne.models.loading import LoadedModel, load_model
 
 GRIDTOM_ALONE = ("order", "contrast", "stories", "data_seed")
 
@@ -50,3 +59,90 @@ def open_samples(config: ProbeConfig) -> SampleSet:
         samples = [replace(sample, images=(), video=None) for sample in samples]
     facts = {"setting": config.setting}
     return own.sample_set(samples, config.samples.name, config.split_seed, facts)
+
+
+def twin_sets(config: ProbeConfig, data: SampleSet) -> dict[str, TwinSet]:
+    """The twins that a run's samples have, by kind; none where nothing says which are twins.
+
+    Raises:
+        RecordError: samples of the user's own name twins that are none.
+        BenchmarkError: the stories cannot be read.
+    """
+    found = {}
+    if config.samples is None and config.task == "gridtom":
+        stories = open_stories(config.data, config.data_seed)
+        found["question"] = question_twins(
+            stories, config.order, config.setting, config.stories, config.split_seed
+        )
+    elif config.samples is not None:
+        found["question"] = own_twins(data.samples)
+    label = next(iter(data.samples[0].labels))
+    found["verdict"] = statement_twins(data.samples, label, data.clusters)
+    return {kind: twins for kind, twins in found.items() if twins.twins}
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """A finished run with the samples that it read.
+
+    Attributes:
+        run: its folder.
+        probing: its options.
+        data: its samples, made or read anew.
+    """
+
+    run: Run
+    probing: ProbeConfig
+    data: SampleSet
+
+    @property
+    def clusters(self) -> dict[str, str]:
+        """What each group is drawn with for intervals."""
+        groups = (sample.group for sample in self.data.samples)
+        return {group: self.data.clusters.get(group, group) for group in groups}
+
+    @cached_property
+    def twins(self) -> dict[str, TwinSet]:
+        """As of :func:`twin_sets`."""
+        return twin_sets(self.probing, self.data)
+
+    def model(self) -> LoadedModel:
+        """The model that was probed.
+
+        Raises:
+            OtherModelError: its name means another one now.
+            ModelError: it cannot be loaded.
+        """
+        shows = any(sample.shows for sample in self.data.samples)
+        loaded = load_model(**self.probing.opening(), videos=shows)
+        made_with = ModelIdentity.of_run(self.run.saved["model"])
+        remedy = "give the model that was probed"
+        require_same(str(self.run.folder), made_with, loaded.identity, remedy)
+        return loaded
+
+
+def reopen(folder: Path, device: str | None = None, device_map: str | None = None) -> Reopened:
+    """A finished run and its samples, to ask more of it.
+
+    Args:
+        folder: of the run.
+        device, device_map: where its model is put; as in the run by default.
+
+    Raises:
+        RunFolderError: the folder is not that of a finished run.
+        ProbingError: the samples are not those that it read.
+    """
+    saved = Run.open(folder)
+    words: Sequence[str] = ["--config", str(folder)]
+    for option, value in (("--device", device), ("--device-map", device_map)):
+        words = [*words, option, value] if value is not None else words
+    probing = replace(read_options(ProbeConfig, "sally-anne probe", words), out=folder)
+    data = open_samples(probing)
+    names = [sample.item_id for sample in data.samples]
+    fingerprint = saved.saved.get("data", {}).get("fingerprint")
+    if names != saved.samples["item_id"].tolist() or fingerprint not in (None, data.fingerprint):
+        raise ProbingError(
+            f"{folder}: its samples ({data.source}) are not those that it read; probe them again "
+            "into another folder"
+        )
+    return Reopened(saved, probing, data)

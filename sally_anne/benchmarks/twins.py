@@ -6,7 +6,7 @@ What a head carries is asked by exchanging its output between the two.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
@@ -90,22 +90,20 @@ def in_turn(things: Iterable[T], cluster: Callable[[T], str], name: Callable[[T]
     return [thing for _, thing in sorted(sum(turns, []), key=lambda turn: turn[0])]
 
 
-def statement_twins(
-    samples: Iterable[Sample], label: str, clusters: dict[str, str] | None = None
-) -> TwinSet:
+def statement_twins(samples: Iterable[Sample], label: str, clusters: Mapping[str, str]) -> TwinSet:
     """Two statements on one context of which a true-or-false label holds for one alone.
 
     Args:
         samples: those of one group and context are compared; those without a context are left out.
         label: its name.
-        clusters: cluster of each group; its own by default.
+        clusters: cluster, as a map, of each group; where there are none, it is its own.
     """
     by_context: dict[tuple[str, str], dict[object, Sample]] = {}
     for sample in samples:
         if sample.context and isinstance(sample.labels[label], bool):
             by_context.setdefault((sample.group, sample.context), {})[sample.labels[label]] = sample
     twins = [
-        Twins((sides[True], sides[False]), VERDICT, (clusters or {}).get(group, group))
+        Twins((sides[True], sides[False]), VERDICT, clusters.get(group, group))
         for (group, _), sides in by_context.items()
         if len(sides) == 2
     ]

@@ -19,6 +19,7 @@ def scanned(heads: pd.DataFrame) -> pd.DataFrame:
     heads = heads.copy()
     place = heads["layer"] * 10 + heads["head"]
     heads["y_p_threshold"], heads["y_p_p_family"] = 0.8, np.where(place == 43, 0.001, 0.6)
+    heads["question_verdict"] = "as the scan found it"
     heads["question_patch"] = np.select([place == 43, place == 12], [0.6, 0.3], 0.0)
     heads["question_patch_low"] = heads["question_patch"] - 0.1
     heads["question_patch_high"] = heads["question_patch"] + 0.1
@@ -37,6 +38,9 @@ def test_the_table_says_what_each_head_is(run) -> None:
     heads["question_patch_low"] = -0.1
     table = causal.causal_table(heads, "y_p").set_index(["layer", "head"])
     assert table.loc[(4, 3), "verdict"] == "readable, not used"
+    # Where the model does not tell the twins apart, the scan says nothing of heads.
+    heads["question_verdict"] = ""
+    assert set(causal.causal_table(heads, "y_p")["verdict"]) == {causal.UNSAID}
 
 
 def test_drawn_and_saved_among_all_figures(run) -> None:

@@ -9,17 +9,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import sally_anne as sa
-from hooks.saved_run import Run
+from hooks.saved_run import Run, verdicts
 from probing.causal import CausalConfig, run, verdict
 from probing.scan import Cause
 from sally_anne.benchmarks.samples import Sample, read_samples
 from sally_anne.benchmarks.twins import TwinSet, own_twins, statement_twins
 from sally_anne.core.console import Console
-from sally_anne.core.errors import ProbingError, RecordError
+from sally_anne.core.errors import OptionError, ProbingError, RecordError
 
 
 def made_cause(probed: float, causal: float, told: float = 1.0) -> Cause:
@@ -29,7 +30,8 @@ def made_cause(probed: float, causal: float, told: float = 1.0) -> Cause:
         | {"random_high": 0.2}
         for by, share in (("y_p", probed), ("cause", causal), ("random", 0.05))
     ]
-    return Cause(heads, pd.DataFrame(rows), {"told_apart": told, "mean_gap": 2.0})
+    facts = {"told_apart": told, "mean_gap": 2.0, "clusters_drawn": 9, "clusters": "maps"}
+    return Cause(heads, pd.DataFrame(rows), facts)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,9 @@ def test_what_was_not_tested_is_not_denied() -> None:
     cause = made_cause(0.0, 0.9)
     said = verdict(cause, "y_p", 2, None, "the answer")
     assert "0.20: not used" in said and said.endswith("0.95]: used.")
+    one = replace(cause, facts={**cause.facts, "clusters_drawn": 1})
+    said = verdict(one, "y_p", 2, None, "the answer")
+    assert said == "For the answer, all twins are of one of the maps: no interval."
     few = replace(cause, facts={**cause.facts, "clusters_drawn": 2, "clusters": "groups"})
     said = verdict(few, "y_p", 2, None, "the answer")
     assert said.endswith("Intervals are over 2 groups, too few.")
@@ -110,8 +115,22 @@ def test_twins_of_all_clusters_in_turn() -> None:
     assert found.choose("train", 5) == []
 
 
+def test_heads_are_readable_by_their_null_and_used_by_their_interval() -> None:
+    """Of four heads the equal part is a quarter of the gap."""
+    heads = pd.DataFrame({"y_p_p_family": [0.05, 0.051, 0.01, 1.0]})
+    heads["question_patch_low"] = [0.26, 0.26, 0.25, np.nan]
+    assert verdicts(heads, "question", "y_p") == [
+        *("readable and used", "used, not readable", "readable, not used"),
+        "neither readable nor used",
+    ]
+    heads["y_p_p_family"] = np.nan
+    assert verdicts(heads, "question", "y_p") == ["used", "used", "not used", "not used"]
+
+
 @pytest.mark.integration
-def test_columns_and_verdict_of_a_run(finished: Path, tmp_path: Path) -> None:
+def test_columns_and_verdict_of_a_run(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     before = Run.open(folder).heads
     printed = io.StringIO()
@@ -122,22 +141,53 @@ def test_columns_and_verdict_of_a_run(finished: Path, tmp_path: Path) -> None:
     # The null may be there already; of what was there nothing changed.
     pd.testing.assert_frame_equal(heads[before.columns], before)
     for kind in ("question", "verdict"):
-        wanted = ("patch_validation", "patch", "patch_low", "patch_high", "ablate", "direct")
+        wanted = ("patch_validation", "patch", "ablate", "direct")
         assert heads[[f"{kind}_{name}" for name in (*wanted, "attribution")]].notna().all().all()
-        assert set(heads[f"{kind}_verdict"]) <= {
-            "readable and used", "readable, not used", "used, not readable",
-            "neither readable nor used", "",
-        }  # fmt: skip
+        # These stories' test twins are of one map, so nothing is said of heads.
+        assert heads[[f"{kind}_patch_low", f"{kind}_patch_high"]].isna().all(axis=None)
+        assert set(heads[f"{kind}_verdict"]) == {""}
     assert opened.labels == Run.open(finished).labels
     saved = json.loads((folder / "causal.json").read_text())
     said = printed.getvalue().replace("\n", " ")
     for kind in ("question", "verdict"):
         assert " ".join(saved[kind]["verdict"].split()) in " ".join(said.split())
         assert saved[kind]["pairs"] == 4
-    assert "by Y_P probe" in said and "random sets above" in said
-    # Again: nothing is computed anew, and nothing changes.
+    assert "by Y_P probe" in said and "random sets above" in said and "one cluster" in said
+    exact = f"{saved['question']['attribution_spearman']:.2f} with attribution patching"
+    assert f"rank correlation of what heads carry: {exact}" in said
+    for label in ("y_p", "y_o"):
+        if (rank := saved["question"][f"{label}_spearman"]) is not None:
+            assert f"{rank:.2f} with validation accuracy of {label.upper()}" in said
+    # Again: nothing is computed anew, and nothing changes; the options are now the run's.
+    monkeypatch.setattr("probing.causal.explain", lambda *_: pytest.fail("scanned again"))
     again = sa.causal(folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)
     pd.testing.assert_frame_equal(again, heads)
+    pd.testing.assert_frame_equal(sa.causal(folder), heads)
+    monkeypatch.undo()
+    # One kind anew leaves what was found of the other, in the table and beside it.
+    sa.causal(folder, kinds=("question",), pairs=3)
+    later, after = Run.open(folder).heads, json.loads((folder / "causal.json").read_text())
+    assert after["verdict"] == saved["verdict"] and after["question"]["pairs"] == 3
+    own = [name for name in heads if str(name).startswith("verdict_")]
+    pd.testing.assert_frame_equal(later[own], heads[own])
+    assert (later["question_patch_validation"] == heads["question_patch_validation"]).all()
+    assert (later["question_patch"] != heads["question_patch"]).any()
+    # Another null leaves nothing of what was said by the first.
+    sa.causal(folder, kinds=("verdict",), seed=1)
+    assert set(json.loads((folder / "causal.json").read_text())) >= {"nulls", "verdict"}
+    assert "question" not in json.loads((folder / "causal.json").read_text())
+    assert not [name for name in Run.open(folder).heads if str(name).startswith("question_")]
+
+
+@pytest.mark.integration
+def test_wrong_options_in_a_notebook(finished: Path) -> None:
+    for options, words in (
+        ({"random_sets": 0}, "--random-sets must be at least 1"),
+        ({"sizes": (4, 0)}, "--sizes must be at least 1"),
+        ({"seed": -1}, "--seed must be from 0"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            sa.causal(finished, **options)
 
 
 @pytest.mark.integration
@@ -186,7 +236,7 @@ def test_a_run_ends_with_its_verdicts(
     said = json.loads((tmp_path / "run" / "causal.json").read_text())
     assert last_words(printed).endswith(" ".join(said["verdict"]["verdict"].split()))
     assert said["question"]["verdict"] in " ".join(printed.split())
-    assert (said["scan"]["pairs"], said["nulls"]["permutations"]) == (4, 39)
+    assert (said["question"]["scan"]["pairs"], said["nulls"]["permutations"]) == (4, 39)
     assert "permutations: " in printed and "causal scan: " in printed
     heads = Run.open(tmp_path / "run").heads
     null = [c for c in Run.open(finished).heads if c in heads]

@@ -194,6 +194,12 @@ def test_scan_reports_the_planted_set(planted: LoadedModel, tmp_path: Path) -> N
     again = ScanOptions(sizes=(1, 4), random_sets=30, exact=False)
     found = scan(planted, twins_of(), ranked, again, None)
     assert found.heads["patch"].isna().all() and found.heads["attribution"].notna().all()
+    # Of one cluster there is a share, and no interval.
+    alone = TwinSet("question", [replace(t, cluster="m") for t in twins_of().twins], True, "")
+    one = scan(planted, alone, ranked, how, tmp_path / "kept")
+    assert one.sets["low"].isna().tolist() == [True, True, False, True, True, False]
+    assert one.heads[["patch_low", "patch_high"]].isna().all(axis=None)
+    pd.testing.assert_series_equal(one.heads["patch"], cause.heads["patch"])
 
 
 def test_a_scan_that_was_stopped_goes_on(planted: LoadedModel, tmp_path: Path) -> None:
@@ -223,6 +229,9 @@ def test_what_cannot_be_asked_is_named(planted: LoadedModel) -> None:
         scan(planted, twins_of(), ranked, ScanOptions(sizes=()))
     with pytest.raises(ProbingError, match="no question twins in the test split"):
         scan(planted, twins_of(0), ranked, ScanOptions())
+    for label in ("cause", "random"):
+        with pytest.raises(ProbingError, match=f"a label is called '{label}', as sets"):
+            scan(planted, twins_of(), {label: ranked["y_p"]}, ScanOptions())
     same = Twins(pair().samples, ("red", "red"), "g")
     with pytest.raises(ProbingError, match="begin with the same token"):
         read_twins(planted, same, True)
