@@ -17,23 +17,19 @@ from rich.markup import escape
 from scipy.special import expit
 
 from hooks.edit import Gate
-from hooks.identity import ModelIdentity, require_same
 from hooks.positions import LAST_PROMPT
-from hooks.saved_run import Run
 from hooks.vector import SteeringVector
 from probing.activations import Activations
-from probing.causal import twin_sets
-from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
+from probing.config import DEFAULT_C, DEFAULT_MAX_ITER
 from probing.interchange import read_twins
 from probing.probes import HeadProbes, best_heads
-from probing.sources import open_samples
+from probing.sources import reopen
 from sally_anne.benchmarks.samples import Split
 from sally_anne.benchmarks.twins import TwinSet
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
-from sally_anne.core.commands import read_options
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import SteeringError
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import LoadedModel
 
 # Pairs of test twins on which a gate is measured.
 TEST_PAIRS = 100
@@ -71,16 +67,13 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
 
     Raises:
         SteeringError: the run's samples have no questions, or none of that condition.
-        ProbingError: no head is early enough, or none has a probe with weights.
+        ProbingError: the samples are not those that the run read, no head is early enough, or none
+            has a probe with weights.
         OtherModelError: the model is not the one that was probed.
         RunFolderError, ModelError: run or model cannot be opened.
     """
-    saved = Run.open(folder)
-    probing = read_options(ProbeConfig, "sally-anne probe", ["--config", str(folder)])
-    data = open_samples(probing)
-    if saved.saved["data"]["fingerprint"] != data.fingerprint:
-        raise SteeringError(f"{folder} was made of other samples than {data.source} holds")
-    twins = twin_sets(probing, data.samples).get("question")
+    opened = reopen(folder)
+    probing, twins = opened.probing, opened.twins.get("question")
     conditions = [] if twins is None else conditions_of(twins)
     if twins is None or opens_at not in conditions:
         known = ", ".join(sorted(set(filter(None, conditions)))) or "none"
@@ -88,9 +81,7 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
             f"--gate {opens_at}: the questions of {folder} have no such condition; theirs: {known} "
             "(of your own samples, twins need a tag `condition`)"
         )
-    loaded = load_model(**probing.opening(), videos=any(sample.shows for sample in data.samples))
-    made_with = ModelIdentity.of_run(saved.saved["model"])
-    require_same(str(folder), made_with, loaded.identity, "give it the model of the run")
+    loaded = opened.model()
     x = read_questions(loaded, twins, console)
     first = min(vector.heads)[0]
     found = fit_gate(x, opens_at, first, probing.c, probing.max_iter)
