@@ -178,11 +178,10 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
 
 def run(config: EvaluateConfig) -> None:
     """Measure, print, and write the figures down."""
-    from rich.console import Console
-    from rich.table import Table
-
     from sally_anne.benchmarks.gridtom import splits
     from sally_anne.benchmarks.gridtom.stories import generated
+    from sally_anne.core.console import Console
+    from sally_anne.harness.reporting import print_table
     from sally_anne.models.loading import load_model
 
     for path in filter(None, (config.out, config.card)):
@@ -199,19 +198,14 @@ def run(config: EvaluateConfig) -> None:
         setting: measure(loaded, generated(stories=test), setting, config.batch_size)
         for setting in ("multimodal", "text", "video")
     }
-    table = Table(title=f"{config.model}, {len(test)} test stories, % right")
-    table.add_column("measure")
-    for setting in figures:
-        table.add_column(setting, justify="right")
     rows = [(name, *(f"{100 * figures[s][name]:.1f}" for s in figures)) for name in MEASURES]
-    for row in rows:
-        table.add_row(*row)
     if config.out:
         text = json.dumps({"stories": len(test), "figures": figures}, indent=2)
         write_atomic(config.out, f"{text}\n".encode())
     if config.card:
         _write_card(config.card, loaded.family.name, len(test), [*figures], rows)
-    Console().print(table)
+    title = f"{config.model}, {len(test)} test stories, % right"
+    print_table(Console(), title, ["measure", *figures], rows)
 
 
 def _write_card(

@@ -14,20 +14,15 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import Whitespace
 from torch import nn
 from transformers import (
+    AutoProcessor,
     CLIPVisionConfig,
     LlamaConfig,
     LlamaForCausalLM,
-    LlavaNextImageProcessor,
     LlavaNextVideoConfig,
     LlavaNextVideoForConditionalGeneration,
-    LlavaNextVideoProcessor,
-    LlavaNextVideoVideoProcessor,
     PreTrainedTokenizerFast,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
-    Qwen2VLImageProcessor,
-    Qwen2VLProcessor,
-    Qwen2VLVideoProcessor,
 )
 
 from sally_anne.benchmarks.gridtom.narration import (
@@ -40,6 +35,7 @@ from sally_anne.benchmarks.gridtom.narration import (
 )
 from sally_anne.benchmarks.gridtom.render import HEIGHT, WIDTH
 from sally_anne.benchmarks.gridtom.world import COLOURS
+from sally_anne.models.options import CATALOGUE
 
 SIZE = 320
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<s>", "</s>"
@@ -139,28 +135,6 @@ LLAVA_SIZE = 196
 _PINPOINTS = [[LLAVA_SIZE, LLAVA_SIZE * 2], [LLAVA_SIZE * 2, LLAVA_SIZE]]
 _VISION_WIDTH, _VISION_HEADS = 64, 4
 
-# The layouts of the full-size models without the default system message.
-_QWEN_CHAT = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
-    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    "{% for part in message['content'] %}"
-    "{% if part['type'] == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
-    "{% elif part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
-    "{% elif part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
-    "<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-_LLAVA_CHAT = (
-    "{% for message in messages %}{{ message['role'].upper() }}: "
-    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    "{% for part in message['content'] %}"
-    "{% if part['type'] == 'video' %}<video>\n"
-    "{% elif part['type'] == 'image' %}<image>\n"
-    "{% elif part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
-    "{% if message['role'] == 'assistant' %}</s>{% else %} {% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
-)
-
 
 @dataclass(frozen=True)
 class TokenGrid:
@@ -180,32 +154,13 @@ END_OF_ANSWER: dict[Family, str] = {"qwen2-vl": "<|im_end|>", "llava-next-video"
 
 
 def build_processor(family: Family, tokenizer: PreTrainedTokenizerFast) -> Any:
-    """The family's true processor class with this tokenizer and the tiny tower's image size."""
-    if family == "qwen2-vl":
-        # Frames keep their size: the limits lie around 294 x 420.
-        size = {"shortest_edge": 56 * 56, "longest_edge": 512 * 512}
-        sizes: dict[str, Any] = {"patch_size": PATCH, "merge_size": QWEN_MERGE}
-        sizes["temporal_patch_size"] = 2
-        return Qwen2VLProcessor(
-            image_processor=Qwen2VLImageProcessor(size=size, **sizes),
-            video_processor=Qwen2VLVideoProcessor(size=size, cap_pixels_per_frame=False, **sizes),
-            tokenizer=tokenizer,
-            chat_template=_QWEN_CHAT,
-        )
-    square = {"height": LLAVA_SIZE, "width": LLAVA_SIZE}
-    return LlavaNextVideoProcessor(
-        video_processor=LlavaNextVideoVideoProcessor(size=square, do_center_crop=False),
-        image_processor=LlavaNextImageProcessor(
-            size={"shortest_edge": LLAVA_SIZE},
-            crop_size=square,
-            image_grid_pinpoints=_PINPOINTS,
-        ),
-        tokenizer=tokenizer,
-        chat_template=_LLAVA_CHAT,
-        patch_size=PATCH,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-    )
+    """The shipped model's, with this tokenizer: of the family's true class, for the tiny tower.
+
+    Its chat layout is that of the full-size model without the default system message.
+    """
+    processor = AutoProcessor.from_pretrained(CATALOGUE[f"tiny-{family}"].source)
+    processor.tokenizer = tokenizer
+    return processor
 
 
 # What a text decoder of Qwen2-VL takes over from that of Llama's shape.
