@@ -1,4 +1,7 @@
-"""Vocabulary, decoder, architectures, processors and chat layouts of the two tiny models."""
+"""Vocabulary, text decoder, models and processors of the two tiny models.
+
+Towers, processors and chat layouts are in the folders that ship: what is trained has their shape.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,12 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import Whitespace
 from torch import nn
 from transformers import (
+    AutoConfig,
+    AutoModelForImageTextToText,
     AutoProcessor,
-    CLIPVisionConfig,
     LlamaConfig,
     LlamaForCausalLM,
-    LlavaNextVideoConfig,
-    LlavaNextVideoForConditionalGeneration,
     PreTrainedTokenizerFast,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
 )
 
 from sally_anne.benchmarks.gridtom.narration import (
@@ -132,8 +132,6 @@ PATCH = 14
 QWEN_MERGE = 3
 # LLaVA-NeXT-Video's tower is square: 14 x 14 patches, pooled to 7 x 7 tokens a frame.
 LLAVA_SIZE = 196
-_PINPOINTS = [[LLAVA_SIZE, LLAVA_SIZE * 2], [LLAVA_SIZE * 2, LLAVA_SIZE]]
-_VISION_WIDTH, _VISION_HEADS = 64, 4
 
 
 @dataclass(frozen=True)
@@ -163,76 +161,20 @@ def build_processor(family: Family, tokenizer: PreTrainedTokenizerFast) -> Any:
     return processor
 
 
-# What a text decoder of Qwen2-VL takes over from that of Llama's shape.
-_SHARED = (
-    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
-    *("num_attention_heads", "num_key_value_heads", "rms_norm_eps", "max_position_embeddings"),
-)
-
-
 def build_model(
     family: Family, tokenizer: PreTrainedTokenizerFast, text: LlamaForCausalLM, seed: int
 ) -> Any:
-    """A model of the family's class whose text decoder starts from ``text``."""
+    """A new model in the shipped one's shape, but that its text decoder is ``text``."""
     torch.manual_seed(seed)
-    shape = text.config
-    model: Any
-
-    def token(word: str) -> int:
-        return int(tokenizer.convert_tokens_to_ids(word))  # type: ignore[arg-type]
-
-    if family == "qwen2-vl":
-        qwen = Qwen2VLConfig(
-            text_config={name: getattr(shape, name) for name in _SHARED}
-            | {
-                "rope_parameters": {
-                    "rope_type": "default",
-                    "rope_theta": ROPE_THETA,
-                    "mrope_section": [2, 3, 3],
-                },
-                "bos_token_id": tokenizer.bos_token_id,
-                "eos_token_id": token("<|im_end|>"),
-                "pad_token_id": tokenizer.pad_token_id,
-            },
-            vision_config={
-                "depth": 1,
-                "embed_dim": _VISION_WIDTH,
-                "hidden_size": shape.hidden_size,
-                "num_heads": _VISION_HEADS,
-                "mlp_ratio": 2,
-                "patch_size": PATCH,
-                "spatial_merge_size": QWEN_MERGE,
-                "temporal_patch_size": 2,
-            },
-            image_token_id=token("<|image_pad|>"),
-            video_token_id=token("<|video_pad|>"),
-            vision_start_token_id=token("<|vision_start|>"),
-            vision_end_token_id=token("<|vision_end|>"),
-            tie_word_embeddings=True,
-        )
-        model = Qwen2VLForConditionalGeneration(qwen)
-    else:
-        llava = LlavaNextVideoConfig(
-            vision_config=CLIPVisionConfig(
-                hidden_size=_VISION_WIDTH,
-                intermediate_size=2 * _VISION_WIDTH,
-                num_hidden_layers=2,
-                num_attention_heads=_VISION_HEADS,
-                image_size=LLAVA_SIZE,
-                patch_size=PATCH,
-            ).to_dict(),
-            text_config={**shape.to_dict(), "eos_token_id": tokenizer.eos_token_id},
-            image_token_index=token("<image>"),
-            video_token_index=token("<video>"),
-            image_grid_pinpoints=_PINPOINTS,
-            tie_word_embeddings=True,
-        )
-        model = LlavaNextVideoForConditionalGeneration(llava)
+    config = AutoConfig.from_pretrained(CATALOGUE[f"tiny-{family}"].source)
+    model = AutoModelForImageTextToText.from_config(
+        _with_layers(config, text.config.num_hidden_layers)
+    )
     # Biases that Llama does not have.
     _take_over(model.model.language_model, text.model, ("_proj.bias",))
     model.tie_weights()
     model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model.generation_config.eos_token_id = token(END_OF_ANSWER[family])
+    model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(END_OF_ANSWER[family])
     model.generation_config.do_sample = False
     return model
 
@@ -253,12 +195,16 @@ def deepen(model: Any, layers: int) -> Any:
     A new layer writes nothing at first, as its last projections are zero. They give later training
     layers that come after what the model has already found out.
     """
-    config = copy.deepcopy(model.config)
-    config.text_config.num_hidden_layers = layers
-    if getattr(config.text_config, "layer_types", None):
-        config.text_config.layer_types = config.text_config.layer_types[:1] * layers
-    deeper = type(model)(config)
+    deeper = type(model)(_with_layers(model.config, layers))
     _take_over(deeper, model, ("o_proj.weight", "down_proj.weight", "_proj.bias"))
     deeper.tie_weights()
     deeper.generation_config = model.generation_config
     return deeper
+
+
+def _with_layers(config: Any, layers: int) -> Any:
+    config = copy.deepcopy(config)
+    config.text_config.num_hidden_layers = layers
+    if getattr(config.text_config, "layer_types", None):
+        config.text_config.layer_types = config.text_config.layer_types[:1] * layers
+    return config
