@@ -11,7 +11,7 @@ from sally_anne.benchmarks.items import Setting
 from sally_anne.core.options import Natural, Positive, Seed
 from sally_anne.models.options import ModelOptions
 
-Contrast = Literal["matched", "paper", "released"]
+Contrast = Literal["matched", "paper", "released", "crossed"]
 Site = Literal["head_out", "attn_out", "resid"]
 Solver = Literal["sklearn", "batched"]
 Position = Literal["last_prompt"]
@@ -77,7 +77,8 @@ class ProbeConfig(ModelOptions, ScanOptions):
             split. All its labels are probed.
         order: 1 asks where the protagonist believes the participant is, 2 what the participant
             thinks that the protagonist believes.
-        contrast: matched shares the context within a pair; paper follows the paper's figure 6;
+        contrast: matched shares the context within a pair; crossed does, too, and has as many
+            stories in which the participant comes back; paper follows the paper's figure 6;
             released has the released code's form, too, which gives false-belief labels away.
         setting: what the model is given: frames and text, frames, or text. Order, contrast,
             stories, data-seed and frames alone are GridToM's.

@@ -33,7 +33,7 @@ def open_samples(config: ProbeConfig) -> SampleSet:
         ProbingError: options that do not go together.
     """
     if config.samples is None and config.task == "gridtom":
-        stories = open_stories(config.data, config.data_seed)
+        stories = open_stories(config.data, config.data_seed, gridtom.plots_of(config.contrast))
         return gridtom.sample_set(
             stories,
             config.order,
@@ -70,7 +70,8 @@ def twin_sets(config: ProbeConfig, data: SampleSet) -> dict[str, TwinSet]:
     """
     found = {}
     if config.samples is None and config.task == "gridtom":
-        stories = open_stories(config.data, config.data_seed)
+        plots = gridtom.plots_of(config.contrast)
+        stories = open_stories(config.data, config.data_seed, plots)
         found["question"] = question_twins(
             stories, config.order, config.setting, config.stories, config.split_seed
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hooks import saved_run
 from hooks.vector import SteeringVector
-from sally_anne.benchmarks.gridtom.contrasts import Contrast, Order, sample_set
+from sally_anne.benchmarks.gridtom.contrasts import Contrast, Order, plots_of, sample_set
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.items import Setting
 from sally_anne.benchmarks.samples import Frames, Label, Sample, Split
@@ -32,7 +32,8 @@ def gridtom(
         stories: use only so many, of the three splits in proportion; all by default.
         order: 1, where does the protagonist believe the participant is; 2, what does the
             participant think that the protagonist believes.
-        contrast: matched, both sides of a pair share all but the statement; paper; or released.
+        contrast: matched, both sides of a pair share all but the statement; crossed, the same with
+            stories in which the participant comes back; paper; or released.
         setting: multimodal, video or text.
         data: a folder in the release layout; otherwise stories are made here.
         seed: which stories test, train and validate.
@@ -43,7 +44,7 @@ def gridtom(
     Raises:
         BenchmarkError: too many stories, too few for three splits, or a damaged folder.
     """
-    records = open_stories(None if data is None else Path(data))
+    records = open_stories(None if data is None else Path(data), plots=plots_of(contrast))
     return list(sample_set(records, order, contrast, setting, stories, seed).samples)
 
 

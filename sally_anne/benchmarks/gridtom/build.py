@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,13 +25,15 @@ from sally_anne.benchmarks.gridtom.export import (
     write_story,
 )
 from sally_anne.benchmarks.gridtom.load import INFO
-from sally_anne.benchmarks.gridtom.records import COMBINATIONS, StorySet
+from sally_anne.benchmarks.gridtom.plot import PLOTS, Plot
+from sally_anne.benchmarks.gridtom.records import COMBINATIONS, RETURNING, StorySet
 from sally_anne.benchmarks.gridtom.splits import SPLITS, assign
 from sally_anne.benchmarks.gridtom.stories import (
     DEFAULT_SEED,
     GENERATOR_VERSION,
     generated,
     seeded_stories,
+    story_of,
 )
 from sally_anne.core.commands import command
 from sally_anne.core.errors import BenchmarkError
@@ -47,6 +50,8 @@ class BuildConfig:
         out: folder to write to; without it, the stories are only made and checked.
         seed: draws starts, directions and colours.
         stories: build only the first so many of the 648.
+        plots: move is the paper's; with return each story is told once more with a participant that
+            comes back to the room it went to first.
         metadata_only: write no frames and no videos.
         workers: processes that draw and encode.
     """
@@ -54,6 +59,7 @@ class BuildConfig:
     out: Path | None = None
     seed: Seed = DEFAULT_SEED
     stories: int | None = None
+    plots: tuple[Plot, ...] = PLOTS[:1]
     metadata_only: bool = False
     workers: int = 2
 
@@ -71,17 +77,19 @@ def build(config: BuildConfig) -> str:
     count = total if config.stories is None else config.stories
     if not 1 <= count <= total:
         raise BenchmarkError(f"--stories must be from 1 to {total}, is {count}")
-    stories = generated(config.seed, range(count))
+    every = generated(config.seed, plots=config.plots)
+    stories = every.subset(i for i in every.indices if i % RETURNING < count)
     if config.out is None:
-        _check(config.seed, count)
+        _check(config, stories)
     else:
         _write(config, stories, config.out)
     return _summary(config, stories, time.monotonic() - begun)
 
 
-def _check(seed: int, count: int) -> None:
-    """Simulate all versions of the first ``count`` stories."""
-    for story in tqdm(seeded_stories(seed)[:count], desc="checking", unit="story", disable=None):
+def _check(config: BuildConfig, stories: StorySet) -> None:
+    """Simulate all versions of the stories."""
+    for index in tqdm(stories.indices, desc="checking", unit="story", disable=None):
+        story = story_of(config.seed, index)
         traces = [story.play(*pair) for pair in COMBINATIONS]
         if len({(t.nodes, len(t.states)) for t in traces}) > 1:
             raise BenchmarkError(f"story {story.index}: its versions differ in their frame numbers")
@@ -95,9 +103,11 @@ def _write(config: BuildConfig, stories: StorySet, out: Path) -> None:
         "stories": len(stories),
         "metadata_only": config.metadata_only,
     }
+    if config.plots != BuildConfig.plots:
+        settings["plots"] = list(config.plots)
     with claimed_build(out, settings):
         if not config.metadata_only:
-            _write_stories(config, out, len(stories))
+            _write_stories(config, out, stories.indices)
         split = assign(stories)
         lines = [
             info_line(record, split.get(record.index))
@@ -107,8 +117,9 @@ def _write(config: BuildConfig, stories: StorySet, out: Path) -> None:
         write_atomic(out / INFO, "".join(lines).encode())
 
 
-def _write_stories(config: BuildConfig, out: Path, total: int) -> None:
-    todo = [index for index in range(total) if not is_complete(out / str(index))]
+def _write_stories(config: BuildConfig, out: Path, indices: Sequence[int]) -> None:
+    total = len(indices)
+    todo = [index for index in indices if not is_complete(out / str(index))]
     # disable=None: no bar where nobody watches.
     bar = partial(tqdm, total=total, initial=total - len(todo), desc="frames", unit="story")
     write = partial(_write_one, config.seed, out)
@@ -125,7 +136,7 @@ def _write_stories(config: BuildConfig, out: Path, total: int) -> None:
 
 
 def _write_one(seed: int, out: Path, index: int) -> None:
-    write_story(seeded_stories(seed)[index], out)
+    write_story(story_of(seed, index), out)
 
 
 def _summary(config: BuildConfig, stories: StorySet, seconds: float) -> str:

@@ -13,7 +13,9 @@ from typing import Literal
 import numpy as np
 
 from sally_anne.benchmarks.gridtom import splits
+from sally_anne.benchmarks.gridtom.plot import PLOTS, Plot
 from sally_anne.benchmarks.gridtom.records import (
+    RETURNING,
     BeliefCase,
     Order,
     StoryRecord,
@@ -31,7 +33,8 @@ from sally_anne.core.errors import BenchmarkError
 # perspective, the false side from above, so that a probe can tell them apart without any belief.
 # released: as the released code does it; besides, that caption says "is unable to know", and before
 # the false side's statement there is a double line break that no other sample has.
-Contrast = Literal["matched", "paper", "released"]
+# crossed: as matched, of both plots: what is so is the room that came first as often as the other.
+Contrast = Literal["matched", "paper", "released", "crossed"]
 # In second order the two views are the participant's and the protagonist's.
 MEANING = {
     1: {
@@ -49,6 +52,12 @@ FEATURES = {
     "perspective": "perspective of frames and caption",
     "room": "room named by the statement (first or last)",
 }
+PLOT = {"plot": "whether the participant moves on or returns"}
+
+
+def plots_of(contrast: Contrast) -> tuple[Plot, ...]:
+    """Which plots a contrast takes its stories from."""
+    return PLOTS if contrast == "crossed" else PLOTS[:1]
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,7 @@ def sample_set(
     """
     chosen = choose_stories(stories, count, split_seed)
     records = [stories.story(i) for i in chosen]
+    features = FEATURES | (PLOT if contrast == "crossed" else {})
     samples = build(records, chosen, order, contrast, setting)
     return SampleSet(
         samples=samples,
@@ -99,7 +109,7 @@ def sample_set(
             "splits": f"seed {split_seed}",
         },
         meaning=MEANING[order],
-        features=FEATURES,
+        features=features,
         content=("room",),
         identities={record.group: stories.identity(record.index).content for record in records},
         clusters={record.group: stories.identity(record.index).map for record in records},
@@ -124,11 +134,12 @@ def question_twins(
     for index, split in choose_stories(stories, count, split_seed).items():
         record = stories.story(index)
         cases = record.cases(order)
+        name = record.group + ("/return" if record.plot == "return" else "")
         for i, j in ((0, 1),) if order == 1 else ((0, 2), (1, 3)):
-            rooms = random.Random(f"twins/{record.group}").sample(cases[i].question.options, 2)
+            rooms = random.Random(f"twins/{name}").sample(cases[i].question.options, 2)
             sides = [
                 Sample(
-                    item_id=f"{record.group}/{_condition(case)}/question",
+                    item_id=f"{name}/{_condition(case)}/question",
                     text=question_text(record, case, setting, rooms),
                     video=None if setting == "text" else Scene(case, "omniscient"),
                     group=record.group,
@@ -157,10 +168,11 @@ def choose_stories(
     stories: StorySet, count: int | None = None, split_seed: int = 0
 ) -> dict[int, Split]:
     """Split of each story that takes part; arguments and errors as of :func:`sample_set`."""
-    assigned = splits.assign(stories, split_seed)
+    moving = stories.of_plot("move")
+    assigned = splits.assign(moving, split_seed)
     by_split = {name: [i for i in assigned if assigned[i] == name] for name in SPLITS}
     if empty := [name for name, members in by_split.items() if not members]:
-        raise BenchmarkError(splits.why_none(stories, empty[0]))
+        raise BenchmarkError(splits.why_none(moving, empty[0]))
     if count is not None:
         wanted = _in_proportion(count, {name: len(found) for name, found in by_split.items()})
         by_split = {name: members[: wanted[name]] for name, members in by_split.items()}
@@ -169,7 +181,11 @@ def choose_stories(
             f"no {empty[0]} stories among {sum(map(len, by_split.values()))}: "
             f"--stories {count} is too few; 20 is the least that makes sense"
         )
-    return {i: name for name, members in by_split.items() for i in sorted(members)}
+    chosen = {i: name for name, members in by_split.items() for i in sorted(members)}
+    there = set(stories.indices)
+    # Each with its twin of the other plot, where the stories have both.
+    twins = {i + RETURNING: name for i, name in chosen.items() if i + RETURNING in there}
+    return chosen | (twins if len(moving) < len(stories) else {})
 
 
 def _in_proportion(total: int, sizes: dict[Split, int]) -> dict[Split, int]:
@@ -202,7 +218,8 @@ def build(
 
     Returns:
         Four samples a story in first order (TB, FB x two rooms), eight in second order. The tag
-        ``condition`` is TB or FB, in second order first/second; see :data:`FEATURES`.
+        ``condition`` is TB or FB, in second order first/second; see :data:`FEATURES`. In crossed
+        they are samples of both plots, and have the tag ``plot``.
     """
     return [
         _sample(record, case, room, splits[record.index], contrast, setting)
@@ -221,28 +238,31 @@ def _sample(
     contrast: Contrast,
     setting: Setting,
 ) -> Sample:
-    colour = record.cast.first_room if room == "first" else record.cast.last_room
+    # The first is the one that it enters first.
+    colour = record.cast.visited(record.plot)[("first", "last").index(room)]
     held, reference = (
         (case.believed, case.reality) if case.order == 1 else (case.thought, case.believed)
     )
     perspective: Perspective = "omniscient"
     # Figure 6: the statement that is right for the protagonist comes with what it saw and knows.
-    leaks = contrast != "matched" and case.order == 1 and case.first == "FB"
+    leaks = contrast in ("paper", "released") and case.order == 1 and case.first == "FB"
     if leaks and colour == held:
         perspective = "protagonist"
     text = statement_text(record, case, perspective, setting, case.statement(colour))
     if leaks and contrast == "released":
         text = _as_released(text, colour == held)
     condition = _condition(case)
+    version = f"{record.plot}/{condition}" if contrast == "crossed" else condition
+    tags = {"condition": condition, "perspective": perspective, "room": room}
     return Sample(
-        item_id=f"{record.group}/{condition}/{room}",
+        item_id=f"{record.group}/{version}/{room}",
         text=text,
         video=None if setting == "text" else Scene(case, perspective),
         labels={"y_p": colour == held, "y_o": colour == reference},
         group=record.group,
         split=split,
-        tags={"condition": condition, "perspective": perspective, "room": room},
-        context=f"{condition}/{perspective}",
+        tags=tags | ({"plot": record.plot} if contrast == "crossed" else {}),
+        context=f"{version}/{perspective}",
     )
 
 

@@ -76,6 +76,7 @@ def info_line(record: StoryRecord, split: Split | None) -> str:
             for case in record.cases(2)
         ],
         "map": record.map,
+        **({"plot": record.plot} if record.plot != "move" else {}),
         "split": split,
     }
     return json.dumps(fields) + "\n"

@@ -18,9 +18,10 @@ from pathlib import Path
 from sally_anne.benchmarks.fields import Field, json_lines, read_bytes
 from sally_anne.benchmarks.gridtom.load_video import FolderVideo
 from sally_anne.benchmarks.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
-from sally_anne.benchmarks.gridtom.plot import Cast, Condition
+from sally_anne.benchmarks.gridtom.plot import PLOTS, Cast, Condition
 from sally_anne.benchmarks.gridtom.records import (
     CONDITIONS,
+    RETURNING,
     VERSIONS,
     BeliefCase,
     StoryRecord,
@@ -123,6 +124,9 @@ def _story(record: Field, folder: Path) -> StoryRecord:
             )
         )
     one, two, three = list(colors.values())[2:5]
+    returns = record.has("plot") and record.get("plot").one_of(PLOTS) == "return"
+    if returns and index < RETURNING:
+        record.get("plot").fail(f"is 'return', whose stories have numbers from {RETURNING} on")
     return StoryRecord(
         index=index,
         cast=cast,
@@ -134,6 +138,7 @@ def _story(record: Field, folder: Path) -> StoryRecord:
         initial=tuple(_initial(q, (one, two, three), d) for q in record.get("init_belief").items()),
         versions=tuple(versions),
         map=record.opt("map", Field.text),
+        plot="return" if returns else "move",
     )
 
 

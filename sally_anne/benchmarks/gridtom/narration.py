@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sally_anne.benchmarks.gridtom.maps import COLUMNS, ROWS
-from sally_anne.benchmarks.gridtom.plot import Cast, Condition
+from sally_anne.benchmarks.gridtom.plot import Cast, Condition, Plot
 from sally_anne.benchmarks.gridtom.render import Perspective
 from sally_anne.benchmarks.gridtom.world import COLOURS
 
@@ -43,6 +43,7 @@ def caption(
     first: Condition,
     second: Condition | None = None,
     perspective: Perspective = "omniscient",
+    plot: Plot = "move",
 ) -> str:
     """Tell the story in three numbered parts, as one perspective knows it.
 
@@ -50,25 +51,30 @@ def caption(
     """
     a, b, r1, r2, r3 = cast
     closed = (first == "FB") != (second == "FB")
+    entered = cast.visited(plot)[0]
     arrival = (
-        f"At first the {a} agent is in the corridor. It goes to the {r1} room, opens the {r1} "
-        f"door, walks into the {r1} room and closes the {r1} door. All this time the {b} agent is "
-        f"in the corridor and sees the {a} agent go into the {r1} room."
+        f"At first the {a} agent is in the corridor. It goes to the {entered} room, opens the "
+        f"{entered} door, walks into the {entered} room and closes the {entered} door. All this "
+        f"time the {b} agent is in the corridor and sees the {a} agent go into the {entered} room."
     )
+    # It has left that door open before.
+    opens = f" opens the {r3} door," if plot == "move" else ""
     transfer = (
-        f"Then the {a} agent goes to the {r3} room, opens the {r3} door, walks into the {r3} "
-        f"room and closes the {r3} door."
+        f"Then the {a} agent goes to the {r3} room,{opens} walks into the {r3} room and closes the "
+        f"{r3} door."
     )
     inside = _inside(b, r2, closed)
     leaves = f"the {a} agent opens the {r1} door and leaves the {r1} room."
     if perspective == "omniscient":
         sighting = _door_sighting(cast, closed, second) if second else ""
-        parts = (_own_room(cast, closed), f"{inside} {leaves}{sighting} {transfer}")
+        parts = (_own_room(cast, closed, plot), f"{inside} {leaves}{sighting} {transfer}")
     elif perspective == "participant":
         # What it sees when it opens its door belongs to its view in the first-order version too; a
         # change of the other's door that it does not notice does not.
         sighting = _door_sighting(cast, closed, "TB")
-        parts = (unknowing(a, r1), f"{leaves[0].upper()}{leaves[1:]}{sighting} {transfer}")
+        waits, goes = unknowing(a, r1), f"{leaves[0].upper()}{leaves[1:]}{sighting} {transfer}"
+        parts = (f"{unknowing(a, r3)} {_goes_back(cast)}", f"{waits} {goes}")
+        parts = (waits, goes) if plot == "move" else parts
     else:
         change = f"Just then the {b} agent {'opens' if closed else 'closes'} the {r2} door"
         if second == "FB" and closed:
@@ -78,7 +84,7 @@ def caption(
             end = f"the {a} agent opens the {r1} door. {change}, so {_ignorance(b, r2)}"
         else:
             end = _ignorance(b, r2) if closed else f"{leaves} {transfer}"
-        parts = (_own_room(cast, closed), f"{inside} {end}")
+        parts = (_own_room(cast, closed, plot), f"{inside} {end}")
     return f"1. {arrival} 2. {parts[0]} 3. {parts[1]} The video ends here."
 
 
@@ -96,15 +102,28 @@ def _ignorance(agent: str, room: str) -> str:
     return f"the {agent} agent does not know what happens outside the {room} room."
 
 
-def _own_room(cast: Cast, closed: bool) -> str:
-    """The protagonist goes into its room."""
-    _, b, r1, r2, _ = cast
+def _goes_back(cast: Cast) -> str:
+    """What the participant does before it returns to the last room; both see it."""
+    a, b, r1, r2, r3 = cast
+    return (
+        f"The {a} agent opens the {r3} door, leaves the {r3} room and sees that the {r2} door is "
+        f"open. It goes to the {r1} room, opens the {r1} door, walks into the {r1} room and closes "
+        f"the {r1} door."
+    )
+
+
+def _own_room(cast: Cast, closed: bool, plot: Plot) -> str:
+    """The protagonist goes into its room; where the participant returns, it sees it go before."""
+    _, b, _, r2, _ = cast
+    entered = cast.visited(plot)[0]
+    waits = f" For now the {b} agent leaves the {r2} door open and sees all. {_goes_back(cast)}"
+    then = " The" if plot == "move" else f"{waits} Then the"
     acts = f"closes the {r2} door" if closed else f"leaves the {r2} door open"
     sees = "nothing" if closed else "all"
     return (
-        f"After the {r1} door is closed, the {b} agent goes to the {r2} room, opens the {r2} "
-        f"door and walks into the {r2} room. The {b} agent {acts}, so the {b} agent can see {sees} "
-        f"that happens outside the {r2} room."
+        f"After the {entered} door is closed, the {b} agent goes to the {r2} room, opens the {r2} "
+        f"door and walks into the {r2} room.{then} {b} agent {acts}, so the {b} agent "
+        f"can see {sees} that happens outside the {r2} room."
     )
 
 
@@ -158,7 +177,7 @@ class BeliefQuestion:
 
 
 def initial_questions(
-    cast: Cast, rooms: Sequence[str], nodes: tuple[int, int, int, int]
+    cast: Cast, rooms: Sequence[str], nodes: tuple[int, int, int, int], plot: Plot = "move"
 ) -> tuple[InitialQuestion, InitialQuestion, InitialQuestion]:
     """The three initial-belief questions: agents and colours, the two rooms walked into first."""
     colours = tuple(c for c in COLOURS if c in cast)
@@ -178,7 +197,7 @@ def initial_questions(
             (0, end),
         )
         for agent, room, end in (
-            (cast.participant, cast.first_room, nodes[1]),
+            (cast.participant, cast.visited(plot)[0], nodes[1]),
             (cast.protagonist, cast.own_room, nodes[2]),
         )
     )

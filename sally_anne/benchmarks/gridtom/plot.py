@@ -16,16 +16,29 @@ from sally_anne.core.errors import BenchmarkError
 
 PARTICIPANT, PROTAGONIST = "participant", "protagonist"
 Condition = Literal["TB", "FB"]
+# move: the paper's. return: the participant has been in the last room before, seen by all; without
+# it what is so is always what came last, and whoever is mistaken names the room that came first.
+Plot = Literal["move", "return"]
+PLOTS: tuple[Plot, ...] = ("move", "return")
 
 
 class Cast(NamedTuple):
-    """The five colours of a story, by their part in the plot."""
+    """The five colours of a story, by their part in the plot.
+
+    The participant leaves the first room for the last, in which it stays; the protagonist believes
+    it in one of these two. Where it returns, it has come to the first room from the last.
+    """
 
     participant: str
     protagonist: str
     first_room: str
     own_room: str
     last_room: str
+
+    def visited(self, plot: Plot) -> tuple[str, str]:
+        """The participant's two rooms, that which it enters first in front."""
+        rooms = self.first_room, self.last_room
+        return rooms if plot == "move" else rooms[::-1]
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,7 @@ class Staging:
         order: index in the map of the room of each plot role.
         starts: cells of participant and protagonist.
         directions: where they face (0 right, 1 down, 2 left, 3 up).
+        plot: whether the participant has been in the last room before.
     """
 
     layout: Layout
@@ -43,6 +57,7 @@ class Staging:
     order: tuple[int, int, int]
     starts: tuple[Cell, Cell]
     directions: tuple[int, int]
+    plot: Plot = "move"
 
     @property
     def rooms(self) -> tuple[str, str, str]:
@@ -115,7 +130,7 @@ class _Play:
         self.tick(name, Actions.forward)
 
     def go_in(self, name: str, room: int) -> None:
-        """Walk through the corridor to the room's door, open it, step in and turn to the door."""
+        """Walk to the room's door, open it if it is closed, step in and turn to the door."""
         layout, agents = self.layout, self.world.agents
         front, inside = layout.thresholds[room]
         door = layout.doors[room]
@@ -127,10 +142,20 @@ class _Play:
             self.advance(name, cell)
         towards = STEPS.index((door[0] - front[0], door[1] - front[1]))
         self.face(name, towards)
-        self.tick(name, Actions.toggle)
+        if not self.world.doors[room].is_open:
+            self.tick(name, Actions.toggle)
         self.advance(name, door)
         self.advance(name, inside)
         self.face(name, (towards + 2) % 4)
+
+    def change_room(
+        self, name: str, old: int, new: int, meanwhile: dict[str, Actions] | None = None
+    ) -> None:
+        """Leave a room by its open door and shut itself in another; others act as it steps out."""
+        self.tick(name, Actions.forward, meanwhile)
+        self.advance(name, self.layout.thresholds[old][0])
+        self.go_in(name, new)
+        self.tick(name, Actions.toggle)
 
 
 def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
@@ -138,7 +163,8 @@ def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
 
     Stage 1: the participant goes into the first room and closes its door. Stage 2: the protagonist
     goes into its own room, and closes its door or waits. Stage 3: the participant leaves the first
-    room, goes into the last and closes its door.
+    room, goes into the last and closes its door. Where it returns, it goes into the last room in
+    stage 1, and in stage 2, as long as the protagonist's door is open, from there into the first.
 
     Args:
         staging: what is fixed before.
@@ -150,10 +176,14 @@ def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
     first_room, own_room, last_room = staging.order
     door_closed_at_first = (first == "FB") != (second == "FB")
     stage = _Play(staging)
-    stage.go_in(PARTICIPANT, first_room)
+    returns = staging.plot == "return"
+    stage.go_in(PARTICIPANT, last_room if returns else first_room)
     stage.tick(PARTICIPANT, Actions.toggle)
     end_1 = len(stage.states) - 1
     stage.go_in(PROTAGONIST, own_room)
+    if returns:
+        stage.tick(PARTICIPANT, Actions.toggle)
+        stage.change_room(PARTICIPANT, last_room, first_room)
     # Waiting takes the tick that closing takes, so that both conditions share their frame numbers.
     stage.tick(PROTAGONIST, Actions.toggle if door_closed_at_first else Actions.done)
     end_2 = len(stage.states) - 1
@@ -162,10 +192,7 @@ def play(staging: Staging, first: Condition, second: Condition = "TB") -> Trace:
     # By the rule of seeing alone (section 3: nothing is hidden but behind closed doors) it would
     # notice the change. The paper does not say why it does not; here it looks no more at that room.
     stage.overlooked = own_room if second == "FB" else None
-    stage.tick(PARTICIPANT, Actions.forward, meanwhile)
-    stage.advance(PARTICIPANT, staging.layout.thresholds[first_room][0])
-    stage.go_in(PARTICIPANT, last_room)
-    stage.tick(PARTICIPANT, Actions.toggle)
+    stage.change_room(PARTICIPANT, first_room, last_room, meanwhile)
     end_3 = len(stage.states) - 1
     return Trace(staging, tuple(stage.states), (0, end_1, end_2, end_3))
 

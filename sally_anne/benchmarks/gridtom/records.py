@@ -20,7 +20,7 @@ from sally_anne.benchmarks.gridtom.narration import (
     belief_statement,
     place_statement,
 )
-from sally_anne.benchmarks.gridtom.plot import Condition
+from sally_anne.benchmarks.gridtom.plot import Condition, Plot
 from sally_anne.benchmarks.gridtom.render import Perspective, key_frames
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.errors import BenchmarkError, MediaError
@@ -28,6 +28,8 @@ from sally_anne.core.errors import BenchmarkError, MediaError
 Order = Literal[1, 2]
 # In every release: two starts, two orientations, six orders of the rooms.
 STORIES_PER_MAP = 24
+# The number of a story in which the participant returns is so much above that of its twin.
+RETURNING = 648
 CONDITIONS: tuple[Condition, Condition] = ("TB", "FB")
 # (first, second) of second order, those without a second-order false belief in front.
 COMBINATIONS = tuple((first, second) for second in CONDITIONS for first in CONDITIONS)
@@ -132,22 +134,28 @@ class BeliefCase:
 
 
 class Identity(NamedTuple):
-    """What a story is, whatever its number: its ``map``, and a hash of its ``content``.
+    """What a story is, whatever its number: its ``map``, a hash of its ``content``, its ``plot``.
 
-    Textual twins and renumbered copies share the content.
+    Textual twins and renumbered copies share the content, and so do the two plots of one stage.
     """
 
     map: str
     content: str
+    plot: Plot = "move"
 
 
-def identity_of(index: int, cast: Cast, rooms: Sequence[str], map_name: str | None) -> Identity:
+def identity_of(
+    index: int, cast: Cast, rooms: Sequence[str], map_name: str | None, plot: Plot = "move"
+) -> Identity:
     """Who a story is: by its map and by the colours of which all its texts are made.
 
     Its number tells the map where the release does not name it.
     """
-    content = hashlib.sha256(f"gridtom {' '.join(cast)} / {' '.join(rooms)}".encode())
-    return Identity(map_name or f"map-{index // STORIES_PER_MAP:02d}", content.hexdigest()[:16])
+    one, other = cast.visited(plot)
+    staged = cast._replace(first_room=one, last_room=other)
+    content = hashlib.sha256(f"gridtom {' '.join(staged)} / {' '.join(rooms)}".encode())
+    name = map_name or f"map-{index // STORIES_PER_MAP:02d}"
+    return Identity(name, content.hexdigest()[:16], plot)
 
 
 @dataclass(frozen=True)
@@ -162,6 +170,7 @@ class StoryRecord:
             colours of the agents, for the initial-belief questions.
         versions: all cases, first order before second.
         map: its name; None where the release does not say.
+        plot: whether the participant has been in the last room before.
     """
 
     index: int
@@ -174,16 +183,18 @@ class StoryRecord:
     initial: tuple[InitialQuestion, ...]
     versions: tuple[BeliefCase, ...] = field(repr=False)
     map: str | None = None
+    plot: Plot = "move"
 
     @property
     def group(self) -> str:
         """Name that all variants of this story share; splits never cut a group."""
-        return f"story-{self.index:04d}"
+        moved = self.index - (RETURNING if self.plot == "return" else 0)
+        return f"story-{moved:04d}"
 
     @property
     def identity(self) -> Identity:
         """What it is, whatever its number."""
-        return identity_of(self.index, self.cast, self.rooms, self.map)
+        return identity_of(self.index, self.cast, self.rooms, self.map, self.plot)
 
     def case(self, order: Order, first: Condition, second: Condition | None = None) -> BeliefCase:
         """One version; ``second`` is given only and always for order 2."""
@@ -283,6 +294,20 @@ class StorySet(Sequence[StoryRecord]):
     def fingerprint(self) -> str:
         """SHA-256 of what determines the data; a subset's also covers which stories it has."""
         return self._fingerprint()
+
+    def of_plot(self, plot: Plot) -> StorySet:
+        """Those of one plot.
+
+        Raises:
+            BenchmarkError: there are none.
+        """
+        found = [index for index in self.indices if self.identity(index).plot == plot]
+        if not found:
+            raise BenchmarkError(
+                f"{self.source} has no story of the plot {plot!r}; generated stories have both, "
+                "and so have those of sally-anne build --plots move return"
+            )
+        return self.subset(found)
 
     def subset(self, indices: Iterable[int]) -> StorySet:
         """The stories with these numbers, in this order; each is there, and once."""

@@ -7,7 +7,7 @@ import itertools
 import json
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,9 +24,19 @@ from sally_anne.benchmarks.gridtom.narration import (
     initial_questions,
     second_order,
 )
-from sally_anne.benchmarks.gridtom.plot import Cast, Condition, Staging, Trace, final_beliefs, play
+from sally_anne.benchmarks.gridtom.plot import (
+    PLOTS,
+    Cast,
+    Condition,
+    Plot,
+    Staging,
+    Trace,
+    final_beliefs,
+    play,
+)
 from sally_anne.benchmarks.gridtom.records import (
     CONDITIONS,
+    RETURNING,
     VERSIONS,
     BeliefCase,
     Identity,
@@ -66,7 +76,17 @@ class Story:
     @property
     def identity(self) -> Identity:
         """What it is, whatever its number."""
-        return identity_of(self.index, self.cast, self.rooms, self.staging.layout.name)
+        staging = self.staging
+        return identity_of(self.index, self.cast, self.rooms, staging.layout.name, staging.plot)
+
+    def returning(self) -> Story:
+        """The same on the same stage, but that the participant goes back to where it went first."""
+        staging, (one, own, other) = self.staging, self.staging.order
+        cast = self.cast._replace(first_room=self.cast.last_room, last_room=self.cast.first_room)
+        return Story(
+            self.index + RETURNING,
+            replace(staging, colours=cast, order=(other, own, one), plot="return"),
+        )
 
     def play(self, first: Condition, second: Condition = "TB") -> Trace:
         """Play one version; BenchmarkError if its beliefs are not those that the plot wants."""
@@ -97,9 +117,18 @@ def generate(seed: int = DEFAULT_SEED, layouts: Sequence[Layout] | None = None) 
 
 
 @lru_cache(maxsize=4)
-def seeded_stories(seed: int) -> tuple[Story, ...]:
-    """All stories of a seed, drawn once."""
-    return tuple(generate(seed))
+def seeded_stories(seed: int, plots: tuple[Plot, ...] = PLOTS[:1]) -> tuple[Story, ...]:
+    """All stories of a seed, drawn once; of each plot in turn."""
+    if plots == ("move",):
+        return tuple(generate(seed))
+    moving = seeded_stories(seed)
+    return tuple(s if plot == "move" else s.returning() for plot in plots for s in moving)
+
+
+def story_of(seed: int, index: int) -> Story:
+    """The story with this number, of either plot."""
+    moving = seeded_stories(seed)[index % RETURNING]
+    return moving if index < RETURNING else moving.returning()
 
 
 @dataclass(frozen=True)
@@ -133,7 +162,7 @@ def _question(cast: Cast, first: Condition, second: Condition | None) -> BeliefQ
 
 def _record(story: Story) -> StoryRecord:
     """Its record; simulates one of its versions for the frame numbers."""
-    cast, rooms = story.cast, story.rooms
+    cast, rooms, plot = story.cast, story.rooms, story.staging.plot
     nodes = _played(story, "TB", "TB").nodes
     colors = {"participant": cast.participant, "protagonist": cast.protagonist}
     colors |= {f"room_{i}": room for i, room in enumerate(rooms, start=1)}
@@ -145,7 +174,7 @@ def _record(story: Story) -> StoryRecord:
         rooms=rooms,
         environment=environment(rooms),
         initial_environment=initial_environment(),
-        initial=initial_questions(cast, rooms, nodes),
+        initial=initial_questions(cast, rooms, nodes, plot),
         versions=tuple(
             BeliefCase(
                 story=story.index,
@@ -153,21 +182,22 @@ def _record(story: Story) -> StoryRecord:
                 second=second,
                 cast=cast,
                 question=_question(cast, first, second),
-                captions={p: caption(cast, first, second, p) for p in PERSPECTIVES},
+                captions={p: caption(cast, first, second, p, plot) for p in PERSPECTIVES},
                 nodes=nodes,
                 video=GeneratedVideo(story, first, second or "TB"),
             )
             for first, second in VERSIONS
         ),
         map=story.staging.layout.name,
+        plot=plot,
     )
 
 
-def _fingerprint(seed: int) -> str:
+def _fingerprint(seed: int, plots: tuple[Plot, ...]) -> str:
     """Hash of version, seed, stagings and texts; simulates nothing."""
     digest = hashlib.sha256(f"gridtom {GENERATOR_VERSION} {seed}".encode())
-    for story in seeded_stories(seed):
-        staging, cast = story.staging, story.cast
+    for story in seeded_stories(seed, plots):
+        staging, cast, plot = story.staging, story.cast, story.staging.plot
         parts: list[object] = [
             story.index,
             staging.layout.rows,
@@ -177,29 +207,45 @@ def _fingerprint(seed: int) -> str:
             staging.directions,
             environment(story.rooms),
             initial_environment(),
-            [q.question for q in initial_questions(cast, story.rooms, (0, 0, 0, 0))],
+            [q.question for q in initial_questions(cast, story.rooms, (0, 0, 0, 0), plot)],
         ]
         for first in CONDITIONS:
             for second in (None, *CONDITIONS):
                 parts.append(vars(_question(cast, first, second)))
-                parts.extend(caption(cast, first, second, p) for p in PERSPECTIVES)
+                parts.extend(caption(cast, first, second, p, plot) for p in PERSPECTIVES)
         digest.update(json.dumps(parts).encode())
     return digest.hexdigest()
 
 
-def generated(seed: int = DEFAULT_SEED, stories: Iterable[int] | None = None) -> StorySet:
-    """The benchmark's stories, or those of some numbers; each is simulated when it is asked for."""
-    drawn = seeded_stories(seed)
+def generated(
+    seed: int = DEFAULT_SEED,
+    stories: Iterable[int] | None = None,
+    plots: tuple[Plot, ...] = PLOTS[:1],
+) -> StorySet:
+    """The benchmark's stories, or those of some numbers; each is simulated when it is asked for.
+
+    By default those of the paper's plot; ``plots`` may name both.
+    """
+    drawn = {story.index: story for story in seeded_stories(seed, plots)}
     everything = StorySet(
-        range(len(drawn)),
+        drawn,
         lambda index: _record(drawn[index]),
         f"generated with seed {seed}",
-        lambda: _fingerprint(seed),
+        lambda: _fingerprint(seed, plots),
         lambda index: drawn[index].identity,
     )
     return everything if stories is None else everything.subset(stories)
 
 
-def open_stories(data: Path | None, seed: int = DEFAULT_SEED) -> StorySet:
-    """Stories of a folder with ``info.json``, or (None) generated ones of a seed."""
-    return generated(seed) if data is None else load(data)
+def open_stories(
+    data: Path | None, seed: int = DEFAULT_SEED, plots: tuple[Plot, ...] = PLOTS[:1]
+) -> StorySet:
+    """Stories of a folder with ``info.json``, or (None) generated ones of a seed.
+
+    Raises:
+        BenchmarkError: the folder has none of a plot.
+    """
+    if data is None:
+        return generated(seed, plots=plots)
+    every = load(data)
+    return every.subset(i for plot in plots for i in every.of_plot(plot).indices)
