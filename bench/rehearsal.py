@@ -165,6 +165,7 @@ def sweep(folder: str, config: RehearsalConfig, threads: int) -> dict[str, Any]:
         controls=False,
         test=False,
         max_initial_drop=None,
+        max_reality_drop=None,
         limit=2,
         batch_size=config.batch_size,
         out=Path(folder) / "sweep",

@@ -86,7 +86,7 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
     splits = dict.fromkeys(range(config.stories), "validation")
     asked = list(items(generated(stories=splits), splits, "1", config.setting))
 
-    def vector(direction: str, k: int, seed: int, heads: str) -> SteeringVector:
+    def vector(direction: str, k: int, seed: int, heads: str = "probe") -> SteeringVector:
         return random_vector(geometry, k, seed)
 
     def one_pass() -> None:

@@ -6,16 +6,17 @@ its own, in a folder of its own, so the command goes on where it was stopped.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from sally_anne.core.commands import command
+from sally_anne.core.options import Natural, Seed
 from sally_anne.core.run_folder import RESULTS, TABLE1, claims, save_config
 from sally_anne.models.options import ModelOptions
-from steering.sweep import SweepConfig
+from steering.sweep import Direction, Heads, SweepConfig
 
 SETTINGS = ("multimodal", "video", "text")
 ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
@@ -45,6 +46,14 @@ class Table1Config(ModelOptions):
     Attributes:
         k: numbers of heads to choose from; as steering.sweep's by default.
         alpha: strengths to choose from; as steering.sweep's by default.
+        direction: how directions are found.
+        heads: rank heads by their probe, or by cause; of several the best is chosen.
+        draws: of each kind of control, among which the chosen vector is ranked.
+        control_stories: test stories on which draws are compared.
+        leave_out: so many of the chosen heads are left out one at a time.
+        max_initial_drop: how far the choice may lower the accuracy on initial-belief questions (a
+            share, on validation stories); none does not ask them.
+        max_reality_drop: the same of the question where the participant is in reality.
         settings: which settings.
         orders: which orders.
         limit: only the first so many stories of each split; probing runs that have to be made then
@@ -55,11 +64,22 @@ class Table1Config(ModelOptions):
         batch_size: prompts that are read together.
         decode_batch_size: answers that are given together; auto takes as many as fit in
             memory, 64 at most.
+        max_new_tokens: length of a reply; 16 by default, and 64 for a JSON object.
+        seed: of random directions and heads.
+        split_seed: which stories test, train and validate.
+        data_seed: seed of generated stories.
         force: take probing runs of another model.
     """
 
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
     alpha: tuple[float, ...] | None = None
+    direction: Direction = "logistic"
+    heads: tuple[Heads, ...] = ("probe",)
+    draws: int = 20
+    control_stories: int = 100
+    leave_out: Natural = 8
+    max_initial_drop: float | None = 0.01
+    max_reality_drop: float | None = 0.01
     settings: tuple[Literal["multimodal", "video", "text"], ...] = SETTINGS  # type: ignore[assignment]
     orders: tuple[Literal["1", "2"], ...] = ORDERS
     limit: int | None = None
@@ -68,6 +88,10 @@ class Table1Config(ModelOptions):
     out: Path | None = None
     batch_size: int = 8
     decode_batch_size: int | Literal["auto"] = "auto"
+    max_new_tokens: int | None = None
+    seed: Seed = 0
+    split_seed: Seed = 0
+    data_seed: Seed = 2025
     force: bool = False
 
     @property
@@ -84,8 +108,9 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
         Rows of ``order, setting, method, TB, FB, Both, invalid``, each of the last four a
         dict of value, low, high, n; how many test stories were ``left_out`` as seen. Of controls a
         row a kind: mean, lowest, highest and number of its draws. That of the chosen setting has
-        its ``specificity`` among them, ``worse``, the share of stories made worse, ``initial``, the
-        change of accuracy on initial-belief questions, and ``heads``, what Both loses without each.
+        its ``specificity`` among them, ``worse``, the share of stories made worse, ``heads``, what
+        Both loses without each, and what was ``chosen``. ``initial`` and ``reality`` are the change
+        of accuracy on side questions, of controls as mean, lowest and highest.
     """
     from sally_anne.core.console import Console
     from sally_anne.core.files import write_sealed
@@ -93,15 +118,16 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     from sally_anne.harness.reporting import BELIEF
     from sally_anne.models.loading import load_model
     from steering.cells import cell_metrics
-    from steering.controls import ranges
+    from steering.controls import ranges, side_range
     from steering.pipeline import run as sweep
 
     console = Console()
     loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
-    names = ["k", "alpha", "limit", "style", "data", "batch_size", "decode_batch_size", "force"]
-    options = config.model_options() | {name: getattr(config, name) for name in names}
-    base = SweepConfig(**options)
+    shared = {field.name for field in fields(SweepConfig)} & {
+        field.name for field in fields(config)
+    }
+    base = SweepConfig(**{name: getattr(config, name) for name in shared})
     save_config(config.folder, asdict(config))
     for setting in config.settings:
         for order in config.orders:
@@ -116,23 +142,29 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
             def value(cell: str, measure: str, metrics: Any = metrics) -> float:
                 return float(getattr(metrics[cell], measure).value)
 
-            shared: dict[str, Any] = {
+            common: dict[str, Any] = {
                 "order": int(order),
                 "setting": setting,
                 "left_out": found.unseen.left_out,
+                "intervals_over": over(found.test),
             }
-            shared["intervals_over"] = over(found.test)
             for method, name in (("baseline", "baseline"), ("+ alpha", found.chosen.name)):
-                row = {**shared, "method": method, "cell": name}
+                row = {**common, "method": method, "cell": name}
                 row |= {m: vars(getattr(metrics[name], m)) for m in BELIEF}
                 rows.append(row)
             if found.worse is not None:
                 rows[-1]["worse"] = vars(found.worse)
-            if "test" in found.initial:
-                rows[-1]["initial"] = vars(found.initial["test"])
+            for side, gains in found.gains(part.reader).items():
+                rows[-1][side] = vars(gains["test"])
             rows[-1] |= {"specificity": found.specificity, "heads": found.left_out}
+            rows[-1]["chosen"] = asdict(found.chosen)
             for kind, drawn in ranges(value, found.draws).items():
-                rows.append({**shared, "method": f"control: {kind}", "cell": kind, **drawn})
+                row = {**common, "method": f"control: {kind}", "cell": kind, **drawn}
+                for side, tables in found.sides.items():
+                    row[side] = side_range(tables["test"], found.draws, part.reader)[kind]
+                if found.specificity is not None:
+                    row["worse"] = found.specificity["worse"][kind]
+                rows.append(row)
     write_sealed(config.folder / RESULTS, {"config": asdict(config), "rows": rows})
     print_table(console, config.model, loaded.family.name, rows)
     console.print(f"table: {config.folder / RESULTS}", soft_wrap=True)
@@ -140,40 +172,58 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
 
 
 def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]]) -> None:
-    """Ours with intervals, and the paper's numbers of the full-size model of this family."""
-    from rich.table import Table
+    """Ours with intervals, and the paper's numbers of the full-size model of this family.
 
-    from sally_anne.harness.reporting import BELIEF, percent
+    Below them what stands beside a steered model's numbers: its rank among the draws, the share of
+    stories made worse, and how the side questions move. Both fit in 80 columns.
+    """
+    from sally_anne.harness.reporting import BELIEF
+    from sally_anne.harness.reporting import print_table as table
+    from steering.controls import CONTROL_LABELS, NOT_SPECIFIC, SIDE_LABELS
+    from steering.reporting import TIGHT
 
-    maps = any(row.get("intervals_over") == "map" for row in rows)
-    over = "maps" if maps else "stories"
-    table = Table(title=f"Table 1: {model}, test stories (%), 95 % intervals over {over}")
-    for column in ("setting", "order", "method"):
-        table.add_column(column)
-    for column in BELIEF:
-        table.add_column(column, justify="right")
-    for column in ("rank", "made worse", "initial belief"):
-        table.add_column(column, justify="right")
-    table.add_column(f"paper's 7B {family} (TB / FB / Both)", justify="right")
+    accuracies: list[list[Any]] = []
+    beside: list[list[Any]] = []
+    sides = [side for side in SIDE_LABELS if any(side in row for row in rows)]
+    part = None
     for row in rows:
+        if part != (row["setting"], row["order"]):
+            part = (row["setting"], row["order"])
+            accuracies.append([f"{part[0]}, order {part[1]}:"])
+            beside.append([f"{part[0]}, order {part[1]}:"])
+        method = row["method"]
+        if kind := method.removeprefix("control: ") if method != "+ alpha" else "":
+            label = f"{row['Both']['n']} {CONTROL_LABELS[kind]}" if kind in CONTROL_LABELS else kind
+        elif chosen := row.get("chosen"):
+            by = "" if chosen["heads"] == "probe" else f" by {chosen['heads']}"
+            label = f"K {chosen['k']}{by}, alpha {chosen['alpha']:g}"
+        else:
+            label = method
+        accuracies.append([label, *(row[column] for column in BELIEF)])
         known = PAPER.get((family, row["setting"], row["order"]), (None, None))
-        numbers = dict(zip(("baseline", "+ alpha"), known, strict=True)).get(row["method"])
-        paper = " / ".join("?" if n is None else f"{n:.1f}" for n in numbers) if numbers else ""
-        cells = [percent(row[column]) for column in BELIEF]
+        if numbers := dict(zip(("baseline", "+ alpha"), known, strict=True)).get(method):
+            told = ["?" if number is None else f"{number:.1f}" for number in numbers]
+            accuracies.append([f"  paper, 7B {family}", *told])
+        if method == "baseline":
+            continue
         rank = ""
-        if specific := row.get("specificity"):
-            rank = f"{specific['rank']} of {specific['of']}"
-            rank += "" if specific["specific"] else ", not specific"
-        beside = [percent(row[name]) if name in row else "" for name in ("worse", "initial")]
-        table.add_row(
-            row["setting"], str(row["order"]), row["method"], *cells, rank, *beside, paper
+        if found := row.get("specificity"):
+            rank = f"{found['rank']} of {found['of']}"
+            rank += "" if found["specific"] else f"\n{NOT_SPECIFIC}"
+        cells = [rank, row.get("worse", ""), *(row.get(side, "") for side in sides)]
+        beside.append([label, *cells])
+    unit = "maps" if any(row.get("intervals_over") == "map" for row in rows) else "stories"
+    title = f"Table 1: {model}, test stories (%), 95 % intervals over {unit}"
+    table(console, title, ["method", *BELIEF], accuracies, **TIGHT)
+    names = ["rank", "worse", *(SIDE_LABELS[side] for side in sides)]
+    if any(row["method"] != "baseline" for row in rows):
+        note = (
+            "rank: by Both among random draws with steps of the same length; of draws the mean, "
+            "the lowest and the highest"
         )
-    console.print(table)
-    if any(row.get("specificity") for row in rows):
-        console.print(
-            "rank: by Both among random draws with steps of the same length; of controls the mean "
-            "over draws, lowest and highest"
-        )
+        title = "Beside them: stories made worse (%), side questions (points)"
+        tighter = {**TIGHT, "padding": 0}
+        table(console, title, ["method", *names], beside, note, **tighter)
 
 
 main = command("sally-anne table1", Table1Config, run, resumes=True)

@@ -3,6 +3,8 @@
 Shown are the validation stories of `sally-anne sweep`, on which every K and alpha was tried. At
 alpha 0 all curves meet in the model without steering; the line is its Both. Of the controls, random
 directions in the same heads and directions of the same kind in random heads, Both alone is drawn.
+What steering should leave alone (initial belief, reality) is asked of few settings: those that were
+tried for the choice.
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ TABLE = "sweep.parquet"
 SPLIT = "validation"
 MEASURES = ("TB", "FB", "Both", "invalid")
 CONTROLS = {"random": "random directions", "random_heads": "random heads"}
+SIDES = {"initial": "initial belief", "reality": "reality"}
 NUMBERS = ("k", "alpha", "value", "low", "high", "n")
 COLUMNS = ("split", "direction", "measure", *NUMBERS)
 TITLE_WORDS = ("order", "setting")
 
 COLOURS = {"TB": "#009E73", "FB": "#E69F00", "Both": "#0072B2", "invalid": "#7F7F7F"}
-MARKERS = {"TB": "o", "FB": "^", "Both": "s", "invalid": "x"}
-MEASURE_TEXT = {"invalid": "invalid (share of answers)"}
+COLOURS |= {"initial": "#56B4E9", "reality": "#8C510A"}
+MARKERS = {"TB": "o", "FB": "^", "Both": "s", "invalid": "x", "initial": "v", "reality": "D"}
+MEASURE_TEXT = {"invalid": "invalid (share of answers)", **SIDES}
 DASHES = {"random": (0, (5, 2)), "random_heads": (0, (1.5, 1.5))}
 CONTROL_COLOURS = {"random": "#CC79A7", "random_heads": "#D55E00"}
 PANELS_IN_A_ROW = 4
@@ -88,7 +92,7 @@ def read_sweep(folder: Path) -> pd.DataFrame:
         if not is_numeric_dtype(table[column]):
             raise RunFolderError(f"{path}: column {column} does not hold numbers")
     there = ", ".join(sorted(map(str, table["split"].unique()))) or "none"
-    table = table[(table["split"] == SPLIT) & table["measure"].isin(MEASURES)]
+    table = table[(table["split"] == SPLIT) & table["measure"].isin((*MEASURES, *SIDES))]
     if table.empty:
         raise ChoiceError(f"{path} has no row of split {SPLIT} (splits there: {there})")
     if table[["k", "alpha", "n"]].isna().any(axis=None):
@@ -148,9 +152,11 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
                 own = alike[(alike["direction"] == direction) & (alike["k"] == k)]
                 if own.empty:
                     continue
-                for measure in MEASURES if direction == main else ("Both",):
+                for measure in (*MEASURES, *SIDES) if direction == main else ("Both",):
                     points = pd.concat([own, plain])
                     points = points[points["measure"] == measure].sort_values("alpha")
+                    if not points["k"].any():
+                        continue
                     facts = {"panel": main, "heads": heads, "k": int(k), "direction": direction}
                     parts.append(points.assign(**facts))
     columns = ["panel", "heads", "k", "direction", "measure", "alpha", "value", "low", "high", "n"]
@@ -250,8 +256,10 @@ def _arranged(table: pd.DataFrame) -> list[list[Panel | None]]:
 
 
 def _draw_panel(axis: Axes, table: pd.DataFrame, main: str) -> None:
-    for measure in MEASURES:
+    for measure in (*MEASURES, *SIDES):
         points = table[(table["direction"] == main) & (table["measure"] == measure)]
+        if points.empty:
+            continue
         alpha, colour = points["alpha"], COLOURS[measure]
         band: dict[str, Any] = {"color": colour, "alpha": 0.16, "linewidth": 0, "zorder": 1}
         axis.fill_between(alpha, points["low"], points["high"], **band)
@@ -279,7 +287,8 @@ def _line(shown: str) -> dict[str, Any]:
 def _legend(figure: Figure, table: pd.DataFrame) -> None:
     from matplotlib.patches import Patch
 
-    texts = {measure: MEASURE_TEXT.get(measure, measure) for measure in MEASURES}
+    asked = [m for m in (*MEASURES, *SIDES) if (table["measure"] == m).any()]
+    texts = {measure: MEASURE_TEXT.get(measure, measure) for measure in asked}
     texts |= {
         control: f"Both, {text}"
         for control, text in CONTROLS.items()

@@ -20,10 +20,12 @@ from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import belief_metrics, over, paired_difference
 from sally_anne.harness.reporting import BELIEF, percent
 from sally_anne.harness.results import scores
-from steering.cells import BASELINE, Cell, Vectors, before_and_in
+from steering.cells import BASELINE, Cell, Vectors, before_and_in, side_gain
 from steering.fit import CONTROLS
+from steering.sweep import Side
 
 CONTROL_LABELS = {"random": "random directions", "random_heads": "random heads"}
+SIDE_LABELS: dict[Side, str] = {"initial": "initial belief", "reality": "reality"}
 NOT_SPECIFIC = "not specific"
 # Share of draws above which a vector is not called specific.
 LEVEL = 0.05
@@ -77,7 +79,7 @@ def specificity(
         gains; ``rank`` (1 is the best; an equal draw stands before the vector) ``of`` so many,
         ``p`` among the draws of the kind in which it stands worse; ``specific``: whether the vector
         is above all draws, so many that p is at most 0.05, and above the model as it is;
-        ``stories``; ``worse``: share of stories made worse in the mean of a kind.
+        ``stories``; ``worse``: as ``kinds``, of the share of stories made worse.
     """
     asked = table[table["cell"] == draws[0].name]["item_id"]
     table = table[table["item_id"].isin(asked)]
@@ -94,8 +96,9 @@ def specificity(
         kinds[kind] = _range([gains[cell] for cell in own])
         above = sum(gains[cell] >= gains[chosen] - 1e-9 for cell in own)
         p = max(p, (1 + above) / (1 + len(own)))
-        lost = [made_worse(*before_and_in(table, cell, reader), 1).value for cell in own]
-        worse[kind] = float(np.mean(lost))
+        worse[kind] = _range(
+            [made_worse(*before_and_in(table, cell, reader), 1).value for cell in own]
+        )
     return {
         "gain": gains[chosen],
         "draws": {cell.name: gains[cell] for cell in draws},
@@ -110,16 +113,16 @@ def specificity(
 
 
 def ranges(
-    value: Callable[[str, str], float], draws: Sequence[Cell]
+    value: Callable[[str, str], float], draws: Sequence[Cell], measures: Sequence[str] = BELIEF
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Of each kind of control and each belief measure mean, lowest, highest and number of draws.
+    """Of each kind of control and each measure mean, lowest, highest and number of draws.
 
     ``value(cell, measure)`` is a cell's by its name; the result is ``[kind][measure]["value"]``.
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
     for kind in dict.fromkeys(cell.direction for cell in draws):
         own = [cell.name for cell in draws if cell.direction == kind]
-        found[kind] = {m: _range([value(name, m) for name in own]) for m in BELIEF}
+        found[kind] = {m: _range([value(name, m) for name in own]) for m in measures}
     return found
 
 
@@ -131,6 +134,16 @@ def _range(values: Sequence[float]) -> dict[str, float]:
         "high": max(values),
         "n": len(values),
     }
+
+
+def side_range(
+    table: pd.DataFrame, draws: Sequence[Cell], reader: str
+) -> dict[str, dict[str, float]]:
+    """Of each kind of control the changes of accuracy on side questions, as of :func:`ranges`."""
+    asked = [cell for cell in draws if (table["cell"] == cell.name).any()]
+    gains = {cell.name: side_gain(table, cell, reader).value for cell in asked}
+    found = ranges(lambda name, _: gains[name], asked, [""])
+    return {kind: measures[""] for kind, measures in found.items()}
 
 
 def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000) -> Estimate:

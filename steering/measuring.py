@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import reading, write_sealed
 from sally_anne.core.run_folder import RESULTS, SIDE_EFFECTS, claims, save_config
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.gridtom import Ask
 from sally_anne.harness.metrics import accuracy, paired_accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.pipeline import check
@@ -75,8 +76,9 @@ def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
     order = ""
     if name.partition(":")[0] in TASKS:
         name, _, order = name.partition(":")
-    if order and (name != "gridtom" or order not in ("1", "2", "initial")):
-        raise SteeringError(f"--tasks {task}: gridtom has the orders 1, 2 and initial, others none")
+    if order and (name != "gridtom" or order not in get_args(Ask)):
+        had = ", ".join(get_args(Ask))
+        raise SteeringError(f"--tasks {task}: gridtom has the orders {had}, others none")
     if name != "gridtom" and find_task(name).open_ended:
         raise SteeringError(
             f"--tasks {task}: its questions are open; ask them by `sally-anne evaluate`"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import product
 
 import pandas as pd
 from rich.markup import escape
@@ -13,7 +14,6 @@ from figures import sweep as picture
 from hooks.identity import FORCED
 from hooks.vector import SteeringVector
 from sally_anne.benchmarks.lineage import SEEN
-from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.processes import here
@@ -28,7 +28,6 @@ from steering.cells import (
     before_and_in,
     best_first,
     choose,
-    initial_gain,
     run_cells,
     vectors_of,
 )
@@ -53,7 +52,7 @@ from steering.prepare import (
     with_grid,
 )
 from steering.reporting import Sweep, print_sweep, save, vector_name
-from steering.sweep import Heads, SweepConfig
+from steering.sweep import Heads, Side, SweepConfig
 
 
 @claims(SWEEP)
@@ -75,9 +74,8 @@ def run(
     if loaded is None:
         opening = config.opening() | {"device_map": device_map}
         loaded = load_model(**opening, videos=config.setting != "text")
-    items = [
-        i for split in SPLITS for asked in (False, True) for i in questions.items(split, asked)
-    ]
+    kinds = (None, *config.sides)
+    items = [item for each in product(SPLITS, kinds) for item in questions.items(*each)]
     for line in check_items(loaded, items, config.reply_tokens):
         console.print(escape(line))
     config, grid = with_grid(config, loaded)
@@ -123,9 +121,9 @@ def run(
     }
 
     def answer(
-        split: Split, asked: Sequence[Cell], initial: bool = False, stories: int | None = None
+        split: Split, asked: Sequence[Cell], side: Side | None = None, stories: int | None = None
     ) -> pd.DataFrame:
-        items, name = questions.items(split, initial), f"initial-{split}" if initial else split
+        items, name = questions.items(split, side), f"{side}-{split}" if side else split
         items = items if stories is None else spread(items, stories)
         journals = Journal(config.folder / f"{name}.jsonl", about, processes)
         with journals as journal, Bars(console) as bar:
@@ -145,14 +143,12 @@ def run(
     ranked = best_first(
         validation, [c for c in grid if c.direction == config.direction], config.reader
     )
-    chosen = ranked[0]
-    if config.max_initial_drop is not None:
-        chosen = choose(
-            ranked,
-            lambda cell: answer("validation", (BASELINE, cell), initial=True),
-            config.max_initial_drop,
-            config.reader,
-        )
+    chosen = choose(
+        ranked,
+        lambda cell, side: answer("validation", (BASELINE, cell), side),
+        config.sides,
+        config.reader,
+    )
     controls = tuple(
         c
         for c in grid
@@ -178,13 +174,17 @@ def run(
         if draws or rests:
             drawn = answer("test", (*draws, *rests), stories=config.control_stories)
             test = pd.concat([test, drawn], ignore_index=True)
-    gains: dict[str, Estimate] = {}
-    if config.max_initial_drop is not None:
-        for split in SPLITS if config.test else SPLITS[:1]:
-            table = answer(split, (BASELINE, chosen), initial=True)
-            gains[split] = initial_gain(table, chosen, config.reader)
+    sides: dict[Side, dict[str, pd.DataFrame]] = {}
+    for side in config.sides:
+        tried = dict.fromkeys((BASELINE, *ranked[: ranked.index(chosen) + 1], *controls))
+        sides[side] = {"validation": answer("validation", tuple(tried), side)}
+        if config.test:
+            tables = [answer("test", (BASELINE, chosen), side)]
+            if draws:
+                tables.append(answer("test", draws, side, config.control_stories))
+            sides[side]["test"] = pd.concat(tables, ignore_index=True)
     sweep = Sweep(
-        validation, test, chosen, controls, gains, vector, questions.lineage, questions.unseen
+        validation, test, chosen, controls, sides, vector, questions.lineage, questions.unseen
     )
     if test is not None:
         sweep = replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Literal
 
 from rich.markup import escape
@@ -33,9 +34,9 @@ from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, show
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.published import open_described
 from steering.cells import Cell, cells, default_alphas, default_ks
-from steering.controls import draws_of, spread
+from steering.controls import SIDE_LABELS, spread
 from steering.fit import CONTROLS, require_causes
-from steering.sweep import SweepConfig
+from steering.sweep import Side, SweepConfig
 
 # Fewer stories in all leave a split without any.
 FEWEST_PROBED = 20
@@ -109,10 +110,10 @@ class Questions:
     def leave_out(self, lineage: Lineage | None) -> None:
         self.members, self.unseen, self.lineage = unseen_stories(self._asked, self.stories, lineage)
 
-    def items(self, split: Split, initial: bool = False) -> list[Item]:
-        """The questions of a split, or those about the initial beliefs."""
+    def items(self, split: Split, side: Side | None = None) -> list[Item]:
+        """The belief questions of a split, or its side questions of one kind."""
         asked = self._asked[split]
-        asked = replace(asked, order="initial") if initial else asked
+        asked = replace(asked, order=side) if side else asked
         return items_of(asked, self.stories, self.members[split])
 
 
@@ -197,20 +198,25 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     config, grid = with_grid(config, loaded)
     counter = Counter(loaded)
     most = MOST if config.decode_batch_size == AUTO else config.decode_batch_size
-    # The baseline and the chosen cell; its controls, and its heads left out, on test stories.
+    # The baseline and the chosen cell; its controls; its heads left out, on test stories.
     parts: list[tuple[str, list[Item], int]] = [
         ("validation", questions.items("validation"), len(grid))
     ]
+    kinds = len(_controls(config))
     if config.test:
         items = questions.items("test")
         parts.append(("test", items, 2))
         k = max(config.k or ())
-        draws = len(draws_of(grid[-1], config.draws, 0)) if _controls(config) else 0
-        if count := draws + (min(config.leave_out, k) if k > 1 else 0):
-            parts.append(("test, controls", spread(items, config.control_stories), count))
-    if config.max_initial_drop is not None:
-        for split in SPLITS if config.test else SPLITS[:1]:
-            parts.append((f"{split}, initial beliefs", questions.items(split, True), 2))
+        count = kinds * config.draws + (min(config.leave_out, k) if k > 1 else 0)
+        parts.append(("test, controls", spread(items, config.control_stories), count))
+    for split, side in product(SPLITS if config.test else SPLITS[:1], config.sides):
+        items, name = questions.items(split, side), f"{split}, {SIDE_LABELS[side]}"
+        parts.append((name, items, 2))
+        if split == "test":
+            items = spread(items, config.control_stories)
+        count = kinds * (config.draws if split == "test" else 1)
+        parts.append((f"{name}, controls", items, count))
+    parts = [part for part in parts if part[2]]
     figures = [exact("cells", len(grid), "K x alpha, controls, baseline")]
     loads: list[Load] = []
     for name, items, count in parts:
@@ -223,7 +229,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
                 loads.append(replace(load, endings=rows[:at_once], later=rows[at_once:]))
         figures.append(exact(f"items, {name}", len(items), f"in {count} cells"))
     answers = sum(load.rows for load in loads)
-    more = "cells x items; more if the first choices lower the accuracy on initial beliefs"
+    more = "cells x items; more if the first choices lower the accuracy on side questions"
     figures += [
         exact("answers", answers, more),
         exact("decode batch", most, "answers at once; auto takes fewer"),

@@ -19,14 +19,17 @@ from sally_anne.core.console import Console
 from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.run_folder import RESULTS
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.metrics import mcnemar_both, over, paired_difference
+from sally_anne.harness.metrics import accuracy, mcnemar_both, over, paired_difference
 from sally_anne.harness.reporting import BELIEF, percent, print_table
+from sally_anne.harness.results import scores
 from sally_anne.harness.work import Unseen
-from steering.cells import BASELINE, Cell, before_and_in, cell_metrics
-from steering.controls import CONTROL_LABELS, in_words, of_heads, ranges
-from steering.sweep import SweepConfig
+from steering.cells import BASELINE, Cell, before_and_in, cell_metrics, side_gain
+from steering.controls import CONTROL_LABELS, SIDE_LABELS, in_words, of_heads, ranges
+from steering.sweep import Side, SweepConfig
 
 ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
+# Of a cell, beside its name.
+FACTS = ["direction", "heads", "k", "alpha"]
 # Best settings that are printed, the mark of the chosen one, and columns of the terminal.
 TOP, MARK, WIDTH = 5, " *", 100
 # Without edges and wide gaps rows with intervals have room.
@@ -51,7 +54,9 @@ class Sweep:
         specificity: as of :func:`steering.controls.specificity`, or None.
         left_out: as of :func:`steering.controls.left_out`.
         worse: share of test stories made worse, or None.
-        initial: how the accuracy on initial-belief questions changes in the chosen cell, by split.
+        sides: answers to side questions, by kind and split: on validation stories of the baseline,
+            of all cells that were tried for the choice and of the controls, on test stories of the
+            baseline, the chosen cell and, fewer stories, the draws.
         vector: folder of the chosen vector.
         lineage: what it has seen; None where the run does not say.
         unseen: how many test stories were left out as the run has seen them.
@@ -61,7 +66,7 @@ class Sweep:
     test: pd.DataFrame | None
     chosen: Cell
     controls: tuple[Cell, ...]
-    initial: dict[str, Estimate]
+    sides: dict[Side, dict[str, pd.DataFrame]]
     vector: Path
     lineage: Lineage | None
     unseen: Unseen
@@ -69,6 +74,13 @@ class Sweep:
     specificity: dict[str, Any] | None = None
     left_out: list[dict[str, Any]] = field(default_factory=list)
     worse: Estimate | None = None
+
+    def gains(self, reader: str) -> dict[Side, dict[str, Estimate]]:
+        """How the accuracy on side questions changes in the chosen cell, by kind and split."""
+        return {
+            side: {split: side_gain(table, self.chosen, reader) for split, table in tables.items()}
+            for side, tables in self.sides.items()
+        }
 
 
 def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
@@ -83,10 +95,20 @@ def _compare(table: pd.DataFrame, cell: Cell, reader: str) -> dict[str, Any]:
     return {"difference": differences, "mcnemar_both": mcnemar_both(before, after)}
 
 
+def _side_metrics(table: pd.DataFrame, split: str, side: Side, reader: str) -> pd.DataFrame:
+    """One row a cell: how many side questions of one kind are answered rightly."""
+    rows = []
+    for name, own in table.groupby("cell", sort=False):
+        facts = own.iloc[0][FACTS].to_dict()
+        found = asdict(accuracy(scores(own, reader)).overall)
+        rows.append({"split": split, "cell": name, **facts, "measure": side, **found})
+    return pd.DataFrame(rows)
+
+
 def _metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
     """One row a cell and measure: where ``low`` to ``high`` is over maps, also over stories."""
     over_stories = cell_metrics(table, reader, "story") if over(table) == "map" else {}
-    facts = table.drop_duplicates("cell").set_index("cell")[["direction", "heads", "k", "alpha"]]
+    facts = table.drop_duplicates("cell").set_index("cell")[FACTS]
     rows = []
     for name, metrics in cell_metrics(table, reader).items():
         for measure in BELIEF:
@@ -111,7 +133,6 @@ def save(
         "vector": sweep.vector.name,
         SEEN: None if sweep.lineage is None else sweep.lineage.facts(),
         "unseen": asdict(sweep.unseen),
-        "initial": {split: asdict(gain) for split, gain in sweep.initial.items()},
     }
     if sweep.test is not None:
         parts["test"] = sweep.test
@@ -119,8 +140,17 @@ def save(
         saved["test"] = {c.name: _compare(sweep.test, c, config.reader) for c in cells}
         saved["specificity"], saved["left_out"] = sweep.specificity, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
+    for side, gains in sweep.gains(config.reader).items():
+        saved[side] = {split: asdict(gain) for split, gain in gains.items()}
     metrics = pd.concat(
-        [_metrics_table(answers, split, config.reader) for split, answers in parts.items()],
+        [
+            *(_metrics_table(answers, split, config.reader) for split, answers in parts.items()),
+            *(
+                _side_metrics(answers, split, side, config.reader)
+                for side, tables in sweep.sides.items()
+                for split, answers in tables.items()
+            ),
+        ],
         ignore_index=True,
     )
     answers = pd.concat(parts.values(), ignore_index=True)
@@ -185,18 +215,17 @@ def print_sweep(
     if sweep.worse is not None:
         worse = percent(asdict(sweep.worse))
         told = f"made worse (an answer right before, wrong after): {worse} % of test stories"
+        drawn = sweep.specificity["worse"] if sweep.specificity else {}
+        beside = [f"{CONTROL_LABELS[kind]} {percent(share)}" for kind, share in drawn.items()]
         console.print(told, soft_wrap=True)
+        if beside:
+            console.print(f"made worse by the draws: {'; '.join(beside)} %", soft_wrap=True)
     if sweep.left_out:
         heads = [[f"L{row['layer']}H{row['head']}", row] for row in sweep.left_out]
         title = "one head left out"
         print_table(console, title, ["head", "loss of Both (points)"], heads, **TIGHT)
         console.print(of_heads(sweep.left_out, chosen.k), soft_wrap=True)
-    for split, gain in saved["initial"].items():
-        moved = f"initial belief: {percent(gain)} points on {split} stories"
-        console.print(f"{_label(chosen)}, {moved}")
-    held = sweep.initial.get("validation")
-    if held is not None and -held.value > (config.max_initial_drop or 0) + 1e-9:
-        console.print("no K and alpha leaves the initial belief alone: this one changes it least")
+    _print_sides(console, config, sweep, metrics, saved)
     if not config.full:
         console.print("--full prints every setting")
     console.print(f"sweep folder: {escape(str(config.folder))}", soft_wrap=True)
@@ -204,6 +233,39 @@ def print_sweep(
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
     steered = EvalConfig(steer=sweep.vector, **config.model_options(*names))
     console.print(f"next: {escape(command_line('sally-anne evaluate', steered))}", soft_wrap=True)
+
+
+def _print_sides(
+    console: Console,
+    config: SweepConfig,
+    sweep: Sweep,
+    metrics: pd.DataFrame,
+    saved: dict[str, Any],
+) -> None:
+    """What steering should leave alone: as it is, in the chosen cell and in its controls."""
+    chosen, sides = sweep.chosen, list(sweep.sides)
+    found = metrics.set_index(["split", "cell", "measure"])[["value", "low", "high", "n"]]
+    for split in dict.fromkeys(split for tables in sweep.sides.values() for split in tables):
+        own, draws = found.loc[split], sweep.draws if split == "test" else ()
+        rows: list[list[Any]] = [
+            [_label(cell, chosen), *(own.loc[cell.name, side].to_dict() for side in sides)]
+            for cell in (BASELINE, chosen, *(() if draws else sweep.controls))
+        ]
+        values = own["value"]
+        drawn = ranges(lambda *at, values=values: values[at], draws, sides)  # type: ignore[misc]
+        for kind, measures in drawn.items():
+            name = f"{measures[sides[0]]['n']} {CONTROL_LABELS[kind]}"
+            rows.append([name, *(measures[side] for side in sides)])
+        title, names = f"side questions, {split} stories (%)", [SIDE_LABELS[side] for side in sides]
+        note = "of draws the lowest and the highest" if draws else None
+        print_table(console, title, ["setting", *names], rows, note, **TIGHT)
+    for side in sides:
+        for split, gain in saved[side].items():
+            moved = f"{SIDE_LABELS[side]}: {percent(gain)} points on {split} stories"
+            console.print(f"{_label(chosen)}, {moved}")
+    if any(-saved[s]["validation"]["value"] > most + 1e-9 for s, most in config.sides.items()):
+        told = "no K and alpha leaves the side questions alone: this one is nearest to it"
+        console.print(told)
 
 
 def _label(cell: Cell, chosen: Cell | None = None) -> str:

@@ -17,6 +17,8 @@ from sally_anne.models.options import ModelOptions
 
 # By what heads are ranked: the probe's validation accuracy, or what they carry between twins.
 Heads = Literal["probe", "cause"]
+# What steering should leave alone.
+Side = Literal["initial", "reality"]
 Direction = Literal[
     "logistic",
     "mass_mean",
@@ -61,6 +63,7 @@ class SweepConfig(ModelOptions):
         max_initial_drop: K and alpha may lower the accuracy on initial-belief questions, which
             steering should leave alone, by so much at most (a share, on validation stories); none
             does not ask them.
+        max_reality_drop: the same of the question where the participant is in reality.
         test: report the chosen K and alpha on the test stories.
         full: print every setting, not the best alone.
         data: folder in the release layout; stories are generated if none is given.
@@ -94,6 +97,7 @@ class SweepConfig(ModelOptions):
     style: Literal["plain", "json"] = "plain"
     reader: Literal["robust", "official"] = "robust"
     max_initial_drop: float | None = 0.01
+    max_reality_drop: float | None = 0.01
     test: bool = True
     full: bool = False
     data: Path | None = None
@@ -111,6 +115,15 @@ class SweepConfig(ModelOptions):
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
         return self.max_new_tokens or reply_tokens("gridtom", self.style)
+
+    @property
+    def sides(self) -> dict[Side, float]:
+        """How far the accuracy on each kind of side question that is asked may fall."""
+        most: dict[Side, float | None] = {
+            "initial": self.max_initial_drop,
+            "reality": self.max_reality_drop,
+        }
+        return {side: drop for side, drop in most.items() if drop is not None}
 
     @property
     def folder(self) -> Path:

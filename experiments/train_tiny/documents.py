@@ -20,6 +20,7 @@ from sally_anne.benchmarks.gridtom.narration import (
     first_order,
     initial_questions,
     place_statement,
+    reality,
     second_order,
 )
 from sally_anne.benchmarks.gridtom.plot import Condition
@@ -189,11 +190,10 @@ def role(rng: random.Random, scene: Scene) -> Document:
 def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str]:
     """A question of one kind and its right answer."""
     cast = scene.cast
-    now = f"At the end of the video, in which room is the {cast.participant} agent?"
     ends = {
         "belief": (first_order(cast, scene.believed).question, scene.believed),
         "second": (second_order(cast, scene.thought).question, scene.thought),
-        "now": (now, cast.last_room),
+        "now": (reality(cast).question, cast.last_room),
     }
     if kind in ends:
         text, answer = ends[kind]

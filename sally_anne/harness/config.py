@@ -23,7 +23,8 @@ class EvalConfig(ModelOptions):
     Attributes:
         task: gridtom, moments, mmtom_qa, muma_tom, mimeqa or bigtom; a file of one's own questions
             (JSON lines); package.module:NAME of a Benchmark; or an installed package's task.
-        order: GridToM: belief of first or second order, or the initial-belief questions.
+        order: GridToM: belief of first or second order, the initial-belief questions, or where the
+            participant is in reality.
         setting: GridToM: what the model is given: frames and text, frames, or text.
         view: other tasks: frames and words, frames, words, or the question alone; the benchmark's
             own by default.
@@ -61,7 +62,7 @@ class EvalConfig(ModelOptions):
     """
 
     task: str = "gridtom"
-    order: Literal["1", "2", "initial"] = "1"
+    order: Literal["1", "2", "initial", "reality"] = "1"
     setting: Setting = "multimodal"
     view: View | None = None
     window: Window | None = None

@@ -1,18 +1,25 @@
-"""GridToM's questions as items: first order, second order, initial belief (paper, section 3)."""
+"""GridToM's questions as items: first order, second order, initial belief (paper, section 3).
+
+The paper has no question about reality. Ours is "At the end of the video, in which room is the red
+agent? Choose one: blue or green.", of the participant and the two rooms of the belief question,
+asked of the true-belief and of the false-belief version; right is its last room in both.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from sally_anne.benchmarks.gridtom.contrasts import belief_question
+from sally_anne.benchmarks.gridtom.narration import reality
 from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord, context_text
 from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
 from sally_anne.benchmarks.items import Option, Setting
 from sally_anne.harness.items import Item
 
-Ask = Literal["1", "2", "initial"]
+Ask = Literal["1", "2", "initial", "reality"]
 Style = Literal["plain", "json"]
 
 
@@ -25,9 +32,9 @@ def items(
 ) -> Iterator[Item]:
     """The items of the stories whose index has a split, in their order.
 
-    A story has two items of first order, four of second, and three initial-belief questions, asked
-    of the true-belief version. Style ``plain`` ends with ``Answer:``; ``json`` asks for a JSON
-    object, as the paper does.
+    A story has two items of first order, four of second, two about reality, and three
+    initial-belief questions, asked of the true-belief version. Style ``plain`` ends with
+    ``Answer:``; ``json`` asks for a JSON object, as the paper does.
     """
     for record in records:
         if record.index not in splits:
@@ -36,14 +43,16 @@ def items(
         if ask == "initial":
             yield from _initial(record, split, setting, style)
         else:
-            for case in record.cases(1 if ask == "1" else 2):
-                yield _belief(record, case, split, setting, style)
+            for case in record.cases(2 if ask == "2" else 1):
+                yield _belief(record, case, split, setting, style, ask == "reality")
 
 
 def _belief(
-    record: StoryRecord, case: BeliefCase, split: str, setting: Setting, style: Style
+    record: StoryRecord, case: BeliefCase, split: str, setting: Setting, style: Style, real: bool
 ) -> Item:
     name = case.first if case.order == 1 else f"{case.first}/{case.second}"
+    if real:
+        case, name = replace(case, question=reality(case.cast)), f"reality/{name}"
     item_id = f"{record.group}/{name}"
     # Which room stands first must not follow from the answer, nor differ between runs.
     rooms = random.Random(f"options/{item_id}").sample(case.question.options, 2)

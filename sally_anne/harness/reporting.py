@@ -89,7 +89,8 @@ def steered_by(config: Any) -> str:
 def print_results(console: Console, results: Mapping[str, Any], config: EvalConfig) -> None:
     """GridToM: one row a reader, with 95 % intervals."""
     columns = INITIAL if config.order == "initial" else BELIEF
-    what = "initial belief" if config.order == "initial" else f"belief of order {config.order}"
+    named = {"initial": "initial belief", "reality": "reality"}
+    what = named.get(config.order, f"belief of order {config.order}")
     over_maps = any("over_stories" in metrics for metrics in results.values())
     print_table(
         console,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,36 +25,67 @@ def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, o
     return {"order": order, "setting": setting, "method": method, **measures}
 
 
-def test_paper_numbers_stand_beside_their_own_method_alone() -> None:
-    printed = io.StringIO()
-    rows = [row("baseline"), row("+ alpha"), row("control: random")]
-    print_table(Console(file=printed, width=200), "some-model", "qwen2-vl", rows)
-    lines = [line for line in printed.getvalue().splitlines() if "multimodal" in line]
-    assert "26.6 / 97.0 / 23.6" in lines[0]
-    assert "60.4 / 97.4 / 31.2" in lines[1]
-    assert "/" not in lines[2]
-    assert all("25.0 [20.0, 30.0]" in line for line in lines)
+def printed(rows: list[dict[str, object]], width: int = 80) -> list[str]:
+    out = io.StringIO()
+    print_table(Console(file=out, width=width), "some-model", "qwen2-vl", rows)
+    return out.getvalue().splitlines()
 
 
-def test_rank_and_side_conditions_stand_beside() -> None:
-    share = {"value": 0.125, "low": 0.1, "high": 0.15, "n": 500}
-    steered = row("+ alpha") | {"worse": share, "initial": {**share, "value": -0.02}}
-    for specific, said in ((True, "3 of 41 "), (False, "3 of 41, not specific")):
-        printed = io.StringIO()
-        found = {"rank": 3, "of": 41, "specific": specific}
-        rows = [row("baseline"), steered | {"specificity": found}]
-        print_table(Console(file=printed, width=250), "m", "qwen2-vl", rows)
-        plain, line = [line for line in printed.getvalue().splitlines() if "multimodal" in line]
-        assert said in line and "12.5 [10.0, 15.0]" in line and "-2.0 [10.0, 15.0]" in line
-        assert " of 41" not in plain and "12.5" not in plain
-        assert ("not specific" in printed.getvalue()) == (not specific)
-        assert "steps of the same length" in printed.getvalue()
+def below(lines: list[str], name: str) -> list[str]:
+    """The two lines of the row of this name: values, and their intervals."""
+    (number,) = [i for i, line in enumerate(lines) if re.match(rf"{re.escape(name)} ", line)]
+    return [" ".join(line.split()) for line in lines[number : number + 2]]
+
+
+def test_paper_numbers_stand_below_their_own_method_alone() -> None:
+    lines = printed([row("baseline"), row("+ alpha"), row("control: random")], 100)
+    found = [line.split() for line in lines if line.startswith("  paper")]
+    assert [line[-3:] for line in found] == [
+        ["26.6", "97.0", "23.6"],
+        ["60.4", "97.4", "31.2"],
+    ]
+    names = [line.split("  ")[0] for line in lines if "25.0 [20.0, 30.0]" in line]
+    assert names == ["baseline", "+ alpha", "500 random directions"]
+    order = [i for i, line in enumerate(lines) for name in names if line.startswith(name)]
+    paper = [i for i, line in enumerate(lines) if line.startswith("  paper")]
+    assert paper == [order[0] + 1, order[1] + 1]
+
+
+def share(value: float) -> dict[str, float]:
+    return {"value": value, "low": value - 0.025, "high": value + 0.025, "n": 20}
+
+
+@pytest.mark.parametrize("specific", [True, False])
+def test_rank_harm_and_side_conditions_stand_beside_in_80_columns(specific: bool) -> None:
+    steered = row("+ alpha") | {
+        "chosen": {"k": 8, "alpha": 0.8, "heads": "cause"},
+        "specificity": {"rank": 3, "of": 41, "specific": specific},
+        "worse": share(0.125),
+        "initial": share(-0.02),
+        "reality": share(0.07),
+    }
+    drawn = row("control: random_heads") | {
+        "worse": share(0.3),
+        "initial": share(-0.4),
+        "reality": share(-0.5),
+    }
+    lines = printed([row("baseline"), steered, drawn])
+    assert max(map(len, lines)) <= 80
+    (start,) = [number for number, line in enumerate(lines) if "Beside them" in line]
+    values, intervals = below(lines[start:], "K 8 by cause, alpha 0.8")
+    assert values == "K 8 by cause, alpha 0.8 3 of 41 12.5 -2.0 7.0"
+    verdict = "" if specific else "not specific "
+    assert intervals == f"{verdict}[10.0, 15.0] [-4.5, 0.5] [4.5, 9.5]"
+    assert below(lines[start:], "500 random heads") == [
+        "500 random heads 30.0 -40.0 -50.0",
+        "[27.5, 32.5] [-42.5, -37.5] [-52.5, -47.5]",
+    ]
+    assert "steps of the same length" in " ".join(" ".join(lines).split())
 
 
 def test_settings_that_the_paper_did_not_steer_stay_empty() -> None:
-    printed = io.StringIO()
-    print_table(Console(file=printed, width=200), "m", "qwen2-vl", [row("+ alpha", setting="text")])
-    assert "/" not in next(line for line in printed.getvalue().splitlines() if " text " in line)
+    lines = printed([row("+ alpha", setting="text")])
+    assert not any("paper" in line for line in lines)
 
 
 def test_both_is_never_more_than_either() -> None:
@@ -91,13 +123,17 @@ def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("steering.pipeline.run", swept)
     config = Table1Config(
         model="m", out=tmp_path / "t", settings=("text",), orders=(1, 2), k=(3,), alpha=(0.5,),
-        decode_batch_size=7, batch_size=2, limit=4, force=True,
+        decode_batch_size=7, batch_size=2, limit=4, force=True, heads=("probe", "cause"), draws=5,
+        control_stories=9, leave_out=0, max_reality_drop=None, direction="lda", split_seed=3,
     )  # fmt: skip
     assert table1.run(config) == []
     assert [part.order for part in asked] == [1, 2]
     for part in asked:
         assert (part.k, part.alpha, part.limit, part.force) == ((3,), (0.5,), 4, True)
         assert (part.decode_batch_size, part.batch_size, part.setting) == (7, 2, "text")
+        assert (part.heads, part.draws, part.control_stories) == (("probe", "cause"), 5, 9)
+        assert (part.leave_out, list(part.sides), part.split_seed) == (0, ["initial"], 3)
+        assert part.direction == "lda"
     assert {path.name for path in (tmp_path / "t").glob("*.json")} == {
         "config.json",
         "results.json",

@@ -129,7 +129,8 @@ def test_a_panel_for_each_k_with_every_line() -> None:
     for axis, k in zip(figure.axes, KS, strict=True):
         # Four measures, two controls, the baseline.
         assert len(axis.lines) == 7 and len(axis.collections) == 4
-        for measure, colour in sweep.COLOURS.items():
+        for measure in sweep.MEASURES:
+            colour = sweep.COLOURS[measure]
             rows = table[(table["direction"] == "logistic") & (table["k"] == k)]
             rows = rows[(rows["measure"] == measure) & (rows["split"] == "validation")]
             x, y = line_of(axis, colour).get_data()

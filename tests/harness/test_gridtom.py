@@ -12,7 +12,7 @@ from sally_anne.benchmarks.items import Option
 from sally_anne.harness.gridtom import items
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import belief_metrics
-from tests.made_stories import KEY_FRAMES, made_stories, made_story, right_room
+from tests.made_stories import KEY_FRAMES, cast_of, made_stories, made_story, right_room
 
 ENDS = {
     "plain": "{context} Question: {question} Answer:",
@@ -81,6 +81,8 @@ BELIEFS = {
         ("FB/FB", "white purple", "white"),
     ],
 }
+# Reality is the last room, whichever version tells it.
+REALITY = [("reality/TB", "white"), ("reality/FB", "white")]
 INITIAL = [
     (0, "Which agents? (3)", "blue red purple orange white", "blue red"),
     (1, "First room? (3)", "purple orange white", "purple"),
@@ -106,6 +108,33 @@ def test_every_part_of_every_item(ask, setting, style) -> None:
         # Initial beliefs are asked of the true-belief version.
         version = 0 if ask == "initial" else place % 2
         assert clip[:, 0, 0, 0].tolist() == [120 + 20 * version + tick for tick in KEY_FRAMES]
+
+
+@pytest.mark.parametrize("style", ["plain", "json"])
+def test_reality_is_the_last_room_in_both_versions(style) -> None:
+    found = list(items([made_story(3)], {3: "test"}, "reality", "text", style))
+    orders = []
+    for (name, answer), asked in zip(REALITY, found, strict=True):
+        first = name.partition("/")[2]
+        rooms = [option.label for option in asked.options]
+        orders.append(rooms)
+        told = f"World 3. Story 3, {first}, seen by the omniscient."
+        question = (
+            f"At the end of the video, in which room is the {cast_of(3).participant} agent? "
+            f"Choose one: {rooms[0]} or {rooms[1]}."
+        )
+        assert asked == item(
+            name,
+            told,
+            question,
+            style,
+            "the room",
+            condition=first,
+            first=first,
+            options=tuple(Option(room, room) for room in rooms),
+            answer=(answer,),
+        )
+    assert all(sorted(rooms) == ["purple", "white"] for rooms in orders)
 
 
 @pytest.mark.parametrize("ask", ["1", "2"])

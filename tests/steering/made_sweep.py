@@ -40,8 +40,15 @@ BELIEFS = {
 # How many of the thirty initial-belief questions are answered rightly.
 INITIAL = {
     "validation": {"baseline": 24, BEST: 21, CHOSEN: 27},
-    "test": {"baseline": 30, CHOSEN: 24},
+    "test": {"baseline": 30, CHOSEN: 24, DRAWS[1]: 18},
 }
+# And of the twenty about reality.
+REALITY = {
+    "validation": {"baseline": 16, BEST: 16, CHOSEN: 18},
+    "test": {"baseline": 20, CHOSEN: 17, DRAWS[3]: 6},
+}
+# In any other cell.
+OTHERS = {"initial": 12, "reality": 10}
 
 
 def without(head: int) -> int:
@@ -61,9 +68,11 @@ def replies(cell: Cell, items: Iterable[Item]) -> dict[str, str]:
     found: dict[str, str] = {}
     counts: dict[str, int] = {}
     for item in items:
-        n = counts[item.condition] = counts.get(item.condition, 0) + 1
-        if not item.condition:
-            right = n <= INITIAL[item.split][cell.name]
+        kind = item.item_id.split("/")[1]
+        n = counts[kind] = counts.get(kind, 0) + 1
+        if kind in OTHERS:
+            plans = INITIAL if kind == "initial" else REALITY
+            right = n <= plans[item.split].get(cell.name, OTHERS[kind])
             found[item.item_id] = said(item, right)
             continue
         plan = BELIEFS[item.split].get(cell.name, (0, 0, 0))
@@ -75,19 +84,19 @@ def replies(cell: Cell, items: Iterable[Item]) -> dict[str, str]:
     return found
 
 
-def rows(text: str) -> dict[tuple[str, str], list[float]]:
+def rows(text: str, columns: int = 4) -> dict[tuple[str, str], list[float]]:
     """The numbers before the intervals, by split and first words of a printed row.
 
     Where all settings are printed, the heading of a group is put before its rows.
     """
     found, split, group = {}, "", ""
     for line in text.splitlines():
-        if title := re.search(r"order 1, (\w+) stories", line):
-            split, group = title[1], ""
+        if title := re.search(r"(order 1|side questions), (\w+) stories", line):
+            split, group = title[2], ""
         if line.rstrip().endswith(":"):
             group = f"{line.strip()} "
         cells = re.findall(r"(-?\d+\.\d) \[", line)
-        if len(cells) == 4:
+        if len(cells) == columns and not line.startswith("made worse"):
             name = re.split(r"  | (?=\d+\.\d \[)", line)[0].strip()
             found[split, group + name] = [float(cell) for cell in cells]
     return found

@@ -79,6 +79,7 @@ def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -
         alpha=(0.0, 0.5),
         # No choice drops so far: the first is taken.
         max_initial_drop=2.0,
+        max_reality_drop=2.0,
         batch_size=3,
         decode_batch_size=8,
         out=tmp_path / "sweep",

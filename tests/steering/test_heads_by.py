@@ -29,7 +29,7 @@ from steering.reporting import Sweep
 from steering.run import VectorConfig, settled
 from steering.run import read_sweep as finished
 from steering.sweep import SweepConfig
-from tests.steering.made_sweep import BELIEFS, BEST, CHOSEN, INITIAL, percent, rows
+from tests.steering.made_sweep import BELIEFS, BEST, CHOSEN, INITIAL, REALITY, percent, rows
 
 pytestmark = pytest.mark.integration
 
@@ -56,7 +56,8 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heads by cause are the best of all, on validation and on test stories."""
     for split, right in (("validation", 10), ("test", 8)):
         monkeypatch.setitem(BELIEFS[split], BY_CAUSE, (right, 10, 0))
-        monkeypatch.setitem(INITIAL[split], BY_CAUSE, INITIAL[split]["baseline"])
+        for plan in (INITIAL, REALITY):
+            monkeypatch.setitem(plan[split], BY_CAUSE, plan[split]["baseline"])
         for name, count in zip(DRAWN, (4, 5), strict=True):
             monkeypatch.setitem(BELIEFS[split], name, (count, 10, 0))
 
@@ -64,7 +65,8 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_best_of_both_is_chosen_beside_controls_of_its_own(
     sweep: Callable[..., tuple[Sweep, str]], config: SweepConfig, caused: Path, planned: None
 ) -> None:
-    found, printed = sweep(width=120, run=caused, draws=1, leave_out=0, **BOTH)
+    options = {"draws": 1, "leave_out": 0, "max_reality_drop": None}
+    found, printed = sweep(width=120, run=caused, **options, **BOTH)
     assert found.chosen == Cell("logistic", 2, 1.0, 0, "cause")
     assert [cell.name for cell in (*found.controls, *found.draws)] == [*DRAWN, *DRAWN]
     lines = printed.splitlines()

@@ -30,6 +30,7 @@ from tests.steering.made_sweep import (
     CHOSEN,
     CONTROLS,
     DRAWS,
+    REALITY,
     STORIES,
     percent,
     rows,
@@ -56,6 +57,17 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
         for name, cell in (names | best | controls).items()
     }
     assert rows(printed) == expected
+    # Initial belief and reality; on test stories the mean of two draws.
+    assert rows(printed, columns=2) == {
+        ("validation", "as it is"): [80.0, 80.0],
+        ("validation", "K 3, alpha 1 *"): [90.0, 90.0],
+        ("validation", "random directions"): [40.0, 50.0],
+        ("validation", "random heads"): [40.0, 50.0],
+        ("test", "as it is"): [100.0, 100.0],
+        ("test", "K 3, alpha 1 *"): [80.0, 85.0],
+        ("test", "2 random directions"): [50.0, 50.0],
+        ("test", "2 random heads"): [40.0, 40.0],
+    }
     assert [name for split, name in rows(printed) if split == "validation"] == [
         *("as it is", "K 2, alpha 1", "K 3, alpha 1 *", "K 4, alpha 1", "K 2, alpha 2"),
         *("K 3, alpha 2", "random directions", "random heads"),
@@ -78,13 +90,17 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
         line.startswith("made worse (an answer right before, wrong after): 20.0 [")
         for line in lines
     )
-    for split, difference in (("validation", "10.0"), ("test", "-20.0")):
-        (line,) = [
-            line
-            for line in lines
-            if line.endswith(f"points on {split} stories") and "initial belief" in line
-        ]
-        assert line.startswith(f"K 3, alpha 1, initial belief: {difference} [")
+    # One draw of random heads answers one true-belief question less than the model as it is.
+    (worse,) = [line for line in lines if line.startswith("made worse by the draws: ")]
+    assert worse.endswith("random directions 0.0 [0.0, 0.0]; random heads 5.0 [0.0, 10.0] %")
+    for split, side, difference in (
+        ("validation", "initial belief", "10.0"),
+        ("test", "initial belief", "-20.0"),
+        ("validation", "reality", "10.0"),
+        ("test", "reality", "-15.0"),
+    ):
+        start, end = f"K 3, alpha 1, {side}: {difference} [", f"] points on {split} stories"
+        assert len([line for line in lines if line.startswith(start) and line.endswith(end)]) == 1
     assert "no K and alpha leaves" not in printed
     told = [i for i, line in enumerate(lines) if line.startswith("sweep folder: ")][0]
     assert all(len(line) <= 100 for line in lines[:told])
@@ -147,8 +163,14 @@ def test_what_is_saved_and_drawn(
         assert row["value"] == pytest.approx((7 - without(row["head"])) / 10)
     # Five stories gained, none lost: twice the chance of five heads in five throws.
     assert saved["test"][CHOSEN]["mcnemar_both"] == pytest.approx(2 / 2**5)
-    gains = {split: gain["value"] for split, gain in saved["initial"].items()}
-    assert gains == pytest.approx({"validation": 0.1, "test": -0.2})
+    for side, gained, tried in (("initial", -0.2, (0.7, 0.9)), ("reality", -0.15, (0.8, 0.9))):
+        gains = {split: gain["value"] for split, gain in saved[side].items()}
+        assert gains == pytest.approx({"validation": 0.1, "test": gained})
+        shares = table.xs(side, level="measure")["value"]
+        # What was tried for the choice, and the choice's controls.
+        assert set(shares["validation"].index) == {"baseline", BEST, CHOSEN, *CONTROLS}
+        assert set(shares["test"].index) == {"baseline", CHOSEN, *DRAWS}
+        assert tuple(shares["validation"][[BEST, CHOSEN]]) == pytest.approx(tried)
     assert saved["run"] == str(probed)
 
     drawn = pd.read_parquet(folder / "figures" / "sweep.parquet")
@@ -161,6 +183,18 @@ def test_what_is_saved_and_drawn(
     figure = picture.sweep_figure(picture.curves(picture.read_sweep(folder)), ())
     lines = [line for line in figure.axes[1].lines if line.get_color() == picture.COLOURS["Both"]]
     assert [list(line.get_ydata()) for line in lines] == [[0.3, 0.7, 0.6]]
+    # Side questions where settings were tried: one of K 2, one of K 3, none of K 4.
+    for axis, initial, reality in zip(
+        figure.axes, ([0.8, 0.7], [0.8, 0.9], None), ([0.8, 0.8], [0.8, 0.9], None), strict=True
+    ):
+        for side, values in (("initial", initial), ("reality", reality)):
+            colour = picture.COLOURS[side]
+            lines = [line for line in axis.lines if line.get_color() == colour]
+            assert [list(line.get_xdata()) for line in lines] == ([[0.0, 1.0]] if values else [])
+            drawn_at = [value for line in lines for value in line.get_ydata()]
+            assert drawn_at == pytest.approx(values or [])
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"initial belief", "reality"} <= set(words)
 
     vector = SteeringVector.load(folder / saved["vector"])
     again = fit_vector(probed, 3, 1.0)
@@ -173,18 +207,24 @@ def test_what_is_saved_and_drawn(
 def test_only_what_may_be_asked_is_asked(
     sweep: Callable[..., tuple[Sweep, str]], answered: list[tuple[str, list[Cell]]], probed: Path
 ) -> None:
-    """Initial beliefs from the best setting on, and of test stories nothing but the choice."""
+    """Side questions from the best setting on, and of test stories nothing but the choice."""
     found, _ = sweep()
     heads = fit_vector(probed, 3).heads[:2]
     rests = [f"logistic without L{layer}H{head}/K2/alpha1" for layer, head in heads]
     steered = [(name, [cell.name for cell in cells]) for name, cells in answered[1:]]
     assert steered == [
         ("initial-validation.jsonl", ["baseline", BEST]),
+        ("reality-validation.jsonl", ["baseline", BEST]),
         ("initial-validation.jsonl", ["baseline", CHOSEN]),
+        ("reality-validation.jsonl", ["baseline", CHOSEN]),
         ("test.jsonl", ["baseline", CHOSEN]),
         ("test.jsonl", [*DRAWS, *rests]),
-        ("initial-validation.jsonl", ["baseline", CHOSEN]),
+        ("initial-validation.jsonl", ["baseline", BEST, CHOSEN, *CONTROLS]),
         ("initial-test.jsonl", ["baseline", CHOSEN]),
+        ("initial-test.jsonl", list(DRAWS)),
+        ("reality-validation.jsonl", ["baseline", BEST, CHOSEN, *CONTROLS]),
+        ("reality-test.jsonl", ["baseline", CHOSEN]),
+        ("reality-test.jsonl", list(DRAWS)),
     ]
     assert found.test is not None
     assert set(found.test["split"]) == {"test"} and found.test["story"].nunique() == STORIES
@@ -224,11 +264,24 @@ def test_draws_are_asked_of_some_stories(
 
 
 def test_without_the_initial_belief_the_best_is_chosen(
-    sweep: Callable[..., tuple[Sweep, str]], monkeypatch: pytest.MonkeyPatch
+    sweep: Callable[..., tuple[Sweep, str]],
 ) -> None:
     found, printed = sweep(max_initial_drop=None, test=False)
-    assert found.chosen.name == BEST and found.initial == {} and found.test is None
+    assert found.chosen.name == BEST and list(found.sides) == ["reality"] and found.test is None
     assert "initial belief" not in printed and "test stories" not in printed
+    assert "reality: 0.0 [0.0, 0.0] points on validation stories" in printed
+
+
+def test_a_setting_that_forgets_reality_is_passed_over(
+    sweep: Callable[..., tuple[Sweep, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then none passes: BEST falls by 10 points in initial belief, the others further."""
+    monkeypatch.setitem(REALITY["validation"], CHOSEN, 10)
+    found, printed = sweep(test=False)
+    assert found.chosen.name == BEST
+    assert "no K and alpha leaves the side questions alone: this one is nearest to it" in printed
+    found, printed = sweep(test=False, max_reality_drop=0.3)
+    assert found.chosen.name == CHOSEN and "no K and alpha leaves" not in printed
 
 
 def test_vectors_of_two_sweeps_have_names_of_their_own(

@@ -67,6 +67,7 @@ def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
         setting="text",
         run=probed,
         max_initial_drop=None,
+        max_reality_drop=None,
         out=tmp_path / "sweep",
     )
 

@@ -36,7 +36,7 @@ def test_tasks_by_name_order_and_folder() -> None:
     ("task", "message"),
     [
         ("chess", "chess: it is none of gridtom, moments"),
-        ("gridtom:3", "orders 1, 2 and initial"),
+        ("gridtom:3", "orders 1, 2, initial, reality"),
         ("bigtom:1=x", "others none"),
         ("mimeqa=x", "open; ask them by `sally-anne evaluate`"),
     ],

@@ -257,7 +257,8 @@ def test_chosen_among_those_that_leave_the_initial_belief_alone(
     ranked = [Cell("logistic", 2, alpha) for alpha in (5.0, 2.0, 1.0)]
     calls: list[Cell] = []
 
-    def initial(cell: Cell) -> pd.DataFrame:
+    def initial(cell: Cell, side: str) -> pd.DataFrame:
+        assert side == "initial"
         calls.append(cell)
         lost = dict(zip(ranked, wrong, strict=True))[cell]
         return pd.DataFrame(
@@ -275,7 +276,7 @@ def test_chosen_among_those_that_leave_the_initial_belief_alone(
             for story in range(10)
         )
 
-    assert choose(ranked, initial, most) == ranked[expected]
+    assert choose(ranked, initial, {"initial": most}) == ranked[expected]
     assert calls == ranked[:asked]
     with pytest.raises(SteeringError, match="test stories"):
-        choose(ranked, lambda cell: initial(cell).assign(split="test"), most)
+        choose(ranked, lambda *asked: initial(*asked).assign(split="test"), {"initial": most})

@@ -232,6 +232,13 @@ def second_order(cast: Cast, answer: str) -> BeliefQuestion:
     return _belief_question(cast, asked, answer, belief_statement)
 
 
+def reality(cast: Cast) -> BeliefQuestion:
+    """Where is the participant now? Asked as the belief questions are; not in the paper."""
+    return _belief_question(
+        cast, f"is the {cast.participant} agent", cast.last_room, place_statement
+    )
+
+
 def _belief_question(
     cast: Cast, asked: str, answer: str, statement: Callable[[Cast, str], str]
 ) -> BeliefQuestion:

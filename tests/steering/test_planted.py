@@ -1,0 +1,110 @@
+"""A vector that undoes a planted harm, and one that does nothing, each through a sweep of a model.
+
+A last layer's head of the shipped model is made to put out a large constant beside what it attends
+to. Nothing reads that layer but the model's own answer, so that steering by its opposite at the
+last tokens gives the unharmed model's replies, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from hooks.geometry import find_geometry
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models.loading import LoadedModel, load_model
+from steering.baking import bake_model
+from steering.fit import fit_vector
+from steering.pipeline import run as sweep
+from steering.prepare import Questions
+from steering.reporting import Sweep
+from steering.sweep import SweepConfig
+from tests.made_run import make_items
+from tests.steering.conftest import Made
+
+pytestmark = pytest.mark.integration
+
+HARMED, ELSEWHERE = (-1, 2), (1, 5)
+ALPHA, STORIES = 200.0, 6
+
+
+@pytest.fixture(scope="module")
+def whole() -> LoadedModel:
+    return load_model("tiny-qwen2-vl")
+
+
+@pytest.fixture(scope="module")
+def planted(whole: LoadedModel, write: Callable[..., Made]) -> Callable[..., Path]:
+    """``planted(layer, head)``: a probing run by which that head alone tells the label."""
+
+    def make(layer: int, head: int) -> Path:
+        shape = find_geometry(whole.skeleton)
+        items = make_items({"train": 12, "validation": 10, "test": 4})
+        draw = np.random.default_rng(3)
+        x = draw.normal(size=(len(items), shape.n_layers, shape.n_heads, shape.head_dim))
+        x[:, layer, head, 0] += 8.0 * items["y_p"].to_numpy()
+        return write(x.astype(np.float32), items).folder
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def harmed(whole: LoadedModel, planted: Callable[..., Path]) -> LoadedModel:
+    """Minus the vector of the last layer's planted head, in the weights."""
+    delta = fit_vector(planted(*HARMED), 1).delta(ALPHA)
+    loaded = load_model("tiny-qwen2-vl")
+    vars(loaded)["model"] = bake_model(whole.model, -delta)
+    return loaded
+
+
+def swept(run: Path, loaded: LoadedModel, out: Path) -> tuple[Sweep, list[str], SweepConfig]:
+    config = SweepConfig(
+        k=(1,),
+        alpha=(ALPHA,),
+        run=run,
+        setting="text",
+        limit=STORIES,
+        max_initial_drop=None,
+        max_new_tokens=4,
+        out=out,
+        # The run says that it is of another model.
+        force=True,
+    )
+    printed = io.StringIO()
+    found = sweep(config, Console(file=printed, width=120), loaded)
+    return found, printed.getvalue().splitlines(), config
+
+
+def test_a_vector_that_undoes_the_harm_is_above_all_its_controls(
+    whole: LoadedModel, harmed: LoadedModel, planted: Callable[..., Path], tmp_path: Path
+) -> None:
+    found, lines, config = swept(planted(*HARMED), harmed, tmp_path / "sweep")
+    assert found.test is not None and found.specificity is not None
+    items = Questions(config).items("test")
+    replies = SteeredModel(whole).generate([Prompt(item.text) for item in items], 4)
+    own = found.test[found.test["cell"] == found.chosen.name].set_index("item_id")["reply"]
+    assert [own[item.item_id] for item in items] == replies
+    right = [item.answer[0] in reply for item, reply in zip(items, replies, strict=True)]
+    pairs = [tb and fb for tb, fb in zip(right[::2], right[1::2], strict=True)]
+    assert sum(pairs) > 0
+    assert "rank 1 of 41, above all its controls" in lines
+    gain = f"{100 * sum(pairs) / STORIES:.1f} points"
+    assert f"Both minus as it is on {STORIES} test stories: {gain}" in lines
+    # Reality, too, is told only when the harm is undone.
+    (line,) = [line for line in lines if "reality: " in line and "on test stories" in line]
+    assert float(line.split("reality: ")[1].split()[0]) > 50
+
+
+def test_a_vector_elsewhere_is_not_specific(
+    harmed: LoadedModel, planted: Callable[..., Path], tmp_path: Path
+) -> None:
+    found, lines, _ = swept(planted(*ELSEWHERE), harmed, tmp_path / "sweep")
+    assert found.specificity is not None and not found.specificity["specific"]
+    verdict = "not specific: random draws with steps of the same length do as well"
+    assert f"rank 41 of 41, {verdict}" in lines
+    assert not any("above all its controls" in line for line in lines)
