@@ -39,16 +39,11 @@ from sally_anne.models.options import CATALOGUE
 
 SIZE = 320
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<s>", "</s>"
-QWEN_SPECIALS = (
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
+# The marks of Qwen2-VL's layout, then those of LLaVA-NeXT-Video's.
+_MARKS = (
+    *("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"),
+    *("<|image_pad|>", "<|video_pad|>", "<image>", "<video>"),
 )
-LLAVA_SPECIALS = ("<image>", "<video>")
-SPECIALS = (PAD, UNK, BOS, EOS, *QWEN_SPECIALS, *LLAVA_SPECIALS)
 
 # Words of the training documents beside the stories, of the chat layouts, and of the official
 # release's captions and questions (known to the tokenizer, though not trained).
@@ -81,7 +76,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         texts += [belief.question, belief.statement_true, belief.statement_false]
     # Words and punctuation marks, as the tokenizer cuts them, in order of sight.
     seen = re.findall(r"\w+|[^\w\s]+", " ".join([*texts, _MORE_WORDS]).lower())
-    words = list(dict.fromkeys([*SPECIALS, *seen]))
+    words = list(dict.fromkeys([PAD, UNK, BOS, EOS, *_MARKS, *seen]))
     if len(words) > SIZE:
         raise ValueError(f"{len(words)} words do not fit in a vocabulary of {SIZE}")
     words += [f"<reserved_{i}>" for i in range(SIZE - len(words))]
@@ -94,14 +89,13 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         unk_token=UNK,
         bos_token=BOS,
         eos_token=EOS,
-        additional_special_tokens=[*QWEN_SPECIALS, *LLAVA_SPECIALS],
+        additional_special_tokens=list(_MARKS),
         padding_side="left",
         model_max_length=2048,
     )
 
 
-LAYERS, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, MLP = 6, 8, 4, 16, 128, 384
-ROPE_THETA = 10_000.0
+HIDDEN = 128
 
 
 def decoder_config() -> LlamaConfig:
@@ -109,13 +103,13 @@ def decoder_config() -> LlamaConfig:
     return LlamaConfig(
         vocab_size=SIZE,
         hidden_size=HIDDEN,
-        intermediate_size=MLP,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS,
-        head_dim=HEAD_DIM,
+        intermediate_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=16,
         max_position_embeddings=2048,
-        rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         tie_word_embeddings=True,
         bos_token_id=2,
         eos_token_id=3,

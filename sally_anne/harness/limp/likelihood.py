@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from scipy.special import log_expit, log_softmax
+
 from sally_anne.benchmarks.items import Polarity
 from sally_anne.benchmarks.muma_tom import People
 from sally_anne.core.errors import HarnessError
@@ -82,16 +84,10 @@ def posterior(judged: Mapping[str, Sequence[Judged]]) -> Posterior:
 def log_preference(pair: Judged) -> float:
     """log(p / (p + q)) from log p and log q; two impossible answers tell nothing: log(1/2)."""
     likely, unlikely = pair
-    if likely == unlikely:
-        return -math.log(2)
-    # -log(1 + q/p), where exp cannot overflow.
-    gap = unlikely - likely
-    return -math.log1p(math.exp(gap)) if gap < 0 else -gap - math.log1p(math.exp(-gap))
+    return float(log_expit(0.0 if likely == unlikely else likely - unlikely))
 
 
 def _log_softmax(scores: Mapping[str, float]) -> dict[str, float]:
-    top = max(scores.values(), default=0.0)
-    if top == -math.inf:
-        return dict.fromkeys(scores, -math.log(len(scores)))
-    total = math.log(math.fsum(math.exp(score - top) for score in scores.values())) if scores else 0
-    return {label: score - top - total for label, score in scores.items()}
+    if max(scores.values(), default=-math.inf) == -math.inf:
+        return dict.fromkeys(scores, -math.log(max(1, len(scores))))
+    return dict(zip(scores, log_softmax(list(scores.values())).tolist(), strict=True))
