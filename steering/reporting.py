@@ -215,8 +215,8 @@ def print_sweep(
     if sweep.worse is not None:
         worse = percent(asdict(sweep.worse))
         told = f"made worse (an answer right before, wrong after): {worse} % of test stories"
-        drawn = sweep.specificity["worse"] if sweep.specificity else {}
-        beside = [f"{CONTROL_LABELS[kind]} {percent(share)}" for kind, share in drawn.items()]
+        shares: dict[str, Any] = sweep.specificity["worse"] if sweep.specificity else {}
+        beside = [f"{CONTROL_LABELS[kind]} {percent(share)}" for kind, share in shares.items()]
         console.print(told, soft_wrap=True)
         if beside:
             console.print(f"made worse by the draws: {'; '.join(beside)} %", soft_wrap=True)
