@@ -12,7 +12,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import pandas as pd
@@ -254,14 +254,4 @@ def _kept(journal: Journal, item_id: str, asked: Asked) -> Verdict | None:
     line = journal.answers.get(item_id)
     if line is None or line.get("asked") != _hash(asked):
         return None
-    right, chance, text, invalid = map(line.get, ("right", "probability", "text", "invalid"))
-    if (
-        not (isinstance(right, bool) and isinstance(text, str) and isinstance(invalid, bool))
-        or type(chance) not in (float, int, type(None))
-        or not 0 <= (chance or 0) <= 1
-    ):
-        raise HarnessError(
-            f"{journal.path}: the verdict on item {item_id!r} is damaged; delete the file and run "
-            "again"
-        )
-    return Verdict(right, chance, text, invalid)
+    return Verdict(**{field.name: line[field.name] for field in fields(Verdict)})
