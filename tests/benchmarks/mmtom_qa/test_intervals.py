@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.benchmarks.mmtom_qa.episodes import MOST_BYTES, MOST_FRAMES, read_intervals
-from sally_anne.benchmarks.mmtom_qa.pickles import PickleError, read_pickle
+from sally_anne.benchmarks.mmtom_qa.pickles import read_pickle
 from sally_anne.core.errors import RecordError
 
 PAIRS = ((0, 38), (38, 90), (90, 300), (300, 70_000))
@@ -25,12 +25,7 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 SHAPES: dict[str, Any] = {
     "lists": [list(pair) for pair in PAIRS],
     "tuples": PAIRS,
-    "array": np.array(PAIRS),
-    "array by column": np.asfortranarray(np.array(PAIRS, dtype=np.int32)),
-    "array of the other byte order": np.array(PAIRS, dtype=">u4"),
-    "list of arrays": [np.array(pair) for pair in PAIRS],
-    "numpy numbers": [(np.int64(first), np.uint32(last)) for first, last in PAIRS],
-    "whole floats": [[float(first), np.float32(last)] for first, last in PAIRS],
+    "whole floats": [[float(first), float(last)] for first, last in PAIRS],
 }
 
 
@@ -62,8 +57,8 @@ def test_pairs_of_every_shape_and_protocol(tmp_path, shape, protocol) -> None:
     "value",
     [
         None,
-        {"a": [1, 2.5, None, True, b"x"], 3: "é", 1.5: -(10**30)},
-        [[[["deep"]]], (), {}, "", b"xy", ("one",)],
+        [1, 2.5, None, True, "é", -(10**30)],
+        [[[["deep"]]], (), "", ("one",)],
         ["twice"] * 2,
         list(range(3000)),
     ],
@@ -90,8 +85,10 @@ def test_a_list_that_holds_itself_is_read() -> None:
         (Payload(print, "{}"), "print'"),
         (OrderedDict(a=1), "collections.OrderedDict'"),
         (Path("x"), "athlib.*Path'"),
-        (np.random.RandomState, "numpy.*RandomState'"),
+        (np.array(PAIRS), "numpy.*(_reconstruct|_frombuffer)'"),
         ({1, 2}, "(set'|EMPTY_SET)"),
+        ({0: (0, 3)}, "DICT"),
+        (bytearray(3), "(bytearray'|BYTEARRAY8)"),
         (slice(1), "slice'"),
     ],
 )
@@ -115,25 +112,12 @@ def test_classes_are_refused_by_name_and_nothing_is_run(tmp_path, payload, name,
         (b"\x82\x01.", "uses instruction EXT1"),
         (b"Psomething\n.", "uses instruction PERSID"),
         (b"(K\x01\x91.", "uses instruction FROZENSET"),
-        (b"cnumpy\nndarray\n)\x81.", "uses instruction NEWOBJ"),
-        (b"(inumpy\nndarray\n.", "uses instruction INST"),
-        (b"(cnumpy\nndarray\nK\x03o.", "uses instruction OBJ"),
+        (b"K\x01)\x81.", "uses instruction NEWOBJ"),
+        (b"(K\x03o.", "uses instruction OBJ"),
+        (b"K\x01)R.", "uses instruction REDUCE"),
+        (b"K\x01]b.", "uses instruction BUILD"),
         (b"\x8c\x02os\x8c\x06system\x93.", "asks for 'os.system'"),
         (b"K\x01\x8c\x06system\x93.", "is no whole pickle .STACK_GLOBAL requires str"),
-        # Allowed names that are called or built upon as nothing that numpy writes.
-        (b"cnumpy\nndarray\n(K\x03tR.", "calls a class that is no function"),
-        (b"cnumpy\ndtype\n(S'O8'\nI00\nI01\ntR.", "something other than numbers"),
-        (b"cnumpy\ndtype\n(]tR.", "something other than numbers"),
-        (b"cnumpy\ndtype\n)R.", "is no whole pickle"),
-        (
-            b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\ndtype\n(K\x00tS'b'\ntR.",
-            "another class",
-        ),
-        (b"cnumpy.core.multiarray\nscalar\n(K\x01K\x02tR.", "array without numbers"),
-        (b"c_codecs\nencode\n(S'x'\nS'rot13'\ntR.", "something other than bytes"),
-        (b"K\x01)R.", "calls something that is no function"),
-        (b"K\x01}b.", "gives a state to something other than an array"),
-        (b"cnumpy\ndtype\n.", "must be a list of pairs, is Global"),
         # Cut short, or no stack for what is asked.
         (b"", "is no whole pickle"),
         (b"]", "is no whole pickle"),
@@ -141,12 +125,11 @@ def test_classes_are_refused_by_name_and_nothing_is_run(tmp_path, payload, name,
         (b"(.", "is no whole pickle"),
         (b"K\x01a.", "is no whole pickle"),
         (b"K\x01K\x02a.", "is no whole pickle"),
-        (b"]K\x01K\x02s.", "adds to something other than a dict"),
+        (b"]K\x01K\x02s.", "uses instruction SETITEM"),
         (b"e.", "is no whole pickle"),
-        (b"\x96" + struct.pack("<Q", 2**40) + b"x.", "is no whole pickle"),
+        (b"\x96" + struct.pack("<Q", 2**40) + b"x.", "uses instruction BYTEARRAY8"),
         (b"h\x05.", "is no whole pickle"),
-        (b"(K\x01d.", "has a key without a value"),
-        (b"}]K\x01s.", "has a key that is neither"),
+        (b"(K\x01d.", "uses instruction DICT"),
         (b"\xff.", "is no whole pickle"),
         (b"I" + b"9" * 5000 + b"\n.", "is no whole pickle"),
         (b"not a pickle", "is no whole pickle"),
@@ -184,8 +167,6 @@ def test_a_value_that_doubles_at_every_level_is_refused_at_once(tmp_path) -> Non
     doubling = b"K\x01" + b"".join(b"q%ch%c\x86" % (i, i) for i in range(60))
     with pytest.raises(RecordError, match="step 0: must be a first|step 0: a frame must be"):
         read_intervals(saved(tmp_path, b"]" + doubling + b"a."))
-    with pytest.raises(RecordError, match="has a key that is neither"):
-        read_intervals(saved(tmp_path, b"}" + doubling + b"K\x01s."))
 
 
 def test_a_long_list_in_many_places_is_refused_at_once(tmp_path) -> None:
@@ -196,45 +177,15 @@ def test_a_long_list_in_many_places_is_refused_at_once(tmp_path) -> None:
         read_intervals(saved(tmp_path, data))
 
 
-def test_a_huge_number_is_no_key_and_no_frame(tmp_path) -> None:
+def test_a_huge_number_is_no_frame(tmp_path) -> None:
     huge = b"\x8b" + struct.pack("<i", 100_000) + b"\x7f" * 100_000
-    with pytest.raises(RecordError, match="has a key that is neither"):
-        read_intervals(saved(tmp_path, b"}" + huge + b"K\x01s."))
     with pytest.raises(RecordError, match="step 0: a frame must be a whole number from 0"):
         read_intervals(saved(tmp_path, b"]K\x00" + huge + b"\x86a."))
-
-
-def test_the_same_bytes_cannot_fill_many_arrays(tmp_path) -> None:
-    raw = b"B" + struct.pack("<I", 80_000) + bytes(80_000)
-    kind = b"cnumpy\ndtype\n(S'i8'\nI00\nI01\ntR"
-    array = b"cnumpy.core.numeric\n_frombuffer\n(h\x00h\x01(M\x10\x27tS'C'\ntR"
-    start = b"(" + raw + b"q\x00" + kind + b"q\x01"
-    assert len(read_pickle(start + array + b"t.")) == 3  # type: ignore[arg-type]
-    with pytest.raises(PickleError, match="takes the same bytes for too many arrays"):
-        read_pickle(start + array * 1000 + b"t.")
-
-
-@pytest.mark.parametrize(
-    "shape", [(0, 10**9), (10**9, 0), (-1,), (2, 2), (9,), (True, True), (1, 1, 1), ()]
-)
-def test_an_array_s_lengths_must_fit_its_bytes(shape) -> None:
-    def array(*lengths: int) -> bytes:
-        numbers = b"".join(b"\x88" if n is True else b"J" + struct.pack("<i", n) for n in lengths)
-        start = b"cnumpy._core.numeric\n_frombuffer\n(C\x08\x07" + bytes(7)
-        return (
-            start + b"cnumpy\ndtype\n(X\x02\x00\x00\x00i8tR(" + numbers + b"tX\x01\x00\x00\x00CtR."
-        )
-
-    assert read_pickle(array(1, 1)) == [[7]]
-    assert read_pickle(array(1)) == [7]
-    with pytest.raises(PickleError, match="has an array (whose lengths|with other than)"):
-        read_pickle(array(*shape))
 
 
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({0: (0, 3)}, "must be a list of pairs, is dict"),
         ("ab", "must be a list of pairs, is str"),
         (None, "must be a list of pairs, is NoneType"),
         ([], "must have from 1 to 100000 steps, has 0"),
@@ -267,7 +218,7 @@ def test_a_missing_folder_or_huge_file_is_named(tmp_path) -> None:
         read_intervals(saved(tmp_path, bytes(MOST_BYTES + 1)))
 
 
-@pytest.mark.parametrize("shape", ["lists", "array", "numpy numbers"])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_every_cut_off_file_is_refused(tmp_path, shape) -> None:
     whole = pickle.dumps(SHAPES[shape], 4)
     for length in range(len(whole)):
