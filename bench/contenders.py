@@ -130,8 +130,8 @@ class BareInParallel(Bare):
             self.forward(work, prepare(work, self.form, rows))
 
         with closing(prefetch(run, work.batches, torch.get_num_threads())) as results:
-            for future in results:
-                future.result()
+            for _ in results:
+                pass
         return None
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Future
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,15 +24,13 @@ from hooks.store import ActivationStore, BatchWriter, StoreMeta
 from hooks.store.files import MANIFEST_NAME, read_manifest
 from probing.activations import Activations, items_table
 from probing.config import DEFAULT_BATCH
-from probing.prefetch import prefetch
+from probing.prefetch import Piece, Result, prefetch
 from sally_anne.benchmarks.samples import Sample, fingerprint, with_splits
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.processes import ALONE, Processes
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import open_prompt, process, to_model
-
-Piece = TypeVar("Piece")
 
 POSITION = LAST_PROMPT
 # Parameters below which a batch needs little memory, and the most that run side by side.
@@ -183,8 +180,7 @@ class _Extraction:
         workers = models_at_once(self.loaded) if pending and self.backend == NATIVE else 1
         work: Callable[[Sequence[int]], Any] = self.whole if workers > 1 else self.prepare
         with closing(prefetch(lambda b: work(batches[b]), pending, workers)) as results:
-            for b, future in zip(pending, results, strict=True):
-                result = result_of(future)
+            for b, result in zip(pending, results, strict=True):
                 yield b, result if workers > 1 else self.activations(batches[b], result)
 
 
@@ -341,27 +337,12 @@ def models_at_once(loaded: LoadedModel) -> int:
 
 
 def each_piece(
-    loaded: LoadedModel, work: Callable[[Piece], Any], pieces: Sequence[Piece]
-) -> Iterator[Any]:
-    """The work on each piece, in order; side by side where the model is small, on the CPU.
-
-    Raises:
-        ProbingError: a worker was killed.
-    """
+    loaded: LoadedModel, work: Callable[[Piece], Result], pieces: Sequence[Piece]
+) -> Iterator[Result]:
+    """The work on each piece, in order; side by side where the model is small, on the CPU."""
     workers = models_at_once(loaded)
     if workers == 1:
         yield from map(work, pieces)
         return
     with closing(prefetch(work, pieces, workers)) as results:
-        yield from map(result_of, results)
-
-
-def result_of(future: Future[Any]) -> Any:
-    """What a worker of `probing.prefetch` found. Raises ProbingError if it was killed."""
-    try:
-        return future.result()
-    except BrokenExecutor as error:
-        raise ProbingError(
-            "a process that was working on the next frames was killed, perhaps for want of "
-            "memory; the same command goes on where it stopped"
-        ) from error
+        yield from results

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from sally_anne.core.errors import ProbingError
 from sally_anne.core.processes import exit_with_parent
 
 Piece = TypeVar("Piece")
@@ -39,15 +40,19 @@ _KEPT_BYTES = 1 << 30
 
 def prefetch(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int = 1
-) -> Generator[Future[Result]]:
+) -> Generator[Result]:
     """Do ``work`` on each piece in forked processes, ``workers`` pieces ahead of the reader.
+
+    Results come in the order of the pieces; what ``work`` raises is raised in the place of its own.
 
     Args:
         work: touches no accelerator. What it returns is sent between processes: arrays rather than
-            tensors, which would go through shared memory, of which containers have little. Its
-            errors are raised by the future's ``result``.
-        pieces: in the order in which the futures come.
+            tensors, which would go through shared memory, of which containers have little.
+        pieces: what is worked on, in order.
         workers: processes, of one thread each.
+
+    Raises:
+        ProbingError: a process was killed.
     """
     if not pieces:
         return
@@ -60,7 +65,12 @@ def prefetch(
             waiting = deque(islice(submitted, workers))
             while waiting:
                 waiting.extend(islice(submitted, 1))
-                yield waiting.popleft()
+                yield waiting.popleft().result()
+    except BrokenExecutor as error:
+        raise ProbingError(
+            "a process that was working on the next frames was killed, perhaps for want of "
+            "memory; the same command goes on where it stopped"
+        ) from error
     finally:
         torch.set_num_threads(threads)
 

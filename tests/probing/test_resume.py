@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -37,15 +38,16 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, batches: int, error: BaseException) -> None:
     """Let so many batches come from the workers."""
-    left = iter(range(batches))
-    result = extraction.result_of
+    ahead = extraction.prefetch
 
-    def counted(future):
-        if next(left, None) is None:
-            raise error
-        return result(future)
+    def counted(*args):
+        with closing(ahead(*args)) as results:
+            for done, result in enumerate(results):
+                if done == batches:
+                    raise error
+                yield result
 
-    monkeypatch.setattr(extraction, "result_of", counted)
+    monkeypatch.setattr(extraction, "prefetch", counted)
 
 
 def test_large_models_run_in_one_process_and_give_the_same_numbers(
