@@ -82,7 +82,7 @@ def kde(
     else:
         plane = pca_plane(x, truth)
     shown = activations.x[:, layer, head].astype(np.float64)
-    table = density.projection_table(plane, shown, activations.items, label)
+    table = plane.table(shown, activations.items, label)
     with style.look():
         return density.kde_figure(
             table,
