@@ -234,11 +234,11 @@ def category_of(text: str) -> str | None:
 
 
 def read_range(text: str) -> tuple[float, float] | None:
-    """The two times of ``(12.5, 30.0)``, in seconds.
+    """The two times of ``(12.5, 30.0)`` or ``[12.5, 30.0]``, in seconds.
 
     None if there are not two within a day, or the second is before the first.
     """
-    if not (text.startswith("(") and text.endswith(")")):
+    if text[:1] + text[-1:] not in ("()", "[]"):
         return None
     try:
         start, end = map(float, text[1:-1].split(","))
