@@ -11,4 +11,4 @@ from sally_anne.core import lazy
 if TYPE_CHECKING:
     from figures.all import draw_all as draw_all
 
-__getattr__, __dir__, __all__ = lazy(__name__, {"figures.all": ["draw_all"]})
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

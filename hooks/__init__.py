@@ -19,14 +19,4 @@ if TYPE_CHECKING:
     from hooks.store import StoreMeta as StoreMeta
     from hooks.vector import SteeringVector as SteeringVector
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "hooks.backends": ["backend"],
-        "hooks.capture": ["Capture"],
-        "hooks.edit": ["Edit", "Gate"],
-        "hooks.geometry": ["Geometry", "find_geometry"],
-        "hooks.store": ["ActivationStore", "StoreMeta"],
-        "hooks.vector": ["SteeringVector"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

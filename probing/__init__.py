@@ -14,12 +14,4 @@ if TYPE_CHECKING:
     from probing.extraction import extract as extract
     from probing.probes import HeadProbes as HeadProbes
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "probing.activations": ["Activations"],
-        "probing.config": ["ProbeConfig"],
-        "probing.extraction": ["extract"],
-        "probing.probes": ["HeadProbes"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -26,27 +26,8 @@ if TYPE_CHECKING:
     from sally_anne.models.loading import LoadedModel as LoadedModel
     from sally_anne.models.loading import load_model as load_model
     from sally_anne.notebook import Run as Run
+    from sally_anne.notebook import __version__ as __version__
     from sally_anne.notebook import gridtom as gridtom
     from sally_anne.notebook import samples as samples
 
-    __version__: str
-
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "hooks.capture": ["Capture"],
-        "hooks.edit": ["Edit"],
-        "hooks.store": ["ActivationStore"],
-        "hooks.vector": ["SteeringVector"],
-        "probing.activations": ["Activations"],
-        "probing.audit": ["audit"],
-        "probing.causal": ["causal"],
-        "probing.extraction": ["extract"],
-        "probing.probes": ["HeadProbes"],
-        "sally_anne.benchmarks.samples": ["Sample", "read_samples"],
-        "sally_anne.core.errors": ["SallyAnneError"],
-        "sally_anne.models.loading": ["LoadedModel", "load_model"],
-        "sally_anne.notebook": ["Run", "__version__", "gridtom", "samples"],
-        "sally_anne.plot": [],
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

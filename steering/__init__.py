@@ -8,7 +8,4 @@ if TYPE_CHECKING:
     from hooks.vector import SteeringVector as SteeringVector
     from steering.fit import fit_vector as fit_vector
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {"hooks.vector": ["SteeringVector"], "steering.fit": ["fit_vector"]},
-)
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

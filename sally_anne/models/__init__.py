@@ -8,6 +8,4 @@ if TYPE_CHECKING:
     from sally_anne.models.loading import LoadedModel as LoadedModel
     from sally_anne.models.loading import load_model as load_model
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__, {"sally_anne.models.loading": ["LoadedModel", "load_model"]}
-)
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)
