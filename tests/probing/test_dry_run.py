@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -16,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hooks.store import ActivationStore
-from probing import extraction, run
+from probing import extraction, interchange, run
 from probing.config import ProbeConfig
-from probing.dry_run import dry_run
+from probing.dry_run import SECONDS, dry_run
 from probing.extraction import plan_batches, prepare
 from probing.pipeline import open_samples
 from probing.pipeline import run as work
@@ -35,6 +36,10 @@ def told(config: ProbeConfig) -> tuple[dict[str, Figure], str]:
     return dry_run(config, Console(file=printed, width=200)), printed.getvalue()
 
 
+def store_of(config: ProbeConfig) -> ActivationStore:
+    return ActivationStore.open(config.folder / "activations")
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -48,10 +53,11 @@ def told(config: ProbeConfig) -> tuple[dict[str, Figure], str]:
 def test_a_run_reads_and_stores_what_was_said(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = ProbeConfig(stories=20, out=tmp_path / "run", figures=False, **options)
+    scanned = {"permutations": 39, "pairs": 3, "validation_pairs": 2, "random_sets": 9}
+    config = ProbeConfig(stories=20, out=tmp_path / "run", figures=False, **options | scanned)
     figures, printed = told(config)
     assert not config.folder.exists()
-    assert {f.source for f in figures.values()} == {"exact"}
+    assert {f.source for f in figures.values()} == {"exact", "extrapolated", "estimated"}
     assert figures["stored"].value == 0
 
     real, padded, batches = [], [], []
@@ -66,13 +72,32 @@ def test_a_run_reads_and_stores_what_was_said(
         return own_activations(loaded, batch, *rest)
 
     monkeypatch.setattr(extraction, "activations_of", watched)
+    exchanged = []
+    own_prefill, own_columns = interchange.prefill, interchange.read_side_by_side
+
+    def begun(loaded: LoadedModel, inputs: Any) -> Any:
+        exchanged.append(inputs["input_ids"].numel())
+        return own_prefill(loaded, inputs)
+
+    def columns(loaded: LoadedModel, state: Any, row: int, token: int, count: int) -> Any:
+        exchanged.append(count)
+        return own_columns(loaded, state, row, token, count)
+
+    monkeypatch.setattr(interchange, "prefill", begun)
+    monkeypatch.setattr(interchange, "read_side_by_side", columns)
     # In this process, where it is seen.
     monkeypatch.setattr(extraction, "models_at_once", lambda loaded: 1)
     heads = work(config, Console(file=io.StringIO()))
     assert figures["batches"].value == len(batches)
     assert figures["tokens read"].value == sum(real)
     assert figures["tokens with padding"].value == sum(padded)
-    store = ActivationStore.open(config.folder / "activations")
+    # Contexts of questions and of statements are not equally long, nor shared alike.
+    said = figures["tokens of the causal scan"].value
+    assert sum(exchanged) == pytest.approx(said, rel=0.25)
+    size = store_of(config).read().shape
+    trained = sum(sample.split == "train" for sample in open_samples(config).samples)
+    assert figures["permutations"].value == SECONDS * 39 * 2 * np.prod(size[1:]) * trained
+    store = store_of(config)
     assert figures["samples N"].value == len(store.items)
     assert figures["activations on disk"].value == store.read().nbytes
     files = sorted((config.folder / "activations").glob("shard-*.safetensors"))
