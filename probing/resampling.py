@@ -157,9 +157,7 @@ def stability(
         top: numbers of the heads that the run ranks first, layer by layer.
         accuracy: the run's validation accuracy, ``[L H]``.
         c: inverse penalty; a tenth and ten times of it are tried as well.
-        count: of new splits.
-        seed: of them.
-        settings: how exact the fits are.
+        count, seed, settings: of new splits, as of :func:`permutation_test`.
 
     Returns:
         For ``resplits`` and ``c``: Spearman's correlation with the run's accuracies, mean and
@@ -223,10 +221,8 @@ def control_accuracy(
         train, held: activations to fit, and to score.
         types: type of each sample of both.
         classes: so many, each given to as many types.
-        c: inverse penalty.
         count: of control tasks, of which the mean is taken.
-        seed: of them.
-        settings: how exact the fits are.
+        c, seed, settings: as of :func:`permutation_test`.
 
     Returns:
         ``[L, H]``, on held-out samples whose type trains; NaN where there are fewer types than
