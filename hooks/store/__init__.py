@@ -18,24 +18,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from hooks.store.files import (
-    ITEMS_NAME,
-    MANIFEST_NAME,
-    Manifest,
-    StoreMeta,
-    check_shard,
-    damaged_shard,
-    items_from_bytes,
-    planned,
-    read_items,
-    read_manifest,
-    read_shard,
-    require_same_run,
-    shard_path,
-    shards_in,
-    write_manifest,
-    write_shard,
-)
+from hooks.store import files
+from hooks.store.files import ITEMS_NAME, MANIFEST_NAME, Manifest, StoreMeta
 from sally_anne.core.errors import StoreDamagedError, StoreError
 from sally_anne.core.files import remove_leftovers, write_atomic
 from sally_anne.core.run_folder import LOCK_NAME, lock
@@ -62,7 +46,7 @@ class BatchWriter:
         self.items = items
         self._manifest = manifest
         self._lock = lock
-        self._stored = set(range(len(manifest.batches))) if self.complete else shards_in(path)
+        self._stored = set(range(len(manifest.batches))) if self.complete else files.shards_in(path)
         # Checksums of the shards that were written or checked here: they are not hashed again.
         self._intact: dict[int, str] = {}
 
@@ -81,8 +65,8 @@ class BatchWriter:
             StoreError: likewise, or there is no store, or a run is just beginning there.
         """
         folder = Path(path)
-        given, table = planned(meta, items, batches)
-        manifest, own_items = require_same_run(folder, given, table)
+        given, table = files.planned(meta, items, batches)
+        manifest, own_items = files.require_same_run(folder, given, table)
         # Together, and on a file that is never replaced, so that no further one is left behind.
         held = _locked(folder / ITEMS_NAME, "rb", "another run begins to write to", fcntl.LOCK_SH)
         return BatchWriter(folder, manifest, own_items, held)
@@ -136,7 +120,7 @@ class BatchWriter:
                 f"batch {b} is {activations.dtype}, the store holds {meta.dtype}: "
                 f"call .to(torch.{meta.dtype}) before writing."
             )
-        self._intact[b] = write_shard(self.path, b, activations.detach().cpu())
+        self._intact[b] = files.write_shard(self.path, b, activations.detach().cpu())
         self._stored.add(b)
 
     def _require_writable(self) -> None:
@@ -181,7 +165,7 @@ class ActivationStore(BatchWriter):
                 something else, the plan does not fit the items, or the disk is full.
         """
         folder = Path(path)
-        given, table = planned(meta, items, batches)
+        given, table = files.planned(meta, items, batches)
         if folder.exists() and not folder.is_dir():
             raise StoreError(f"{folder} is a file; a store is a folder. Choose another --out.")
         folder.mkdir(parents=True, exist_ok=True)
@@ -189,7 +173,7 @@ class ActivationStore(BatchWriter):
         held = _locked(folder / LOCK_NAME, "ab", "another run is writing to")
         try:
             if (folder / MANIFEST_NAME).exists():
-                manifest, own_items = require_same_run(folder, given, table)
+                manifest, own_items = files.require_same_run(folder, given, table)
                 # Some network disks lock wholly only what is open for writing.
                 before = "a process of an earlier run is still writing to"
                 _locked(folder / ITEMS_NAME, "r+b", before).close()
@@ -198,8 +182,8 @@ class ActivationStore(BatchWriter):
                 remove_leftovers(folder, (MANIFEST_NAME, ITEMS_NAME))
                 _require_unused(folder, table)
                 write_atomic(folder / ITEMS_NAME, table)
-                write_manifest(folder, given)
-                manifest, own_items = given, items_from_bytes(table)
+                files.write_manifest(folder, given)
+                manifest, own_items = given, files.items_from_bytes(table)
             store = cls(folder, manifest, own_items, held)
             store._recover()
         except BaseException:
@@ -211,8 +195,8 @@ class ActivationStore(BatchWriter):
     def open(cls, path: str | Path) -> ActivationStore:
         """Open a store for reading, complete or not; StoreError if there is none, or damaged."""
         folder = Path(path)
-        manifest = read_manifest(folder)
-        return cls(folder, manifest, read_items(folder, manifest), None)
+        manifest = files.read_manifest(folder)
+        return cls(folder, manifest, files.read_items(folder, manifest), None)
 
     def finish(self) -> None:
         """Declare the store complete, with the batches of other processes, and let go of it.
@@ -223,7 +207,7 @@ class ActivationStore(BatchWriter):
         """
         self._require_writable()
         if not self.complete:
-            self._stored |= shards_in(self.path)
+            self._stored |= files.shards_in(self.path)
             if left := self.pending():
                 raise StoreError(
                     f"{self.path}: {len(left)} of {len(self._manifest.batches)} batches are "
@@ -254,13 +238,13 @@ class ActivationStore(BatchWriter):
         activations = torch.empty(shape, dtype=meta.torch_dtype)
         for b, rows in enumerate(batches):
             self._checked(b)
-            for column, values in enumerate(read_shard(self.path, b, chosen)):
+            for column, values in enumerate(files.read_shard(self.path, b, chosen)):
                 activations[list(rows), column] = values
         return activations
 
     def verify(self) -> None:
         """Check every file against its checksum, from the disk; StoreDamagedError names it."""
-        read_items(self.path, read_manifest(self.path))
+        files.read_items(self.path, files.read_manifest(self.path))
         self._intact.clear()
         for b in sorted(self._stored):
             self._checked(b)
@@ -268,7 +252,7 @@ class ActivationStore(BatchWriter):
     def _recover(self) -> None:
         """Bring the folder of an earlier run in order. A finished batch is never lost."""
         for b in sorted(self._stored):
-            path = shard_path(self.path, b)
+            path = files.shard_path(self.path, b)
             try:
                 if not (self.complete and path.exists()):
                     self._checked(b)
@@ -283,15 +267,17 @@ class ActivationStore(BatchWriter):
     def _checked(self, b: int) -> str:
         """The checksum of a shard that is intact; each is hashed once."""
         if b not in self._intact:
-            checksum = check_shard(self.path, b)
+            checksum = files.check_shard(self.path, b)
             if self._manifest.shards is not None and checksum != self._manifest.shards[b]:
-                raise damaged_shard(shard_path(self.path, b), "is the shard of another run")
+                raise files.damaged_shard(
+                    files.shard_path(self.path, b), "is the shard of another run"
+                )
             self._intact[b] = checksum
         return self._intact[b]
 
     def _save(self, shards: tuple[str, ...] | None) -> None:
         manifest = replace(self._manifest, shards=shards)
-        write_manifest(self.path, manifest)
+        files.write_manifest(self.path, manifest)
         self._manifest = manifest
 
 

@@ -298,7 +298,7 @@ def test_the_shard_of_another_batch_or_run_is_noticed(full, tmp_path):
 
 def test_each_byte_is_hashed_once(tmp_path, monkeypatch):
     """Written and read in one run: as it is written. Opened: as it is read first."""
-    import hooks.store as module
+    import hooks.store.files as module
 
     checked = []
     check = module.check_shard
