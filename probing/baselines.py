@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate import dispatch_model
 
+from hooks.batch_size import AUTO, within_memory
 from hooks.geometry import HEAD_OUT
 from probing.activations import Activations
+from probing.config import DEFAULT_BATCH
 from probing.extraction import (
     Prepared,
     activations_of,
@@ -30,9 +33,16 @@ from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, open_prompt, process, reply_prompt, to_model
 
+TWIN = ("untrained twin", "untrained twin, standardised")
+FILMS = ("text alone", "blank film", "shuffled film", "another story's film")
 
-def best_head_right(x: Activations, label: str, probes: HeadProbes) -> np.ndarray:
-    """Which test samples the best head by validation tells, ``[n]``."""
+
+def best_head(x: Activations, label: str, probes: HeadProbes) -> np.ndarray:
+    """Fit ``probes``, rank them, and say which test samples the best by validation tells, ``[n]``.
+
+    Raises:
+        ProbingError: as of :meth:`HeadProbes.fit` and :meth:`HeadProbes.rank`.
+    """
     probes.fit(x.train, label=label).rank(x)
     layer, head = probes.ranked_[0]
     return (probes.predict(x.test.x)[:, layer, head] == x.test.values(label)).astype(float)
@@ -53,12 +63,22 @@ def binary_labels(run: Probed) -> list[str]:
     return [label for label in run.x.labels if run.x.values(label).dtype == bool]
 
 
-def answer_rows(loaded: LoadedModel, run: Probed, chosen: np.ndarray, words: Any) -> list[Row]:
-    """The model's next token: whether it would say right rather than wrong; nothing is fitted."""
-    rows = chosen[(run.items["split"].to_numpy()[chosen]) == "test"]
+def answer_rows(
+    loaded: LoadedModel, run: Probed, chosen: np.ndarray, words: tuple[int, int]
+) -> list[Row]:
+    """The model's next token: right rather than wrong.
+
+    As a probe has an intercept, the logits' gap is compared with its :func:`middle` on the training
+    samples among the ``chosen [n]``: a model that leans to one word may still tell labels apart.
+    What it would say as it is, at a gap of zero, is a row of its own where that differs.
+    """
+    split = run.items["split"].to_numpy()[chosen]
+    rows = chosen[split != "validation"]
+    test = split[split != "validation"] == "test"
     samples = [run.data.samples[i] for i in rows]
     prompts = [open_prompt(loaded, s.turns, s.shows) for s in samples]
-    batches = plan_batches(samples, 8)
+    size = DEFAULT_BATCH if run.batch_size == AUTO else run.batch_size
+    batches = plan_batches(samples, size)
 
     def gaps(batch: Sequence[int]) -> np.ndarray:
         with torch.inference_mode():
@@ -68,17 +88,27 @@ def answer_rows(loaded: LoadedModel, run: Probed, chosen: np.ndarray, words: Any
                 state = extend(loaded, state, ready.rows, ready.endings)
             return (state.logits[:, words[0]] - state.logits[:, words[1]]).float().cpu().numpy()
 
-    found = np.empty(len(rows))
-    for batch, gap in zip(batches, each_piece(loaded, gaps, batches), strict=True):
-        found[list(batch)] = gap
-    return [
-        Row("answer", "verdict token", label, rows, _as_truth(found, run.x.values(label)[rows]))
-        for label in binary_labels(run)
-    ]
+    gap = np.empty(len(rows))
+    for batch, own in zip(batches, each_piece(loaded, gaps, batches), strict=True):
+        gap[list(batch)] = own
+    found = []
+    for label in binary_labels(run):
+        y = run.x.values(label)[rows]
+        fitted, plain = (
+            ((gap > at) == y)[test].astype(float) for at in (middle(gap[~test], y[~test]), 0.0)
+        )
+        found.append(Row("answer", "verdict token", label, rows[test], fitted, part=True))
+        if (fitted != plain).any():
+            name = "verdict token, as it is said"
+            found.append(Row("answer", name, label, rows[test], plain, part=True))
+    return found
 
 
-def _as_truth(gap: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return ((gap > 0) == y).astype(float)
+def middle(score: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Halfway between the means of two classes ``y [N]`` of training ``score [N, ...]``."""
+    if y.all() or not y.any():
+        return score.mean(0)
+    return (score[y].mean(0) + score[~y].mean(0)) / 2
 
 
 def direct_rows(
@@ -86,7 +116,7 @@ def direct_rows(
 ) -> tuple[list[Row], np.ndarray]:
     """Head outputs on their direct-logit directions, the best head by validation.
 
-    Nothing is fitted but the middle, which is the training samples' mean.
+    Nothing is fitted but the :func:`middle` of the training samples.
 
     Returns:
         The rows, and the directions ``[L, H, D]``.
@@ -99,10 +129,10 @@ def direct_rows(
     directions = logit_directions(loaded.model, words).float().numpy()
     score = np.einsum("nlhd,lhd->nlh", run.x.x, directions)
     train, validation, test = (run.at(split) for split in SPLITS)
-    score -= score[train].mean(0)
     found = []
     for label in binary_labels(run):
-        right = (score > 0) == run.x.values(label)[:, None, None]
+        y = run.x.values(label)
+        right = (score > middle(score[train], y[train])) == y[:, None, None]
         best = np.unravel_index(right[validation].mean(0).argmax(), right.shape[1:])
         own = right[(test, *best)].astype(float)
         name = f"direct logit (layer {best[0]} head {best[1]})"
@@ -114,10 +144,23 @@ def direct_rows(
 
 
 def untrained_twin(loaded: LoadedModel, seed: int) -> LoadedModel:
-    """The same configuration with random weights."""
-    with torch.random.fork_rng():
+    """The same configuration with random weights, on the same devices.
+
+    What the model keeps on disk, its twin keeps in memory.
+
+    Raises:
+        OutOfMemoryError: it does not fit beside the model.
+    """
+    model = loaded.model
+    places = getattr(model, "hf_device_map", None) or {"": model.device}
+    places = {part: "cpu" if at == "disk" else at for part, at in places.items()}
+    with (
+        torch.random.fork_rng(),
+        within_memory("it does not fit beside the model", "all other rows are asked"),
+    ):
         torch.manual_seed(seed)
-        made = type(loaded.model)(loaded.config).to(loaded.model.dtype).to(loaded.model.device)
+        made = type(model)(loaded.config).to(model.dtype)
+        dispatch_model(made, places, skip_keys=model._skip_keys_device_placement)
     twin = replace(loaded)
     # In place of the property that reads the weights.
     twin.__dict__["model"] = made.eval()
@@ -151,16 +194,15 @@ def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]
     """The samples as text alone and with other films: blank, shuffled, another story's.
 
     Samples of one context keep one film. Another story's is of the same split and size; its
-    condition is left to chance. A film that is not shuffled or changed so for each is left out.
+    condition is left to chance. A shuffled film is never in its own order. What cannot be done to
+    each film is left out.
     """
     found = {"text alone": [replace(s, video=None, images=()) for s in samples]}
     draw = np.random.default_rng(seed)
     alike: dict[Any, list[Sample]] = {}
     for sample in samples:
         alike.setdefault((sample.split, sample.shape()), []).append(sample)
-    films: dict[str, list[ChangedFilm | None]] = {
-        "blank film": [], "shuffled film": [], "another story's film": []
-    }  # fmt: skip
+    films: dict[str, list[ChangedFilm | None]] = {name: [] for name in FILMS[1:]}
     made: dict[tuple[str, str], tuple[ChangedFilm | None, ...]] = {}
     for sample in samples:
         key = sample.group, sample.context or sample.item_id
@@ -169,8 +211,11 @@ def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]
             assert shape is not None
             others = [s for s in alike[sample.split, shape] if s.group != sample.group]
             other = ChangedFilm(others[draw.integers(len(others))]) if others else None
-            order = tuple(draw.permutation(shape[0]).tolist())
-            made[key] = ChangedFilm(sample, True), ChangedFilm(sample, order=order), other
+            order = list(range(shape[0]))
+            while shape[0] > 1 and order == sorted(order):
+                order = draw.permutation(shape[0]).tolist()
+            shuffled = ChangedFilm(sample, order=tuple(order)) if shape[0] > 1 else None
+            made[key] = ChangedFilm(sample, True), shuffled, other
         for name, film in zip(films, made[key], strict=True):
             films[name].append(film)
     return found | {
@@ -185,30 +230,34 @@ def refitted(
     run: Probed,
     chosen: np.ndarray,
     samples: Sequence[Sample],
-    names: Mapping[str, bool],
     kind: str,
+    name: str,
+    scaled: str | None = None,
 ) -> list[Row]:
     """Probes fitted anew on these ``samples``, ``chosen [n]`` of the run; best by validation.
 
-    ``names`` says of each row whether features are standardised.
+    With ``scaled``, that is the name of a second row, of standardised features.
     """
-    x = extract(loaded, samples, site=run.x.site)
-    found = []
-    for name, scaled in names.items():
-        own = x
-        if scaled:
-            spread = x.train.x.std(0)
-            own = replace(x, x=(x.x - x.train.x.mean(0)) / np.where(spread > 0, spread, 1))
-        found += probed_rows(run, chosen, own, kind, name)
+    x = extract(loaded, samples, site=run.x.site, batch_size=run.batch_size)
+    found = probed_rows(run, chosen, x, kind, name)
+    if scaled is not None:
+        spread = x.train.x.std(0)
+        own = (x.x - x.train.x.mean(0)) / np.where(spread > 0, spread, 1)
+        found += probed_rows(run, chosen, replace(x, x=own), kind, scaled)
     return found
 
 
 def probed_rows(run: Probed, chosen: np.ndarray, x: Activations, kind: str, name: str) -> list[Row]:
-    """The best head by validation, fitted on ``x`` of the ``chosen`` samples."""
+    """The best head by validation, fitted on ``x`` of the ``chosen`` samples; empty if none is."""
     rows = chosen[(x.items["split"] == "test").to_numpy()]
-    return [
-        Row(kind, name, label, rows, best_head_right(x, label, run.blank)) for label in run.x.labels
-    ]
+    found = []
+    for label in x.labels:
+        try:
+            right = best_head(x, label, run.blank)
+            found.append(Row(kind, name, label, rows, right, part=True))
+        except ProbingError as error:
+            found.append(Row(kind, name, label, part=True, why=str(error)))
+    return found
 
 
 # What is believed, at the question's token.
@@ -220,12 +269,13 @@ def content_rows(
 ) -> list[tuple[str, np.ndarray, list[Twins]]]:  # fmt: skip
     """Whether heads tell the twin's own answer from the other one, at the question's last token.
 
-    Multinomial probes of the answer are fitted on both twins and tested on second twins: where the
-    first is reality (true belief), the colour of the believed room against that of the real one.
+    Multinomial probes of the answer are fitted on both twins, and both are asked for: of a true and
+    a false belief, the colour of the believed room against that of the room that is believed in by
+    the other twin. What always names the same of the two tells half of them.
 
     Returns:
         Of the ``head`` that ``label`` is read from best, and of the best for this: its name, which
-        test twins are told, ``[n]``, and these.
+        share of each pair of test twins is told, ``[n]``, and these.
     """
     pairs = {split: twins.choose(split, counts[split]) for split in SPLITS}
     if not all(pairs.values()):
@@ -251,15 +301,15 @@ def content_rows(
 
     def told(part: str) -> np.ndarray:
         own = split == part
-        odds = probes.predict_proba(x[own, 1])
-        gaps = []
-        for each, (other, held) in zip(odds, said[own], strict=True):
-            a, b = (
-                each[..., classes.index(w)] if w in classes else 0 * each[..., 0]
-                for w in (held, other)
-            )
-            gaps.append((a > b) + (a == b) / 2)
-        return np.array(gaps)
+        odds = probes.predict_proba(x[own].reshape(-1, *x.shape[2:]))
+        odds = odds.reshape(-1, 2, *odds.shape[1:])
+        shares = []
+        for each, answers in zip(odds, said[own], strict=True):
+            # A word that no training twin has is given no odds.
+            first, second = (each[..., np.array(classes) == word].sum(-1) for word in answers)
+            gap = first - second
+            shares.append((np.heaviside(gap[0], 0.5) + np.heaviside(-gap[1], 0.5)) / 2)
+        return np.array(shares)
 
     scores = told("validation").mean(0)
     layer, best = np.unravel_index(scores.argmax(), scores.shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -14,11 +14,13 @@ import torch
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
+from hooks.batch_size import BatchSize
 from probing.activations import Activations
+from probing.config import DEFAULT_BATCH
 from probing.probes import HeadProbes
 from sally_anne.benchmarks.samples import SPLITS, Sample, SampleSet
 from sally_anne.models.loading import LoadedModel
@@ -27,6 +29,8 @@ from sally_anne.models.loading import LoadedModel
 WORDS = 60
 # Fewer training samples of a kind than this are no rule.
 LEAF = 5
+# Single blanks are not among them: how many there are, the length says.
+MARKS = r"[^\w ]+| {2,}"
 
 
 @dataclass(frozen=True)
@@ -34,28 +38,39 @@ class Row:
     """How one thing tells a label.
 
     Attributes:
-        kind: answer, untrained, input, words, format, design, view or content.
+        kind: answer, untrained, input, words, format, design or view.
         name: what was asked.
         label: which label.
         rows: which samples, ``[n]``, by their place in the run; of test samples alone.
         right: whether each was told, ``[n]``.
+        part: whether it is of the part of the samples that the model read anew.
+        why: why it is empty, if it is.
     """
 
     kind: str
     name: str
     label: str
-    rows: np.ndarray
-    right: np.ndarray
+    rows: np.ndarray = field(default_factory=lambda: np.array([], dtype=int))
+    right: np.ndarray = field(default_factory=lambda: np.array([]))
+    part: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class Probed:
-    """A run's samples and their activations, in one order; ``data`` says what their tags are."""
+    """A run's samples and their activations, in one order.
+
+    Attributes:
+        data: the samples; says what their tags are.
+        x: their activations.
+        probes: how the run fits its own; what else is fitted takes its c and max_iter.
+        batch_size: samples that the run reads together.
+    """
 
     data: SampleSet
     x: Activations
-    c: float
-    max_iter: int
+    probes: HeadProbes
+    batch_size: BatchSize = DEFAULT_BATCH
 
     @property
     def items(self) -> pd.DataFrame:
@@ -68,8 +83,14 @@ class Probed:
 
     @property
     def blank(self) -> HeadProbes:
-        """A probe as the run's own."""
-        return HeadProbes(self.c, self.max_iter)
+        """A probe as the run's own, not yet fitted."""
+        return clone(self.probes)
+
+    @property
+    def linear(self) -> Pipeline:
+        """A logistic regression on standardised features, with the run's c and max_iter."""
+        own = LogisticRegression(C=self.probes.c, max_iter=self.probes.max_iter)
+        return make_pipeline(StandardScaler(), own)
 
 
 def text_of(sample: Sample) -> str:
@@ -86,26 +107,31 @@ def _mentions(text: str) -> float:
 
 
 def surface_rows(run: Probed, seed: int) -> list[Row]:
-    """Rows of words, form and tags, on all test samples."""
+    """Rows of words, form and tags, on all test samples; empty where training samples are alike."""
     train, validation, test = (run.at(split) for split in SPLITS)
     texts = [text_of(sample) for sample in run.data.samples]
     tree = DecisionTreeClassifier(min_samples_leaf=LEAF, random_state=seed)
-    linear = make_pipeline(StandardScaler(), LogisticRegression(C=run.c, max_iter=1000))
 
     def counted(pattern: str, most: int | None = None) -> np.ndarray:
+        """Of what the training texts have, however often each text has it."""
         counts = CountVectorizer(token_pattern=pattern, max_features=most)
-        counts.fit([texts[i] for i in train])
+        try:
+            counts.fit([texts[i] for i in train])
+        except ValueError:  # they have nothing of the kind
+            return np.empty((len(texts), 0))
         return counts.transform(texts).toarray().astype(float)
 
     numbers = np.array([[len(text.split()), _mentions(text)] for text in texts])
     few = np.hstack([counted(r"\w+", WORDS), numbers])
     few = few[:, few[train].std(0) > 0]
-    pairs = make_pipeline(StandardScaler(), PolynomialFeatures(2, interaction_only=True), *linear)
+    pairs = make_pipeline(
+        StandardScaler(), PolynomialFeatures(2, interaction_only=True), *run.linear
+    )
     asked: list[tuple[str, str, Any, np.ndarray]] = [
-        ("words", "bag of words", linear, counted(r"\w+")),
+        ("words", "bag of words", run.linear, counted(r"\w+")),
         ("words", "words in pairs", pairs, few),
         ("format", "length in words", tree, numbers[:, :1]),
-        ("format", "marks and line breaks", tree, counted(r"[^\w]+")),
+        ("format", "marks and line breaks", tree, counted(MARKS)),
     ]
     tags = dict.fromkeys(tag for sample in run.data.samples for tag in sample.tags)
     told = {tag: _one_hot([str(s.tags.get(tag)) for s in run.data.samples]) for tag in tags}
@@ -113,6 +139,7 @@ def surface_rows(run: Probed, seed: int) -> list[Row]:
         if tag != "condition":
             kind = "design" if tag in run.data.content else "format"
             asked.append((kind, run.data.features.get(tag, tag), tree, told[tag]))
+    both = {pair: np.hstack([told[tag] for tag in pair]) for pair in combinations(told, 2)}
     found = []
     for label in run.x.labels:
         y = run.x.values(label)
@@ -121,8 +148,10 @@ def surface_rows(run: Probed, seed: int) -> list[Row]:
             return (clone(model).fit(x[train], y[train]).predict(x[at]) == y[at]).astype(float)
 
         for kind, name, model, x in asked:
-            found.append(Row(kind, name, label, test, ask(model, x, test)))
-        both = {pair: np.hstack([told[tag] for tag in pair]) for pair in combinations(told, 2)}
+            if (x[train] == x[train[:1]]).all():
+                found.append(Row(kind, name, label, why="training samples do not differ in it"))
+            else:
+                found.append(Row(kind, name, label, test, ask(model, x, test)))
         if both:
             best = max(both, key=lambda pair: ask(tree, both[pair], validation).mean())
             right = ask(tree, both[best], test)
@@ -137,11 +166,12 @@ def _one_hot(values: Sequence[str]) -> np.ndarray:
 def embedding_rows(loaded: LoadedModel, run: Probed) -> list[Row]:
     """Input embeddings of the last token, and their mean over the words."""
     tokenizer = loaded.processor.tokenizer
-    table = loaded.model.get_input_embeddings().weight.detach()
+    embed = loaded.model.get_input_embeddings()
     last, mean = [], []
     for sample in run.data.samples:
         ids = tokenizer(text_of(sample), add_special_tokens=False)["input_ids"]
-        vectors = table[torch.tensor(ids, device=table.device)].float().cpu().numpy()
+        with torch.inference_mode():  # as the model does it, wherever its weights are kept
+            vectors = embed(torch.tensor(ids, device=loaded.model.device)).float().cpu().numpy()
         last.append(vectors[-1])
         mean.append(vectors.mean(0))
     train, test = run.at("train"), run.at("test")
@@ -149,7 +179,6 @@ def embedding_rows(loaded: LoadedModel, run: Probed) -> list[Row]:
     for name, x in (("last token", np.array(last)), ("mean of the words", np.array(mean))):
         for label in run.x.labels:
             y = run.x.values(label)
-            linear = make_pipeline(StandardScaler(), LogisticRegression(C=run.c, max_iter=1000))
-            right = linear.fit(x[train], y[train]).predict(x[test]) == y[test]
+            right = run.linear.fit(x[train], y[train]).predict(x[test]) == y[test]
             found.append(Row("input", f"embeddings, {name}", label, test, right.astype(float)))
     return found

@@ -7,33 +7,46 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 import sally_anne as sa
+from hooks.saved_run import Run
 from probing.activations import Activations, items_table
-from probing.audit import AuditConfig, choose_groups, run, verdict
-from probing.baselines import film_changes
+from probing.audit import AuditConfig, run
+from probing.audit_table import ALL, choose_groups, verdict
+from probing.baselines import FILMS, film_changes
+from probing.probes import HeadProbes
+from probing.sources import reopen
 from probing.surface import Probed, surface_rows
 from sally_anne.benchmarks.gridtom.contrasts import sample_set
 from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.samples import Sample
+from sally_anne.benchmarks.samples import SPLITS, Sample
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError
 
 
-def told(contrast: str) -> dict[tuple[str, str, str], tuple[float, float]]:
-    """Accuracy on false-belief and on all samples, of each row of words, form and tags."""
+def told(contrast: str) -> dict[tuple[str, str, str], Any]:
+    """Of words, form and tags: accuracy on false-belief and on all samples, or why it is empty."""
     data = sample_set(generated(), 1, contrast, "text", 120)  # type: ignore[arg-type]
     items = items_table(data.samples)
-    probed = Probed(data, Activations(np.zeros((len(items), 1, 1, 1)), items, ("y_p", "y_o")), 1, 9)
-    found = {}
+    x = Activations(np.zeros((len(items), 1, 1, 1)), items, ("y_p", "y_o"))
+    probed = Probed(data, x, HeadProbes(1, 400))
+    found: dict[tuple[str, str, str], Any] = {}
     for row in surface_rows(probed, 0):
+        name = "perspective" if row.name.startswith("perspective") else row.name
+        if row.why:
+            found[row.kind, name, row.label] = row.why
+            continue
         false = (items["condition"].iloc[row.rows] == "FB").to_numpy()
         assert (items["split"].iloc[row.rows] == "test").all()
-        name = "perspective" if row.name.startswith("perspective") else row.name
         found[row.kind, name, row.label] = row.right[false].mean(), row.right.mean()
     return found
 
@@ -41,8 +54,10 @@ def told(contrast: str) -> dict[tuple[str, str, str], tuple[float, float]]:
 def test_form_gives_released_samples_away_and_matched_ones_not() -> None:
     released, matched = told("released"), told("matched")
     for label in ("y_p", "y_o"):
-        for name in ("length in words", "marks and line breaks", "perspective"):
-            assert matched["format", name, label] == (0.5, 0.5)
+        assert matched["format", "length in words", label] == (0.5, 0.5)
+        for name in ("marks and line breaks", "perspective"):
+            assert matched["format", name, label] == "training samples do not differ in it"
+        assert released["format", "perspective", label][0] == 1.0
         assert released["format", "marks and line breaks", label][0] == 1.0
         assert released["format", "length in words", label][0] == 1.0
         assert released["words", "bag of words", label][0] == 1.0
@@ -108,28 +123,37 @@ FACTS = {
 }  # fmt: skip
 
 
-def made(*lines: tuple[str, str, str, bool]) -> pd.DataFrame:
+def made(*lines: tuple[str, str, str, bool], why: str = "") -> pd.DataFrame:
     names = ["kind", "row", "condition", "reaches"]
-    return pd.DataFrame(lines, columns=names).assign(label="y", accuracy=0.97, low=0.9, high=1.0)
+    numbers = {"accuracy": 0.97, "low": 0.9, "high": 1.0}
+    return pd.DataFrame(lines, columns=names).assign(label="y", why=why, **numbers)
 
 
 def test_verdicts() -> None:
     lines = [
-        ("view", "the run's own input", "all", True),
+        ("view", "the run's own input", ALL, True),
         ("format", "line breaks", "FB", False),
-        ("answer", "verdict token", "all", False),
+        ("answer", "verdict token", ALL, False),
     ]
     said = verdict(made(*lines), "y", FACTS)
     assert said == (
         "y: the best head (layer 4 head 2) tells 0.980 [0.960, 1.000] of the test samples. "
         "Not confounded by format rows. No other row reaches it."
     )
+    said = verdict(made(*lines, why="not here"), "y", FACTS)
+    assert said.endswith("Not compared: line breaks in FB, verdict token (not here).")
     lines = [(kind, row, where, True) for kind, row, where, _ in lines]
-    said = verdict(made(*lines, ("design", "room", "all", True)), "y", FACTS)
+    said = verdict(made(*lines, ("design", "room", ALL, True)), "y", FACTS)
     assert "Confounded by format: line breaks 0.970 [0.900, 1.000] in FB." in said
     assert "The design decides it: room 0.970 [0.900, 1.000]." in said
     assert said.endswith("as well: verdict token 0.970 [0.900, 1.000].")
     assert verdict(made(*lines), "y", FACTS | {"best_low": 0.49}).endswith("nothing to explain.")
+    one = FACTS | {"best_low": np.nan, "best_high": np.nan}
+    assert "tells 0.980 (no interval) of the test samples, which are of one cluster, so" in verdict(
+        made(*lines), "y", one
+    )
+    chance = verdict(made(*lines), "y", one | {"best_accuracy": 0.5})
+    assert chance.endswith("which is not above chance (0.500): nothing to explain.")
 
 
 def test_too_few_stories(tmp_path: Path) -> None:
@@ -145,42 +169,126 @@ def test_a_run_is_audited(finished: Path, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.read_parquet(folder / "audit.parquet"), table)
     saved = json.loads((folder / "audit.json").read_text())
     assert saved["files"].keys() == {"audit.parquet"}
+    assert saved["facts"].keys() == {"labels", "stories", "clusters", "sizes"}
     said = " ".join(printed.getvalue().split())
     for label in ("y_p", "y_o"):
         own = table[table["label"] == label]
-        assert {"verdict token", "untrained twin", "bag of words"} <= set(own["row"])
-        assert ((own["low"] <= own["accuracy"]) & (own["accuracy"] <= own["high"])).all()
+        assert {
+            "verdict token", "untrained twin", "untrained twin, standardised", "bag of words"
+        } <= set(own["row"])  # fmt: skip
+        asked = own[own["samples"] > 0]
+        assert asked["accuracy"].notna().all()
+        # So few stories are tested on one map.
+        assert (asked["clusters"] == 1).all() and asked[["low", "high"]].isna().all(axis=None)
+        assert f"{asked['accuracy'].iloc[0]:.3f} (no interval)" in said
+        assert "which are of one cluster" in saved["verdict"][label]
         assert saved["verdict"][label] in said
-    assert set(table.loc[table["kind"] == "format", "condition"]) == {"all", "TB", "FB"}
-    assert (table["kind"] == "content").sum() == 2
-    assert saved["facts"]["left_out"] == ["films: the samples have none"]
+        films = own[own["why"] == "there is not a film of each sample"]
+        assert list(films["row"]) == list(FILMS) and (films["samples"] == 0).all()
+    assert set(table.loc[table["kind"] == "format", "condition"]) == {ALL, "TB", "FB"}
+    content = table[table["kind"] == "content"]
+    assert len(content) == 2 and (content["chance"] == 0.5).all()
     # Again, in a notebook: the same numbers.
     pd.testing.assert_frame_equal(sa.audit(folder, stories=12), table)
 
 
 @pytest.mark.integration
-def test_own_samples_with_films_are_audited(tmp_path: Path, carry: Callable[..., str]) -> None:
-    from PIL import Image
+def test_rows_of_fewer_stories_stand_beside_a_head_of_as_few(
+    tmp_path: Path, carry: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    fitted = {"c": 0.5, "max_iter": 300, "solver": "sklearn"}
+    carry(folder, permutations=0, **fitted)
+    asked = []
+    fit = HeadProbes.fit
 
+    def noted(self: HeadProbes, *x: Any, **how: Any) -> HeadProbes:
+        asked.append(self.get_params())
+        return fit(self, *x, **how)
+
+    monkeypatch.setattr(HeadProbes, "fit", noted)
+    table = run(AuditConfig(run=folder, stories=12), Console(quiet=True))
+    assert asked and all(params == fitted for params in asked)
+
+    # The best head of the same stories, by scikit-learn.
+    saved = Run.open(folder)
+    items, x = saved.samples, saved.activations()
+    rows, _ = choose_groups(items, reopen(folder).clusters, 12)
+    split = items["split"].to_numpy()[rows]
+    y, x = items["y_p"].to_numpy()[rows], x[rows].astype(float)
+    found = {}
+    for layer in range(x.shape[1]):
+        for head in range(x.shape[2]):
+            part = {name: (x[split == name, layer, head], y[split == name]) for name in SPLITS}
+            model = LogisticRegression(C=0.5, max_iter=300).fit(*part["train"])
+            odds = model.predict_proba(part["validation"][0])
+            key = -model.score(*part["validation"]), log_loss(part["validation"][1], odds)
+            found[key, layer, head] = model.score(*part["test"])
+    expected = found[min(found)]
+    told = table[table["label"] == "y_p"].set_index("row")
+    assert told.loc["the run's own input", "accuracy"] == expected
+    for name in ("verdict token", "untrained twin"):
+        assert (told.loc[name, "best"], told.loc[name, "samples"]) == (
+            expected,
+            (split == "test").sum(),
+        )
+    whole = json.loads((folder / "audit.json").read_text())["facts"]["labels"]["y_p"]
+    assert told.loc["bag of words", "best"] == whole["best_accuracy"] != expected
+
+
+@pytest.mark.integration
+def test_own_samples_with_films_are_audited(tmp_path: Path, carry: Callable[..., str]) -> None:
+    # One word is said of all pictures; labels have several values, or the names of facts.
     lines = []
-    for i in range(14):
-        for room in ("red", "blue"):
-            names = []
-            for n in range(2):
-                names.append(f"{i}-{room}-{n}.png")
-                Image.new("RGB", (56, 56), room).save(tmp_path / names[-1])
-            text = f"The white agent is in a room. Story {i}. Belief: it is red."
-            lines.append(
-                {"text": text, "images": names, "labels": {"red": room == "red"}, "group": f"g{i}"}
-            )
+    for i in range(18):
+        for colour in ("red", "green", "blue"):
+            name = f"{i}-{colour}.png"
+            Image.new("RGB", (56, 56), colour).save(tmp_path / name)
+            labels = {"sizes": colour == "red", "stories": colour}
+            lines.append({"text": "Look", "images": [name], "labels": labels, "group": f"g{i}"})
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     carry(tmp_path / "run", samples=path, stories=None, setting="multimodal")
-    table = run(AuditConfig(run=tmp_path / "run", stories=12), Console(quiet=True))
-    views = table[table["kind"] == "view"].set_index("row")["accuracy"]
-    assert set(views.index) == {
-        "the run's own input", "text alone", "blank film", "shuffled film", "another story's film"
-    }  # fmt: skip
-    # What is said is the same of both, so that nothing tells the label without the film.
-    assert views["text alone"] == views["blank film"] == 0.5
-    assert table.set_index("row").loc["bag of words", "accuracy"] == 0.5
+    printed = io.StringIO()
+    table = run(AuditConfig(run=tmp_path / "run", stories=18), Console(file=printed, width=250))
+    saved = json.loads((tmp_path / "run" / "audit.json").read_text())
+    assert saved["facts"]["stories"] == {"train": 9, "validation": 3, "test": 5}
+    assert saved["facts"]["labels"]["stories"]["best_accuracy"] == 1.0
+    assert "direct_logit" not in str(saved["facts"]["labels"]["stories"])
+    for label, chance in (("sizes", 2 / 3), ("stories", 1 / 3)):
+        told = table[table["label"] == label].set_index("row")
+        for name in ("bag of words", "words in pairs", "length in words", "marks and line breaks"):
+            assert told.loc[name, "why"] == "training samples do not differ in it"
+            assert f"{name}" in saved["verdict"][label]
+        assert told.loc["the run's own input", "accuracy"] == 1.0
+        # What is said is the same of all, so that nothing tells the label without the picture.
+        for name in ("text alone", "blank film", "embeddings, last token"):
+            assert told.loc[name, "accuracy"] == pytest.approx(chance)
+            assert told.loc[name, "chance"] == pytest.approx(chance)
+        assert told.loc["shuffled film", "why"] == "it cannot be made of each film"
+        assert told.loc["another story's film", "samples"] == 15
+    told = table[table["label"] == "stories"].set_index("row")
+    assert told.loc["untrained twin, standardised", "samples"] == 15
+    for name in ("verdict token", "direct logit"):
+        assert told.loc[name, "why"] == "it is asked of labels that are true or false"
+    assert "verdict token, direct logit (it is asked of labels that are" in printed.getvalue()
+    assert table.set_index(["label", "row"]).loc[("sizes", "verdict token"), "samples"] == 15
+
+
+@pytest.mark.integration
+def test_a_twin_that_does_not_fit_costs_its_own_rows_alone(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("probing.baselines.dispatch_model", full)
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    printed = io.StringIO()
+    table = run(AuditConfig(run=folder, stories=12), Console(file=printed, width=250))
+    twins = table[table["kind"] == "untrained"]
+    assert len(twins) == 4 and twins["accuracy"].isna().all()
+    assert twins["why"].str.contains("out of memory: it does not fit beside the model").all()
+    assert table[table["row"].isin(("verdict token", "bag of words"))]["accuracy"].notna().all()
+    said = " ".join(printed.getvalue().split())
+    assert "Not compared: untrained twin, untrained twin, standardised (out of memory: it" in said
