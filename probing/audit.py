@@ -47,11 +47,11 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
     Returns:
         A row for each label, condition and thing that was asked: ``label, condition, kind, row,
         accuracy, low, high, samples, clusters, chance``, the best head's ``best, best_low,
-        best_high`` on the same samples, and whether the row ``reaches`` it: its interval and the
-        best head's overlap. Where the model read a part of the stories anew, the best head is
-        fitted and chosen on that part as well. ``why`` says why a row is empty (NaN), or is not
-        compared. Intervals are over maps, or over groups where there are none; of one there is
-        none (NaN), and values are compared.
+        best_high`` on the same samples, and whether the row ``reaches`` it: both are above
+        chance, and their intervals overlap. Where the model read a part of the stories
+        anew, the best head is fitted and chosen on that part as well. ``why`` says why a row is
+        empty (NaN), or is not compared. Intervals are over maps, or over groups where there are
+        none; of one there is none (NaN), and values are compared.
 
     Raises:
         RunFolderError, FolderError: the folder is not that of a finished run, or a run is writing.

@@ -78,7 +78,7 @@ def audit_of(
     with stage(console, "asking the run's own heads and words"):
         for label in labels:
             fitted = probed.blank.fit(probed.x.train, label=label)
-            fitted.rank(probed.x)
+            fitted.rank(probed.x.validation)
             layer, number = fitted.ranked_[0]
             said[label], coef[label] = {"layer": layer, "head": number}, fitted.coef_[layer, number]
             right = fitted.predict(probed.x.x)[:, layer, number] == probed.x.values(label)
@@ -251,13 +251,15 @@ def lines_of(
             measured = _measured(row.right[part], own)
             beside = _measured(best[row.label, row.part][at], own)
             chance = float(_common(probed, row.label)[at].mean())
-            above = _end(beside, "low") > chance
+            # With few samples the interval of what tells nothing is wide, too.
+            above, tells = (_end(one, "low") > chance for one in (beside, measured))
+            overlap = _end(measured, "high") >= _end(beside, "low")
             found.append(
                 about
                 | {"condition": condition, "chance": chance, **EMPTY, **measured}
                 | {"best": beside["accuracy"]}
                 | {f"best_{end}": beside[end] for end in ("low", "high")}
-                | {"reaches": bool(above and _end(measured, "high") >= _end(beside, "low"))}
+                | {"reaches": bool(above and tells and overlap)}
                 | {"why": "" if above else "the best head is not above chance on these samples"}
             )
     return found

@@ -43,7 +43,7 @@ def best_head(x: Activations, label: str, probes: HeadProbes) -> np.ndarray:
     Raises:
         ProbingError: as of :meth:`HeadProbes.fit` and :meth:`HeadProbes.rank`.
     """
-    probes.fit(x.train, label=label).rank(x)
+    probes.fit(x.train, label=label).rank(x.validation)
     layer, head = probes.ranked_[0]
     return (probes.predict(x.test.x)[:, layer, head] == x.test.values(label)).astype(float)
 
@@ -68,9 +68,10 @@ def answer_rows(
 ) -> list[Row]:
     """The model's next token: right rather than wrong.
 
-    As a probe has an intercept, the logits' gap is compared with its :func:`middle` on the training
-    samples among the ``chosen [n]``: a model that leans to one word may still tell labels apart.
-    What it would say as it is, at a gap of zero, is a row of its own where that differs.
+    As probes do, the logits' gap is put on the :func:`side` of a class by the training samples
+    among the ``chosen [n]``: a model that leans to one word may still tell labels apart, and labels
+    may be true where it says wrong. What it would say as it is, right above a gap of zero, is a row
+    of its own where that differs.
     """
     split = run.items["split"].to_numpy()[chosen]
     rows = chosen[split != "validation"]
@@ -94,9 +95,8 @@ def answer_rows(
     found = []
     for label in binary_labels(run):
         y = run.x.values(label)[rows]
-        fitted, plain = (
-            ((gap > at) == y)[test].astype(float) for at in (middle(gap[~test], y[~test]), 0.0)
-        )
+        fitted = (side(gap, y, ~test) == y)[test].astype(float)
+        plain = ((gap > 0) == y)[test].astype(float)
         found.append(Row("answer", "verdict token", label, rows[test], fitted, part=True))
         if (fitted != plain).any():
             name = "verdict token, as it is said"
@@ -104,11 +104,17 @@ def answer_rows(
     return found
 
 
-def middle(score: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Halfway between the means of two classes ``y [N]`` of training ``score [N, ...]``."""
-    if y.all() or not y.any():
-        return score.mean(0)
-    return (score[y].mean(0) + score[~y].mean(0)) / 2
+def side(score: np.ndarray, y: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """Whether ``score [N, ...]`` is nearer to the mean of what is true, of two classes ``y [N]``.
+
+    Means are of the samples ``train``, bool ``[N]``; without both classes the score is compared
+    with their mean.
+    """
+    own, true = score[train], y[train]
+    if true.all() or not true.any():
+        return score > own.mean(0)
+    first, second = own[true].mean(0), own[~true].mean(0)
+    return (score - (first + second) / 2) * (first - second) > 0
 
 
 def direct_rows(
@@ -116,7 +122,7 @@ def direct_rows(
 ) -> tuple[list[Row], np.ndarray]:
     """Head outputs on their direct-logit directions, the best head by validation.
 
-    Nothing is fitted but the :func:`middle` of the training samples.
+    Nothing is fitted but which :func:`side` of it is true.
 
     Returns:
         The rows, and the directions ``[L, H, D]``.
@@ -128,11 +134,12 @@ def direct_rows(
         raise GeometryError(f"direct-logit directions are of head_out, not {run.x.site}")
     directions = logit_directions(loaded.model, words).float().numpy()
     score = np.einsum("nlhd,lhd->nlh", run.x.x, directions)
-    train, validation, test = (run.at(split) for split in SPLITS)
+    validation, test = run.at("validation"), run.at("test")
+    train = (run.items["split"] == "train").to_numpy()
     found = []
     for label in binary_labels(run):
         y = run.x.values(label)
-        right = (score > middle(score[train], y[train])) == y[:, None, None]
+        right = side(score, y, train) == y[:, None, None]
         best = np.unravel_index(right[validation].mean(0).argmax(), right.shape[1:])
         own = right[(test, *best)].astype(float)
         name = f"direct logit (layer {best[0]} head {best[1]})"

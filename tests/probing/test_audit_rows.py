@@ -124,18 +124,37 @@ def test_a_head_at_chance_is_compared_with_nothing() -> None:
     assert line["why"] == "the best head is not above chance on these samples"
 
 
+def test_what_tells_nothing_explains_nothing_however_wide_its_interval() -> None:
+    run = probed(samples({True: (1, 1), False: (1, 1)}))
+    test = run.at("test")
+    group = np.arange(len(test)) // 4
+    # Of ten groups the head tells nine, and the rows six and nine.
+    known = np.zeros(len(run.items))
+    known[test] = group < 9
+    clusters = {name: name for name in run.items["group"]}
+    rows = [
+        Row("view", "six", "y", test, (group < 6).astype(float)),
+        Row("view", "nine", "y", test, (group < 9).astype(float)),
+    ]
+    six, nine = lines_of(rows, run, clusters, {("y", False): known})
+    assert six["low"] < six["chance"] == 0.5 and six["high"] > six["best_low"] > 0.5
+    assert (six["reaches"], nine["reaches"]) == (False, True)
+
+
+@pytest.mark.parametrize("louder", [True, False])
 def test_a_model_that_leans_to_one_word_may_tell_labels_apart(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, louder: bool
 ) -> None:
     made = samples({True: (3,), False: (3, 3)})
     run = probed(made)
     kept = [sample for sample in made if sample.split != "validation"]
-    # It always says right, and says it louder of what is true.
+    # It always says right, and says it louder of what is true, or of what is not.
     monkeypatch.setattr(
         baselines,
         "each_piece",
         lambda _, __, batches: (
-            np.array([6.0 if kept[i].labels["y"] else 4.0 for i in batch]) for batch in batches
+            np.array([6.0 if kept[i].labels["y"] is louder else 4.0 for i in batch])
+            for batch in batches
         ),
     )
     monkeypatch.setattr(baselines, "open_prompt", lambda *_: "")
@@ -143,9 +162,11 @@ def test_a_model_that_leans_to_one_word_may_tell_labels_apart(
     told = {row.name: row.right.mean() for row in rows}
     assert told == {"verdict token": 1.0, "verdict token, as it is said": pytest.approx(1 / 3)}
     assert all((row.rows == run.at("test")).all() and row.part for row in rows)
-    # Halfway between the classes, however many samples each has.
-    score = np.array([0.0, 0.0, 0.0, 4.0])
-    assert baselines.middle(score, score > 0) == 2.0
+    # Halfway between the classes, however many samples each has; training samples decide.
+    score = np.array([0.0, 0.0, 0.0, 4.0, 1.9, 2.1])
+    train = np.arange(6) < 4
+    assert baselines.side(score, score > 2, train).tolist() == [False] * 3 + [True, False, True]
+    assert baselines.side(score, score < 2, train).tolist() == [True] * 3 + [False, True, False]
 
 
 def test_who_always_names_the_last_room_tells_half_of_the_contents(
