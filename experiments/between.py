@@ -7,7 +7,7 @@ are left out of the target's test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import hypergeom, rankdata
 from sklearn.base import clone
 
 from hooks.identity import ModelIdentity
@@ -24,16 +23,34 @@ from probing.logistic import Problems, solve
 from probing.probes import HeadProbes
 from probing.resampling import REFIT, shuffled
 from sally_anne.benchmarks.samples import SPLITS
-from sally_anne.core.bootstrap import (
-    draw_groups,
-    estimate_mean,
-    percentile_interval,
-)
+from sally_anne.core.bootstrap import draw_groups, estimate_mean, percentile_interval
 from sally_anne.core.errors import ProbingError
 
 # Shuffles of a ranking or of test labels, and draws of an interval without fits.
 DRAWS = 1000
 ALL_SEEN = "the source has seen all test stories of the target"
+
+
+@dataclass(frozen=True, eq=False)
+class Causes:
+    """What each head of a run carries between twins of one kind.
+
+    Attributes:
+        validation: share of the gap between validation twins, ``[L H]`` layer by layer.
+        gap: between the P test twins, ``[P]``, in logits.
+        carried: of it what goes along with each head, ``[P, L H]``.
+        items: of the test twins, a row each, ``content`` and ``cluster`` as of :class:`Part`.
+    """
+
+    validation: np.ndarray
+    gap: np.ndarray
+    carried: np.ndarray
+    items: pd.DataFrame
+
+    @property
+    def ranked(self) -> list[int]:
+        """All heads as numbers layer by layer, those that carry most on validation first."""
+        return (-self.validation).argsort(kind="stable").tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +64,8 @@ class Part:
         label: what is read.
         blank: probes with the run's settings.
         identity: of the model.
-        cause: all heads ``[L H]`` as numbers layer by layer, those that carry most between
-            validation twins first; empty where that was not asked.
-        why: then, why.
+        causes: what `sally-anne causal` found of the run, by kind of twins.
+        why: of other kinds, why it is not known.
     """
 
     name: str
@@ -57,8 +73,8 @@ class Part:
     label: str
     blank: HeadProbes = field(default_factory=HeadProbes, repr=False)
     identity: ModelIdentity = field(default_factory=ModelIdentity, repr=False)
-    cause: tuple[int, ...] = field(default=(), repr=False)
-    why: str = ""
+    causes: Mapping[str, Causes] = field(default_factory=dict, repr=False)
+    why: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """A ProbingError says which part cannot be fitted or tested, and why."""
@@ -102,6 +118,12 @@ class Part:
         loss = -np.log(np.maximum(told, np.finfo(float).tiny))
         return right.reshape(len(y), -1).astype(float), loss.reshape(len(y), -1)
 
+    def lacks(self, kind: str) -> str:
+        """Why it is not known what heads carry between twins of a kind; empty if it is."""
+        if kind in self.causes:
+            return ""
+        return self.why.get(kind, f"{self.name}: heads have not been exchanged between twins")
+
     def unlike(self, other: Part) -> str:
         """Why this one's directions mean nothing in the other; empty if they do."""
         if two := self.identity.difference(other.identity):
@@ -144,22 +166,30 @@ class Plan:
         return replace(test, x=test.x[rows], items=test.items[rows].reset_index(drop=True))
 
 
-Measure = Callable[[Part, Part, Plan], dict[str, Any]]
-
-
 def cell(
-    value: float, ends: Sequence[float], control: float, high: float, clusters: int, **more: Any
+    value: float, ends: Sequence[float], control: Sequence[float], clusters: int, **more: Any
 ) -> dict[str, Any]:
-    """One cell: with its 95 % interval, and the mean and 97.5 % quantile of its control.
+    """One cell: with its 95 % interval, and its control as of :func:`beside`.
 
     It is ``above`` its control if its value is above the quantile, and its interval above the mean.
     """
-    low, top = ends
-    above = bool(value > high and low > control)
+    (low, top), (mean, high) = ends, control
+    above = bool(value > high and low > mean)
     return {
-        **{"value": float(value), "low": float(low), "high": float(top), "control": float(control)},
+        **{"value": float(value), "low": float(low), "high": float(top), "control": float(mean)},
         **{"control_high": float(high), "above": above, "clusters": clusters, **more},
     }
+
+
+def beside(null: np.ndarray) -> tuple[float, float]:
+    """Mean and 97.5 % quantile of what a control gives."""
+    return float(null.mean()), percentile_interval(null)[1]
+
+
+def note_on(gap: np.ndarray) -> str:
+    """Sums of gaps ``[P]`` of both signs are no answer that could be carried: that is noted."""
+    told = (gap > 0).mean()
+    return "" if told >= 0.75 else f"only {told:.0%} of twins told apart"
 
 
 def accuracy(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
@@ -183,56 +213,11 @@ def accuracy(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
     one.coef_ = fitted.probes.coef_[best][None, None]
     one.intercept_ = fitted.probes.intercept_[best][None, None]
     said = one.predict(test.x[head])[:, 0, 0]
-    number, count = _clusters(test)
+    number, count = codes(test.items["cluster"])
     found = estimate_mean((said == y).astype(float), number, draw_groups(count, seed=plan.seed))
     null = (said == _shuffled(test, target.label, DRAWS, plan.seed)).mean(1)
-    high = percentile_interval(null)[1]
     more = {"n": len(test), "note": note, "heads": f"{best[0]}.{best[1]}"}
-    return cell(found.value, (found.low, found.high), null.mean(), high, count, **more)
-
-
-def spearman(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
-    """Rank correlation of the source's validation with the target's test accuracies over heads.
-
-    Each of probes of its own. Beside it the source's heads shuffled within their layers: what the
-    layers alone explain. On the diagonal it says how well a ranking holds at all.
-    """
-    if source.shape != target.shape:
-        return {"why": _shapes(source, target)}
-    test = plan.test(source, target)
-    if not len(test):
-        return {"why": ALL_SEEN}
-    own = source.scores(source.x.validation)[0].mean(0)
-    right, _, count = _drawn(target, test, plan)
-    within = np.random.default_rng(plan.seed).random((DRAWS, *source.shape)).argsort(-1)
-    mixed = np.take_along_axis(np.broadcast_to(own.reshape(source.shape), within.shape), within, -1)
-    value, *drawn = _rank_correlation(own[None], right)
-    null = _rank_correlation(mixed.reshape(DRAWS, -1), right[:1])
-    if not np.isfinite(value):
-        return {"why": "all heads score the same"}
-    ends, high = percentile_interval(np.array(drawn)), percentile_interval(null)[1]
-    return cell(value, ends, null.mean(), high, count, n=len(test))
-
-
-def overlap(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
-    """Share of the source's K best heads (validation) among the target's K best (test).
-
-    Beside chance, which is hypergeometric; ``p`` is that of as many or more.
-    """
-    if source.shape != target.shape:
-        return {"why": _shapes(source, target)}
-    test = plan.test(source, target)
-    if not len(test):
-        return {"why": ALL_SEEN}
-    right, loss, count = _drawn(target, test, plan)
-    theirs = np.lexsort((loss, -right), axis=-1)[:, : plan.k]
-    own = [layer * source.shape[1] + head for layer, head in source.probes.ranked_[: plan.k]]
-    shared = np.isin(theirs, own).sum(1)
-    chance = hypergeom(right.shape[1], plan.k, plan.k)
-    more = {"n": len(test), "p": float(chance.sf(shared[0] - 1))}
-    ends = percentile_interval(shared[1:] / plan.k)
-    high = chance.ppf(0.975) / plan.k
-    return cell(shared[0] / plan.k, ends, chance.mean() / plan.k, high, count, **more)
+    return cell(found.value, (found.low, found.high), beside(null), count, **more)
 
 
 def cosine(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
@@ -249,7 +234,7 @@ def cosine(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
     if len(heads) < plan.k:
         return {"why": f"only {len(heads)} heads of the source have a direction"}
     train = target.x.train
-    number, count = _clusters(train)
+    number, count = codes(train.items["cluster"])
     mine, theirs = (
         np.stack([part.probes.coef_[at].ravel() for at in heads])[None] for part in (source, target)
     )
@@ -271,21 +256,13 @@ def cosine(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
     turned = source is not target and float(_cosines(mine, theirs).mean()) < 0
     more = {"n": len(train), "note": "turned round" if turned else ""}
     ends = percentile_interval(np.abs(drawn).mean(1))
-    return cell(value, ends, null.mean(), percentile_interval(null)[1], count, **more)
-
-
-def _shapes(source: Part, target: Part) -> str:
-    return "{} x {} heads against {} x {}".format(*source.shape, *target.shape)
+    return cell(value, ends, beside(null), count, **more)
 
 
 def codes(values: Sequence[Any]) -> tuple[np.ndarray, int]:
     """A number for each value ``[N]``, from 0, and how many there are."""
     names, number = np.unique(list(map(str, values)), return_inverse=True)
     return number, len(names)
-
-
-def _clusters(x: Activations) -> tuple[np.ndarray, int]:
-    return codes(x.items["cluster"])
 
 
 def _shuffled(x: Activations, label: str, count: int, seed: int) -> np.ndarray:
@@ -295,27 +272,6 @@ def _shuffled(x: Activations, label: str, count: int, seed: int) -> np.ndarray:
     if len(np.unique(y)) < 2:
         return np.broadcast_to(y, (count, len(y)))
     return shuffled(y, groups if mixed else np.zeros(len(y)), count, seed)
-
-
-def _drawn(target: Part, test: Activations, plan: Plan) -> tuple[np.ndarray, np.ndarray, int]:
-    """Accuracy and log-loss of all heads ``[1 + draws, L H]``, the first of all clusters once."""
-    number, count = _clusters(test)
-    times = np.concatenate([np.ones((1, count)), draw_groups(count, DRAWS, plan.seed)])
-    size = np.bincount(number, minlength=count)
-    right, loss = (
-        times @ (np.eye(count)[number].T @ values) / (times @ size)[:, None]
-        for values in target.scores(test)
-    )
-    return right, loss, count
-
-
-def _rank_correlation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Spearman's of rows ``[A, n]`` and ``[B, n]``, where A or B is 1; NaN of a constant row."""
-    a, b = (rankdata(values.round(12), axis=1) for values in (one, other))
-    a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
-    size = np.sqrt((a * a).sum(1) * (b * b).sum(1))
-    with np.errstate(invalid="ignore"):
-        return (a * b).sum(1) / np.where(size > 0, size, np.nan)
 
 
 def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -348,11 +304,3 @@ def _refits(
     )
     fits = solve(problems, replace(REFIT, max_iter=part.blank.max_iter))
     return fits.coef.flatten(2).transpose(0, 1).numpy()
-
-
-MEASURES: dict[str, Measure] = {
-    "accuracy": accuracy,
-    "spearman": spearman,
-    "overlap": overlap,
-    "cosine": cosine,
-}

@@ -13,17 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.between import Part, Plan, cell, codes
+from experiments.between import Part, Plan, beside, cell, codes, note_on
 from hooks.edit import Edit
 from hooks.positions import ALL
 from probing.interchange import COLUMNS, Side, read_twins
 from sally_anne.benchmarks.twins import Twins
-from sally_anne.core.bootstrap import (
-    draw_groups,
-    estimate_mean,
-    estimate_shares,
-    percentile_interval,
-)
+from sally_anne.core.bootstrap import draw_groups, estimate_mean, estimate_shares
 from sally_anne.models.loading import LoadedModel
 
 
@@ -32,7 +27,7 @@ def why_not(measure: str, source: Part, target: Part, plan: Plan) -> str:
     if why := source.unlike(target):
         return f"heads and directions are of one model and site: {why}"
     if measure == "share":
-        return "" if source.cause else source.why
+        return source.lacks("question")
     if not source.probes.binary:
         return f"{source.label} has more than two classes, and a vector leads to one"
     if len(source.top) < plan.k:
@@ -68,12 +63,12 @@ def measured(
     """
     shape, random = asked[0][1].shape, np.random.default_rng(plan.seed)
     count = shape[0] * shape[1]
-    sets = [s.cause[: plan.k] for measure, s in asked if measure == "share"]
+    sets = [s.causes["question"].ranked[: plan.k] for measure, s in asked if measure == "share"]
     if sets:
-        sets += [tuple(random.choice(count, plan.k, replace=False)) for _ in range(random_sets)]
+        sets += [random.choice(count, plan.k, replace=False).tolist() for _ in range(random_sets)]
     chosen = torch.zeros(len(sets), count, dtype=torch.bool)
     for row, members in zip(chosen, sets, strict=True):
-        row[list(members)] = True
+        row[members] = True
     deltas = [
         directions(s.probes.to_vector(plan.k, alpha).delta(), random_sets, plan.seed)
         for measure, s in asked
@@ -139,11 +134,8 @@ def carried(
     number, count = codes(clusters)
     times = draw_groups(count, seed=plan.seed)
     share, *ends = (float(each) for each in estimate_shares(own, gap, number, times))
-    null = random.sum(0) / gap.sum()
-    # Sums of gaps of both signs are no answer that could be carried.
-    told = (gap > 0).mean()
-    more = {"n": len(gap), "note": "" if told >= 0.75 else f"only {told:.0%} of twins told apart"}
-    return cell(share, ends, null.mean(), percentile_interval(null)[1], count, **more)
+    control = beside(random.sum(0) / gap.sum())
+    return cell(share, ends, control, count, n=len(gap), note=note_on(gap))
 
 
 def gained(
@@ -160,7 +152,5 @@ def gained(
     gains = steered.astype(float) - plain
     number, count = codes(clusters)
     found = estimate_mean(gains[0], number, draw_groups(count, seed=plan.seed))
-    null = gains[1:].mean(1)
     more = {"n": len(plain), "note": f"without {plain.mean():.2f}"}
-    high = percentile_interval(null)[1]
-    return cell(found.value, (found.low, found.high), null.mean(), high, count, **more)
+    return cell(found.value, (found.low, found.high), beside(gains[1:].mean(1)), count, **more)

@@ -1,7 +1,8 @@
 """``sally-anne transfer RUN RUN ...``: what is fitted on one run, tested on another.
 
-Matrices, rows fitted on and columns tested on: accuracy of the best head's probe, rank correlation
-and overlap of heads, share of the answer's gap that causal heads carry, and |cos| of directions.
+Matrices, rows fitted on and columns tested on: accuracy of the best head's probe, |cos| of
+directions, rank correlation and overlap of heads by probes and by what they carry between twins,
+and the share of the answer's gap that causal heads carry.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from sally_anne.core.options import Seed
 from sally_anne.core.run_folder import RESULTS, TRANSFER, claims, save_config
 
 if TYPE_CHECKING:
-    from experiments.between import Part, Plan
+    from experiments.between import Causes, Part, Plan
     from probing.sources import Reopened
+    from sally_anne.benchmarks.twins import Twins
 
 # Options by which runs are told apart, where they differ; these by their values alone.
 TOLD_BY = (
@@ -91,7 +93,8 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     """Measure, print, draw and write the matrices.
 
     Returns:
-        A row a cell: ``measure`` (accuracy, spearman, overlap, share, cosine, steered),
+        A row a cell: ``measure`` (accuracy, spearman, overlap, cosine, question_spearman,
+        question_overlap, verdict_spearman, verdict_overlap, share, steered),
         ``fitted_on``, ``tested_on``, ``value, low, high`` (95 % over the target's ``clusters``),
         ``control`` and ``control_high`` (mean and 97.5 % quantile), ``above`` (whether it is above
         its control), ``n`` (samples or pairs), ``p``, ``heads``, ``note``; of an empty cell
@@ -102,7 +105,8 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
         RunFolderError: a folder is not that of a finished run.
         OtherModelError: a model is not the one that was probed.
     """
-    from experiments.between import MEASURES, Plan
+    from experiments.between import Plan
+    from experiments.rankings import MEASURES
     from figures import style
     from figures.transfer import PANELS, transfer_figure
 
@@ -192,6 +196,7 @@ def names_of(opened: Sequence[Reopened]) -> list[str]:
 def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     """All samples of a run, or with ``--by`` those of each value of a tag."""
     from experiments.between import Part
+    from experiments.rankings import KINDS
     from hooks.identity import ModelIdentity
     from probing.activations import Activations
     from probing.probes import HeadProbes
@@ -201,21 +206,16 @@ def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     items["content"] = items["group"].map(opened.data.identities)
     items["cluster"] = items["group"].map(opened.clusters)
     x = Activations(saved.activations(), items, saved.labels, probing.site)
-    cause: tuple[int, ...] = ()
-    heads = saved.heads.sort_values(["layer", "head"])
-    why = f"`sally-anne causal {saved.folder}` has not been run"
+    causes, why = causes_of(opened)
     if config.by is not None:
-        why = "causal heads are of whole runs, not of the samples of one tag"
-    elif "question_patch_validation" in heads:
-        order = (-heads["question_patch_validation"].to_numpy()).argsort(kind="stable")
-        cause, why = tuple(order.tolist()), ""
+        causes, why = {}, dict.fromkeys(KINDS, "causal heads are of whole runs, not of one tag")
     part = Part(
         name,
         x,
         config.label or saved.labels[0],
         HeadProbes(probing.c, probing.max_iter, probing.solver),
         ModelIdentity.of_run(saved.saved["model"]),
-        cause,
+        causes,
         why,
     )
     if config.by is None:
@@ -232,6 +232,40 @@ def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     ]
 
 
+def causes_of(opened: Reopened) -> tuple[dict[str, Causes], dict[str, str]]:
+    """What `sally-anne causal` found of a run's heads, by kind of twins, or why that is lacking.
+
+    Raises:
+        RunFolderError, AlteredError: what it kept is damaged.
+    """
+    from experiments.between import Causes
+    from experiments.rankings import KINDS
+    from probing.causal import FOLDER, read_causes
+    from probing.scan import kept_effects
+
+    folder, causes, why = opened.run.folder, {}, {}
+    heads, said = opened.run.heads.sort_values(["layer", "head"]), read_causes(opened.run.folder)
+    for kind in KINDS:
+        twins, facts = opened.twins.get(kind), said.get(kind, {})
+        column = f"{kind}_patch_validation"
+        if twins is None:
+            why[kind] = f"the samples of {folder} have no {kind} twins"
+        elif column not in heads or facts.get("twins") != twins.fingerprint or "kept" not in facts:
+            why[kind] = f"`sally-anne causal {folder}` has not been run, or by an earlier version"
+        else:
+            gap, carried = kept_effects(folder / FOLDER, facts)
+            stories = stories_of(opened, twins.choose("test", facts["scan"]["pairs"]))
+            ranked_by = heads[column].to_numpy()
+            causes[kind] = Causes(ranked_by, gap, carried.reshape(len(gap), -1), stories)
+    return causes, why
+
+
+def stories_of(opened: Reopened, pairs: Sequence[Twins]) -> pd.DataFrame:
+    """Of each pair of twins which story it is, ``content``, and its ``cluster``."""
+    content = [opened.data.identities[pair.samples[0].group] for pair in pairs]
+    return pd.DataFrame({"content": content, "cluster": [pair.cluster for pair in pairs]})
+
+
 def with_model(
     opened: Reopened,
     targets: Sequence[Part],
@@ -246,9 +280,7 @@ def with_model(
     wanted = [*(["share"] if config.carried else []), *(["steered"] if config.alpha else [])]
     twins = opened.twins.get("question")
     pairs = twins.choose("test", config.pairs) if twins else []
-    groups = [pair.samples[0].group for pair in pairs]
-    items = pd.DataFrame({"content": [opened.data.identities[group] for group in groups]})
-    items["cluster"] = [pair.cluster for pair in pairs]
+    items = stories_of(opened, pairs)
     cells: list[dict[str, Any]] = []
     asked: list[tuple[dict[str, Any], Part]] = []
     for measure, source, target in product(wanted, sources, targets):

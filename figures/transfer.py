@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 # Of each measure its title, colours and their ends.
 PANELS: dict[str, tuple[str, str, tuple[float, float]]] = {
     "accuracy": ("test accuracy of the best head's probe", "PuOr", (0.0, 1.0)),
-    "spearman": ("rank correlation of heads", "PuOr", (-1.0, 1.0)),
-    "overlap": ("share of the best heads in common", style.SEQUENTIAL, (0.0, 1.0)),
-    "share": ("share of the gap carried by causal heads", style.SEQUENTIAL, (0.0, 1.0)),
+    "spearman": ("rank correlation of probes' accuracies", "PuOr", (-1.0, 1.0)),
+    "overlap": ("share of the best probes' heads in common", style.SEQUENTIAL, (0.0, 1.0)),
     "cosine": ("|cos| of directions", style.SEQUENTIAL, (0.0, 1.0)),
+    "question_spearman": ("rank correlation of effects on the answer", "PuOr", (-1.0, 1.0)),
+    "question_overlap": ("share of the answer's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
+    "share": ("share of the answer's gap carried", style.SEQUENTIAL, (0.0, 1.0)),
     "steered": ("gain of both answers right, steered", "PuOr", (-1.0, 1.0)),
+    "verdict_spearman": ("rank correlation of effects on the verdict", "PuOr", (-1.0, 1.0)),
+    "verdict_overlap": ("share of the verdict's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
 }
 # Intervals and controls are written up to so many rows; above, values alone.
 WRITTEN_UP_TO = 7

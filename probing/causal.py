@@ -271,6 +271,19 @@ def run(config: CausalConfig, console: Console | None = None) -> pd.DataFrame:
     return Run.open(config.run).heads
 
 
+def read_causes(folder: Path) -> dict[str, Any]:
+    """What ``causal.json`` of a run holds; empty where there is none.
+
+    Raises:
+        RunFolderError, AlteredError: it is damaged, or not as the scan wrote it.
+    """
+    if not (path := folder / SAVED).exists():
+        return {}
+    found = read_object(path, RunFolderError, "sally-anne causal")
+    require_sealed(path, found, f"Delete that file and run `sally-anne causal {folder}`.")
+    return found
+
+
 def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> bool:
     """Add what permuted labels and control tasks say to the table of heads, unless it is there.
 
@@ -310,18 +323,15 @@ def add_causes(
     """
     saved, path = Run.open(config.folder), config.folder / SAVED
     null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
-    kept: dict[str, Any] = {}
-    if path.exists():
-        kept = read_object(path, RunFolderError, "sally-anne causal")
-        require_sealed(path, kept, f"Delete that file and run `sally-anne causal {config.folder}`.")
-        kept = kept if kept.get(NULLS) == null[NULLS] else {}
+    kept = read_causes(config.folder)
+    kept = kept if kept.get(NULLS) == null[NULLS] else {}
     kinds = get_args(Kind)
     done = {kind: kept[kind] for kind in kinds if kind in kept and f"{kind}_patch" in saved.heads}
     how = json.loads(json.dumps(config.scan_options))
     left = {
         kind: found
         for kind, found in twins.items()
-        if kind not in done
+        if "kept" not in done.get(kind, {})
         or (done[kind].get("scan"), done[kind].get("twins")) != (how, found.fingerprint)
     }
     if left:

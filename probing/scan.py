@@ -36,9 +36,9 @@ class Cause:
             of random ones the middle 95 % of the draws, of the others an interval over clusters,
             ``random_high`` the 97.5 % quantile of random sets, ``above`` the share of them that
             reaches as much.
-        facts: numbers of twins and clusters, mean gap, share of twins told apart, and Spearman's
+        facts: numbers of twins and clusters, mean gap, share of twins told apart, Spearman's
             correlations of ``patch_validation`` with ``attribution`` and with each label's
-            validation accuracy.
+            validation accuracy, and as ``kept`` the files of the test pairs, for `kept_effects`.
     """
 
     heads: pd.DataFrame
@@ -90,24 +90,27 @@ def scan(
     facts = loaded.identity.facts(), loaded.changes, twins.kind, site, how.exact
     about = [repr(facts), *(pair.fingerprint for pair in validation)]
 
-    def effects(pairs: Sequence[Twins], sets: Tensor, mean: Tensor | None, before: int) -> Effects:
+    def effects(
+        pairs: Sequence[Twins], sets: Tensor, mean: Tensor | None, before: int
+    ) -> tuple[Effects, list[str]]:
         def work(i: int) -> Mapping[str, np.ndarray]:
             return asdict(effects_of(loaded, pairs[i], twins.reply, sets, mean, how.exact, site))
 
         members = sets.numpy().tobytes().hex()
-        keys = [[*about, pair.fingerprint, members] for pair in pairs]
-        every = [_read(folder, key) for key in keys]
+        files = [_file([*about, pair.fingerprint, members]) for pair in pairs]
+        every = [_read(folder, file) for file in files]
         pending = [i for i, one in enumerate(every) if one is None]
         stored = before + len(pairs) - len(pending)
         on_progress(stored, total)
         made = each_piece(loaded, work, pending)
         for done, (i, one) in enumerate(zip(pending, made, strict=True), 1):
-            every[i] = _write(folder, keys[i], one)
+            every[i] = _write(folder, files[i], one)
             on_progress(stored + done, total)
         found = [one for one in every if one is not None]
-        return Effects(**{name: np.concatenate([one[name] for one in found]) for name in found[0]})
+        joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        return Effects(**joined), files
 
-    on_validation = effects(validation, torch.zeros(0, *shape, dtype=torch.bool), None, 0)
+    on_validation, _ = effects(validation, torch.zeros(0, *shape, dtype=torch.bool), None, 0)
     ranking = (on_validation.patch if how.exact else on_validation.attribution).sum(0)
     # Where the model has them the wrong way round, the order is still by effect.
     causal = ranking / abs(on_validation.gap.sum())
@@ -116,7 +119,7 @@ def scan(
     for row, members in zip(sets, chosen.values(), strict=True):
         row[torch.from_numpy(members.copy())] = True
     mean = torch.from_numpy(on_validation.mean.mean(0))
-    on_test = effects(test, sets.unflatten(1, shape), mean, len(validation))
+    on_test, files = effects(test, sets.unflatten(1, shape), mean, len(validation))
     carried = dict(zip(chosen, on_test.sets.T, strict=True))
 
     cluster = np.unique([pair.cluster for pair in test], return_inverse=True)[1]
@@ -152,6 +155,7 @@ def scan(
         "clusters_drawn": int(cluster.max()) + 1,
         "mean_gap": float(on_test.gap.mean()),
         "told_apart": float((on_test.gap > 0).mean()),
+        "kept": files if folder else [],
     }
     if how.exact:
         said["attribution_spearman"] = _spearman(causal, on_validation.attribution.sum(0))
@@ -185,24 +189,51 @@ def _chosen(
     return chosen
 
 
-def _path(folder: Path, key: Sequence[str]) -> Path:
-    return folder / f"{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:24]}.safetensors"
+def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """What a scan kept of each of its P test twins, in their order.
+
+    Args:
+        folder: where it kept it.
+        facts: of one kind of twins, as in ``causal.json``.
+
+    Returns:
+        Gaps ``[P]``, and what goes along with each head ``[P, L, H]``, in logits: exchanged, or by
+        attribution patching where heads were not exchanged by themselves.
+
+    Raises:
+        RunFolderError: a file is not there, or damaged.
+    """
+    found = []
+    for file in facts["kept"]:
+        if (one := _read(folder, file)) is None:
+            raise RunFolderError(
+                f"{folder / file} is missing; delete {folder}.json and run `sally-anne causal "
+                f"{folder.parent}`: it goes on from the pairs that are there"
+            )
+        found.append(one)
+    effect = "patch" if facts["scan"]["exact"] else "attribution"
+    gap, carried = (np.concatenate([one[name] for one in found]) for name in ("gap", effect))
+    return gap, carried
 
 
-def _read(folder: Path | None, key: Sequence[str]) -> Mapping[str, np.ndarray] | None:
-    """What was kept of this key, if anything."""
-    if folder is None or not (path := _path(folder, key)).exists():
+def _file(key: Sequence[str]) -> str:
+    return f"{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:24]}.safetensors"
+
+
+def _read(folder: Path | None, file: str) -> Mapping[str, np.ndarray] | None:
+    """What was kept in this file, if anything."""
+    if folder is None or not (path := folder / file).exists():
         return None
     with reading(path, RunFolderError, "sally-anne causal"):
         return load_file(path)
 
 
 def _write(
-    folder: Path | None, key: Sequence[str], made: Mapping[str, np.ndarray]
+    folder: Path | None, file: str, made: Mapping[str, np.ndarray]
 ) -> Mapping[str, np.ndarray]:
     """Keep it, where there is a folder."""
     if folder is not None:
         folder.mkdir(exist_ok=True)
         arrays = {name: np.ascontiguousarray(value) for name, value in made.items()}
-        write_atomic(_path(folder, key), save(arrays))
+        write_atomic(folder / file, save(arrays))
     return made

@@ -15,8 +15,9 @@ import torch
 from rich.console import Console as Printer
 from scipy.stats import hypergeom, spearmanr
 
-from experiments.between import ALL_SEEN, MEASURES, Part, Plan, accuracy, cosine, overlap, spearman
+from experiments.between import ALL_SEEN, Causes, Part, Plan, accuracy, cosine
 from experiments.exchange import carried, directions, gained
+from experiments.rankings import overlap, spearman
 from experiments.transfer import in_words, print_matrices
 from figures.transfer import shown, transfer_figure
 from hooks.identity import ModelIdentity
@@ -50,13 +51,59 @@ HERE = part("here", {5: 0, 9: 0})
 
 def test_a_direction_that_both_have_carries_over() -> None:
     other = part("other", {5: 0, 9: 0}, seed=1)
-    for measure in MEASURES.values():
+    for measure in (accuracy, spearman, overlap, cosine):
         found = measure(HERE, other, PLAN)
         assert found["above"] or measure is spearman
         assert found["low"] <= found["high"] and found["clusters"] == 6
     assert accuracy(HERE, other, PLAN)["value"] > 0.98
     assert cosine(HERE, other, PLAN)["value"] > 0.95
     assert overlap(HERE, other, PLAN)["value"] == 1.0
+
+
+def with_causes(name: str, heads: list[float], of: list[float] | None = None) -> Part:
+    """Twelve heads' effects: by ``heads`` on validation, by ``of`` in each of six test pairs."""
+    gap, items = np.full(6, 2.0), pd.DataFrame({"content": [f"{name} {i}" for i in range(6)]})
+    items["cluster"] = [f"map {i % 3}" for i in range(6)]
+    effects = np.tile(np.array(of or heads) * 2.0, (6, 1))
+    causes = {"question": Causes(np.array(heads), gap, effects, items)}
+    return replace(HERE, name=name, causes=causes)
+
+
+def test_effects_that_are_planted_equal_or_turned_round() -> None:
+    up = [float(i) for i in range(12)]
+    source = with_causes("source", up)
+    same, turned = with_causes("same", up), with_causes("turned", up[::-1])
+    found = spearman(source, same, PLAN, "question")
+    assert found["value"] == found["low"] == found["high"] == pytest.approx(1.0)
+    assert found["above"] and (found["n"], found["clusters"]) == (6, 3)
+    found = spearman(source, turned, PLAN, "question")
+    assert found["value"] == pytest.approx(-1.0) and not found["above"]
+    found = overlap(source, same, PLAN, "question")
+    assert (found["value"], found["above"]) == (1.0, True)
+    assert found["control"] == pytest.approx(2 / 12)
+    assert found["p"] == pytest.approx(1 / 66)
+    assert overlap(source, turned, PLAN, "question")["value"] == 0.0
+
+
+def test_effects_are_of_twins_that_the_source_has_not_seen() -> None:
+    source, target = (with_causes(name, [float(i) for i in range(12)]) for name in "ab")
+    items = target.causes["question"].items.copy()
+    items.loc[:1, "content"] = HERE.seen["content"].iloc[0]
+    half = replace(target, causes={"question": replace(target.causes["question"], items=items)})
+    assert spearman(source, half, PLAN, "question")["n"] == 4
+    items = items.assign(content=HERE.seen["content"].iloc[0])
+    seen = replace(target, causes={"question": replace(target.causes["question"], items=items)})
+    assert "seen all test twins" in spearman(source, seen, PLAN, "question")["why"]
+    lacking = replace(target, causes={}, why={"question": "not asked"})
+    assert overlap(source, lacking, PLAN, "question") == {"why": "not asked"}
+
+
+def test_heads_that_hold_nothing_in_common_are_not_specific() -> None:
+    other = part("other", {0: 0, 6: 0}, seed=1)
+    found = overlap(HERE, other, PLAN)
+    assert found["value"] == 0.0 and not found["above"]
+    assert abs(accuracy(HERE, other, PLAN)["value"] - 0.5) < 0.15
+    assert not spearman(HERE, other, PLAN)["above"]
 
 
 def test_another_axis_is_no_better_than_the_control() -> None:
@@ -220,7 +267,7 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     saved = pd.read_parquet(tmp_path / "found" / "transfer.parquet")
     pd.testing.assert_frame_equal(saved, table)
     assert (tmp_path / "found" / "transfer.png").stat().st_size > 10_000
-    assert len(table) == 6 * 4
+    assert len(table) == 10 * 4
     assert table["fitted_on"].unique().tolist() == ["split seed 0", "split seed 1"]
     assert (table["value"].notna() | (table["why"] != "")).all()
     # The same heads on the same twins of one run as the scan itself.
@@ -231,6 +278,13 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
         own = cells.loc[(f"split seed {seed}", f"split seed {seed}")]
         assert own["value"] == pytest.approx(wanted["share"], abs=1e-5)
         assert own["low"] == pytest.approx(wanted["low"], abs=1e-5)
+        # Effects of each pair are those of which the table of heads holds the sums.
+        heads = pd.read_parquet(folder / "heads.parquet")
+        wanted = spearmanr(heads["question_patch_validation"], heads["question_patch"]).statistic
+        effects = table[table["measure"] == "question_spearman"]
+        effects = effects.set_index(["fitted_on", "tested_on"])["value"]
+        name = f"split seed {seed}"
+        assert effects.loc[(name, name)] == pytest.approx(wanted, abs=1e-6)
     by = run(replace(config, runs=(folders[0],), by="condition", out=tmp_path / "by"), quiet)
     assert by["fitted_on"].unique().tolist() == ["FB", "TB"]
     assert by.loc[by["measure"] == "share", "why"].unique().tolist() == [
