@@ -5,7 +5,7 @@
 For each kind of twins the share of the gap that each head carries when it is exchanged, as a
 heatmap, and beside it the same shares against the accuracy of the head's probe. A head is readable
 right of the dashed line, which the best of all heads passes in one of twenty permutations of the
-labels; it is used above the dotted one, its equal part of what all heads carry.
+labels; it is used if its whole bar is above the dotted one, its equal part of what all heads carry.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class CausalConfig:
     """Exchange every head's output between twins of one story: which heads does the answer need?
 
     Attributes:
-        run: folder of a finished probing run; columns are added to its heads.parquet.
+        run: folder of a finished probing run; columns are added to its heads.parquet, which
+            `sally-anne causal-figure` draws. `sally-anne probe --dry-run` says what a scan costs.
         kinds: question exchanges at the last token of the belief question, between the true-belief
             and the false-belief version; verdict at the end of a statement, between two statements
             of one context, which is what probes read. All that the samples have by default.
@@ -348,6 +349,8 @@ def add_causes(
             spoken,
             config.site,
         )
+        # Stopped before it is written anew, it must not stand beside another table.
+        path.unlink(missing_ok=True)
         _keep(saved, heads, {"config": saved.config | config.scan_options | {"causal": True}})
         done |= said
         write_sealed(path, null | done)

@@ -128,14 +128,13 @@ def run(
         about = {"unknown_words": asdict(unknown), FINISHED: key}
         found = _probe(config, data, loaded, store, about, console)
     spoken = {label: label.upper() for label in data.meaning}
-    before = (folder / HEADS).read_bytes()
     add_null(config, data, console)
     said, why = _causes(config, loaded, twins, console, spoken)
     heads = Run.open(folder).heads
-    drawn = (
-        before == (folder / HEADS).read_bytes()
-        and found["figures"]
-        and all((folder / name).exists() for name in found["figures"])
+    drawn = found["figures"] and all(
+        (folder / name).exists()
+        and (folder / name).stat().st_mtime_ns >= (folder / HEADS).stat().st_mtime_ns
+        for name in found["figures"]
     )
     if draw is not None and config.figures and not drawn:
         with stage(console, "drawing figures"):

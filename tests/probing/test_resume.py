@@ -280,6 +280,18 @@ def test_missing_figures_are_drawn_without_fitting(
     assert drawn == [folder]
 
 
+def test_figures_of_an_older_table_are_drawn_again(
+    finished, carry, tmp_path, monkeypatch, no_weights
+) -> None:
+    """As after a run that was killed when it had added columns and not yet drawn."""
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    drawn: list[Path] = []
+    monkeypatch.setattr("figures.all.draw_all", lambda run: drawn.append(run) or [])
+    os.utime(folder / "heads.parquet")
+    carry(folder, figures=True)
+    assert drawn == [folder]
+
+
 def test_auto_tries_the_longest_prompts_and_a_store_keeps_its_size(
     carry, tmp_path, monkeypatch
 ) -> None:

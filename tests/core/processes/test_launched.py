@@ -37,10 +37,13 @@ from tests.core.processes.commands import config_of
 ROOT = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("commands.py")
 
-pytestmark = pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this torch has no gloo, by which processes meet",
-)
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+        reason="this torch has no gloo, by which processes meet",
+    ),
+]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
