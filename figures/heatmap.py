@@ -2,6 +2,8 @@
 
 Rows are layers, columns heads in the model's own order; all labels share one green scale. The ring
 marks the best head by validation accuracy, whichever split is shown: test samples choose nothing.
+Beside each panel stand the best and the mean of each layer, and what the best of all heads reaches
+with permuted labels.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 CHANCE = 0.5
 NUMBERS_UP_TO = 12  # the accuracy is written in each cell up to this many layers and heads
 TICKS_UP_TO = 12
+PROFILE = 0.6  # inches of the profile by layer
 
 
 @dataclass(frozen=True)
@@ -102,12 +105,14 @@ def heatmap_figure(
     layers, heads = grids[0].shape
     side = min(0.44, 4.3 / max(layers, heads))  # inches; cells are square but in tiny models
     cell = (max(side, 2.2 / heads), max(side, 1.6 / layers))
-    figure, panels, bar_axis = _place(cell[0] * heads, cell[1] * layers, len(labels), split, title)
+    size = cell[0] * heads, cell[1] * layers
+    figure, panels, profiles, bar_axis = _place(*size, len(labels), split, title)
     limits = colour_limits(table)
-    for panel, label, cells in zip(panels, labels, grids, strict=True):
+    for panel, beside, label, cells in zip(panels, profiles, labels, grids, strict=True):
         rows = table[(table["label"] == label) & table["best"]]
         null = float(rows["threshold"].iloc[0])
         mesh = _draw_panel(panel, cells, limits, cell, null)
+        _draw_profile(beside, cells, limits, null)
         ringed = Head(int(rows["layer"].iloc[0]), int(rows["head"].iloc[0]))
         _ring(panel, ringed, 72 * min(cell))
         best_text = "best: " if split == "validation" else "best on validation:\n"
@@ -132,22 +137,38 @@ def heatmap_figure(
 
 def _place(
     width: float, height: float, count: int, split: str, title: Sequence[str]
-) -> tuple[Figure, list[Axes], Axes]:
-    """Panels of ``width`` x ``height`` inches in a row, the colour bar's axes at their right."""
+) -> tuple[Figure, list[Axes], list[Axes], Axes]:
+    """Panels of ``width`` x ``height`` inches in a row, each with its profile; then the bar."""
     left, gap, beside, below = 0.55, 0.4, 0.16, 0.46  # inches; beside: bar, and space before it
-    whole = left + count * width + (count - 1) * gap + 2 * beside + 1.15
+    block = width + beside / 2 + PROFILE
+    whole = left + count * block + (count - 1) * gap + 2 * beside + 1.15
     title_lines = 2 if split == "validation" else 3
     heading_lines = len(style.heading_lines(title, whole))
     high = below + height + 0.17 * title_lines + 0.16 * heading_lines + 0.26
     figure = style.new_figure(whole, high, arrange=False)
-    starts = [left + i * (width + gap) for i in range(count)]
-    panels = [
-        figure.add_axes((start / whole, below / high, width / whole, height / high))
-        for start in starts
-    ]
-    after = starts[-1] + width + beside
-    bar_axis = figure.add_axes((after / whole, below / high, beside / whole, height / high))
-    return figure, panels, bar_axis
+    starts = [left + i * (block + gap) for i in range(count)]
+
+    def axes(start: float, wide: float) -> Axes:
+        return figure.add_axes((start / whole, below / high, wide / whole, height / high))
+
+    panels = [axes(start, width) for start in starts]
+    profiles = [axes(start + width + beside / 2, PROFILE) for start in starts]
+    return figure, panels, profiles, axes(starts[-1] + block + beside, beside)
+
+
+def _draw_profile(panel: Axes, cells: np.ndarray, limits: tuple[float, float], null: float) -> None:
+    """Best (thick) and mean (thin) accuracy of each layer, beside chance and the null."""
+    layers = np.arange(len(cells))
+    panel.axvline(CHANCE, color="0.6", linewidth=0.8, linestyle=":")
+    if np.isfinite(null):
+        panel.axvline(null, color=style.RING, linewidth=1.0, linestyle="--")
+    panel.plot(np.nanmean(cells, axis=1), layers, color="0.45", linewidth=0.9)
+    panel.plot(np.nanmax(cells, axis=1), layers, color="#00441B", linewidth=1.8)
+    panel.set_ylim(len(cells) - 0.5, -0.5)
+    panel.set_xlim(limits[0] - 0.02, limits[1] + 0.02)
+    panel.set_xticks([CHANCE, 1.0], labels=[".5", "1"])
+    panel.set_yticks([])
+    panel.set_xlabel("best, mean")
 
 
 def _draw_panel(

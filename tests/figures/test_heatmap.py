@@ -111,7 +111,7 @@ def test_both_panels_share_one_scale_that_marks_chance() -> None:
         [table_of(np.full((2, 2), 0.9), "y_p"), table_of(np.full((2, 2), 0.34), "y_o")]
     )
     figure = figure_of(table)
-    left, right, bar = figure.axes
+    left, right, *_, bar = figure.axes
     assert left.collections[0].get_clim() == right.collections[0].get_clim() == (0.3, 1.0)
     assert bar.get_ylabel() == "validation accuracy\n(N = 40 samples)"
     words = [text.get_text() for text in bar.get_yticklabels()]
@@ -154,7 +154,8 @@ def test_nothing_is_cut_and_panels_do_not_overlap(shape, labels) -> None:
     for box in [*boxes, figure._suptitle.get_window_extent()]:
         assert box.x0 >= -1 and box.y0 >= -1
         assert box.x1 <= figure.bbox.x1 + 1 and box.y1 <= figure.bbox.y1 + 1
-    assert len(boxes) == len(labels) + 1
+    assert len(boxes) == 2 * len(labels) + 1
+    boxes.sort(key=lambda box: box.x0)
     assert all(a.x1 <= b.x0 + 1 for a, b in zip(boxes, boxes[1:], strict=False))
     assert boxes[0].y1 <= figure._suptitle.get_window_extent().y0 + 1
 
@@ -184,3 +185,17 @@ def test_what_the_null_reaches_is_written_in_grey_and_marked_on_the_scale() -> N
     assert [text.get_text() for text in figure.axes[-1].texts] == ["null"]
     assert any(line.get_ydata()[0] == 0.7 for line in figure.axes[-1].lines)
     assert not figure_of(table_of(np.eye(2))).axes[-1].texts
+
+
+def test_beside_each_panel_stand_best_mean_and_null_of_each_layer() -> None:
+    cells = np.array([[0.5, 0.7, 0.6], [0.9, 0.5, 0.4]])
+    tables = [table_of(cells, "y_p", 0.65), table_of(cells[::-1], "y_o")]
+    first, second = figure_of(pd.concat(tables)).axes[2:4]
+    chance, null, mean, best_of = first.lines
+    assert (chance.get_xdata()[0], null.get_xdata()[0]) == (0.5, 0.65)
+    np.testing.assert_allclose(mean.get_xdata(), [0.6, 0.6])
+    np.testing.assert_array_equal(best_of.get_xdata(), [0.7, 0.9])
+    assert list(best_of.get_ydata()) == [0, 1] and first.get_ylim() == (1.5, -0.5)
+    # Without a null there is no line of it.
+    assert len(second.lines) == 3
+    np.testing.assert_array_equal(second.lines[-1].get_xdata(), [0.9, 0.7])
