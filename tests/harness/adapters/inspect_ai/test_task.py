@@ -221,7 +221,7 @@ def test_numbers_on_the_command_line_are_taken() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"order": "3"}, "order must be one of 1, 2, initial, is '3'"),
+        ({"order": "3"}, "order must be one of 1, 2, initial, reality, is '3'"),
         ({"setting": "smell"}, "is 'smell'"),
         ({"style": "verse"}, "is 'verse'"),
         ({"split": "all"}, "is 'all'"),

@@ -117,8 +117,8 @@ def test_stories_of_a_folder(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"ordre": "1"}, "no option 'ordre'; there are order, setting"),
-        ({"order": "3"}, "order must be one of 1, 2, initial, is '3'"),
-        ({"order": 1}, "order must be one of 1, 2, initial, is 1"),
+        ({"order": "3"}, "order must be one of 1, 2, initial, reality, is '3'"),
+        ({"order": 1}, "order must be one of 1, 2, initial, reality, is 1"),
         ({"setting": "film"}, "setting must be one of multimodal, video, text, is 'film'"),
         ({"split": "all"}, "split must be one of train, validation, test"),
         ({"style": ["json"]}, "style must be one of plain, json"),
