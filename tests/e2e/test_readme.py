@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 # Least test accuracy of the best Y_p head of each shipped model.
 FLOOR = {"tiny-qwen2-vl": 0.95, "tiny-llava-next-video": 0.95}
+# Least share of the answer's gap that eight heads carry which few validation twins ranked.
+CARRIED = {"tiny-qwen2-vl": 0.8, "tiny-llava-next-video": 0.45}
 RUN_FILES = ("config.json", "heads.parquet", "probes.safetensors", "activations/manifest.json")
 
 
@@ -53,8 +55,9 @@ def test_main_job_finds_belief_heads(run_folder: Path) -> None:
     # Readable, not used: what carries the answer is not what is read best.
     sets = pd.DataFrame(json.loads((run_folder / "causal.json").read_text())["question"]["sets"])
     carried = sets[sets["k"] == 8].set_index("by")
-    assert carried.loc["cause", "share"] >= 0.6 > 0.4 > carried.loc["y_p", "share"]
-    assert carried.loc["cause", "low"] > carried.loc["cause", "random_high"]
+    cause, probed = carried.loc["cause"], carried.loc["y_p"]
+    assert cause["share"] >= CARRIED[run_folder.name] and probed["share"] < cause["share"] / 2
+    assert cause["low"] > cause["random_high"] > probed["share"]
     assert {p.suffix for p in (run_folder / "figures").iterdir()} == {".png", ".pdf", ".parquet"}
 
 
@@ -83,7 +86,8 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
     baked = str(tmp_path / "baked")
     steps = (
         ("sweep", "--model", model, "--run", str(run_folder), "--limit", "40")
-        + ("--K", "4", "8", "--alpha", "0.8", "1", "--out", swept),
+        + ("--K", "4", "8", "--alpha", "0.8", "1", "--out", swept)
+        + ("--control-stories", "12", "--leave-out", "2"),
         ("steer", "--sweep", swept, "--out", vector),
         ("evaluate", "--model", model, "--steer", vector, "--limit", "4")
         + ("--out", str(tmp_path / "eval")),
@@ -113,7 +117,7 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
     steered = next(iter(found["test"].values()))["difference"]["Both"]
     assert steered["value"] >= 0.2 and steered["low"] > 0
     specific = found["specificity"]
-    assert specific["of"] == 41 and specific["stories"] == 40
+    assert specific["of"] == 41 and specific["stories"] == 12
     # The probed heads' steps are compared with random ones of their length.
     for kind in specific["kinds"].values():
         assert kind["n"] == 20 and kind["low"] <= kind["value"] <= kind["high"]
