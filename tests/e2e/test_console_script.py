@@ -64,12 +64,13 @@ def run(folder: Path, *words: str | Path) -> str:
 def test_commands_beside_the_users_own_files(python: Path, tmp_path: Path) -> None:
     for name in ("models", "benchmarks", "harness", "utils", "core", "tests"):
         (tmp_path / f"{name}.py").write_text(TRAP)
-    run(tmp_path, python, "-m", "probing.run", "--stories", "20", "--out", "by-module")
+    few = ["--stories", "20", "--permutations", "20", "--pairs", "2", "--validation-pairs", "2"]
+    run(tmp_path, python, "-m", "probing.run", *few, "--out", "by-module")
     for name in ("probing", "hooks", "figures", "steering", "experiments", "bench"):
         (tmp_path / f"{name}.py").write_text(TRAP)
     script = python.with_name("sally-anne")
     assert "probe" in run(tmp_path, script, "--help")
-    run(tmp_path, script, "probe", "--stories", "20", "--out", "by-name")
+    run(tmp_path, script, "probe", *few, "--out", "by-name")
     made = [tmp_path / name / "heads.parquet" for name in ("by-module", "by-name")]
     assert made[0].read_bytes() == made[1].read_bytes()
     # Worker processes start afresh.

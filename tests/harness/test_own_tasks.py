@@ -164,7 +164,8 @@ def test_the_example_of_the_docs_plain_and_steered_by_commands_alone(tmp_path: P
         return done.stdout
 
     run, vector = str(tmp_path / "run"), str(tmp_path / "vector")
-    command("probe", "--model", "tiny-qwen2-vl", "--stories", "20", "--out", run)
+    few = ("--stories", "20", "--no-causal", "--no-figures", "--permutations", "20")
+    command("probe", "--model", "tiny-qwen2-vl", *few, "--out", run)
     fitted = ("--run", run, "--K", "4", "--alpha", "1", "--out", vector)
     command("steer", *fitted)
     asked = ("evaluate", "--model", "tiny-qwen2-vl", "--task", str(FILM_TASK))
