@@ -257,6 +257,7 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     for seed, folder in enumerate(folders):
         options: dict[str, Any] = {"setting": "text", "stories": 60, "figures": False}
         options |= {"model": str(model_folder), "split_seed": seed, "out": folder}
+        options |= {"permutations": 19, "causal": False}
         probe(ProbeConfig(**options), quiet)
         scan: dict[str, Any] = {"pairs": 6, "validation_pairs": 3, "sizes": (2,)}
         causal(CausalConfig(folder, kinds=("question",), random_sets=5, **scan), quiet)
