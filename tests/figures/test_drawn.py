@@ -230,7 +230,8 @@ def test_the_heatmap_shows_the_planted_accuracies(planted, saved, split, sides) 
         assert panel.get_title() == f"{words}\n{why}layer 0, head 0 ({cells[0]:.2f})"
         colours = panel.collections[0].get_facecolor()
         assert colours[0].sum() < colours[1].sum()  # darker is more accurate
-    assert figure.axes[2].get_ylabel() == f"{split} accuracy\n(N = {count} samples)"
+    bar = figure.axes[-1]
+    assert bar.get_ylabel() == f"{split} accuracy\n(N = {count} samples)"
 
 
 ALPHAS = (-5.0, 5.0)
