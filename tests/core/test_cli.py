@@ -47,6 +47,7 @@ def test_help_lists_all_commands_at_once() -> None:
     assert seconds < 0.3
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_each_command(name: str) -> None:
     # A machine may be slow; what must not happen is that torch and its like are loaded.

@@ -103,6 +103,7 @@ def test_what_was_done_before_a_worker_was_killed_is_still_read() -> None:
 
 
 @linux
+@pytest.mark.integration
 def test_workers_end_with_a_killed_parent() -> None:
     script = """
 import os, time

@@ -33,6 +33,7 @@ def meaningless(seed: int) -> Activations:
     return Activations(x.astype(np.float32), items, ("y",))
 
 
+@pytest.mark.integration
 def test_labels_without_meaning_are_rarely_reported() -> None:
     """Family-wise level 5 %: of 200 runs 10 are expected, above 17 are one in a hundred."""
     reported = 0
