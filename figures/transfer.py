@@ -83,7 +83,7 @@ def _draw_panel(panel: Axes, part: pd.DataFrame, names: list[str], measure: str)
             continue
         cell = part.loc[(names[row], names[column])]
         place = (value - limits[0]) / (limits[1] - limits[0])
-        dark = abs(place - 0.5) > 0.38 if colours == "PuOr" else place > 0.6
+        dark = abs(place - 0.5) > 0.3 if colours == "PuOr" else place > 0.6
         ink, pale = ("white", "0.85") if dark else ("black", "0.4")
         colour, weight = (ink, "bold") if cell["above"] else (pale, "normal")
         small = len(names) > WRITTEN_UP_TO
