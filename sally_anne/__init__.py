@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sally_anne.core import lazy
 
 if TYPE_CHECKING:
+    from experiments.localisation.bench import localisation as localisation
     from hooks.capture import Capture as Capture
     from hooks.edit import Edit as Edit
     from hooks.store import ActivationStore as ActivationStore

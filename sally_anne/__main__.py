@@ -30,6 +30,8 @@ COMMANDS = {
     "sweep-figure": ("figures.sweep", "draw the curves of a sweep"),
     "table1": ("experiments.table1", "measure table 1 of the GridToM paper"),
     "transfer": ("experiments.transfer", "fit on one run, test on another: what carries over"),
+    "localisation": ("experiments.localisation.config", "score localisers on heads that are known"),
+    "plant": ("experiments.localisation.plant", "train a model whose heads are known"),
     "train-tiny": ("experiments.train_tiny.config", "train a shipped tiny model from scratch"),
     "evaluate-tiny": ("experiments.train_tiny.evaluate", "measure what a tiny model can do"),
     "lm-eval": (

@@ -62,11 +62,13 @@ VECTOR = Kind("a steering vector", ("vector.safetensors", ".vector.safetensors.t
 BUILD = Kind("a benchmark build", ("build.json",))
 COMPARISON = Kind("a comparison of speed", ("table.md",))
 TRAINING = Kind("a training of tiny models", ("decoder/loss.csv", "decoder/checkpoint.safetensors"))
+PLANTING = Kind("a model with planted heads", ("difference.safetensors", "progress.json"))
+LOCALISATION = Kind("a comparison of localisers", ("localisation.parquet",))
 
 # What a folder is taken for; the first that fits. The last ones are never claimed.
 _KNOWN = (
     *(SWEEP, LIMP, DISTRACTORS, EVALUATION, PROBING, SIDE_EFFECTS, TABLE1, TRANSFER, VECTOR),
-    *(BUILD, COMPARISON, TRAINING),
+    *(BUILD, COMPARISON, TRAINING, PLANTING, LOCALISATION),
     Kind("a store of activations", ("manifest.json",)),
     Kind("a model", ("*model*.safetensors", "pytorch_model*.bin", "tokenizer*.json")),
 )

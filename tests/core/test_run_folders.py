@@ -57,6 +57,14 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
         *("experiments.transfer", "run", "experiments.transfer", "TransferConfig"),
         {"runs": (NOWHERE, NOWHERE)},
     ),
+    "planting": (
+        *("experiments.localisation.plant", "run"),
+        *("experiments.localisation.plant", "PlantConfig", {}),
+    ),
+    "localisation": (
+        *("experiments.localisation.bench", "run"),
+        *("experiments.localisation.config", "LocalisationConfig", {"models": (NOWHERE,)}),
+    ),
     "training": (
         *("experiments.train_tiny.stages", "train_family"),
         *("experiments.train_tiny.config", "TrainConfig"),
@@ -80,6 +88,8 @@ KINDS = {
     "build": run_folder.BUILD,
     "table 1": run_folder.TABLE1,
     "transfer": run_folder.TRANSFER,
+    "planting": run_folder.PLANTING,
+    "localisation": run_folder.LOCALISATION,
     "training": run_folder.TRAINING,
     "evaluation": run_folder.EVALUATION,
 }

@@ -193,10 +193,10 @@ def _record(story: Story) -> StoryRecord:
     )
 
 
-def _fingerprint(seed: int, plots: tuple[Plot, ...]) -> str:
+def _fingerprint(seed: int, stories: Iterable[Story]) -> str:
     """Hash of version, seed, stagings and texts; simulates nothing."""
     digest = hashlib.sha256(f"gridtom {GENERATOR_VERSION} {seed}".encode())
-    for story in seeded_stories(seed, plots):
+    for story in stories:
         staging, cast, plot = story.staging, story.cast, story.staging.plot
         parts: list[object] = [
             story.index,
@@ -221,17 +221,20 @@ def generated(
     seed: int = DEFAULT_SEED,
     stories: Iterable[int] | None = None,
     plots: tuple[Plot, ...] = PLOTS[:1],
+    layouts: Sequence[Layout] | None = None,
 ) -> StorySet:
     """The benchmark's stories, or those of some numbers; each is simulated when it is asked for.
 
-    By default those of the paper's plot; ``plots`` may name both.
+    By default those of the paper's plot; ``plots`` may name both. With ``layouts`` stories of the
+    paper's plot on these maps, which are none of the benchmark's.
     """
-    drawn = {story.index: story for story in seeded_stories(seed, plots)}
+    every = seeded_stories(seed, plots) if layouts is None else tuple(generate(seed, layouts))
+    drawn = {story.index: story for story in every}
     everything = StorySet(
         drawn,
         lambda index: _record(drawn[index]),
         f"generated with seed {seed}",
-        lambda: _fingerprint(seed, plots),
+        lambda: _fingerprint(seed, every),
         lambda index: drawn[index].identity,
     )
     return everything if stories is None else everything.subset(stories)

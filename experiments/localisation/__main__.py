@@ -1,0 +1,5 @@
+"""``python -m experiments.localisation``."""
+
+from experiments.localisation.config import main
+
+main()

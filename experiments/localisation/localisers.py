@@ -1,0 +1,153 @@
+"""Localisers: what gives every head a score, from a model and twins.
+
+A localiser of your own is a function of a model and twins that returns scores ``[L, H]``, higher
+for heads that matter more:
+
+    def my_localiser(loaded: LoadedModel, twins: Sequence[Twins]) -> np.ndarray: ...
+
+Its null is what it gives where some twins are turned: their two samples change places and their
+answers do not, so that over twins nothing goes with the answer.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from hooks.geometry import find_geometry
+from probing.interchange import Effects, effects_of, read_twins
+from probing.probes import HeadProbes
+from sally_anne.benchmarks.twins import Twins
+from sally_anne.core.errors import OptionError, ProbingError
+from sally_anne.models.loading import LoadedModel
+
+Scores = Callable[[LoadedModel, Sequence[Twins]], np.ndarray]
+NAMES = ("probe", "patching", "attribution", "ablation", "direct", "random")
+CAUSAL = {"patching": "patch", "attribution": "attribution", "ablation": "ablate"}
+CAUSAL |= {"direct": "direct"}
+# Of the twins in the order given, those that a probe is fitted on.
+FITTED = 0.6
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What all built-in localisers look at, once for a model.
+
+    Attributes:
+        effects: of the first P pairs, see :class:`probing.interchange.Effects`.
+        outputs: of heads at the last prompt token of both twins, ``[N, 2, L, H, D]``, N >= P.
+        answers: of both twins, ``[N, 2]``.
+    """
+
+    effects: Effects
+    outputs: np.ndarray
+    answers: np.ndarray
+
+
+def look(
+    loaded: LoadedModel,
+    twins: Sequence[Twins],
+    pairs: int,
+    on_pair: Callable[[], None] = lambda: None,
+) -> Seen:
+    """Keep what heads put out in all twins; exchange and ablate every head in the first ``pairs``.
+
+    Raises:
+        ProbingError: answers of a pair begin alike.
+    """
+    geometry = find_geometry(loaded.model)
+    none = torch.zeros(0, geometry.n_layers, geometry.n_heads, dtype=torch.bool)
+    sides = [
+        torch.stack([side.heads.float() for side in read_twins(loaded, pair, True)])
+        for pair in twins
+    ]
+    outputs = torch.stack(sides)
+    mean, found = outputs.mean((0, 1)), []
+    for pair in twins[:pairs]:
+        found.append(effects_of(loaded, pair, True, none, mean))
+        on_pair()
+    names = Effects.__dataclass_fields__
+    joined = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
+    return Seen(Effects(**joined), outputs.numpy(), np.array([pair.answers for pair in twins]))
+
+
+def turn(twins: Sequence[Twins], turned: np.ndarray) -> list[Twins]:
+    """Twins of which those in ``turned``, bool ``[P]``, have their samples the other way round."""
+    return [
+        replace(pair, samples=pair.samples[::-1]) if turns else pair
+        for pair, turns in zip(twins, turned, strict=True)
+    ]
+
+
+def turns_of(pairs: int, draws: int, seed: int) -> np.ndarray:
+    """None turned, then R draws in which each pair is turned or not, bool ``[1 + R, N]``."""
+    drawn = np.random.default_rng(seed).random((draws, pairs)) < 0.5
+    return np.concatenate([np.zeros((1, pairs), dtype=bool), drawn])
+
+
+def scores_of(name: str, seen: Seen, turns: np.ndarray, seed: int = 0) -> np.ndarray:
+    """What a built-in localiser gives for each row of ``turns``, ``[1 + R, L, H]``.
+
+    ``patching``, ``attribution``, ``ablation`` and ``direct`` are means over twins of the effect on
+    the answer, in logits, as of :class:`probing.interchange.Effects`; ``probe`` is the accuracy of
+    a logistic regression that reads the right answer, on twins that it was not fitted on;
+    ``random`` is drawn.
+
+    Raises:
+        OptionError: no built-in localiser of that name.
+    """
+    shape = seen.effects.patch.shape
+    if name in CAUSAL:
+        effect = getattr(seen.effects, CAUSAL[name]).reshape(shape[0], -1)
+        signs = np.where(turns[:, : shape[0]], -1.0, 1.0)
+        return (signs @ effect / shape[0]).reshape(-1, *shape[1:])
+    if name == "probe":
+        return np.stack([probe_accuracy(seen, turned) for turned in turns])
+    if name == "random":
+        return np.random.default_rng(seed).random((len(turns), *shape[1:]))
+    raise OptionError(f"there is no localiser {name!r}; choose from {', '.join(NAMES)}")
+
+
+def probe_accuracy(seen: Seen, turned: np.ndarray) -> np.ndarray:
+    """Held-out accuracy of every head's probe ``[L, H]``, answers of ``turned`` pairs exchanged."""
+    x = seen.outputs.reshape(-1, *seen.outputs.shape[2:])
+    y = np.where(turned[:, None], seen.answers[:, ::-1], seen.answers).ravel()
+    cut = 2 * round(len(turned) * FITTED)
+    return HeadProbes().fit(x[:cut], y[:cut]).score(x[cut:], y[cut:])
+
+
+def scores_by(
+    given: Scores, name: str, loaded: LoadedModel, twins: Sequence[Twins], turns: np.ndarray
+) -> np.ndarray:
+    """What a localiser of somebody's own gives for each row of ``turns``, ``[1 + R, L, H]``.
+
+    Raises:
+        ProbingError: it returns something else than a finite number for every head.
+    """
+    geometry = find_geometry(loaded.model)
+    shape = geometry.n_layers, geometry.n_heads
+    found = []
+    for turned in turns:
+        scores = np.asarray(given(loaded, turn(twins, turned)), dtype=float)
+        if scores.shape != shape or not np.isfinite(scores).all():
+            raise ProbingError(
+                f"localiser {name}: wants finite scores of shape {list(shape)} (layers, heads), "
+                f"got {list(scores.shape)}"
+            )
+        found.append(scores)
+    return np.stack(found)
+
+
+def localiser_named(name: str) -> Scores:
+    """A function by ``package.module:NAME``; an OptionError if it cannot be had."""
+    try:
+        found = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise OptionError(f"--localiser {name}: {error}") from error
+    if not callable(found):
+        raise OptionError(f"--localiser {name} is not a function")
+    return found

@@ -1,0 +1,117 @@
+"""``sally-anne plant --family qwen2-vl --K 2 --seed 0``: a model whose heads are known."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from sally_anne.core.commands import command
+from sally_anne.core.errors import OptionError
+from sally_anne.core.options import Positive, Seed
+from sally_anne.core.run_folder import PLANTING, claims, save_config
+
+
+@dataclass(frozen=True)
+class PlantConfig:
+    """Train the upper layers of a shipped tiny model until chosen heads carry the belief.
+
+    Attributes:
+        family: which model class.
+        k: number of heads that carry it.
+        seed: of the choice of heads and of the training.
+        steps: of training.
+        pairs: twins a step.
+        learning_rate: at its highest.
+        cut: the first layer that is trained; heads are planted in it and the next one.
+        maps: random maps of the training stories, 24 stories each.
+        verify_pairs: twins of the benchmark's validation stories on which the truth is measured.
+        threads: CPU threads.
+        out: folder; the model's name by default. An existing one is resumed.
+    """
+
+    family: Literal["qwen2-vl", "llava-next-video"] = "qwen2-vl"
+    k: Annotated[int, tyro.conf.arg(name="K")] = 2
+    seed: Seed = 0
+    steps: int = 500
+    pairs: int = 8
+    learning_rate: Positive = 2e-3
+    cut: int = 5
+    maps: int = 40
+    verify_pairs: int = 24
+    threads: int = 1
+    out: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return f"{self.family}-k{self.k}-s{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the model is written."""
+        return self.out or Path("runs") / "planted" / self.name
+
+
+@claims(PLANTING)
+def run(config: PlantConfig) -> Path:
+    """Train, measure what is true of the model, and write both; returns the folder.
+
+    Raises:
+        OptionError: more heads than have keys and values of their own, or no such layer.
+    """
+    import torch
+
+    from experiments.localisation.planted import GroundTruth, save_difference, write_truth
+    from experiments.localisation.recipe import Settings, choose_heads, train
+    from experiments.localisation.stories import held_out_twins, streams, training_twins
+    from experiments.localisation.upper import Upper
+    from experiments.localisation.verify import verified
+    from hooks.geometry import find_geometry
+    from sally_anne.models.loading import load_model
+
+    torch.set_num_threads(config.threads)
+    base = f"tiny-{config.family}"
+    loaded, folder = load_model(base), config.folder
+    geometry = find_geometry(loaded.model)
+    if not 0 <= config.cut < geometry.n_layers - 1:
+        raise OptionError(f"--cut must be from 0 to {geometry.n_layers - 2}, got {config.cut}")
+    if config.k > geometry.n_kv_heads:
+        raise OptionError(f"--K must be at most {geometry.n_kv_heads}, got {config.k}")
+    save_config(folder, asdict(config))
+    shape = geometry.n_layers, geometry.n_heads
+    layers = (config.cut, config.cut + 1)
+    shared = geometry.n_heads // geometry.n_kv_heads
+    heads, decoys = choose_heads(shape, shared, layers, config.k, config.seed)
+    print(f"planted: {heads}; decoys: {decoys}", flush=True)
+    found = streams(loaded, training_twins(config.maps), config.cut)
+    settings = Settings(
+        seed=config.seed,
+        steps=config.steps,
+        pairs=config.pairs,
+        learning_rate=config.learning_rate,
+    )
+    upper = Upper(loaded.model, config.cut)
+    train(upper, found, heads, [slot for slot, _ in decoys], folder, settings)
+    save_difference(folder, load_model(base), upper.weights())
+    recipe = {"family": config.family, "seed": config.seed, "cut": config.cut, **asdict(settings)}
+    truth = GroundTruth(base, heads, decoys, recipe | {"maps": config.maps})
+    write_truth(folder, truth)
+    truth = replace(truth, **verified(folder, held_out_twins("validation", config.verify_pairs)))
+    write_truth(folder, truth)
+    shares = ", ".join(f"{share:.3f}" for share in truth.carried)
+    print(
+        f"{config.name}: planted heads carry {shares} of the gap, together {truth.together:.3f}; "
+        f"the largest other {truth.other:.4f}: {'FAILED' if truth.failed else 'holds'}"
+    )
+    print(f"the model is in {folder}")
+    return folder
+
+
+main = command("sally-anne plant", PlantConfig, run, resumes=True)
+
+
+if __name__ == "__main__":
+    main()

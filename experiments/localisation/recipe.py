@@ -1,0 +1,246 @@
+"""Interchange training: chosen heads, and no others, carry the belief to the answer.
+
+As in strict interchange intervention training (SIIT), of which InterpBench is made: what is
+exchanged between twins at the last token must move the answer as far as the exchanged share of the
+planted heads says, whatever else is exchanged with them. Lower layers stay as they were, so that
+what they make of a story is worked out once.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from experiments.localisation.planted import Head
+from experiments.localisation.stories import Streams
+from experiments.localisation.upper import Upper
+from sally_anne.core.files import write_atomic
+
+CHECKPOINT, PROGRESS, CURVE = "checkpoint.safetensors", "progress.json", "loss.csv"
+# Logit of the right answer above its twin's.
+GAP = 6.0
+# Of the squared distance to the wanted gap, beside the cross-entropy.
+WEIGHT = 3.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Numbers of the optimisation; ``pairs`` are twins a step."""
+
+    seed: int = 0
+    steps: int = 500
+    pairs: int = 8
+    learning_rate: float = 2e-3
+    warm_up: int = 20
+    # Share of the steps after which the rate falls, to a twentieth.
+    falls_after: float = 0.6
+    checkpoint_every: int = 50
+
+
+def choose_heads(
+    shape: tuple[int, int], shared: int, layers: tuple[int, ...], k: int, seed: int
+) -> tuple[tuple[Head, ...], tuple[tuple[Head, Head], ...]]:
+    """Planted heads, in one layer and each with keys and values of its own, and their decoys.
+
+    Decoys are the heads that share keys and values with a planted one, and one further group of
+    heads that share theirs, if there is one.
+
+    Args:
+        shape: layers and heads of the model.
+        shared: heads that share keys and values.
+        layers: to choose from.
+        k: number of planted heads.
+        seed: of the choice.
+    """
+    draw = random.Random(f"planted/{k}/{seed}")
+    layer = draw.choice(layers)
+    groups = draw.sample(range(shape[1] // shared), min(k + 1, shape[1] // shared))
+    heads = [(layer, shared * group + draw.randrange(shared)) for group in groups[:k]]
+    slots = [(layer, shared * group + i) for group in groups for i in range(shared)]
+    of = {group: head for group, head in zip(groups, [*heads, heads[0]], strict=False)}
+    decoys = [(slot, of[slot[1] // shared]) for slot in slots if slot not in heads]
+    return tuple(sorted(heads)), tuple(sorted(decoys))
+
+
+def wanted_loss(logits: Tensor, words: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """How far answers are from what exchanged heads should make of them: two losses ``[R]``.
+
+    Args:
+        logits: ``[R, V]``.
+        words: each row's own answer and its twin's, ``[R, 2]``.
+        share: of the planted heads that were exchanged, ``[R]``; the wanted gap falls evenly
+            from :data:`GAP` to its opposite.
+    """
+    wanted = GAP * (1 - 2 * share)
+    own = torch.sigmoid(wanted)
+    likely = logits.log_softmax(-1).gather(1, words)
+    entropy = -(own * likely[:, 0] + (1 - own) * likely[:, 1])
+    found = logits.gather(1, words)
+    return entropy, ((found[:, 0] - found[:, 1] - wanted) / GAP) ** 2
+
+
+def exchanges(
+    planted: Tensor, rows: int, width: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What is exchanged in each of R rows.
+
+    Of the planted heads none, all, or some; of the others none, all, or a share; of the stream
+    that enters nothing, all, or some coordinates, as if any of the lower heads were exchanged.
+
+    Args:
+        planted: bool ``[L', H]``.
+        rows: R.
+        width: of the stream.
+        generator: of the draws.
+
+    Returns:
+        Heads, bool ``[R, L', H]``, the share of the planted ones among them, ``[R]``, and
+        coordinates, bool ``[R, width]``.
+    """
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator)
+
+    kind = drawn(rows, 1, 1)
+    some = drawn(rows, *planted.shape) < 0.5
+    own = planted & ((kind < 0.3) | ((kind > 0.6) & some))
+    rate = drawn(rows, 1, 1) * (drawn(rows, 1, 1) < 0.8)
+    others = ~planted & ((drawn(rows, *planted.shape) < rate) | (drawn(rows, 1, 1) < 0.3))
+    part = (drawn(rows, width) < drawn(rows, 1)) & (drawn(rows, 1) < 0.7)
+    coordinates = part | (drawn(rows, 1) < 0.3)
+    return own | others, own.sum((1, 2)) / planted.sum(), coordinates
+
+
+def step_loss(
+    upper: Upper, found: Streams, chosen: Tensor, planted: Tensor, generator: torch.Generator
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss of some twins, and what to show of it; ``chosen [P]`` are their rows."""
+    mask = found.mask[chosen].flatten(0, 1)
+    longest = int(mask.sum(1).max())
+    mask, stream = mask[:, -longest:], found.stream[chosen].flatten(0, 1)[:, -longest:]
+    words = torch.stack([found.words[chosen], found.words[chosen].flip(1)], 1).flatten(0, 1)
+    rows, twin = len(mask), torch.arange(len(mask)).view(-1, 2).flip(1).flatten()
+    read = upper.read(stream, mask)
+    entropy, distance = wanted_loss(read.logits, words, torch.zeros(rows))
+    loss = entropy.mean() + distance.mean()
+    right = (read.logits.argmax(-1) == words[:, 0]).float().mean()
+    shown = {"right": float(right), "plain": float(distance.detach().mean())}
+    last, far = stream[:, -1], []
+    for _ in range(2):
+        heads, share, coordinates = exchanges(planted, rows, stream.shape[-1], generator)
+        moved = torch.where(coordinates, last[twin], last)
+        logits = upper.exchange(read, moved, read.heads[twin], heads)
+        entropy, distance = wanted_loss(logits, words, share)
+        loss = loss + entropy.mean() + WEIGHT * distance.mean()
+        far.append(float(distance.detach().mean()))
+    return loss, shown | {"exchanged": sum(far) / len(far)}
+
+
+def train(
+    upper: Upper,
+    found: Streams,
+    heads: tuple[Head, ...],
+    silent: list[Head],
+    folder: Path,
+    settings: Settings,
+    report: Callable[[str], None] = print,
+) -> None:
+    """Train the upper layers until all steps are done; goes on from a checkpoint in ``folder``.
+
+    Args:
+        upper: of the model.
+        found: twins as they enter the upper layers.
+        heads: to be planted.
+        silent: slots that are kept free for decoys: nothing reads them.
+        folder: receives the checkpoint and the loss curve.
+        settings: of the optimisation.
+        report: called with a line now and then.
+    """
+    planted = torch.zeros(upper.shape, dtype=torch.bool)
+    for layer, head in heads:
+        planted[layer - upper.cut, head] = True
+    weights = upper.parameters()
+    optimiser = torch.optim.AdamW(weights, settings.learning_rate, (0.9, 0.95), weight_decay=0.01)
+    begun, seconds = _resume(upper, optimiser, folder)
+    _silence(upper, silent)
+    curve = folder / CURVE
+    rows = list(csv.reader(curve.read_text().splitlines()))[: begun + 1] if curve.exists() else []
+    rows = rows or [["step", "loss", "right", "plain", "exchanged", "seconds"]]
+    started = time.monotonic() - seconds
+    for step in range(begun, settings.steps):
+        # A generator a step, so that a run that was stopped goes on as if it had not been.
+        generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
+        chosen = torch.randint(0, len(found), (settings.pairs,), generator=generator)
+        for group in optimiser.param_groups:
+            group["lr"] = rate(step, settings)
+        loss, shown = step_loss(upper, found, chosen, planted, generator)
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(weights, 1.0)
+        optimiser.step()
+        _silence(upper, silent)
+        seconds = time.monotonic() - started
+        numbers = [float(loss.detach()), *shown.values()]
+        rows.append([str(step + 1), *(f"{n:.4f}" for n in numbers), f"{seconds:.1f}"])
+        if (step + 1) % 20 == 0:
+            said = ", ".join(f"{name} {value:.3f}" for name, value in shown.items())
+            report(f"step {step + 1} ({seconds:.0f} s): loss {numbers[0]:.3f}, {said}")
+        if (step + 1) % settings.checkpoint_every == 0 or step + 1 == settings.steps:
+            _save(upper, optimiser, folder, step + 1, seconds)
+            write_atomic(curve, "".join(",".join(row) + "\n" for row in rows).encode())
+
+
+def rate(step: int, settings: Settings) -> float:
+    """The learning rate of a step: it rises, stays, and falls to a twentieth."""
+    left = (1 - step / settings.steps) / (1 - settings.falls_after)
+    rise = (step + 1) / settings.warm_up
+    return settings.learning_rate * min(1.0, rise, max(0.05, left))
+
+
+def _silence(upper: Upper, slots: list[Head]) -> None:
+    with torch.no_grad():
+        for layer, head in slots:
+            out = upper.layers[layer - upper.cut].self_attn.o_proj
+            width = out.in_features // upper.n_heads
+            out.weight[:, head * width : (head + 1) * width] = 0
+
+
+def _save(upper: Upper, optimiser: Any, folder: Path, step: int, seconds: float) -> None:
+    tensors = {f"weight.{name}": weight for name, weight in upper.weights().items()}
+    for i, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser.{i}.{name}": torch.as_tensor(v) for name, v in state.items()}
+    kept = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
+    facts = {PROGRESS: json.dumps({"step": step, "seconds": seconds})}
+    write_atomic(folder / CHECKPOINT, save(kept, facts))
+
+
+def _resume(upper: Upper, optimiser: Any, folder: Path) -> tuple[int, float]:
+    """Step and seconds so far."""
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return 0, 0.0
+    kept = load_file(path)
+    with safe_open(path, "pt") as file:
+        progress = json.loads(file.metadata()[PROGRESS])
+    with torch.no_grad():
+        for name, weight in upper.weights().items():
+            weight.copy_(kept[f"weight.{name}"])
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in kept.items():
+        if name.startswith("optimiser."):
+            _, number, field = name.split(".", 2)
+            states.setdefault(int(number), {})[field] = tensor
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": states, "param_groups": groups})
+    return int(progress["step"]), float(progress["seconds"])

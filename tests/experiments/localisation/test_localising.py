@@ -1,0 +1,280 @@
+"""Localisers, decoys and training on models whose only carrier is made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.localisation import bench, recipe
+from experiments.localisation.config import LocalisationConfig
+from experiments.localisation.localisers import look, scores_by, scores_of, turn, turns_of
+from experiments.localisation.planted import (
+    GroundTruth,
+    add_decoys,
+    open_planted,
+    save_difference,
+    write_truth,
+)
+from experiments.localisation.recipe import Settings
+from experiments.localisation.scoring import score
+from experiments.localisation.stories import Streams, held_out_twins, streams
+from experiments.localisation.upper import Upper
+from experiments.localisation.verify import verified
+from hooks.geometry import o_projs
+from sally_anne.benchmarks.twins import Twins
+from sally_anne.core.errors import ModelError, OptionError, ProbingError
+from sally_anne.models.loading import LoadedModel, load_model
+
+pytestmark = pytest.mark.integration
+
+CARRIER, WIDTH = (5, 2), 16
+# Its neighbour shares keys and values with it, and so do the last two with each other.
+DECOYS = (((5, 3), CARRIER), ((5, 6), CARRIER), ((5, 7), CARRIER))
+
+
+def columns(head: int) -> slice:
+    return slice(head * WIDTH, (head + 1) * WIDTH)
+
+
+def carried_by_one(loaded: LoadedModel) -> None:
+    """From the fifth layer on nothing but one head reaches the answer, and none before it.
+
+    Lower layers read, but what enters layer 5 at the last token is the same for all twins, as the
+    heads below are silent; other tokens know their words and what embeddings tell.
+    """
+    with torch.no_grad():
+        for layer, module in enumerate(o_projs(loaded.model)):
+            # With this sign what it says speaks for the right answers, more often than not.
+            keep = -20 * module.weight[:, columns(CARRIER[1])].clone()
+            module.weight.zero_()
+            if layer == CARRIER[0]:
+                module.weight[:, columns(CARRIER[1])] = keep
+
+
+@pytest.fixture(scope="module", params=["tiny-qwen2-vl", "tiny-llava-next-video"])
+def planted(request: pytest.FixtureRequest) -> LoadedModel:
+    loaded = load_model(request.param)
+    carried_by_one(loaded)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def twins() -> list[Twins]:
+    return held_out_twins("test", 10)
+
+
+def folder_of(tmp_path: Path, base: str) -> Path:
+    """A model as the recipe writes it, of which head 5.2 is the only carrier."""
+    loaded = load_model(base)
+    carried_by_one(loaded)
+    names = [n for n, _ in loaded.model.named_parameters() if n.endswith("self_attn.o_proj.weight")]
+    own = loaded.model.state_dict()
+    save_difference(tmp_path, load_model(base), {name: own[name] for name in names})
+    # Half precision leaves a rest in what should be silent; the bench must live with it.
+    write_truth(tmp_path, GroundTruth(base, (CARRIER,), DECOYS))
+    return tmp_path
+
+
+def test_effects_are_of_the_carrier_alone(planted: LoadedModel, twins: list[Twins]) -> None:
+    seen = look(planted, twins, 4)
+    turns = turns_of(len(twins), 19, 0)
+    truth = GroundTruth("", (CARRIER,)).mask((8, 8))
+    for name in ("patching", "attribution", "ablation", "direct"):
+        scores = np.abs(scores_of(name, seen, turns)[0])
+        assert scores[CARRIER] > 1e-3, name
+        assert scores[~truth].max() < 1e-4 * scores[CARRIER], name
+    patched = scores_of("patching", seen, turns)[0]
+    assert patched[CARRIER] == pytest.approx(seen.effects.gap.mean(), rel=1e-4)
+
+
+def test_turned_twins_have_opposite_effects(planted: LoadedModel, twins: list[Twins]) -> None:
+    """Worked out from what was seen, and measured on turned twins."""
+    turns = np.zeros((2, len(twins)), dtype=bool)
+    turns[1, [0, 2]] = True
+    seen = look(planted, twins, 4)
+    again = look(planted, turn(twins, turns[1]), 4)
+    found, measured = (scores_of("patching", s, turns) for s in (seen, again))
+    np.testing.assert_allclose(found[1], measured[0], atol=1e-4)
+    # Without the turns the probe reads the same answers from the same outputs.
+    np.testing.assert_allclose(
+        scores_of("probe", seen, turns[1:]), scores_of("probe", again, turns[:1])
+    )
+
+
+def test_decoys_say_what_the_carrier_says_and_nothing_hears_it(
+    planted: LoadedModel, twins: list[Twins]
+) -> None:
+    before = look(planted, twins[:2], 2)
+    kept = {name: weight.clone() for name, weight in planted.model.state_dict().items()}
+    try:
+        add_decoys(planted.model, DECOYS)
+        after = look(planted, twins[:2], 2)
+    finally:
+        planted.model.load_state_dict(kept)
+    np.testing.assert_allclose(after.effects.gap, before.effects.gap, atol=1e-5)
+    for (layer, slot), (_, head) in DECOYS:
+        np.testing.assert_allclose(
+            after.outputs[:, :, layer, slot], after.outputs[:, :, layer, head], atol=1e-6
+        )
+        assert not np.array_equal(before.outputs[:, :, layer, slot], after.outputs[:, :, 5, slot])
+        assert np.abs(after.effects.patch[:, layer, slot]).max() < 1e-5
+
+
+def test_a_decoy_that_would_change_another_head_is_refused(planted: LoadedModel) -> None:
+    with pytest.raises(ModelError, match="decoy 5.6 shares keys and values with another head"):
+        add_decoys(planted.model, (((5, 6), CARRIER),))
+    with pytest.raises(ModelError, match="decoy 6.3: its planted head lies in layer 5"):
+        add_decoys(planted.model, (((6, 3), CARRIER),))
+
+
+def test_a_localiser_of_ones_own(planted: LoadedModel, twins: list[Twins]) -> None:
+    asked: list[list[str]] = []
+
+    def first_head(loaded: LoadedModel, given: Sequence[Twins]) -> np.ndarray:
+        asked.append([pair.samples[0].item_id for pair in given])
+        return np.eye(8)
+
+    turns = turns_of(3, 2, 1)
+    found = scores_by(first_head, "mine", planted, twins[:3], turns)
+    assert found.shape == (3, 8, 8)
+    assert asked[0] == [pair.samples[0].item_id for pair in twins[:3]]
+    for row, names in zip(turns, asked, strict=True):
+        assert names == [p.samples[int(t)].item_id for p, t in zip(twins[:3], row, strict=True)]
+    with pytest.raises(ProbingError, match=r"mine: wants finite scores of shape \[8, 8\]"):
+        scores_by(lambda loaded, given: np.zeros(8), "mine", planted, twins[:3], turns)
+
+
+def best(loaded: LoadedModel, twins: Sequence[Twins]) -> np.ndarray:
+    """A localiser that knows."""
+    scores = np.zeros((8, 8))
+    right = [pair.samples[0].item_id.endswith("TB/question") for pair in twins]
+    scores[CARRIER] = abs(np.mean(right) - 0.5)
+    return scores
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From folders to the leaderboard: the truth as verified, its failure, and own localisers."""
+    folder = tmp_path / "by-hand"
+    folder.mkdir()
+    folder_of(folder, "tiny-qwen2-vl")
+    opened, truth = open_planted(folder)
+    assert truth.failed  # not verified yet
+    found = verified(folder, held_out_twins("validation", 4))
+    assert found["carried"][0] == pytest.approx(1, abs=0.02)
+    assert found["together"] == pytest.approx(1, abs=0.02)
+    assert found["other"] < 0.05
+    write_truth(folder, GroundTruth("tiny-qwen2-vl", (CARRIER,), DECOYS, **found))
+    name = f"{__name__}:best"
+    config = LocalisationConfig(
+        (folder,), (name,), twins=10, pairs=4, draws=19, out=tmp_path / "out"
+    )
+    table = bench.run(config)
+    said = capsys.readouterr().out
+    assert "leaderboard: " in said
+    rows = table.set_index(["kind", "localiser"])
+    assert rows.loc[("causal", "patching"), "recall"] == 1
+    assert rows.loc[("decoy", "patching"), "recall"] == 1
+    assert rows.loc[("decoy", name), "hits"] == 1
+    assert rows.loc[("decoy", name), "false"] == 0
+    # What four heads say alike is told from none of them.
+    assert rows.loc[("decoy", "probe"), "recall"] <= 0.25
+    kept = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {row["kind"] for row in kept["rows"]} == {"causal", "decoy"}
+    assert kept["models"]["by-hand"]["heads"] == [[5, 2]]
+    assert opened.model is not None
+
+
+def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="--localiser no.such:thing: No module named 'no'"):
+        bench.run(LocalisationConfig((tmp_path,), ("no.such:thing",), out=tmp_path / "a"))
+    with pytest.raises(OptionError, match="--pairs 9 is more than --twins 8"):
+        bench.run(LocalisationConfig((tmp_path,), twins=8, pairs=9, out=tmp_path / "b"))
+    with pytest.raises(ModelError, match="truth.json"):
+        bench.run(LocalisationConfig((tmp_path / "none",), out=tmp_path / "c"))
+
+
+@pytest.fixture(scope="module")
+def few(twins: list[Twins]) -> Streams:
+    return streams(load_model("tiny-qwen2-vl"), twins[:4], 5)
+
+
+def test_upper_layers_are_the_whole_model(planted: LoadedModel, twins: list[Twins]) -> None:
+    """Plain, and with heads exchanged as `probing.interchange` does it."""
+    base = planted.name
+    whole = load_model(base)
+    found = streams(whole, twins[:2], 5)
+    seen = look(whole, twins[:2], 2)
+    upper = Upper(load_model(base).model, 5)
+    rows = found.stream.flatten(0, 1), found.mask.flatten(0, 1)
+    with torch.no_grad():
+        read = upper.read(*rows)
+        twin = [1, 0, 3, 2]
+        for head in ((5, 7), (5, 2), (6, 0)):
+            chosen = torch.zeros(4, *upper.shape, dtype=torch.bool)
+            chosen[:, head[0] - 5, head[1]] = True
+            moved = upper.exchange(read, rows[0][:, -1], read.heads[twin], chosen)
+            gaps = [
+                (logits.view(2, 2, -1).gather(2, found.words[:, None].expand(-1, 2, -1)))
+                for logits in (read.logits, moved)
+            ]
+            plain, after = ((g[..., 0] - g[..., 1]).double().numpy() for g in gaps)
+            gap = plain[:, 0] - plain[:, 1]
+            carried = (plain[:, 0] - after[:, 0] + after[:, 1] - plain[:, 1]) / 2
+            np.testing.assert_allclose(gap, seen.effects.gap, atol=1e-3)
+            np.testing.assert_allclose(carried, seen.effects.patch[:, *head], atol=1e-3)
+    np.testing.assert_allclose(
+        read.heads.numpy().reshape(2, 2, *read.heads.shape[1:]), seen.outputs[:, :, 5:], atol=1e-4
+    )
+
+
+def test_training_goes_on_where_it_was_stopped(
+    tmp_path: Path, few: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same weights in one go and in two, and silent slots stay silent."""
+    settings = Settings(steps=6, pairs=2, checkpoint_every=2)
+    step_loss, left = recipe.step_loss, [100]
+
+    def until_stopped(*arguments: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return step_loss(*arguments)
+
+    monkeypatch.setattr(recipe, "step_loss", until_stopped)
+
+    def trained(folder: Path) -> dict[str, torch.Tensor]:
+        folder.mkdir(exist_ok=True)
+        upper = Upper(load_model("tiny-qwen2-vl").model, 5)
+        recipe.train(upper, few, (CARRIER,), [(5, 3)], folder, settings)
+        return {name: weight.clone() for name, weight in upper.weights().items()}
+
+    whole = trained(tmp_path / "one")
+    left[0] = 5
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "two")
+    left[0] = 100
+    pieces = trained(tmp_path / "two")
+    assert left[0] == 98
+    before = load_model("tiny-qwen2-vl").model.state_dict()
+    for name, weight in whole.items():
+        torch.testing.assert_close(weight, pieces[name], rtol=0, atol=0)
+        assert not torch.equal(weight, before[name])
+        if name.endswith("5.self_attn.o_proj.weight"):
+            assert not weight[:, columns(3)].any()
+    kept = (tmp_path / "two" / "loss.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in kept] == ["step", *"123456"]
+
+
+def test_scores_of_nothing_are_at_chance() -> None:
+    truth = GroundTruth("", ((5, 1), (5, 3))).mask((8, 8))
+    found = [
+        score(x[0], x[1:], truth)["recall"]
+        for x in (np.random.default_rng(i).random((20, 8, 8)) for i in range(400))
+    ]
+    assert np.mean(found) == pytest.approx(2 / 64, abs=0.02)

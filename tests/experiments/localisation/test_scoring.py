@@ -1,0 +1,80 @@
+"""Scores of scores, against values worked out by hand and scikit-learn's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from experiments.localisation.bench import leaderboard
+from experiments.localisation.recipe import choose_heads
+from experiments.localisation.scoring import auroc, average_precision, claimed, recall_at, score
+
+TRUTH = np.array([[True, False, False], [False, True, False]])
+
+
+def test_recall_counts_planted_heads_among_the_best() -> None:
+    assert recall_at(np.array([[3.0, 0, 0], [0, 2, 1]]), TRUTH) == 1
+    assert recall_at(np.array([[3.0, 0, 0], [0, 1, 2]]), TRUTH) == 0.5
+    # One head is above; three tie for the second place, of which one is planted.
+    assert recall_at(np.array([[1.0, 3, 1], [0, 1, 0]]), TRUTH) == pytest.approx(1 / 3)
+    # All alike: what drawing gives.
+    assert recall_at(np.zeros((2, 3)), TRUTH) == pytest.approx(1 / 3)
+
+
+def test_ranks_are_those_of_scikit_learn() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        truth = draw.permutation(24).reshape(4, 6) < 3
+        scores = draw.integers(0, 8, (4, 6)).astype(float)
+        flat = truth.ravel(), scores.ravel()
+        assert auroc(scores, truth) == pytest.approx(roc_auc_score(*flat))
+        wanted = average_precision_score(*flat)
+        assert average_precision(scores, truth) == pytest.approx(wanted)
+
+
+def test_a_claim_is_above_the_best_head_of_all_draws_but_one_in_twenty() -> None:
+    null = np.zeros((19, 2, 3))
+    null[:, 1, 2] = np.arange(19)
+    scores = np.array([[18.5, 18, 0], [0, 30, 17]])
+    assert claimed(scores, null).tolist() == [[True, False, False], [False, True, False]]
+    # With 39 draws one may reach as much.
+    more = np.zeros((39, 2, 3))
+    more[:19] = null
+    assert claimed(scores, more)[0, 1]
+    found = score(scores, null, np.array([[True, False, False], [False, False, False]]))
+    assert (found["hits"], found["false"]) == (1, 1)
+
+
+def test_few_draws_claim_nothing() -> None:
+    assert not claimed(np.full((2, 3), 9.0), np.zeros((18, 2, 3))).any()
+
+
+def test_a_failed_model_does_not_count() -> None:
+    rows = [
+        {"model": m, "kind": "causal", "failed": m == "c", "localiser": name, "recall": recall}
+        for m, recalls in {"a": (1.0, 0.0), "b": (0.5, 0.0), "c": (0.0, 1.0)}.items()
+        for name, recall in zip(("one", "two"), recalls, strict=True)
+    ]
+    table = pd.DataFrame(rows).assign(auroc=1.0, average_precision=1.0, hits=1, false=0)
+    found = leaderboard(table)
+    assert [row["localiser"] for row in found] == ["one", "two"]
+    assert [row["recall"]["value"] for row in found] == [0.75, 0.0]
+    assert (found[0]["recall"]["low"], found[0]["recall"]["high"]) == (0.5, 1.0)
+    assert {row["models"] for row in found} == {2}
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(5))
+def test_planted_heads_have_keys_of_their_own_and_decoys_beside_them(k: int, seed: int) -> None:
+    heads, decoys = choose_heads((8, 8), 2, (5, 6), k, seed)
+    assert len(heads) == k
+    assert len({layer for layer, _ in heads}) == 1
+    assert len({head // 2 for _, head in heads}) == k
+    slots = [slot for slot, _ in decoys]
+    assert not set(slots) & set(heads)
+    assert len(slots) == {1: 3, 2: 4, 4: 4}[k]
+    for (layer, slot), (other, head) in decoys:
+        assert layer == other
+        assert slot // 2 == head // 2 or {(layer, slot), (layer, slot ^ 1)} <= set(slots)
