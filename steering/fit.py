@@ -108,7 +108,7 @@ def fit_vector(
             raise SteeringError(f"{kind}: training has no sample of that class")
         coef = _weights(run, "op")[:, :, at[0]]
     x = _activations(run, chosen, train)
-    found = [_direction(kind, x[:, i], inside, coef[at]) for i, at in enumerate(chosen)]
+    found = [direction_of(kind, x[:, i], inside, coef[at]) for i, at in enumerate(chosen)]
     vector = vector_on(
         chosen,
         x,
@@ -162,7 +162,7 @@ def _others(
     return [others[i] for i in rng.permutation(len(others))[:k]]
 
 
-def _direction(kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def direction_of(kind: str, x: np.ndarray, inside: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Direction ``[D]`` of one head, of whose activations ``x [N, D]`` some are ``inside [N]``."""
     if kind == "lda":
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis

@@ -23,16 +23,22 @@ class LocalisationConfig:
         pairs: of these, so many in which the built-in ones exchange every head.
         draws: of the null, in which twins are turned at random; 19 are the fewest for 5 %.
         decoys: also each model with its decoys at work.
+        steered: further test stories that are steered, and asked the side questions; 0 for none.
+        controls: random directions, as long as the steps at the planted heads.
+        strengths: to which the output of planted heads is weakened, for the curve of recovery.
         seed: of the draws.
         out: folder; an existing one is written anew.
     """
 
     models: tyro.conf.Positional[tuple[Path, ...]] = ()
     localiser: tuple[str, ...] = ()
-    twins: int = 96
-    pairs: int = 24
+    twins: int = 64
+    pairs: int = 16
     draws: int = 19
     decoys: bool = True
+    steered: int = 24
+    controls: int = 20
+    strengths: tuple[float, ...] = (0.3, 0.1, 0.03)
     seed: Seed = 0
     out: Path = Path("runs/localisation")
 
@@ -43,10 +49,6 @@ class LocalisationConfig:
 
 
 main = command("sally-anne localisation", LocalisationConfig, "experiments.localisation.bench:run")
-
-
-if __name__ == "__main__":
-    main()
 
 
 if __name__ == "__main__":

@@ -112,11 +112,16 @@ def scores_of(name: str, seen: Seen, turns: np.ndarray, seed: int = 0) -> np.nda
     raise OptionError(f"there is no localiser {name!r}; choose from {', '.join(NAMES)}")
 
 
+def train_part(pairs: int) -> int:
+    """Of so many twins, how many a probe is fitted on."""
+    return round(pairs * FITTED)
+
+
 def probe_accuracy(seen: Seen, turned: np.ndarray) -> np.ndarray:
     """Held-out accuracy of every head's probe ``[L, H]``, answers of ``turned`` pairs exchanged."""
     x = seen.outputs.reshape(-1, *seen.outputs.shape[2:])
     y = np.where(turned[:, None], seen.answers[:, ::-1], seen.answers).ravel()
-    cut = 2 * round(len(turned) * FITTED)
+    cut = 2 * train_part(len(turned))
     return HeadProbes().fit(x[:cut], y[:cut]).score(x[cut:], y[cut:])
 
 

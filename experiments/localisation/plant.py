@@ -27,6 +27,7 @@ class PlantConfig:
         learning_rate: at its highest.
         cut: the first layer that is trained; heads are planted in it and the next one.
         maps: random maps of the training stories, 24 stories each.
+        asked: of these stories a map, so many are asked side questions, too.
         verify_pairs: twins of the benchmark's validation stories on which the truth is measured.
         threads: CPU threads.
         out: folder; the model's name by default. An existing one is resumed.
@@ -39,7 +40,8 @@ class PlantConfig:
     pairs: int = 8
     learning_rate: Positive = 2e-3
     cut: int = 5
-    maps: int = 40
+    maps: int = 24
+    asked: int = 8
     verify_pairs: int = 24
     threads: int = 1
     out: Path | None = None
@@ -66,7 +68,7 @@ def run(config: PlantConfig) -> Path:
 
     from experiments.localisation.planted import GroundTruth, save_difference, write_truth
     from experiments.localisation.recipe import Settings, choose_heads, train
-    from experiments.localisation.stories import held_out_twins, streams, training_twins
+    from experiments.localisation.stories import belief_twins, sides, streams, training_stories
     from experiments.localisation.upper import Upper
     from experiments.localisation.verify import verified
     from hooks.geometry import find_geometry
@@ -86,7 +88,10 @@ def run(config: PlantConfig) -> Path:
     shared = geometry.n_heads // geometry.n_kv_heads
     heads, decoys = choose_heads(shape, shared, layers, config.k, config.seed)
     print(f"planted: {heads}; decoys: {decoys}", flush=True)
-    found = streams(loaded, training_twins(config.maps), config.cut)
+    stories = training_stories(config.maps)
+    found = streams(
+        loaded, belief_twins(stories), config.cut, sides(stories, most=config.maps * config.asked)
+    )
     settings = Settings(
         seed=config.seed,
         steps=config.steps,
@@ -97,9 +102,9 @@ def run(config: PlantConfig) -> Path:
     train(upper, found, heads, [slot for slot, _ in decoys], folder, settings)
     save_difference(folder, load_model(base), upper.weights())
     recipe = {"family": config.family, "seed": config.seed, "cut": config.cut, **asdict(settings)}
-    truth = GroundTruth(base, heads, decoys, recipe | {"maps": config.maps})
+    truth = GroundTruth(base, heads, decoys, recipe | {"maps": config.maps, "asked": config.asked})
     write_truth(folder, truth)
-    truth = replace(truth, **verified(folder, held_out_twins("validation", config.verify_pairs)))
+    truth = replace(truth, **verified(folder, "validation", config.verify_pairs))
     write_truth(folder, truth)
     shares = ", ".join(f"{share:.3f}" for share in truth.carried)
     print(

@@ -25,7 +25,7 @@ from sally_anne.models.loading import LoadedModel, load_model
 
 TRUTH, DIFFERENCE = "truth.json", "difference.safetensors"
 MADE_BY = "sally-anne plant"
-# What other heads may carry of the least that a planted head does, in a model that counts.
+# What another head may carry of what the planted ones do together, in a model that counts.
 TOLERANCE = 0.05
 
 Head = tuple[int, int]
@@ -43,8 +43,9 @@ class GroundTruth:
         recipe: options that it was made with.
         carried: share of the gap between twins that goes along with each planted head.
         other: the largest such share, up or down, of any other head.
+        rest: what goes along with all other heads at once.
         together: what goes along with all planted heads at once.
-        right: share of right answers, by condition.
+        right: share of right answers, by condition, and to the side questions.
         pairs: twins on which this was measured.
     """
 
@@ -54,6 +55,7 @@ class GroundTruth:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     carried: tuple[float, ...] = ()
     other: float = float("nan")
+    rest: float = float("nan")
     together: float = float("nan")
     right: Mapping[str, float] = field(default_factory=dict)
     pairs: int = 0
@@ -65,8 +67,8 @@ class GroundTruth:
 
     @property
     def failed(self) -> bool:
-        """Whether another head carries more than :data:`TOLERANCE` of the least planted one."""
-        return not (self.carried and self.other <= TOLERANCE * min(self.carried))
+        """Whether another head carries more than :data:`TOLERANCE` of what the planted ones do."""
+        return not (self.carried and self.other <= TOLERANCE * self.together)
 
     def mask(self, shape: tuple[int, int]) -> np.ndarray:
         """The planted heads, bool ``[L, H]``."""
@@ -160,7 +162,7 @@ def add_decoys(
             raise ModelError(f"decoy {layer}.{slot} shares keys and values with another head")
     with torch.no_grad():
         for layer, slot in slots if silent is None else silent:
-            o_projs(model)[layer].weight[:, _rows(slot, geometry)] = 0
+            o_projs(model)[layer].get_parameter("weight")[:, _rows(slot, geometry)] = 0
         for (layer, slot), (_, head) in decoys:
             name = geometry.o_proj_names[layer].removesuffix(".o_proj")
             attention = model.get_submodule(name)
@@ -168,6 +170,14 @@ def add_decoys(
             _copy(attention.q_proj, _rows(slot, geometry), _rows(head, geometry))
             for part in (attention.k_proj, attention.v_proj):
                 _copy(part, _rows(slot // n, geometry), _rows(head // n, geometry))
+
+
+def weaken(model: Any, heads: tuple[Head, ...], strength: float) -> None:
+    """Multiply what heads write into the residual stream, their columns of W_o."""
+    geometry = find_geometry(model)
+    with torch.no_grad():
+        for layer, head in heads:
+            o_projs(model)[layer].get_parameter("weight")[:, _rows(head, geometry)] *= strength
 
 
 def _shared(geometry: Geometry) -> int:

@@ -2,7 +2,8 @@
 
 As in strict interchange intervention training (SIIT), of which InterpBench is made: what is
 exchanged between twins at the last token must move the answer as far as the exchanged share of the
-planted heads says, whatever else is exchanged with them. Lower layers stay as they were, so that
+planted heads says, whatever else is exchanged with them; answers to questions about something else
+must not move at all. Lower layers stay as they were, so that
 what they make of a story is worked out once.
 """
 
@@ -30,17 +31,20 @@ from sally_anne.core.files import write_atomic
 CHECKPOINT, PROGRESS, CURVE = "checkpoint.safetensors", "progress.json", "loss.csv"
 # Logit of the right answer above its twin's.
 GAP = 6.0
-# Of the squared distance to the wanted gap, beside the cross-entropy.
-WEIGHT = 3.0
+# Of the squared distance to the wanted gap where something is exchanged, beside the cross-entropy.
+WEIGHT = 10.0
+# A step's twins are read once, and then exchanged in so many ways, which cost one token each.
+EXCHANGES = 6
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers of the optimisation; ``pairs`` are twins a step."""
+    """Numbers of the optimisation; twins a step with belief questions and with side questions."""
 
     seed: int = 0
     steps: int = 500
     pairs: int = 8
+    beside: int = 4
     learning_rate: float = 2e-3
     warm_up: int = 20
     # Share of the steps after which the rate falls, to a twentieth.
@@ -129,7 +133,8 @@ def step_loss(
     mask = found.mask[chosen].flatten(0, 1)
     longest = int(mask.sum(1).max())
     mask, stream = mask[:, -longest:], found.stream[chosen].flatten(0, 1)[:, -longest:]
-    words = torch.stack([found.words[chosen], found.words[chosen].flip(1)], 1).flatten(0, 1)
+    words = found.words[chosen].flatten(0, 1)
+    follows = (chosen < found.beliefs).repeat_interleave(2)
     rows, twin = len(mask), torch.arange(len(mask)).view(-1, 2).flip(1).flatten()
     read = upper.read(stream, mask)
     entropy, distance = wanted_loss(read.logits, words, torch.zeros(rows))
@@ -137,12 +142,12 @@ def step_loss(
     right = (read.logits.argmax(-1) == words[:, 0]).float().mean()
     shown = {"right": float(right), "plain": float(distance.detach().mean())}
     last, far = stream[:, -1], []
-    for _ in range(2):
+    for _ in range(EXCHANGES):
         heads, share, coordinates = exchanges(planted, rows, stream.shape[-1], generator)
         moved = torch.where(coordinates, last[twin], last)
         logits = upper.exchange(read, moved, read.heads[twin], heads)
-        entropy, distance = wanted_loss(logits, words, share)
-        loss = loss + entropy.mean() + WEIGHT * distance.mean()
+        entropy, distance = wanted_loss(logits, words, share * follows)
+        loss = loss + (entropy.mean() + WEIGHT * distance.mean()) / EXCHANGES
         far.append(float(distance.detach().mean()))
     return loss, shown | {"exchanged": sum(far) / len(far)}
 
@@ -181,10 +186,17 @@ def train(
     for step in range(begun, settings.steps):
         # A generator a step, so that a run that was stopped goes on as if it had not been.
         generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-        chosen = torch.randint(0, len(found), (settings.pairs,), generator=generator)
+        chosen = [
+            torch.randint(low, high, (count,), generator=generator)
+            for low, high, count in (
+                (0, found.beliefs, settings.pairs),
+                (found.beliefs, len(found), settings.beside if len(found) > found.beliefs else 0),
+            )
+            if count
+        ]
         for group in optimiser.param_groups:
             group["lr"] = rate(step, settings)
-        loss, shown = step_loss(upper, found, chosen, planted, generator)
+        loss, shown = step_loss(upper, found, torch.cat(chosen), planted, generator)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(weights, 1.0)

@@ -1,8 +1,12 @@
-"""Belief questions on stories that the benchmark does not have, up to where training begins."""
+"""Belief questions on stories that the benchmark does not have, up to where training begins.
+
+Beside them side questions, whose answers do not depend on what is believed.
+"""
 
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +15,12 @@ import torch
 from torch import Tensor
 
 from hooks.geometry import find_geometry
-from sally_anne.benchmarks.gridtom.contrasts import question_twins
+from sally_anne.benchmarks.gridtom.contrasts import choose_stories, question_twins
 from sally_anne.benchmarks.gridtom.maps import random_layouts
+from sally_anne.benchmarks.gridtom.narration import reality
+from sally_anne.benchmarks.gridtom.records import StorySet, context_text
 from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.samples import Split
+from sally_anne.benchmarks.samples import Sample, Split
 from sally_anne.benchmarks.twins import Twins
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, encode, reply_prompt
@@ -23,10 +29,14 @@ _MAP_SEED, _STORY_SEED = 31_000, 7
 _BATCH = 16
 
 
-def training_twins(maps: int) -> list[Twins]:
-    """Of 24 stories on each of so many random maps, none of them the benchmark's."""
-    layouts = list(itertools.islice(random_layouts(_MAP_SEED), maps))
-    return question_twins(generated(_STORY_SEED, layouts=layouts), setting="text").twins
+def training_stories(maps: int) -> StorySet:
+    """24 stories on each of so many random maps, none of them the benchmark's."""
+    return generated(_STORY_SEED, layouts=list(itertools.islice(random_layouts(_MAP_SEED), maps)))
+
+
+def belief_twins(stories: StorySet) -> list[Twins]:
+    """True-belief and false-belief versions of all stories, told in words, with what is asked."""
+    return question_twins(stories, setting="text").twins
 
 
 def held_out_twins(split: Split, most: int) -> list[Twins]:
@@ -35,18 +45,64 @@ def held_out_twins(split: Split, most: int) -> list[Twins]:
 
 
 @dataclass(frozen=True)
+class Side:
+    """One question on the same two versions, answered alike in both.
+
+    Attributes:
+        kind: ``reality`` (where is the participant now?) or ``first`` (which room did it enter
+            first?).
+        samples: true-belief and false-belief version.
+        answers: the right answer, and the other room of the belief question.
+    """
+
+    kind: str
+    samples: tuple[Sample, Sample]
+    answers: tuple[str, str]
+
+
+def sides(stories: StorySet, split: Split | None = None, most: int | None = None) -> list[Side]:
+    """Both side questions of each story, of a split if one is given; stories drawn if ``most``."""
+    found = []
+    chosen = [i for i, own in choose_stories(stories).items() if split in (None, own)]
+    for index in random.Random("sides").sample(chosen, min(most or len(chosen), len(chosen))):
+        record = stories.story(index)
+        cases = record.cases(1)
+        real = reality(cases[0].cast)
+        rooms = random.Random(f"sides/{record.group}").sample(real.options, 2)
+        walked = (cases[0].cast.first_room, cases[0].cast.last_room)
+        asked = {
+            "reality": (f"{real.question} Choose one: {rooms[0]} or {rooms[1]}.", walked[::-1]),
+            "first": (record.initial[1].question, walked),
+        }
+        for kind, (question, answers) in asked.items():
+            both = [
+                Sample(
+                    item_id=f"{record.group}/{kind}/{i}",
+                    text=f"{context_text(record, case, 'omniscient', 'text')} "
+                    f"Question: {question} Answer:",
+                    group=record.group,
+                )
+                for i, case in enumerate(cases)
+            ]
+            found.append(Side(kind, (both[0], both[1]), answers))
+    return found
+
+
+@dataclass(frozen=True)
 class Streams:
-    """N twins as the residual stream enters a layer.
+    """N twins as the residual stream enters a layer; side questions last.
 
     Attributes:
         stream: ``[N, 2, T, hidden]``, padded on the left.
         mask: of tokens, ``[N, 2, T]``.
-        words: first tokens of the first and the second twin's answer, ``[N, 2]``.
+        words: for each twin the first token of its answer, and of the other one, ``[N, 2, 2]``.
+        beliefs: how many are belief questions.
     """
 
     stream: Tensor
     mask: Tensor
     words: Tensor
+    beliefs: int
 
     def __len__(self) -> int:
         """N."""
@@ -57,13 +113,16 @@ class _EnoughError(Exception):
     """The layer is reached."""
 
 
-def streams(loaded: LoadedModel, twins: Sequence[Twins], layer: int) -> Streams:
-    """Run all layers below one, whose input is kept."""
-    prompts = [reply_prompt(loaded, side.turns, False) for pair in twins for side in pair.samples]
-    words = [
-        [tokens[0] for tokens in continuations(loaded, prompts[2 * i], pair.answers)]
-        for i, pair in enumerate(twins)
-    ]
+def streams(
+    loaded: LoadedModel, twins: Sequence[Twins], layer: int, beside: Sequence[Side] = ()
+) -> Streams:
+    """Run all layers below one, whose input is kept, on twins and side questions."""
+    every: list[Twins | Side] = [*twins, *beside]
+    prompts = [reply_prompt(loaded, side.turns, False) for pair in every for side in pair.samples]
+    words = []
+    for i, pair in enumerate(every):
+        own, other = (ids[0] for ids in continuations(loaded, prompts[2 * i], pair.answers))
+        words.append([[own, other], [own, other] if isinstance(pair, Side) else [other, own]])
     inputs = encode(loaded, prompts, None)
     model, found = loaded.model, []
 
@@ -84,7 +143,6 @@ def streams(loaded: LoadedModel, twins: Sequence[Twins], layer: int) -> Streams:
     finally:
         handle.remove()
     mask = inputs["attention_mask"]
-    pairs = (len(twins), 2)
-    return Streams(
-        torch.cat(found).unflatten(0, pairs), mask.unflatten(0, pairs), torch.tensor(words)
-    )
+    pairs = (len(every), 2)
+    stream = torch.cat(found).unflatten(0, pairs)
+    return Streams(stream, mask.unflatten(0, pairs), torch.tensor(words), len(twins))

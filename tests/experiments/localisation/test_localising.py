@@ -165,7 +165,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     folder_of(folder, "tiny-qwen2-vl")
     opened, truth = open_planted(folder)
     assert truth.failed  # not verified yet
-    found = verified(folder, held_out_twins("validation", 4))
+    found = verified(folder, "validation", 4)
     assert found["carried"][0] == pytest.approx(1, abs=0.02)
     assert found["together"] == pytest.approx(1, abs=0.02)
     assert found["other"] < 0.05
@@ -220,7 +220,7 @@ def test_upper_layers_are_the_whole_model(planted: LoadedModel, twins: list[Twin
             chosen[:, head[0] - 5, head[1]] = True
             moved = upper.exchange(read, rows[0][:, -1], read.heads[twin], chosen)
             gaps = [
-                (logits.view(2, 2, -1).gather(2, found.words[:, None].expand(-1, 2, -1)))
+                (logits.view(2, 2, -1).gather(2, found.words[:, :1].expand(-1, 2, -1)))
                 for logits in (read.logits, moved)
             ]
             plain, after = ((g[..., 0] - g[..., 1]).double().numpy() for g in gaps)

@@ -1,0 +1,194 @@
+"""Steering where the heads are known: how far answers move, and at what price.
+
+At a set of heads, `alpha * sigma * theta` is added at the last token, towards what the twin of a
+story says; theta is fitted on other stories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.localisation.localisers import Seen, train_part
+from experiments.localisation.planted import GroundTruth, Head
+from experiments.localisation.stories import Side
+from hooks.edit import Edit
+from hooks.positions import ALL
+from hooks.vector import SteeringVector
+from probing.interchange import Side as Reading
+from probing.interchange import read_twins
+from probing.probes import HeadProbes, vector_on
+from sally_anne.benchmarks.twins import Twins
+from sally_anne.models.decoding import read_side_by_side
+from sally_anne.models.loading import LoadedModel
+from steering.fit import direction_of
+
+ALPHAS = (0.5, 1.0, 2.0, 4.0)
+DIRECTIONS = ("logistic", "mass_mean", "lda", "pca")
+# Variants of one token that are read at once.
+_COLUMNS = 64
+
+
+def vectors_at(heads: Sequence[Head], seen: Seen) -> dict[str, SteeringVector]:
+    """Vectors from the second version to the first, on heads, by each direction.
+
+    Fitted on the twins that a probe is fitted on.
+
+    Args:
+        heads: K* of them.
+        seen: what localisers look at.
+    """
+    part = train_part(len(seen.outputs))
+    x = seen.outputs[:part].reshape(-1, *seen.outputs.shape[2:]).astype(np.float64)
+    inside = np.tile([True, False], part)
+    weights = HeadProbes().fit(x, inside).coef_
+    at = np.stack([x[:, layer, head] for layer, head in heads], axis=1)
+    found = {}
+    for kind in DIRECTIONS:
+        own = [direction_of(kind, at[:, i], inside, weights[h]) for i, h in enumerate(heads)]
+        found[kind] = vector_on(heads, at, own, x.shape[1:3], kind)
+    return found
+
+
+def turned_at_random(vector: SteeringVector, draws: int, seed: int) -> list[SteeringVector]:
+    """The same steps at the same heads in random directions: norm-matched controls."""
+    made = []
+    for i in range(draws):
+        generator = torch.Generator().manual_seed(seed * 1_000 + i)
+        theta = torch.randn(vector.theta.shape, generator=generator, dtype=torch.float64)
+        theta /= theta.norm(dim=1, keepdim=True)
+        made.append(replace(vector, theta=theta, direction="random"))
+    return made
+
+
+def _logits(reading: Reading, deltas: Tensor) -> Tensor:
+    """Logits ``[C, V]`` of the last token with each of ``deltas [C, L, H, D]`` added there."""
+    found = []
+    for part in deltas.split(_COLUMNS):
+        with torch.no_grad(), Edit(reading.loaded.model, part[None], positions=ALL):
+            found.append(
+                read_side_by_side(
+                    reading.loaded, reading.state, reading.row, reading.token, len(part)
+                )
+            )
+    return torch.cat(found).double()
+
+
+def steered(
+    loaded: LoadedModel,
+    twins: Sequence[Twins],
+    beside: Sequence[Side],
+    vectors: Sequence[SteeringVector],
+    alphas: Sequence[float] = ALPHAS,
+) -> dict[str, np.ndarray]:
+    """What each vector at each strength does.
+
+    True-belief versions are steered away from their answer (``-alpha``), false-belief ones towards
+    the other's (``+alpha``), and the side questions both ways.
+
+    Args:
+        loaded: the model.
+        twins: P stories' belief questions.
+        beside: their side questions.
+        vectors: V of them.
+        alphas: A strengths.
+
+    Returns:
+        ``[V, A]`` each: ``moved``, share of the answers that were right and become the twin's;
+        ``kept``, share of the side answers that were right and stay so; ``kl``, mean divergence of
+        the side questions' next token from what it was, in nats.
+    """
+    ups = torch.stack([vector.delta(alpha) for vector in vectors for alpha in alphas])
+    moved, kept, kl = [], [], []
+    for pair in twins:
+        for reading, sign in zip(read_twins(loaded, pair, True), (1, -1), strict=True):
+            if sign * reading.gap > 0:
+                logits = _logits(reading, -sign * ups)
+                gap = logits[:, reading.words[0]] - logits[:, reading.words[1]]
+                moved.append((sign * gap < 0).numpy())
+    for one in beside:
+        pair = Twins(one.samples, one.answers, "")
+        for reading in read_twins(loaded, pair, True):
+            both = _logits(reading, torch.cat([torch.zeros_like(ups[:1]), ups, -ups]))
+            said = both.log_softmax(-1)
+            far = (said[0].exp() * (said[0] - said[1:])).sum(-1)
+            kl.append(far.view(2, -1).mean(0).numpy())
+            right = both[:, reading.words[0]] > both[:, reading.words[1]]
+            if right[0]:
+                kept.append(right[1:].double().view(2, -1).mean(0).numpy())
+    shape = len(vectors), len(alphas)
+    nothing = np.full((1, len(ups)), np.nan)
+    parts = {"moved": moved, "kept": kept, "kl": kl}
+    return {name: np.mean(x or nothing, axis=0).reshape(shape) for name, x in parts.items()}
+
+
+def true_directions(heads: Sequence[Head], seen: Seen) -> np.ndarray:
+    """What exchanging planted heads adds, on stories that vectors are not fitted on: ``[K, D]``.
+
+    Unit vectors along the mean difference between twins.
+    """
+    part = train_part(len(seen.outputs))
+    far = (seen.outputs[part:, 0] - seen.outputs[part:, 1]).mean(0)
+    found = np.stack([far[head] for head in heads])
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def steering_rows(
+    loaded: LoadedModel,
+    truth: GroundTruth,
+    seen: Seen,
+    best: Mapping[str, Sequence[Head]],
+    twins: Sequence[Twins],
+    beside: Sequence[Side],
+    draws: int = 20,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Rows of all sets of heads, directions and strengths on one model.
+
+    Args:
+        loaded: the model.
+        truth: what is true of it.
+        seen: what localisers looked at; vectors are fitted on it.
+        best: the K* best heads of each localiser by its name, beside the planted ones and decoys.
+        twins, beside: stories to steer, none of those in ``seen``.
+        draws: random directions at the planted heads, as long as the first vector's steps.
+        seed: of these.
+
+    Returns:
+        ``heads, direction, alpha, moved, kept, kl``; for planted heads ``cosine`` of theta with
+        :func:`true_directions` (mean over heads), and ``rank`` of ``moved`` among the draws (1 is
+        best; ties count against it) of ``of``.
+    """
+    sets = {"planted": [*truth.heads]}
+    if truth.decoys:
+        sets["decoys"] = [slot for slot, _ in truth.decoys][: truth.k]
+    sets |= {name: [*heads] for name, heads in best.items()}
+    vectors = {
+        (name, kind): vector
+        for name, heads in sets.items()
+        for kind, vector in vectors_at(heads, seen).items()
+    }
+    controls = turned_at_random(vectors["planted", DIRECTIONS[0]], draws, seed)
+    found = steered(loaded, twins, beside, [*vectors.values(), *controls])
+    drawn = found["moved"][len(vectors) :]
+    true = true_directions(truth.heads, seen)
+    rows = []
+    for i, ((name, kind), vector) in enumerate(vectors.items()):
+        for j, alpha in enumerate(ALPHAS):
+            row = {"heads": name, "direction": kind, "alpha": alpha}
+            row |= {measure: float(values[i, j]) for measure, values in found.items()}
+            if name == "planted":
+                row["cosine"] = float((vector.theta.numpy() * true).sum(1).mean())
+                row |= {"rank": 1 + int((drawn[:, j] >= row["moved"]).sum()), "of": 1 + draws}
+            rows.append(row)
+    drawn_rows = [
+        {"heads": "planted", "direction": "random", "alpha": alpha}
+        | {measure: float(values[len(vectors) :, j].mean()) for measure, values in found.items()}
+        for j, alpha in enumerate(ALPHAS)
+    ]
+    return rows + (drawn_rows if draws else [])
