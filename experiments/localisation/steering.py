@@ -37,7 +37,7 @@ _COLUMNS = 64
 def vectors_at(heads: Sequence[Head], seen: Seen) -> dict[str, SteeringVector]:
     """Vectors from the second version to the first, on heads, by each direction.
 
-    Fitted on the twins that a probe is fitted on.
+    Fitted on the twins that a probe is fitted on. Heads without a difference are not steered.
 
     Args:
         heads: K* of them.
@@ -51,7 +51,11 @@ def vectors_at(heads: Sequence[Head], seen: Seen) -> dict[str, SteeringVector]:
     found = {}
     for kind in DIRECTIONS:
         own = [direction_of(kind, at[:, i], inside, weights[h]) for i, h in enumerate(heads)]
-        found[kind] = vector_on(heads, at, own, x.shape[1:3], kind)
+        # A head that says the same in both versions, as those of layer 0 do, has no direction.
+        alike = torch.tensor([not np.any(one) for one in own])
+        own = [one if np.any(one) else np.eye(len(one))[0] for one in own]
+        vector = vector_on(heads, at, own, x.shape[1:3], kind)
+        found[kind] = replace(vector, sigma=vector.sigma.masked_fill(alike, 0.0))
     return found
 
 

@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from sally_anne.benchmarks.gridtom.narration import reality
 from sally_anne.benchmarks.gridtom.records import StorySet, context_text
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.samples import Sample, Split
-from sally_anne.benchmarks.twins import Twins
+from sally_anne.benchmarks.twins import Twins, TwinSet
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, encode, reply_prompt
 
@@ -39,9 +40,14 @@ def belief_twins(stories: StorySet) -> list[Twins]:
     return question_twins(stories, setting="text").twins
 
 
+@cache
+def _benchmark_twins() -> TwinSet:
+    return question_twins(generated(), setting="text")
+
+
 def held_out_twins(split: Split, most: int) -> list[Twins]:
     """At most so many twins of the benchmark's stories, told in words."""
-    return question_twins(generated(), setting="text").choose(split, most)
+    return _benchmark_twins().choose(split, most)
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,9 @@ class Side:
 def sides(stories: StorySet, split: Split | None = None, most: int | None = None) -> list[Side]:
     """Both side questions of each story, of a split if one is given; stories drawn if ``most``."""
     found = []
-    chosen = [i for i, own in choose_stories(stories).items() if split in (None, own)]
+    chosen = [*stories.indices]
+    if split is not None:
+        chosen = [i for i, own in choose_stories(stories).items() if own == split]
     for index in random.Random("sides").sample(chosen, min(most or len(chosen), len(chosen))):
         record = stories.story(index)
         cases = record.cases(1)

@@ -172,7 +172,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     write_truth(folder, GroundTruth("tiny-qwen2-vl", (CARRIER,), DECOYS, **found))
     name = f"{__name__}:best"
     config = LocalisationConfig(
-        (folder,), (name,), twins=10, pairs=4, draws=19, out=tmp_path / "out"
+        (folder,),
+        (name,),
+        twins=10,
+        pairs=4,
+        draws=19,
+        steered=2,
+        controls=2,
+        strengths=(0.5,),
+        out=tmp_path / "out",
     )
     table = bench.run(config)
     said = capsys.readouterr().out
@@ -187,6 +195,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     kept = json.loads((tmp_path / "out" / "results.json").read_text())
     assert {row["kind"] for row in kept["rows"]} == {"causal", "decoy"}
     assert kept["models"]["by-hand"]["heads"] == [[5, 2]]
+    assert {row["heads"] for row in kept["steering"]} >= {"planted", "decoys", name, "probe"}
+    recovered = {row["localiser"]: row["recall"]["value"] for row in kept["recovery"]}
+    assert recovered["patching"] == 1
+    assert (tmp_path / "out" / "figures" / "localisation.png").stat().st_size > 10_000
     assert opened.model is not None
 
 

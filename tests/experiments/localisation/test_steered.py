@@ -1,0 +1,204 @@
+"""Steering models whose only carrier is made by hand: effects, prices, tables and the figure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.localisation import bench, steering
+from experiments.localisation.figure import localisation_figure
+from experiments.localisation.localisers import Seen, look, train_part
+from experiments.localisation.planted import GroundTruth, add_decoys, weaken
+from experiments.localisation.stories import held_out_twins, sides
+from probing.interchange import read_twins
+from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.benchmarks.twins import Twins
+from sally_anne.harness.gridtom import items
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import encode, reply_prompt
+from tests.experiments.localisation.test_localising import CARRIER, DECOYS, carried_by_one
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def planted() -> LoadedModel:
+    loaded = load_model("tiny-qwen2-vl")
+    carried_by_one(loaded)
+    add_decoys(loaded.model, DECOYS)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def seen(planted: LoadedModel) -> Seen:
+    return look(planted, held_out_twins("test", 10), 1)
+
+
+def test_side_questions_are_those_of_the_benchmark() -> None:
+    stories = generated(stories=range(4))
+    found = {one.samples[i].item_id: (one, i) for one in sides(stories) for i in range(2)}
+    assert len(found) == 16
+    records = [stories.story(i) for i in range(4)]
+    splits = dict.fromkeys(range(4), "test")
+    real = {item.item_id: item for item in items(records, splits, "reality", "text")}
+    for record in records:
+        for i, condition in enumerate(("TB", "FB")):
+            one, at = found[f"{record.group}/reality/{i}"]
+            item = real[f"{record.group}/reality/{condition}"]
+            assert (one.answers[0],) == item.answer and at == i
+            # But for which room stands first in the list.
+            assert one.samples[i].text.split("Choose")[0] == item.text.split("Choose")[0]
+            one, _ = found[f"{record.group}/first/{i}"]
+            assert (one.answers[0],) == record.initial[1].answer
+            assert record.initial[1].question in one.samples[i].text
+    assert len(sides(generated(), "test", 3)) == 6
+
+
+def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: Seen) -> None:
+    """One token read beside others after what stands before it, and the whole prompt steered."""
+    vector = steering.vectors_at([CARRIER], seen)["mass_mean"]
+    pair = held_out_twins("test", 1)[0]
+    readings = read_twins(planted, pair, True)
+    deltas = torch.stack([vector.delta(alpha) for alpha in (-3.0, 0.0, 2.0)])
+    for reading, sample in zip(readings, pair.samples, strict=True):
+        found = steering._logits(reading, deltas)
+        inputs = encode(planted, [reply_prompt(planted, sample.turns, False)], None)
+        for row, alpha in zip(found, (-3.0, 0.0, 2.0), strict=True):
+            with torch.no_grad(), vector.apply(planted.model, alpha):
+                wanted = planted.model(**inputs).logits[0, -1].double()
+            torch.testing.assert_close(row, wanted, rtol=0, atol=2e-3)
+    assert (found[0] - found[1]).abs().max() > 0.1
+
+
+def test_answers_move_at_the_carrier_and_nowhere_else(planted: LoadedModel, seen: Seen) -> None:
+    """Counted again by a loop, one steered run each."""
+    twins = held_out_twins("test", 3)
+    asked = sides(generated(stories=range(2)))
+    at = {head: steering.vectors_at([head], seen)["mass_mean"] for head in (CARRIER, (5, 6))}
+    found = steering.steered(planted, twins, asked, [*at.values()], (1.0, 8.0))
+    right = moved = 0
+    for pair in twins:
+        for reading, sign in zip(read_twins(planted, pair, True), (1, -1), strict=True):
+            if sign * reading.gap > 0:
+                right += 1
+                step = -sign * at[CARRIER].delta(8.0)
+                logits = steering._logits(reading, step[None])[0]
+                moved += bool(sign * (logits[reading.words[0]] - logits[reading.words[1]]) < 0)
+    assert right and found["moved"][0, 1] == pytest.approx(moved / right)
+    assert found["kl"][0, 1] > found["kl"][0, 0] > 0
+    # A decoy is read by nothing: every answer stays, and every logit.
+    np.testing.assert_array_equal(found["moved"][1], 0)
+    np.testing.assert_array_equal(found["kept"][1], 1)
+    np.testing.assert_allclose(found["kl"][1], 0, atol=1e-9)
+
+
+def made_up(shift: np.ndarray) -> Seen:
+    """40 twins with one layer of two heads, of width 3; versions differ by ``shift [2, 3]``."""
+    noise = np.random.default_rng(0).normal(size=(40, 2, 1, 2, 3)) * 0.1
+    noise[:, 0] += shift
+    return Seen(None, noise, np.full((40, 2), "x"))  # type: ignore[arg-type]
+
+
+def test_directions_are_those_that_were_planted() -> None:
+    shift = np.array([[0.0, 2.0, 0.0], [0.0, 0.0, -1.0]])
+    made = made_up(shift)
+    heads = [(0, 1), (0, 0)]
+    unit = [[0, 0, -1], [0, 1, 0]]
+    np.testing.assert_allclose(steering.true_directions(heads, made), unit, atol=0.1)
+    for kind, vector in steering.vectors_at(heads, made).items():
+        np.testing.assert_allclose((vector.theta.numpy() * unit).sum(1), 1, atol=0.05, err_msg=kind)
+        # Two clusters that lie 2 and 1 apart.
+        np.testing.assert_allclose(vector.sigma, [0.5, 1.0], rtol=0.05)
+    # Only what probes are fitted on is looked at.
+    late = made_up(shift)
+    late.outputs[train_part(40) :] = 1e6
+    again = steering.vectors_at(heads, late)["mass_mean"]
+    assert torch.equal(again.theta, steering.vectors_at(heads, made)["mass_mean"].theta)
+    turned = steering.turned_at_random(again, 3, 1)
+    assert all(torch.equal(one.sigma, again.sigma) for one in turned)
+    assert len({tuple(one.theta.flatten().tolist()) for one in turned}) == 3
+
+
+def test_a_weakened_head_carries_less(planted: LoadedModel) -> None:
+    twins = held_out_twins("test", 1)
+    kept = {name: weight.clone() for name, weight in planted.model.state_dict().items()}
+    try:
+        before = look(planted, twins, 1).effects.patch[0]
+        weaken(planted.model, (CARRIER,), 0.0)
+        after = look(planted, twins, 1).effects.patch[0]
+    finally:
+        planted.model.load_state_dict(kept)
+    assert abs(before[CARRIER]) > 1e-3 > 1e-6 > np.abs(after).max()
+
+
+def estimate(value: float) -> dict[str, float]:
+    return {"value": value, "low": value - 0.1, "high": value + 0.1, "n": 3}
+
+
+def test_tables_and_figure_show_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"kind": kind, "localiser": name, "models": 3, "recall": estimate(recall)}
+        for kind, name, recall in (("causal", "probe", 0.6), ("decoy", "probe", 0.2))
+    ]
+    rows = [{**row, **{m: estimate(0.5) for m in list(bench.HEADINGS)[1:]}} for row in rows]
+    steered = [
+        {"heads": heads, "direction": direction, "alpha": alpha, "models": 3}
+        | {"moved": estimate(moved), "kept": estimate(kept), "kl": estimate(0.25)}
+        for heads, direction, alpha, moved, kept in (
+            ("planted", "mass_mean", 2.0, 0.8, 0.9),
+            ("planted", "mass_mean", 1.0, 0.4, 0.95),
+            ("decoys", "logistic", 2.0, 0.7, 0.7),
+            ("decoys", "mass_mean", 2.0, 0.0, 1.0),
+        )
+    ]
+    console = bench.Console(width=120)
+    bench.print_leaderboard(console, rows)
+    bench.print_steering(console, steered)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line[:1] == "│"]
+    assert [line[3:6] for line in lines[:2]] == [
+        ["0.60", "[0.50,", "0.70]"],
+        ["0.20", "[0.10,", "0.30]"],
+    ]
+    assert [line[1:2] + line[3:4] + line[5:6] + line[9:10] for line in lines[2:]] == [
+        ["planted", "mass_mean", "80.00", "90.00"],
+        ["decoys", "mass_mean", "0.00", "100.00"],
+    ]
+    recovery = [
+        {"localiser": "probe", "strength": s, "recall": estimate(r)}
+        for s, r in ((0.3, 1), (0.1, 0.5))
+    ]
+    figure = localisation_figure({"rows": rows, "steering": steered, "recovery": recovery})
+    left, middle, right = figure.axes
+    assert [c.lines[0].get_ydata()[0] for c in left.containers] == [0.6, 0.2]
+    curves = [line.get_xydata().tolist() for line in middle.lines]
+    assert curves == [[[1, 0], [0.95, 0.4], [0.9, 0.8]], [[1, 0], [1, 0]]]
+    assert [line.get_xydata().tolist() for line in right.lines] == [[[0.1, 0.5], [0.3, 1]]]
+
+
+def test_ranks_are_among_draws(
+    planted: LoadedModel, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ties count against the vector; draws stand beside it with their mean."""
+
+    def known(loaded, twins, beside, vectors, alphas=steering.ALPHAS):
+        rows = np.repeat(np.arange(len(vectors), dtype=float)[:, None], len(alphas), axis=1)
+        rows[-3:] = np.array([0.0, 1.0, 5.0])[:, None]
+        return {"moved": rows, "kept": rows + 100, "kl": rows}
+
+    monkeypatch.setattr(steering, "steered", known)
+    truth = GroundTruth("", (CARRIER,), DECOYS)
+    twins: list[Twins] = []
+    rows = steering.steering_rows(planted, truth, seen, {"mine": [(0, 0)]}, twins, [], 3)
+    by = {(row["heads"], row["direction"], row["alpha"]): row for row in rows}
+    ranks = [by["planted", kind, 1.0]["rank"] for kind in steering.DIRECTIONS]
+    assert ranks == [4, 3, 2, 2]  # moved 0, 1, 2 and 3 beside draws of 0, 1 and 5
+    assert by["planted", "logistic", 1.0]["of"] == 4
+    assert by["planted", "random", 1.0]["moved"] == 2
+    assert by["mine", "logistic", 1.0]["moved"] == 8 and "rank" not in by["mine", "logistic", 1.0]
+    assert {row["heads"] for row in rows} == {"planted", "decoys", "mine"}
+
+
+def test_a_head_without_a_difference_is_not_steered(seen: Seen) -> None:
+    for vector in steering.vectors_at([(0, 0), CARRIER], seen).values():
+        assert vector.sigma[0] < 1e-5 < 0.1 < vector.sigma[1]
