@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from rich.table import Table
 
 from experiments.localisation.config import LocalisationConfig
 from experiments.localisation.localisers import (
     NAMES,
     Scores,
+    Seen,
     localiser_named,
     look,
     scores_by,
@@ -24,7 +28,6 @@ from experiments.localisation.localisers import (
 )
 from experiments.localisation.planted import (
     TRUTH,
-    GroundTruth,
     Head,
     open_planted,
     read_truth,
@@ -40,6 +43,7 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import OptionError
 from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.options import check_options
+from sally_anne.core.processes import exit_with_parent
 from sally_anne.core.run_folder import LOCALISATION, RESULTS, claims, save_config
 from sally_anne.models.loading import LoadedModel
 
@@ -64,67 +68,63 @@ def shipped() -> list[Path]:
     return sorted(path.parent for path in SHIPPED.glob(f"*/{TRUTH}"))
 
 
-@dataclass(frozen=True)
-class Bench:
-    """What all models are measured with.
+def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str, Any]]]:
+    """All rows of one model by the file that they belong in.
 
-    Attributes:
-        config: how much.
-        own: localisers beside the built-in ones, by name.
-        twins: what localisers are given.
+    Raises:
+        OptionError: a localiser that cannot be had.
+        ModelError: the folder is not what ``sally-anne plant`` writes.
+        ProbingError: a localiser returns something else than a score for every head.
     """
-
-    config: LocalisationConfig
-    own: dict[str, Scores]
-    twins: Sequence[Twins]
-
-    def localise(
-        self, loaded: LoadedModel, truth: GroundTruth, pairs: int, draws: int, on_pair: Any
-    ) -> tuple[dict[str, np.ndarray], Any]:
-        """Scores of all localisers, ``[1 + draws, L, H]``, and what the built-in ones looked at."""
-        seen = look(loaded, self.twins, pairs, on_pair)
-        turns = turns_of(len(self.twins), draws, self.config.seed)
-        found = {name: scores_of(name, seen, turns, self.config.seed) for name in NAMES}
-        for name, given in self.own.items():
-            found[name] = scores_by(given, name, loaded, self.twins, turns)
-        return found, seen
-
-    def measure(
-        self, loaded: LoadedModel, truth: GroundTruth, on_pair: Callable[[], None] = lambda: None
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Rows of all localisers on one model, and of steering it."""
-        config = self.config
-        found, seen = self.localise(loaded, truth, config.pairs, config.draws, on_pair)
+    torch.set_num_threads(max(1, torch.get_num_threads() // config.workers))
+    own = {name: localiser_named(name) for name in config.localiser}
+    every = held_out_twins("test", config.twins + config.steered)
+    twins = every[: config.twins]
+    rows: list[dict[str, Any]] = []
+    for kind in ("causal", "decoy") if config.decoys and read_truth(folder).decoys else ("causal",):
+        loaded, truth = open_planted(folder, decoys=kind == "decoy")
+        seen, found = _localise(loaded, twins, config.pairs, config.draws, own, config.seed)
         planted = truth.mask(seen.effects.patch.shape[1:])
-        rows = [
-            {"localiser": name, **score(scores[0], scores[1:], planted)}
+        rows += [
+            {"kind": kind, "localiser": name, **score(scores[0], scores[1:], planted)}
             for name, scores in found.items()
         ]
-        if not config.steered:
-            return rows, []
-        every = held_out_twins("test", config.twins + config.steered)
+    steered: list[dict[str, Any]] = []
+    if config.steered:
         best = {name: _best(scores[0], truth.k) for name, scores in found.items()}
         asked = sides(generated(), "test", config.steered)
-        twins = every[config.twins :]
         steered = steering_rows(
-            loaded, truth, seen, best, twins, asked, config.controls, config.seed
+            loaded, truth, seen, best, every[config.twins :], asked, config.controls, config.seed
         )
-        return rows, steered
+    weaker = []
+    for strength in config.strengths:
+        loaded, truth = open_planted(folder, config.decoys)
+        weaken(loaded.model, truth.heads, strength)
+        fewer, pairs = twins[: max(5, len(twins) // 2)], max(1, config.pairs // 2)
+        seen, found = _localise(loaded, fewer, pairs, 0, own, config.seed)
+        weaker += [
+            {"localiser": name, "strength": strength, "recall": recall_at(scores[0], planted)}
+            for name, scores in found.items()
+        ]
+    about = {"model": folder.name, "base": truth.base, "k": truth.k, "failed": truth.failed}
+    parts = {TABLE: rows, STEERING: steered, RECOVERY: weaker}
+    return {name: [{**about, **row} for row in part] for name, part in parts.items()}
 
-    def recovery(self, folder: Path) -> list[dict[str, Any]]:
-        """Recall of all localisers where the planted heads, beside decoys, write ever less."""
-        rows = []
-        for strength in self.config.strengths:
-            loaded, truth = open_planted(folder)
-            weaken(loaded.model, truth.heads, strength)
-            less = replace(self, twins=self.twins[: max(2, len(self.twins) // 2)])
-            pairs = max(1, self.config.pairs // 2)
-            found, seen = less.localise(loaded, truth, pairs, 0, lambda: None)
-            planted = truth.mask(seen.effects.patch.shape[1:])
-            for name, scores in found.items():
-                recall = recall_at(scores[0], planted)
-                rows.append({"localiser": name, "strength": strength, "recall": recall})
-        return rows
+
+def _localise(
+    loaded: LoadedModel,
+    twins: Sequence[Twins],
+    pairs: int,
+    draws: int,
+    own: dict[str, Scores],
+    seed: int,
+) -> tuple[Seen, dict[str, np.ndarray]]:
+    """What built-in localisers look at, and the scores of all, ``[1 + draws, L, H]``."""
+    seen, turns = look(loaded, twins, pairs), turns_of(len(twins), draws, seed)
+    found = {name: scores_of(name, seen, turns, seed) for name in NAMES}
+    for name, given in own.items():
+        found[name] = scores_by(given, name, loaded, twins, turns)
+    return seen, found
 
 
 def _best(scores: np.ndarray, k: int) -> list[Head]:
@@ -230,44 +230,31 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     check_options(config)
     if config.pairs > config.twins:
         raise OptionError(f"--pairs {config.pairs} is more than --twins {config.twins}")
-    own = {name: localiser_named(name) for name in config.localiser}
+    for name in config.localiser:
+        localiser_named(name)
     folders = [*config.models] or shipped()
     if not folders:
         raise OptionError("no models are shipped here; give folders of `sally-anne plant`")
     truths = {folder: read_truth(folder) for folder in folders}
     save_config(config.folder, asdict(config))
-    bench = Bench(config, own, held_out_twins("test", config.twins))
-    rows: list[dict[str, Any]] = []
-    steered: list[dict[str, Any]] = []
-    weaker: list[dict[str, Any]] = []
+    rows: dict[str, list[dict[str, Any]]] = {TABLE: [], STEERING: [], RECOVERY: []}
     with Bars(console) as bar:
-        for folder, truth in truths.items():
-            about = {"model": folder.name, "base": truth.base, "k": truth.k}
-            about["failed"] = truth.failed
-            for kind in ("causal", "decoy") if config.decoys and truth.decoys else ("causal",):
-                loaded, here = open_planted(folder, decoys=kind == "decoy")
-                task = bar.add_task(f"{folder.name}, {kind}", total=config.pairs)
-                found = bench.measure(loaded, here, partial(bar.advance, task))
-                rows += [{**about, "kind": kind, **row} for row in found[0]]
-                steered += [{**about, "kind": kind, **row} for row in found[1]]
-            weaker += [{**about, **row} for row in bench.recovery(folder)]
-    tables = {TABLE: pd.DataFrame(rows)}
+        task = bar.add_task("models", total=len(folders))
+        for found in _of_all(folders, config):
+            rows = {name: [*rows[name], *found[name]] for name in rows}
+            bar.advance(task)
+    tables = {name: pd.DataFrame(part) for name, part in rows.items() if part}
     content: dict[str, Any] = {"config": asdict(config)}
     content["models"] = {folder.name: asdict(truth) for folder, truth in truths.items()}
     content["rows"] = leaderboard(tables[TABLE], config.seed)
     print_leaderboard(console, content["rows"])
-    if steered:
-        tables[STEERING] = pd.DataFrame(steered)
-        last = tables[STEERING]["kind"].iloc[-1]
-        part = tables[STEERING][tables[STEERING]["kind"] == last]
-        by = ("heads", "direction", "alpha")
-        content["steering"] = means(part, by, [*STEERED], config.seed)
+    if STEERING in tables:
+        by: tuple[str, ...] = ("heads", "direction", "alpha")
+        content["steering"] = means(tables[STEERING], by, [*STEERED], config.seed)
         print_steering(console, content["steering"])
-    if weaker:
-        tables[RECOVERY] = pd.DataFrame(weaker)
-        content["recovery"] = means(
-            tables[RECOVERY], ("localiser", "strength"), ["recall"], config.seed
-        )
+    if RECOVERY in tables:
+        by = ("localiser", "strength")
+        content["recovery"] = means(tables[RECOVERY], by, ["recall"], config.seed)
     for name, table in tables.items():
         write_atomic(config.folder / name, table.to_parquet(None, index=False))
     write_sealed(config.folder / RESULTS, content, tuple(tables))
@@ -279,6 +266,18 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
         style.save(figure, config.folder / "figures", "localisation", tables[TABLE])
     console.print(f"leaderboard: {config.folder / RESULTS}", soft_wrap=True)
     return tables[TABLE]
+
+
+def _of_all(
+    folders: Sequence[Path], config: LocalisationConfig
+) -> Iterator[dict[str, list[dict[str, Any]]]]:
+    one = partial(measure, config=config)
+    if config.workers == 1 or len(folders) == 1:
+        yield from map(one, folders)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(config.workers, context, initializer=exit_with_parent) as pool:
+        yield from pool.map(one, folders)
 
 
 def localisation(*models: Path | str, **options: Any) -> pd.DataFrame:

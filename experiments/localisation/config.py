@@ -26,6 +26,7 @@ class LocalisationConfig:
         steered: further test stories that are steered, and asked the side questions; 0 for none.
         controls: random directions, as long as the steps at the planted heads.
         strengths: to which the output of planted heads is weakened, for the curve of recovery.
+        workers: processes; each has a model.
         seed: of the draws.
         out: folder; an existing one is written anew.
     """
@@ -39,6 +40,7 @@ class LocalisationConfig:
     steered: int = 24
     controls: int = 20
     strengths: tuple[float, ...] = (0.3, 0.1, 0.03)
+    workers: int = 2
     seed: Seed = 0
     out: Path = Path("runs/localisation")
 

@@ -35,7 +35,7 @@ def localisation_figure(results: dict[str, Any]) -> Figure:
     models = results["rows"][0]["models"]
     style.heading(figure, [f"{models} models whose heads are known", "95 % over models"])
     handles = [
-        style.sign(name, COLOURS[i % 8], marker=MARKERS[i % 8], linestyle="none")
+        style.sign(name.rpartition(":")[2], COLOURS[i % 8], marker=MARKERS[i % 8], linestyle="none")
         for i, name in enumerate(names)
     ]
     if "steering" in results:
@@ -54,7 +54,8 @@ def _draw_recall(panel: Axes, rows: list[dict[str, Any]], names: list[str]) -> N
         open_mark = {"mfc": "white"} if KINDS[row["kind"]] == "none" else {}
         look: Any = {"marker": MARKERS[i % 8], "color": COLOURS[i % 8], **open_mark}
         panel.errorbar([i + shift], [found["value"]], yerr=ends, linestyle="none", **look)
-    panel.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
+    short = [name.rpartition(":")[2] for name in names]
+    panel.set_xticks(range(len(names)), short, rotation=40, ha="right", rotation_mode="anchor")
     panel.set(ylim=(-0.04, 1.04), ylabel="recall@K*", title="planted heads among the K* best")
 
 

@@ -26,7 +26,7 @@ from sally_anne.core.errors import OptionError, ProbingError
 from sally_anne.models.loading import LoadedModel
 
 Scores = Callable[[LoadedModel, Sequence[Twins]], np.ndarray]
-NAMES = ("probe", "patching", "attribution", "ablation", "direct", "random")
+NAMES = ("probe", "probe_answer", "patching", "attribution", "ablation", "direct", "random")
 CAUSAL = {"patching": "patch", "attribution": "attribution", "ablation": "ablate"}
 CAUSAL |= {"direct": "direct"}
 # Of the twins in the order given, those that a probe is fitted on.
@@ -94,8 +94,8 @@ def scores_of(name: str, seen: Seen, turns: np.ndarray, seed: int = 0) -> np.nda
 
     ``patching``, ``attribution``, ``ablation`` and ``direct`` are means over twins of the effect on
     the answer, in logits, as of :class:`probing.interchange.Effects`; ``probe`` is the accuracy of
-    a logistic regression that reads the right answer, on twins that it was not fitted on;
-    ``random`` is drawn.
+    a logistic regression that tells true belief from false, on twins that it was not fitted on, and
+    ``probe_answer`` that of one that reads the right answer; ``random`` is drawn.
 
     Raises:
         OptionError: no built-in localiser of that name.
@@ -105,8 +105,11 @@ def scores_of(name: str, seen: Seen, turns: np.ndarray, seed: int = 0) -> np.nda
         effect = getattr(seen.effects, CAUSAL[name]).reshape(shape[0], -1)
         signs = np.where(turns[:, : shape[0]], -1.0, 1.0)
         return (signs @ effect / shape[0]).reshape(-1, *shape[1:])
-    if name == "probe":
-        return np.stack([probe_accuracy(seen, turned) for turned in turns])
+    if name in ("probe", "probe_answer"):
+        labels = seen.answers
+        if name == "probe":
+            labels = np.tile([True, False], (len(labels), 1))
+        return np.stack([probe_accuracy(seen.outputs, labels, turned) for turned in turns])
     if name == "random":
         return np.random.default_rng(seed).random((len(turns), *shape[1:]))
     raise OptionError(f"there is no localiser {name!r}; choose from {', '.join(NAMES)}")
@@ -117,10 +120,16 @@ def train_part(pairs: int) -> int:
     return round(pairs * FITTED)
 
 
-def probe_accuracy(seen: Seen, turned: np.ndarray) -> np.ndarray:
-    """Held-out accuracy of every head's probe ``[L, H]``, answers of ``turned`` pairs exchanged."""
-    x = seen.outputs.reshape(-1, *seen.outputs.shape[2:])
-    y = np.where(turned[:, None], seen.answers[:, ::-1], seen.answers).ravel()
+def probe_accuracy(outputs: np.ndarray, labels: np.ndarray, turned: np.ndarray) -> np.ndarray:
+    """Held-out accuracy of every head's probe ``[L, H]``, labels of ``turned`` pairs exchanged.
+
+    Args:
+        outputs: ``[N, 2, L, H, D]``.
+        labels: ``[N, 2]``.
+        turned: bool ``[N]``.
+    """
+    x = outputs.reshape(-1, *outputs.shape[2:])
+    y = np.where(turned[:, None], labels[:, ::-1], labels).ravel()
     cut = 2 * train_part(len(turned))
     return HeadProbes().fit(x[:cut], y[:cut]).score(x[cut:], y[cut:])
 
