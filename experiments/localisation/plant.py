@@ -111,12 +111,11 @@ def run(config: PlantConfig) -> Path:
     upper = Upper(loaded.model, config.cut)
     train(upper, found, heads, silent, folder, settings)
     save_difference(folder, load_model(base), upper.weights())
-    recipe = {"family": config.family, "seed": config.seed, "cut": config.cut, **asdict(settings)}
+    recipe = {"family": config.family, "cut": config.cut, **asdict(settings)}
     keys = heads[1:] if config.hidden else ()
     heads = heads[:1] if config.hidden else heads
-    truth = GroundTruth(
-        base, heads, decoys, keys, recipe | {"maps": config.maps, "asked": config.asked}
-    )
+    recipe |= {"maps": config.maps, "asked": config.asked}
+    truth = GroundTruth(base, heads, decoys, keys, loaded.identity.fingerprint, recipe)
     write_truth(folder, truth)
     truth = replace(truth, **verified(folder, "validation", config.verify_pairs))
     write_truth(folder, truth)

@@ -37,6 +37,7 @@ class GroundTruth:
 
     Attributes:
         base: the shipped model that it was made from.
+        weights: hash of that model's weights, to which alone the difference fits.
         heads: layer and head of those that carry the belief to the answer, K* of them.
         decoys: layer and head of slots that nothing reads, and the planted head of the same layer
             that each is made to repeat.
@@ -54,6 +55,7 @@ class GroundTruth:
     heads: tuple[Head, ...]
     decoys: tuple[tuple[Head, Head], ...] = ()
     keys: tuple[Head, ...] = ()
+    weights: str = ""
     recipe: Mapping[str, Any] = field(default_factory=dict)
     carried: tuple[float, ...] = ()
     other: float = float("nan")
@@ -122,6 +124,12 @@ def open_planted(folder: Path | str, decoys: bool = True) -> tuple[LoadedModel, 
     folder = Path(folder)
     truth = read_truth(folder)
     base = load_model(truth.base)
+    if truth.weights != (own_weights := base.identity.fingerprint):
+        raise ModelError(
+            f"{folder / TRUTH} was made from other weights of {truth.base} "
+            f"({truth.weights[:12]}..) than those here ({own_weights[:12]}..): train it again "
+            f"with `{MADE_BY}`"
+        )
     with reading(folder / DIFFERENCE, ModelError, MADE_BY):
         parts = load_file(folder / DIFFERENCE)
     model = base.model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from experiments.localisation.planted import (
     GroundTruth,
     add_decoys,
     open_planted,
+    read_truth,
     save_difference,
     write_truth,
 )
@@ -77,7 +79,8 @@ def folder_of(tmp_path: Path, base: str) -> Path:
     own = loaded.model.state_dict()
     save_difference(tmp_path, load_model(base), {name: own[name] for name in names})
     # Half precision leaves a rest in what should be silent; the bench must live with it.
-    write_truth(tmp_path, GroundTruth(base, (CARRIER,), DECOYS))
+    weights = load_model(base).identity.fingerprint
+    write_truth(tmp_path, GroundTruth(base, (CARRIER,), DECOYS, weights=weights))
     return tmp_path
 
 
@@ -169,7 +172,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert found["carried"][0] == pytest.approx(1, abs=0.02)
     assert found["together"] == pytest.approx(1, abs=0.02)
     assert found["other"] < 0.05
-    write_truth(folder, GroundTruth("tiny-qwen2-vl", (CARRIER,), DECOYS, **found))
+    write_truth(folder, replace(truth, **found))
     name = f"{__name__}:best"
     config = LocalisationConfig(
         (folder,),
@@ -207,6 +210,10 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         bench.run(LocalisationConfig((tmp_path,), ("no.such:thing",), out=tmp_path / "a"))
     with pytest.raises(OptionError, match="--pairs 9 is more than --twins 8"):
         bench.run(LocalisationConfig((tmp_path,), twins=8, pairs=9, out=tmp_path / "b"))
+    other = folder_of(tmp_path, "tiny-qwen2-vl")
+    write_truth(other, replace(read_truth(other), weights="0" * 64))
+    with pytest.raises(ModelError, match=r"truth.json was made from other weights .*\(000000"):
+        open_planted(other)
     with pytest.raises(ModelError, match="truth.json"):
         bench.run(LocalisationConfig((tmp_path / "none",), out=tmp_path / "c"))
 
