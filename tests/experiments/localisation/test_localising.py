@@ -297,3 +297,29 @@ def test_scores_of_nothing_are_at_chance() -> None:
         for x in (np.random.default_rng(i).random((20, 8, 8)) for i in range(400))
     ]
     assert np.mean(found) == pytest.approx(2 / 64, abs=0.02)
+
+
+@pytest.mark.parametrize("folder", bench.shipped(), ids=lambda path: path.name)
+def test_shipped_models_are_what_they_say(folder: Path, twins: list[Twins]) -> None:
+    """By exchanging every head between twins that its truth was not measured on."""
+    loaded, truth = open_planted(folder)
+    assert not truth.failed and min(truth.right.values()) >= 0.9
+    effects = look(loaded, twins[:3], 3).effects
+    share = effects.patch.sum(0) / effects.gap.sum()
+    planted = truth.mask(share.shape)
+    assert np.abs(share[~planted]).max() < 0.1 < share[planted].min()
+    np.testing.assert_allclose(share[planted].sum(), sum(truth.carried), atol=0.15)
+    for (layer, slot), (_, head) in truth.decoys:
+        assert share[layer, slot] == pytest.approx(0, abs=1e-6)
+        assert share[layer, head] > 0.1
+
+
+def test_eight_models_of_both_classes_are_shipped() -> None:
+    truths = [read_truth(folder) for folder in bench.shipped()]
+    causal = [truth for truth in truths if not truth.keys]
+    assert len(causal) >= 8
+    assert {(t.base, t.k) for t in causal} == {
+        (base, k) for base in ("tiny-qwen2-vl", "tiny-llava-next-video") for k in (1, 2, 4)
+    }
+    size = sum(file.stat().st_size for file in bench.SHIPPED.rglob("*"))
+    assert size < 25e6
