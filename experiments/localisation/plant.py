@@ -68,11 +68,15 @@ def run(config: PlantConfig) -> Path:
     """
     import torch
 
-    from experiments.localisation.planted import GroundTruth, save_difference, write_truth
+    from experiments.localisation.planted import (
+        GroundTruth,
+        save_difference,
+        verified,
+        write_truth,
+    )
     from experiments.localisation.recipe import Settings, choose_heads, train
     from experiments.localisation.stories import belief_twins, sides, streams, training_stories
     from experiments.localisation.upper import Upper
-    from experiments.localisation.verify import verified
     from hooks.geometry import find_geometry
     from sally_anne.models.loading import load_model
 

@@ -17,8 +17,13 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from experiments.localisation.stories import held_out_twins, sides
 from hooks.geometry import Geometry, find_geometry, o_projs
 from hooks.identity import file_hash
+from probing.interchange import effects_of, read_twins
+from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.benchmarks.samples import Split
+from sally_anne.benchmarks.twins import Twins
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import read_object, reading, write_atomic
 from sally_anne.models.loading import LoadedModel, load_model
@@ -182,6 +187,40 @@ def add_decoys(
             _copy(attention.q_proj, _rows(slot, geometry), _rows(head, geometry))
             for part in (attention.k_proj, attention.v_proj):
                 _copy(part, _rows(slot // n, geometry), _rows(head // n, geometry))
+
+
+def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
+    """``carried, other, rest, together, right, pairs`` of :class:`planted.GroundTruth`.
+
+    On at most so many stories of a split of the benchmark's. Decoys are at work. A question is
+    answered rightly if its answer is likelier than the other one.
+    """
+    loaded, truth = open_planted(folder)
+    twins, beside = held_out_twins(split, most), sides(generated(), split, most)
+    geometry = find_geometry(loaded.model)
+    planted = truth.mask((geometry.n_layers, geometry.n_heads))
+    sets = torch.from_numpy(np.stack([planted, ~planted]))
+    found = [effects_of(loaded, pair, True, sets) for pair in twins]
+    gap = sum(float(one.gap[0]) for one in found)
+    share = sum(one.patch[0] for one in found) / gap
+    asked = [read_twins(loaded, pair, True) for pair in twins]
+    # In side questions the first word is right in both versions.
+    kept: dict[str, list[bool]] = {}
+    for one in beside:
+        pair = Twins(one.samples, one.answers, "")
+        kept.setdefault(one.kind, []).extend(x.gap > 0 for x in read_twins(loaded, pair, True))
+    return {
+        "carried": tuple(float(share[head]) for head in truth.heads),
+        "other": float(np.abs(share[~planted]).max()),
+        "rest": sum(float(one.sets[0, 1]) for one in found) / gap,
+        "together": sum(float(one.sets[0, 0]) for one in found) / gap,
+        "right": {
+            "TB": float(np.mean([first.gap > 0 for first, _ in asked])),
+            "FB": float(np.mean([second.gap < 0 for _, second in asked])),
+            **{kind: float(np.mean(right)) for kind, right in kept.items()},
+        },
+        "pairs": len(twins),
+    }
 
 
 def weaken(model: Any, heads: tuple[Head, ...], strength: float) -> None:

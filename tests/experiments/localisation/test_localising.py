@@ -21,13 +21,13 @@ from experiments.localisation.planted import (
     open_planted,
     read_truth,
     save_difference,
+    verified,
     write_truth,
 )
 from experiments.localisation.recipe import Settings
 from experiments.localisation.scoring import score
 from experiments.localisation.stories import Streams, held_out_twins, streams
 from experiments.localisation.upper import Upper
-from experiments.localisation.verify import verified
 from hooks.geometry import o_projs
 from sally_anne.benchmarks.twins import Twins
 from sally_anne.core.errors import ModelError, OptionError, ProbingError
