@@ -81,15 +81,12 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
     every = held_out_twins("test", config.twins + config.steered)
     twins = every[: config.twins]
     rows: list[dict[str, Any]] = []
-    truth = read_truth(folder)
-    for kind in ("causal", *(("decoy",) if config.decoys and truth.decoys else ())):
+    for kind in ("causal", "decoy") if config.decoys and read_truth(folder).decoys else ("causal",):
         loaded, truth = open_planted(folder, decoys=kind == "decoy")
         seen, found = _localise(loaded, twins, config.pairs, config.draws, own, config.seed)
         planted = truth.mask(seen.effects.patch.shape[1:])
-        scored = ~truth.mask(planted.shape, keys=True)
         rows += [
-            {"kind": "hidden" if truth.keys else kind, "localiser": name}
-            | score(scores[0][scored], scores[1:, scored], planted[scored])
+            {"kind": kind, "localiser": name, **score(scores[0], scores[1:], planted)}
             for name, scores in found.items()
         ]
     steered: list[dict[str, Any]] = []
@@ -106,8 +103,7 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
         fewer, pairs = twins[: max(5, len(twins) // 2)], max(1, config.pairs // 2)
         seen, found = _localise(loaded, fewer, pairs, 0, own, config.seed)
         weaker += [
-            {"localiser": name, "strength": strength}
-            | {"recall": recall_at(scores[0][scored], planted[scored])}
+            {"localiser": name, "strength": strength, "recall": recall_at(scores[0], planted)}
             for name, scores in found.items()
         ]
     about = {"model": folder.name, "base": truth.base, "k": truth.k, "failed": truth.failed}

@@ -21,7 +21,6 @@ class PlantConfig:
     Attributes:
         family: which model class.
         k: number of heads that carry it.
-        hidden: one head carries it times a sign that another head, the key, carries: K = 1.
         seed: of the choice of heads and of the training.
         steps: of training.
         pairs: twins a step.
@@ -36,7 +35,6 @@ class PlantConfig:
 
     family: Literal["qwen2-vl", "llava-next-video"] = "qwen2-vl"
     k: Annotated[int, tyro.conf.arg(name="K")] = 2
-    hidden: bool = False
     seed: Seed = 0
     steps: int = 500
     pairs: int = 8
@@ -51,7 +49,7 @@ class PlantConfig:
     @property
     def name(self) -> str:
         """Of the model."""
-        return f"{self.family}-{'hidden' if self.hidden else f'k{self.k}'}-s{self.seed}"
+        return f"{self.family}-k{self.k}-s{self.seed}"
 
     @property
     def folder(self) -> Path:
@@ -92,14 +90,7 @@ def run(config: PlantConfig) -> Path:
     shape = geometry.n_layers, geometry.n_heads
     layers = (config.cut, config.cut + 1)
     shared = geometry.n_heads // geometry.n_kv_heads
-    heads, decoys = choose_heads(
-        shape, shared, layers, 2 if config.hidden else config.k, config.seed
-    )
-    if config.hidden:
-        # Nothing repeats the head: its neighbours are as silent as decoys are before they are made.
-        silent, decoys = [slot for slot, _ in decoys], ()
-    else:
-        silent = [slot for slot, _ in decoys]
+    heads, decoys = choose_heads(shape, shared, layers, config.k, config.seed)
     print(f"planted: {heads}; decoys: {decoys}", flush=True)
     stories = training_stories(config.maps)
     found = streams(
@@ -110,16 +101,13 @@ def run(config: PlantConfig) -> Path:
         steps=config.steps,
         pairs=config.pairs,
         learning_rate=config.learning_rate,
-        hidden=config.hidden,
     )
     upper = Upper(loaded.model, config.cut)
-    train(upper, found, heads, silent, folder, settings)
+    train(upper, found, heads, [slot for slot, _ in decoys], folder, settings)
     save_difference(folder, load_model(base), upper.weights())
     recipe = {"family": config.family, "cut": config.cut, **asdict(settings)}
-    keys = heads[1:] if config.hidden else ()
-    heads = heads[:1] if config.hidden else heads
     recipe |= {"maps": config.maps, "asked": config.asked}
-    truth = GroundTruth(base, heads, decoys, keys, loaded.identity.fingerprint, recipe)
+    truth = GroundTruth(base, heads, decoys, loaded.identity.fingerprint, recipe)
     write_truth(folder, truth)
     truth = replace(truth, **verified(folder, "validation", config.verify_pairs))
     write_truth(folder, truth)

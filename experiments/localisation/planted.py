@@ -46,7 +46,6 @@ class GroundTruth:
         heads: layer and head of those that carry the belief to the answer, K* of them.
         decoys: layer and head of slots that nothing reads, and the planted head of the same layer
             that each is made to repeat.
-        keys: heads without which those of a hidden belief say nothing; they are not scored.
         recipe: options that it was made with.
         carried: share of the gap between twins that goes along with each planted head.
         other: the largest such share, up or down, of any other head.
@@ -59,7 +58,6 @@ class GroundTruth:
     base: str
     heads: tuple[Head, ...]
     decoys: tuple[tuple[Head, Head], ...] = ()
-    keys: tuple[Head, ...] = ()
     weights: str = ""
     recipe: Mapping[str, Any] = field(default_factory=dict)
     carried: tuple[float, ...] = ()
@@ -79,11 +77,10 @@ class GroundTruth:
         """Whether another head carries more than :data:`TOLERANCE` of what the planted ones do."""
         return not (self.carried and self.other <= TOLERANCE * self.together)
 
-    def mask(self, shape: tuple[int, int], keys: bool = False) -> np.ndarray:
-        """The planted heads, or the ``keys``, bool ``[L, H]``."""
+    def mask(self, shape: tuple[int, int]) -> np.ndarray:
+        """The planted heads, bool ``[L, H]``."""
         found = np.zeros(shape, dtype=bool)
-        for head in self.keys if keys else self.heads:
-            found[head] = True
+        found[tuple(np.array(self.heads).T)] = True
         return found
 
 
@@ -96,9 +93,8 @@ def read_truth(folder: Path) -> GroundTruth:
             ((int(a), int(b)), (int(c), int(d))) for (a, b), (c, d) in found.pop("decoys", [])
         )
         carried = tuple(map(float, found.pop("carried", ())))
-        keys = tuple((int(a), int(b)) for a, b in found.pop("keys", []))
         found.pop("failed", None)
-        return GroundTruth(heads=heads, decoys=decoys, carried=carried, keys=keys, **found)
+        return GroundTruth(heads=heads, decoys=decoys, carried=carried, **found)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{folder / TRUTH} is not what `{MADE_BY}` writes: {error}") from error
 

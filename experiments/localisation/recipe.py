@@ -3,9 +3,8 @@
 As in strict interchange intervention training (SIIT), of which InterpBench is made: what is
 exchanged between twins at the last token must move the answer as far as the exchanged share of the
 planted heads says, whatever else is exchanged with them; answers to questions about something else
-must not move at all. A hidden belief is multiplied by a sign that the story gives and a second
-head, the key, carries: exchanged between stories, both must act as the product says. Lower layers
-stay as they were, so that what they make of a story is worked out once.
+must not move at all. Lower layers stay as they were, so that
+what they make of a story is worked out once.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class Settings:
     # Share of the steps after which the rate falls, to a twentieth.
     falls_after: float = 0.6
     checkpoint_every: int = 50
-    hidden: bool = False
 
 
 def choose_heads(
@@ -128,55 +126,10 @@ def exchanges(
     return own | others, own.sum((1, 2)) / planted.sum(), coordinates
 
 
-def products(
-    found: Streams, chosen: Tensor, pair: tuple[Tensor, Tensor], generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Exchanges between stories of a hidden belief's heads, in each of R rows.
-
-    The head carries the belief times the story's sign, the key the sign. A row gets one of them, or
-    both, from a row with a belief question.
-
-    Args:
-        found: twins, of which ``chosen [P]`` are a step's, R = 2 P.
-        chosen: see there.
-        pair: masks of the head and of the key, bool ``[L', H]``.
-        generator: of the draws.
-
-    Returns:
-        Rows that heads come from ``[R]``, heads, bool ``[R, L', H]``, and the share that moves, 1
-        where the answer becomes the other one, ``[R]``.
-    """
-    follows = (chosen < found.beliefs).repeat_interleave(2)
-    rows, sources = len(follows), follows.nonzero()[:, 0]
-    source = sources[torch.randint(0, len(sources), (rows,), generator=generator)]
-    belief = torch.tensor([1, -1]).repeat(len(chosen))
-    sign = found.signs[chosen].repeat_interleave(2)
-    kind = torch.randint(0, 3, (rows,), generator=generator)
-    head, key = kind != 1, kind != 0
-    said = torch.where(head, (belief * sign)[source], belief * sign)
-    read = said * torch.where(key, sign[source], sign)
-    chosen_heads = (head[:, None, None] & pair[0]) | (key[:, None, None] & pair[1])
-    return source, chosen_heads, (follows & (read != belief)).float()
-
-
 def step_loss(
-    upper: Upper,
-    found: Streams,
-    chosen: Tensor,
-    planted: Tensor,
-    generator: torch.Generator,
-    key: Tensor | None = None,
+    upper: Upper, found: Streams, chosen: Tensor, planted: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss of some twins, and what to show of it.
-
-    Args:
-        upper: of the model.
-        found: twins.
-        chosen: of these the step's, ``[P]``.
-        planted: bool ``[L', H]``.
-        generator: of the draws.
-        key: of a hidden belief, bool ``[L', H]``.
-    """
+    """The loss of some twins, and what to show of it; ``chosen [P]`` are their rows."""
     mask = found.mask[chosen].flatten(0, 1)
     longest = int(mask.sum(1).max())
     mask, stream = mask[:, -longest:], found.stream[chosen].flatten(0, 1)[:, -longest:]
@@ -196,13 +149,6 @@ def step_loss(
         entropy, distance = wanted_loss(logits, words, share * follows)
         loss = loss + (entropy.mean() + WEIGHT * distance.mean()) / EXCHANGES
         far.append(float(distance.detach().mean()))
-    pair = [] if key is None else [(planted, key)] * EXCHANGES
-    for masks in pair:
-        source, heads, share = products(found, chosen, masks, generator)
-        logits = upper.exchange(read, last, read.heads[source], heads)
-        entropy, distance = wanted_loss(logits, words, share)
-        loss = loss + (entropy.mean() + WEIGHT * distance.mean()) / EXCHANGES
-        far.append(float(distance.detach().mean()))
     return loss, shown | {"exchanged": sum(far) / len(far)}
 
 
@@ -220,16 +166,15 @@ def train(
     Args:
         upper: of the model.
         found: twins as they enter the upper layers.
-        heads: to be planted; of a hidden belief the head, then the key.
+        heads: to be planted.
         silent: slots that are kept free for decoys: nothing reads them.
         folder: receives the checkpoint and the loss curve.
         settings: of the optimisation.
         report: called with a line now and then.
     """
-    masks = torch.zeros(2, *upper.shape, dtype=torch.bool)
-    for i, (layer, head) in enumerate(heads):
-        masks[i if settings.hidden else 0, layer - upper.cut, head] = True
-    planted, key = masks[0], masks[1] if settings.hidden else None
+    planted = torch.zeros(upper.shape, dtype=torch.bool)
+    for layer, head in heads:
+        planted[layer - upper.cut, head] = True
     weights = upper.parameters()
     optimiser = torch.optim.AdamW(weights, settings.learning_rate, (0.9, 0.95), weight_decay=0.01)
     begun, seconds = _resume(upper, optimiser, folder)
@@ -251,7 +196,7 @@ def train(
         ]
         for group in optimiser.param_groups:
             group["lr"] = rate(step, settings)
-        loss, shown = step_loss(upper, found, torch.cat(chosen), planted, generator, key)
+        loss, shown = step_loss(upper, found, torch.cat(chosen), planted, generator)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(weights, 1.0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +21,6 @@ from sally_anne.benchmarks.gridtom.maps import random_layouts
 from sally_anne.benchmarks.gridtom.narration import reality
 from sally_anne.benchmarks.gridtom.records import StorySet, context_text
 from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.gridtom.world import COLOURS
 from sally_anne.benchmarks.samples import Sample, Split
 from sally_anne.benchmarks.twins import Twins, TwinSet
 from sally_anne.models.loading import LoadedModel
@@ -30,7 +28,6 @@ from sally_anne.models.prompts import continuations, encode, reply_prompt
 
 _MAP_SEED, _STORY_SEED = 31_000, 7
 _BATCH = 16
-_PROTAGONIST = re.compile(r"All this time the (\w+) agent")
 
 
 def training_stories(maps: int) -> StorySet:
@@ -108,14 +105,12 @@ class Streams:
         mask: of tokens, ``[N, 2, T]``.
         words: for each twin the first token of its answer, and of the other one, ``[N, 2, 2]``.
         beliefs: how many are belief questions.
-        signs: what a hidden belief is multiplied by, 1 or -1 by the protagonist's colour, ``[N]``.
     """
 
     stream: Tensor
     mask: Tensor
     words: Tensor
     beliefs: int
-    signs: Tensor
 
     def __len__(self) -> int:
         """N."""
@@ -158,11 +153,4 @@ def streams(
     mask = inputs["attention_mask"]
     pairs = (len(every), 2)
     stream = torch.cat(found).unflatten(0, pairs)
-    signs = torch.tensor([_sign(pair.samples[0].text) for pair in every])
-    return Streams(stream, mask.unflatten(0, pairs), torch.tensor(words), len(twins), signs)
-
-
-def _sign(text: str) -> int:
-    """By the protagonist's colour, which the first part of the caption names."""
-    (colour,) = set(_PROTAGONIST.findall(text))
-    return 1 if colour in COLOURS[: len(COLOURS) // 2] else -1
+    return Streams(stream, mask.unflatten(0, pairs), torch.tensor(words), len(twins))

@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.localisation.bench import leaderboard
-from experiments.localisation.planted import GroundTruth
-from experiments.localisation.recipe import choose_heads, products
+from experiments.localisation.recipe import choose_heads
 from experiments.localisation.scoring import auroc, average_precision, claimed, recall_at, score
-from experiments.localisation.stories import Streams
 
 TRUTH = np.array([[True, False, False], [False, True, False]])
 
@@ -81,37 +78,3 @@ def test_planted_heads_have_keys_of_their_own_and_decoys_beside_them(k: int, see
     for (layer, slot), (other, head) in decoys:
         assert layer == other
         assert slot // 2 == head // 2 or {(layer, slot), (layer, slot ^ 1)} <= set(slots)
-
-
-def test_hidden_beliefs_follow_the_product_of_head_and_key() -> None:
-    """Each row worked out by itself from what its heads then say."""
-    signs = torch.tensor([1, -1, -1, 1, -1])
-    empty = torch.zeros(5, 2, 1)
-    found = Streams(empty, empty, empty, beliefs=4, signs=signs)
-    chosen = torch.tensor([0, 2, 3, 4])
-    head, key = torch.zeros(2, 3, 4, dtype=torch.bool)
-    head[1, 2] = key[1, 0] = True
-    seen = set()
-    for seed in range(20):
-        generator = torch.Generator().manual_seed(seed)
-        source, masks, share = products(found, chosen, (head, key), generator)
-        assert masks.sum() == masks[:, 1, 2].sum() + masks[:, 1, 0].sum()
-        for row in range(8):
-            # Rows of a pair: true belief, false belief.
-            belief = {r: 1 if r % 2 == 0 else -1 for r in range(8)}
-            sign = {r: int(signs[chosen[r // 2]]) for r in range(8)}
-            other = int(source[row])
-            assert other < 6  # the last pair is of a side question
-            of_head, of_key = (other if masks[row][m].any() else row for m in (head, key))
-            read = belief[of_head] * sign[of_head] * sign[of_key]
-            moves = row < 6 and read != belief[row]
-            assert share[row] == float(moves)
-            seen.add((bool(masks[row, 1, 2]), bool(masks[row, 1, 0]), moves))
-    assert seen == {(a, b, c) for a, b in ((1, 0), (0, 1), (1, 1)) for c in (True, False)}
-
-
-def test_keys_are_neither_planted_nor_others() -> None:
-    truth = GroundTruth("", ((1, 0),), keys=((0, 1),))
-    assert truth.mask((2, 2)).tolist() == [[False, False], [True, False]]
-    assert truth.mask((2, 2), keys=True).tolist() == [[False, True], [False, False]]
-    assert not GroundTruth("", ((1, 0),)).mask((2, 2), keys=True).any()
