@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -35,8 +36,7 @@ from experiments.localisation.planted import (
 )
 from experiments.localisation.scoring import recall_at, score
 from experiments.localisation.steering import steering_rows
-from experiments.localisation.stories import held_out_twins, sides
-from sally_anne.benchmarks.gridtom.stories import generated
+from experiments.localisation.stories import held_out_twins, sides_of
 from sally_anne.benchmarks.twins import Twins
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Bars, Console
@@ -49,6 +49,7 @@ from sally_anne.models.loading import LoadedModel
 
 SHIPPED = Path(__file__).parent / "models"
 TABLE, STEERING, RECOVERY = "localisation.parquet", "steering.parquet", "recovery.parquet"
+ORDERING = ("recall", "auroc", "average_precision")
 HEADINGS = {
     "recall": "recall@K*",
     "auroc": "AUROC",
@@ -76,32 +77,33 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
         ModelError: the folder is not what ``sally-anne plant`` writes.
         ProbingError: a localiser returns something else than a score for every head.
     """
-    torch.set_num_threads(max(1, torch.get_num_threads() // config.workers))
     own = {name: localiser_named(name) for name in config.localiser}
     every = held_out_twins("test", config.twins + config.steered)
-    twins = every[: config.twins]
+    twins, further = every[: config.twins], every[config.twins :]
+    seed = zlib.crc32(f"{config.seed}/{folder.name}".encode())
     rows: list[dict[str, Any]] = []
     for kind in ("causal", "decoy") if config.decoys and read_truth(folder).decoys else ("causal",):
         loaded, truth = open_planted(folder, decoys=kind == "decoy")
-        seen, found = _localise(loaded, twins, config.pairs, config.draws, own, config.seed)
+        seen, found = _localise(loaded, twins, config.pairs, config.draws, own, seed)
         planted = truth.mask(seen.effects.patch.shape[1:])
-        rows += [
-            {"kind": kind, "localiser": name, **score(scores[0], scores[1:], planted)}
-            for name, scores in found.items()
-        ]
+        for name, scores in found.items():
+            row = score(scores[0], scores[1:], planted)
+            if name == "random":
+                # One draw for a model says little of what drawing gives.
+                each = [score(one, scores[1:], planted) for one in scores]
+                row |= {m: float(np.mean([one[m] for one in each])) for m in ORDERING}
+            rows.append({"kind": kind, "localiser": name, **row})
     steered: list[dict[str, Any]] = []
     if config.steered:
-        best = {name: _best(scores[0], truth.k) for name, scores in found.items()}
-        asked = sides(generated(), "test", config.steered)
-        steered = steering_rows(
-            loaded, truth, seen, best, every[config.twins :], asked, config.controls, config.seed
-        )
+        best = {name: best_heads(scores[0], truth.k, seed) for name, scores in found.items()}
+        asked = sides_of(further)
+        steered = steering_rows(loaded, truth, seen, best, further, asked, config.controls, seed)
     weaker = []
     for strength in config.strengths:
         loaded, truth = open_planted(folder, config.decoys)
         weaken(loaded.model, truth.heads, strength)
         fewer, pairs = twins[: max(5, len(twins) // 2)], max(1, config.pairs // 2)
-        seen, found = _localise(loaded, fewer, pairs, 0, own, config.seed)
+        seen, found = _localise(loaded, fewer, pairs, 0, own, seed)
         weaker += [
             {"localiser": name, "strength": strength, "recall": recall_at(scores[0], planted)}
             for name, scores in found.items()
@@ -127,8 +129,10 @@ def _localise(
     return seen, found
 
 
-def _best(scores: np.ndarray, k: int) -> list[Head]:
-    order = np.argsort(-scores, axis=None, kind="stable")[:k]
+def best_heads(scores: np.ndarray, k: int, seed: int) -> list[Head]:
+    """The K* best of scores ``[L, H]``; which of those that tie is drawn."""
+    ties = np.random.default_rng(seed).random(scores.size)
+    order = np.lexsort((ties, -scores.ravel()))[:k]
     return [(int(i // scores.shape[1]), int(i % scores.shape[1])) for i in order]
 
 
@@ -230,12 +234,22 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     check_options(config)
     if config.pairs > config.twins:
         raise OptionError(f"--pairs {config.pairs} is more than --twins {config.twins}")
-    for name in config.localiser:
-        localiser_named(name)
     folders = [*config.models] or shipped()
     if not folders:
         raise OptionError("no models are shipped here; give folders of `sally-anne plant`")
+    if len(set(names := [folder.name for folder in folders])) < len(names):
+        raise OptionError(f"two models have the same name: {', '.join(sorted(names))}")
     truths = {folder: read_truth(folder) for folder in folders}
+    twins = held_out_twins("test", config.twins + config.steered)
+    if len(twins) < config.twins + config.steered:
+        raise OptionError(
+            f"--twins {config.twins} and --steered {config.steered} are more than the "
+            f"{len(twins)} test twins"
+        )
+    for name in config.localiser:
+        # Before long work; what it returns is looked at.
+        loaded = open_planted(folders[0])[0]
+        scores_by(localiser_named(name), name, loaded, twins[:5], turns_of(5, 0, 0))
     save_config(config.folder, asdict(config))
     rows: dict[str, list[dict[str, Any]]] = {TABLE: [], STEERING: [], RECOVERY: []}
     with Bars(console) as bar:
@@ -247,11 +261,9 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     content: dict[str, Any] = {"config": asdict(config)}
     content["models"] = {folder.name: asdict(truth) for folder, truth in truths.items()}
     content["rows"] = leaderboard(tables[TABLE], config.seed)
-    print_leaderboard(console, content["rows"])
     if STEERING in tables:
         by: tuple[str, ...] = ("heads", "direction", "alpha")
         content["steering"] = means(tables[STEERING], by, [*STEERED], config.seed)
-        print_steering(console, content["steering"])
     if RECOVERY in tables:
         by = ("localiser", "strength")
         content["recovery"] = means(tables[RECOVERY], by, ["recall"], config.seed)
@@ -260,8 +272,11 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     write_sealed(config.folder / RESULTS, content, tuple(tables))
     failed = [folder.name for folder, truth in truths.items() if truth.failed]
     if failed:
-        console.print(f"not counted, since other heads carry too much: {', '.join(failed)}")
+        console.print(f"not counted, since their truth does not hold: {', '.join(failed)}")
     if len(failed) < len(truths):
+        print_leaderboard(console, content["rows"])
+        if STEERING in tables:
+            print_steering(console, content["steering"])
         figure = localisation_figure(content)
         style.save(figure, config.folder / "figures", "localisation", tables[TABLE])
     console.print(f"leaderboard: {config.folder / RESULTS}", soft_wrap=True)
@@ -276,8 +291,14 @@ def _of_all(
         yield from map(one, folders)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(config.workers, context, initializer=exit_with_parent) as pool:
+    threads = max(1, torch.get_num_threads() // config.workers)
+    with ProcessPoolExecutor(config.workers, context, _begin, (threads,)) as pool:
         yield from pool.map(one, folders)
+
+
+def _begin(threads: int) -> None:
+    exit_with_parent()
+    torch.set_num_threads(threads)
 
 
 def localisation(*models: Path | str, **options: Any) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from pathlib import Path
 import tyro
 
 from sally_anne.core.commands import command
-from sally_anne.core.options import Seed
+from sally_anne.core.options import Natural, Seed
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,9 @@ class LocalisationConfig:
         draws: of the null, in which twins are turned at random; 19 are the fewest for 5 %.
         decoys: also each model with its decoys at work.
         steered: further test stories that are steered, and asked the side questions; 0 for none.
-        controls: random directions, as long as the steps at the planted heads.
-        strengths: to which the output of planted heads is weakened, for the curve of recovery.
+        controls: random directions with steps of the same lengths, for each direction.
+        strengths: to which the output of planted heads is weakened, for the curve of recovery, on
+            half the twins and pairs.
         workers: processes; each has a model.
         seed: of the draws.
         out: folder; an existing one is written anew.
@@ -37,9 +38,9 @@ class LocalisationConfig:
     pairs: int = 16
     draws: int = 19
     decoys: bool = True
-    steered: int = 24
-    controls: int = 20
-    strengths: tuple[float, ...] = (0.3, 0.1, 0.03)
+    steered: Natural = 24
+    controls: Natural = 20
+    strengths: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03)
     workers: int = 2
     seed: Seed = 0
     out: Path = Path("runs/localisation")

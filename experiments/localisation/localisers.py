@@ -11,7 +11,9 @@ answers do not, so that over twins nothing goes with the answer.
 
 from __future__ import annotations
 
+import os
 import pkgutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -159,6 +161,9 @@ def scores_by(
 def localiser_named(name: str) -> Scores:
     """A function by ``package.module:NAME``; an OptionError if it cannot be had."""
     try:
+        # Modules of the working folder come after all others, so that none stands in their way.
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
         found = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(f"--localiser {name}: {error}") from error

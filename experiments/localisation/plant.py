@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +11,7 @@ import tyro
 
 from sally_anne.core.commands import command
 from sally_anne.core.errors import OptionError
-from sally_anne.core.options import Positive, Seed
+from sally_anne.core.options import Natural, Positive, Seed
 from sally_anne.core.run_folder import PLANTING, claims, save_config
 
 
@@ -27,7 +28,7 @@ class PlantConfig:
         learning_rate: at its highest.
         cut: the first layer that is trained; heads are planted in it and the next one.
         maps: random maps of the training stories, 24 stories each.
-        asked: of these stories a map, so many are asked side questions, too.
+        asked: of all these stories, so many for each map are asked side questions, too.
         verify_pairs: twins of the benchmark's validation stories on which the truth is measured.
         threads: CPU threads.
         out: folder; the model's name by default. An existing one is resumed.
@@ -39,7 +40,7 @@ class PlantConfig:
     steps: int = 500
     pairs: int = 8
     learning_rate: Positive = 2e-3
-    cut: int = 5
+    cut: Natural = 5
     maps: int = 24
     asked: int = 8
     verify_pairs: int = 24
@@ -57,12 +58,17 @@ class PlantConfig:
         return self.out or Path("runs") / "planted" / self.name
 
 
+# What a training may be gone on with otherwise.
+_FREE = ("threads", "verify_pairs", "out")
+
+
 @claims(PLANTING)
 def run(config: PlantConfig) -> Path:
     """Train, measure what is true of the model, and write both; returns the folder.
 
     Raises:
-        OptionError: more heads than have keys and values of their own, or no such layer.
+        OptionError: more heads than have keys and values of their own, no such layer, or a folder
+            in which a training with other options was begun.
     """
     import torch
 
@@ -72,7 +78,7 @@ def run(config: PlantConfig) -> Path:
         verified,
         write_truth,
     )
-    from experiments.localisation.recipe import Settings, choose_heads, train
+    from experiments.localisation.recipe import Settings, choose_heads, require_same, train
     from experiments.localisation.stories import belief_twins, sides, streams, training_stories
     from experiments.localisation.upper import Upper
     from hooks.geometry import find_geometry
@@ -86,6 +92,8 @@ def run(config: PlantConfig) -> Path:
         raise OptionError(f"--cut must be from 0 to {geometry.n_layers - 2}, got {config.cut}")
     if config.k > geometry.n_kv_heads:
         raise OptionError(f"--K must be at most {geometry.n_kv_heads}, got {config.k}")
+    made_with = {name: value for name, value in asdict(config).items() if name not in _FREE}
+    require_same(folder, made_with)
     save_config(folder, asdict(config))
     shape = geometry.n_layers, geometry.n_heads
     layers = (config.cut, config.cut + 1)
@@ -93,9 +101,9 @@ def run(config: PlantConfig) -> Path:
     heads, decoys = choose_heads(shape, shared, layers, config.k, config.seed)
     print(f"planted: {heads}; decoys: {decoys}", flush=True)
     stories = training_stories(config.maps)
-    found = streams(
-        loaded, belief_twins(stories), config.cut, sides(stories, most=config.maps * config.asked)
-    )
+    every = stories.indices
+    drawn = random.Random("sides").sample(every, min(config.maps * config.asked, len(every)))
+    found = streams(loaded, belief_twins(stories), config.cut, sides(stories, drawn))
     settings = Settings(
         seed=config.seed,
         steps=config.steps,
@@ -103,7 +111,7 @@ def run(config: PlantConfig) -> Path:
         learning_rate=config.learning_rate,
     )
     upper = Upper(loaded.model, config.cut)
-    train(upper, found, heads, [slot for slot, _ in decoys], folder, settings)
+    train(upper, found, heads, [slot for slot, _ in decoys], folder, settings, made_with)
     save_difference(folder, load_model(base), upper.weights())
     recipe = {"family": config.family, "cut": config.cut, **asdict(settings)}
     recipe |= {"maps": config.maps, "asked": config.asked}

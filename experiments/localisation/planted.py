@@ -17,11 +17,10 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from experiments.localisation.stories import held_out_twins, sides
+from experiments.localisation.stories import held_out_twins, sides_of
 from hooks.geometry import Geometry, find_geometry, o_projs
 from hooks.identity import file_hash
 from probing.interchange import effects_of, read_twins
-from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.samples import Split
 from sally_anne.benchmarks.twins import Twins
 from sally_anne.core.errors import ModelError
@@ -32,6 +31,8 @@ TRUTH, DIFFERENCE = "truth.json", "difference.safetensors"
 MADE_BY = "sally-anne plant"
 # What another head may carry of what the planted ones do together, in a model that counts.
 TOLERANCE = 0.05
+# And what each planted one must carry of its equal part, and share of right answers.
+LEAST, RIGHT = 0.3, 0.9
 
 Head = tuple[int, int]
 
@@ -74,8 +75,18 @@ class GroundTruth:
 
     @property
     def failed(self) -> bool:
-        """Whether another head carries more than :data:`TOLERANCE` of what the planted ones do."""
-        return not (self.carried and self.other <= TOLERANCE * self.together)
+        """Whether it is not what it should be, or not yet verified.
+
+        Another head carries more than :data:`TOLERANCE` of what the planted ones do together, a
+        planted one less than :data:`LEAST` of its part, or fewer than :data:`RIGHT` of the answers
+        to a kind of question are right.
+        """
+        return not (
+            self.carried
+            and self.other <= TOLERANCE * self.together
+            and min(self.carried) >= LEAST * self.together / self.k
+            and min(self.right.values()) >= RIGHT
+        )
 
     def mask(self, shape: tuple[int, int]) -> np.ndarray:
         """The planted heads, bool ``[L, H]``."""
@@ -192,7 +203,8 @@ def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
     answered rightly if its answer is likelier than the other one.
     """
     loaded, truth = open_planted(folder)
-    twins, beside = held_out_twins(split, most), sides(generated(), split, most)
+    twins = held_out_twins(split, most)
+    beside = sides_of(twins)
     geometry = find_geometry(loaded.model)
     planted = truth.mask((geometry.n_layers, geometry.n_heads))
     sets = torch.from_numpy(np.stack([planted, ~planted]))

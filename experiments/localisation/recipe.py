@@ -26,9 +26,11 @@ from torch import Tensor, nn
 from experiments.localisation.planted import Head
 from experiments.localisation.stories import Streams
 from experiments.localisation.upper import Upper
-from sally_anne.core.files import write_atomic
+from sally_anne.core.errors import ModelError, OptionError
+from sally_anne.core.files import reading, write_atomic
+from sally_anne.core.options import spelled
 
-CHECKPOINT, PROGRESS, CURVE = "checkpoint.safetensors", "progress.json", "loss.csv"
+CHECKPOINT, PROGRESS, CURVE = "checkpoint.safetensors", "progress", "loss.csv"
 # Logit of the right answer above its twin's.
 GAP = 6.0
 # Of the squared distance to the wanted gap where something is exchanged, beside the cross-entropy.
@@ -159,6 +161,7 @@ def train(
     silent: list[Head],
     folder: Path,
     settings: Settings,
+    made_with: dict[str, Any] | None = None,
     report: Callable[[str], None] = print,
 ) -> None:
     """Train the upper layers until all steps are done; goes on from a checkpoint in ``folder``.
@@ -170,6 +173,7 @@ def train(
         silent: slots that are kept free for decoys: nothing reads them.
         folder: receives the checkpoint and the loss curve.
         settings: of the optimisation.
+        made_with: options, kept in the checkpoint for :func:`require_same`.
         report: called with a line now and then.
     """
     planted = torch.zeros(upper.shape, dtype=torch.bool)
@@ -209,7 +213,7 @@ def train(
             said = ", ".join(f"{name} {value:.3f}" for name, value in shown.items())
             report(f"step {step + 1} ({seconds:.0f} s): loss {numbers[0]:.3f}, {said}")
         if (step + 1) % settings.checkpoint_every == 0 or step + 1 == settings.steps:
-            _save(upper, optimiser, folder, step + 1, seconds)
+            _save(upper, optimiser, folder, step + 1, seconds, made_with or {})
             write_atomic(curve, "".join(",".join(row) + "\n" for row in rows).encode())
 
 
@@ -228,12 +232,36 @@ def _silence(upper: Upper, slots: list[Head]) -> None:
             out.weight[:, head * width : (head + 1) * width] = 0
 
 
-def _save(upper: Upper, optimiser: Any, folder: Path, step: int, seconds: float) -> None:
+def require_same(folder: Path, made_with: dict[str, Any]) -> None:
+    """OptionError if training in ``folder`` was begun with other options."""
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return
+    with reading(path, ModelError, "sally-anne plant"), safe_open(path, "pt") as file:
+        before = json.loads(file.metadata()[PROGRESS])["made_with"]
+    other = [
+        f"{spelled(name)} {before.get(name)}, not {value}"
+        for name, value in made_with.items()
+        if before.get(name) != value
+    ]
+    if other:
+        raise OptionError(f"{path} was begun with {', '.join(other)}; take another --out")
+
+
+def _save(
+    upper: Upper,
+    optimiser: Any,
+    folder: Path,
+    step: int,
+    seconds: float,
+    made_with: dict[str, Any],
+) -> None:
     tensors = {f"weight.{name}": weight for name, weight in upper.weights().items()}
     for i, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{i}.{name}": torch.as_tensor(v) for name, v in state.items()}
     kept = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
-    facts = {PROGRESS: json.dumps({"step": step, "seconds": seconds})}
+    progress = {"step": step, "seconds": seconds, "made_with": made_with}
+    facts = {PROGRESS: json.dumps(progress)}
     write_atomic(folder / CHECKPOINT, save(kept, facts))
 
 

@@ -103,7 +103,8 @@ def steered(
         alphas: A strengths.
 
     Returns:
-        ``[V, A]`` each: ``moved``, share of the answers that were right and become the twin's;
+        ``[V, A]`` each, of two answers that which is likelier: ``moved``, share of the answers that
+        were right and become the twin's;
         ``kept``, share of the side answers that were right and stay so; ``kl``, mean divergence of
         the side questions' next token from what it was, in nats.
     """
@@ -160,7 +161,7 @@ def steering_rows(
         seen: what localisers looked at; vectors are fitted on it.
         best: the K* best heads of each localiser by its name, beside the planted ones and decoys.
         twins, beside: stories to steer, none of those in ``seen``.
-        draws: random directions at the planted heads, as long as the first vector's steps.
+        draws: for each direction, so many random ones at the planted heads with its steps' lengths.
         seed: of these.
 
     Returns:
@@ -177,9 +178,16 @@ def steering_rows(
         for name, heads in sets.items()
         for kind, vector in vectors_at(heads, seen).items()
     }
-    controls = turned_at_random(vectors["planted", DIRECTIONS[0]], draws, seed)
+    controls = [
+        turned
+        for kind in DIRECTIONS
+        for turned in turned_at_random(vectors["planted", kind], draws, seed)
+    ]
     found = steered(loaded, twins, beside, [*vectors.values(), *controls])
-    drawn = found["moved"][len(vectors) :]
+    drawn = {
+        kind: {name: values[at : at + draws] for name, values in found.items()}
+        for at, kind in zip(range(len(vectors), 10**9, draws or 1), DIRECTIONS, strict=False)
+    }
     true = true_directions(truth.heads, seen)
     rows = []
     for i, ((name, kind), vector) in enumerate(vectors.items()):
@@ -188,11 +196,13 @@ def steering_rows(
             row |= {measure: float(values[i, j]) for measure, values in found.items()}
             if name == "planted":
                 row["cosine"] = float((vector.theta.numpy() * true).sum(1).mean())
-                row |= {"rank": 1 + int((drawn[:, j] >= row["moved"]).sum()), "of": 1 + draws}
+                above = drawn[kind]["moved"][:, j] >= row["moved"]
+                row |= {"rank": 1 + int(above.sum()), "of": 1 + draws}
             rows.append(row)
     drawn_rows = [
-        {"heads": "planted", "direction": "random", "alpha": alpha}
-        | {measure: float(values[len(vectors) :, j].mean()) for measure, values in found.items()}
+        {"heads": "planted", "direction": f"random, as {kind}", "alpha": alpha}
+        | {measure: float(values[:, j].mean()) for measure, values in own.items()}
+        for kind, own in drawn.items()
         for j, alpha in enumerate(ALPHAS)
     ]
     return rows + (drawn_rows if draws else [])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hooks.geometry import find_geometry
-from sally_anne.benchmarks.gridtom.contrasts import choose_stories, question_twins
+from sally_anne.benchmarks.gridtom.contrasts import question_twins
 from sally_anne.benchmarks.gridtom.maps import random_layouts
 from sally_anne.benchmarks.gridtom.narration import reality
 from sally_anne.benchmarks.gridtom.records import StorySet, context_text
@@ -41,13 +41,13 @@ def belief_twins(stories: StorySet) -> list[Twins]:
 
 
 @cache
-def _benchmark_twins() -> TwinSet:
-    return question_twins(generated(), setting="text")
+def _benchmark() -> tuple[StorySet, TwinSet]:
+    return (stories := generated()), question_twins(stories, setting="text")
 
 
 def held_out_twins(split: Split, most: int) -> list[Twins]:
     """At most so many twins of the benchmark's stories, told in words."""
-    return _benchmark_twins().choose(split, most)
+    return _benchmark()[1].choose(split, most)
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,10 @@ class Side:
     answers: tuple[str, str]
 
 
-def sides(stories: StorySet, split: Split | None = None, most: int | None = None) -> list[Side]:
-    """Both side questions of each story, of a split if one is given; stories drawn if ``most``."""
+def sides(stories: StorySet, chosen: Sequence[int]) -> list[Side]:
+    """Both side questions of the stories of these numbers."""
     found = []
-    chosen = [*stories.indices]
-    if split is not None:
-        chosen = [i for i, own in choose_stories(stories).items() if own == split]
-    for index in random.Random("sides").sample(chosen, min(most or len(chosen), len(chosen))):
+    for index in chosen:
         record = stories.story(index)
         cases = record.cases(1)
         real = reality(cases[0].cast)
@@ -94,6 +91,13 @@ def sides(stories: StorySet, split: Split | None = None, most: int | None = None
             ]
             found.append(Side(kind, (both[0], both[1]), answers))
     return found
+
+
+def sides_of(twins: Sequence[Twins]) -> list[Side]:
+    """Both side questions of the benchmark's stories that twins are of."""
+    stories = _benchmark()[0]
+    groups = {pair.samples[0].group for pair in twins}
+    return sides(stories, [i for i in stories.indices if stories.story(i).group in groups])
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ VECTOR = Kind("a steering vector", ("vector.safetensors", ".vector.safetensors.t
 BUILD = Kind("a benchmark build", ("build.json",))
 COMPARISON = Kind("a comparison of speed", ("table.md",))
 TRAINING = Kind("a training of tiny models", ("decoder/loss.csv", "decoder/checkpoint.safetensors"))
-PLANTING = Kind("a model with planted heads", ("difference.safetensors", "progress.json"))
+PLANTING = Kind("a model with planted heads", ("difference.safetensors", "checkpoint.safetensors"))
 LOCALISATION = Kind("a comparison of localisers", ("localisation.parquet",))
 
 # What a folder is taken for; the first that fits. The last ones are never claimed.

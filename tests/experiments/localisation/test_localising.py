@@ -153,6 +153,10 @@ def test_a_localiser_of_ones_own(planted: LoadedModel, twins: list[Twins]) -> No
         scores_by(lambda loaded, given: np.zeros(8), "mine", planted, twins[:3], turns)
 
 
+def zeros(loaded: LoadedModel, twins: Sequence[Twins]) -> np.ndarray:
+    return np.zeros(8)
+
+
 def best(loaded: LoadedModel, twins: Sequence[Twins]) -> np.ndarray:
     """A localiser that knows."""
     scores = np.zeros((8, 8))
@@ -172,7 +176,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert found["carried"][0] == pytest.approx(1, abs=0.02)
     assert found["together"] == pytest.approx(1, abs=0.02)
     assert found["other"] < 0.05
-    write_truth(folder, replace(truth, **found))
+    # Made by hand, it moves answers, but speaks for the right ones only more often than not.
+    write_truth(folder, replace(truth, **found | {"right": {"TB": 1.0}}))
     name = f"{__name__}:best"
     config = LocalisationConfig(
         (folder,),
@@ -206,10 +211,18 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    shipped = tuple(bench.shipped()[:1])
     with pytest.raises(OptionError, match="--localiser no.such:thing: No module named 'no'"):
-        bench.run(LocalisationConfig((tmp_path,), ("no.such:thing",), out=tmp_path / "a"))
+        bench.run(LocalisationConfig(shipped, ("no.such:thing",), out=tmp_path / "a"))
     with pytest.raises(OptionError, match="--pairs 9 is more than --twins 8"):
         bench.run(LocalisationConfig((tmp_path,), twins=8, pairs=9, out=tmp_path / "b"))
+    with pytest.raises(OptionError, match="two models have the same name"):
+        bench.run(LocalisationConfig(shipped * 2, out=tmp_path / "e"))
+    with pytest.raises(OptionError, match="--twins 490 and --steered 24 are more than the 500"):
+        bench.run(LocalisationConfig(shipped, twins=490, out=tmp_path / "f"))
+    wrong = LocalisationConfig(shipped, (f"{__name__}:zeros",), out=tmp_path / "g")
+    with pytest.raises(ProbingError, match=r"zeros: wants finite scores of shape \[8, 8\]"):
+        bench.run(wrong)
     other = folder_of(tmp_path, "tiny-qwen2-vl")
     write_truth(other, replace(read_truth(other), weights="0" * 64))
     with pytest.raises(ModelError, match=r"truth.json was made from other weights .*\(000000"):
@@ -290,6 +303,38 @@ def test_training_goes_on_where_it_was_stopped(
     assert [line.split(",")[0] for line in kept] == ["step", *"123456"]
 
 
+def test_a_training_with_other_options_is_not_gone_on_with(tmp_path: Path, few: Streams) -> None:
+    settings = Settings(steps=1, pairs=1)
+    upper = Upper(load_model("tiny-qwen2-vl").model, 5)
+    recipe.require_same(tmp_path, {"k": 2})  # nothing was begun
+    recipe.train(upper, few, (CARRIER,), [], tmp_path, settings, {"k": 2, "seed": 0})
+    recipe.require_same(tmp_path, {"k": 2, "seed": 0})
+    with pytest.raises(OptionError, match="was begun with --K 2, not 4; take another"):
+        recipe.require_same(tmp_path, {"k": 4, "seed": 0})
+
+
+def test_a_truth_that_does_not_hold_is_failed() -> None:
+    right = {"TB": 1.0, "reality": 0.95}
+    held = GroundTruth("", ((5, 1), (5, 3)), carried=(0.5, 0.4), other=0.04, together=0.9)
+    held = replace(held, right=right)
+    assert not held.failed
+    for change in (
+        {"other": 0.05},
+        {"carried": (0.8, 0.1)},
+        {"right": right | {"TB": 0.85}},
+        {"other": float("nan")},
+    ):
+        assert replace(held, **change).failed, change
+
+
+def test_ties_among_the_best_are_drawn() -> None:
+    scores = np.array([[1.0, 0, 1], [1, 2, 0]])
+    found = [bench.best_heads(scores, 2, seed) for seed in range(200)]
+    assert all(one[0] == (1, 1) for one in found)
+    counts = {head: sum(one[1] == head for one in found) for head in ((0, 0), (0, 2), (1, 0))}
+    assert sum(counts.values()) == 200 and min(counts.values()) > 40
+
+
 def test_scores_of_nothing_are_at_chance() -> None:
     truth = GroundTruth("", ((5, 1), (5, 3))).mask((8, 8))
     found = [
@@ -307,11 +352,11 @@ def test_shipped_models_are_what_they_say(folder: Path, twins: list[Twins]) -> N
     effects = look(loaded, twins[:3], 3).effects
     share = effects.patch.sum(0) / effects.gap.sum()
     planted = truth.mask(share.shape)
-    assert np.abs(share[~planted]).max() < 0.1 < share[planted].min()
+    assert np.abs(share[~planted]).max() < 0.1 and share[planted].min() > 0.03
     np.testing.assert_allclose(share[planted].sum(), sum(truth.carried), atol=0.15)
     for (layer, slot), (_, head) in truth.decoys:
         assert share[layer, slot] == pytest.approx(0, abs=1e-6)
-        assert share[layer, head] > 0.1
+        assert share[layer, head] > 0.03
 
 
 def test_eight_models_of_both_classes_are_shipped() -> None:

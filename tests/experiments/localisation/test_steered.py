@@ -10,7 +10,7 @@ from experiments.localisation import bench, steering
 from experiments.localisation.figure import localisation_figure
 from experiments.localisation.localisers import Seen, look, train_part
 from experiments.localisation.planted import GroundTruth, add_decoys, weaken
-from experiments.localisation.stories import held_out_twins, sides
+from experiments.localisation.stories import held_out_twins, sides, sides_of
 from probing.interchange import read_twins
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.twins import Twins
@@ -37,7 +37,11 @@ def seen(planted: LoadedModel) -> Seen:
 
 def test_side_questions_are_those_of_the_benchmark() -> None:
     stories = generated(stories=range(4))
-    found = {one.samples[i].item_id: (one, i) for one in sides(stories) for i in range(2)}
+    found = {
+        one.samples[i].item_id: (one, i)
+        for one in sides(stories, stories.indices)
+        for i in range(2)
+    }
     assert len(found) == 16
     records = [stories.story(i) for i in range(4)]
     splits = dict.fromkeys(range(4), "test")
@@ -52,7 +56,10 @@ def test_side_questions_are_those_of_the_benchmark() -> None:
             one, _ = found[f"{record.group}/first/{i}"]
             assert (one.answers[0],) == record.initial[1].answer
             assert record.initial[1].question in one.samples[i].text
-    assert len(sides(generated(), "test", 3)) == 6
+    twins = held_out_twins("test", 3)
+    asked = sides_of(twins)
+    assert len(asked) == 6
+    assert {one.samples[0].group for one in asked} == {pair.samples[0].group for pair in twins}
 
 
 def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: Seen) -> None:
@@ -74,7 +81,7 @@ def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: Seen) -
 def test_answers_move_at_the_carrier_and_nowhere_else(planted: LoadedModel, seen: Seen) -> None:
     """Counted again by a loop, one steered run each."""
     twins = held_out_twins("test", 3)
-    asked = sides(generated(stories=range(2)))
+    asked = sides(generated(), range(2))
     at = {head: steering.vectors_at([head], seen)["mass_mean"] for head in (CARRIER, (5, 6))}
     found = steering.steered(planted, twins, asked, [*at.values()], (1.0, 8.0))
     right = moved = 0
@@ -179,11 +186,14 @@ def test_tables_and_figure_show_the_numbers(capsys: pytest.CaptureFixture[str]) 
 def test_ranks_are_among_draws(
     planted: LoadedModel, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ties count against the vector; draws stand beside it with their mean."""
+    """Among draws of its own lengths; ties count against it, and their mean stands beside it."""
 
     def known(loaded, twins, beside, vectors, alphas=steering.ALPHAS):
         rows = np.repeat(np.arange(len(vectors), dtype=float)[:, None], len(alphas), axis=1)
-        rows[-3:] = np.array([0.0, 1.0, 5.0])[:, None]
+        # Three draws for each of four directions.
+        rows[-12:] = np.array([0, 1, 5, 0, 1, 5, 0, 1, 1, 4, 4, 5.0])[:, None]
+        steps = [vector.sigma.tolist() for vector in vectors]
+        assert [steps[-3 * i] for i in (4, 3, 2, 1)] == steps[:4]
         return {"moved": rows, "kept": rows + 100, "kl": rows}
 
     monkeypatch.setattr(steering, "steered", known)
@@ -192,9 +202,10 @@ def test_ranks_are_among_draws(
     rows = steering.steering_rows(planted, truth, seen, {"mine": [(0, 0)]}, twins, [], 3)
     by = {(row["heads"], row["direction"], row["alpha"]): row for row in rows}
     ranks = [by["planted", kind, 1.0]["rank"] for kind in steering.DIRECTIONS]
-    assert ranks == [4, 3, 2, 2]  # moved 0, 1, 2 and 3 beside draws of 0, 1 and 5
+    assert ranks == [4, 3, 1, 4]  # moved 0, 1, 2 and 3
     assert by["planted", "logistic", 1.0]["of"] == 4
-    assert by["planted", "random", 1.0]["moved"] == 2
+    assert by["planted", "random, as logistic", 1.0]["moved"] == 2
+    assert by["planted", "random, as lda", 1.0]["moved"] == pytest.approx(2 / 3)
     assert by["mine", "logistic", 1.0]["moved"] == 8 and "rank" not in by["mine", "logistic", 1.0]
     assert {row["heads"] for row in rows} == {"planted", "decoys", "mine"}
 
