@@ -107,6 +107,7 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
         weaker += [
             {"localiser": name, "strength": strength, "recall": recall_at(scores[0], planted)}
             for name, scores in found.items()
+            if name != "random"
         ]
     about = {"model": folder.name, "base": truth.base, "k": truth.k, "failed": truth.failed}
     parts = {TABLE: rows, STEERING: steered, RECOVERY: weaker}
