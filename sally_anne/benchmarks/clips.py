@@ -99,9 +99,10 @@ def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
 
     Frames are chosen by their time of presentation, also where their rate varies; only the
     stretches from the key frame before each of them are decoded. A window that ends beyond the
-    video ends with it. ``media.frames`` restricts the choice to frames of these numbers. In a
-    folder of pictures frame n is the picture numbered n, and pictures follow each other evenly
-    over ``media.length``, or one a second where that is not known.
+    video ends with it. ``media.frames`` restricts the choice to frames of these numbers; a count is
+    spread over these alone, in whole steps. In a folder of pictures frame n is the picture numbered
+    n, and pictures follow each other evenly over ``media.length``, or one a second where that is
+    not known.
 
     Raises:
         ClipError: there is no video, it is damaged or has no pictures, the window begins beyond
@@ -178,10 +179,22 @@ def choose(
         most = sampling.most
         if most is None or len(chosen) <= most:
             return places[chosen].tolist()
-    if len(places) > most:
+    if len(places) > most and allowed is not None:
+        places = places[_whole_steps(len(places), most)]
+    elif len(places) > most:
         looked = even_times(start, end, most)
         places = places[np.unique(_on_screen(timeline.times[places], looked))]
     return places.tolist()
+
+
+def _whole_steps(total: int, count: int) -> np.ndarray:
+    """``count`` of ``total`` places ``[count]``, as far apart as whole steps from 0 can be.
+
+    MMToM-QA's own evaluation spreads 8 frames so (``testing_gpt.py``): to frame 100 0, 14, ... 98.
+    """
+    if count == 1:
+        return np.array([(total - 1) // 2])
+    return np.arange(count) * ((total - 1) // (count - 1))
 
 
 def _on_screen(times: np.ndarray, looked: np.ndarray) -> np.ndarray:

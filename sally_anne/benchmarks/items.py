@@ -123,7 +123,9 @@ class Sampling:
     The frames of a window are those on screen at some time in it, its ends included. ``count``
     looks at equally spaced times from the window's beginning to its end (one: at its middle), and
     takes the frame on screen at each; a window with no more frames than that gives all of them. No
-    frame is taken twice, so that fewer come out where one stays longer than the spacing.
+    frame is taken twice, so that fewer come out where one stays longer than the spacing. Of frames
+    that an item lists by number (``Media.frames``), those of the window are counted out in whole
+    steps from the first.
 
     Attributes:
         count: so many, spread evenly.

@@ -87,6 +87,9 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         "template": how.template,
         "data": fingerprint((i.item_id, i.text, i.options, i.answer) for i in items),
     }
+    if how.view in views.FILMED and any(m.frames is not None for r in here for m in r.media):
+        # Once they were spread over the whole film: such answers are not gone on with.
+        about["frames"] = "cut, then spread"
     return Work(items, about, known.breakdowns, tuple(lacking))
 
 

@@ -164,6 +164,10 @@ def test_frame_numbers_restrict_the_choice(plain: Path) -> None:
     assert seen(cut(plain, Sampling(count=64), 0.5, 3.0, frames=few).frames) == [7, 11, 30]
     assert seen(cut(plain, Sampling(every=5), frames=few).frames) == [3, 11, 30, 50]
     assert seen(cut(plain, Sampling(count=2), frames=few).frames) == [3, 50]
+    # Spread over these five, not over the six seconds.
+    assert seen(cut(plain, Sampling(count=3), frames=few).frames) == [3, 11, 50]
+    assert seen(cut(plain, Sampling(count=1), frames=few).frames) == [11]
+    assert seen(cut(plain, Sampling(rate=10, most=2), frames=few).frames) == [3, 50]
     with pytest.raises(ClipError, match=r"plain\.mp4: has no frame 60; the last one is 59"):
         cut(plain, Sampling(count=2), frames=(3, 60))
     with pytest.raises(ClipError, match="none of the frames"):
