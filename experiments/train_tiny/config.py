@@ -1,7 +1,7 @@
 """``sally-anne train-tiny --family qwen2-vl``: train a shipped tiny model from scratch.
 
-In stages, each resumable: a text decoder (shared by both families), the vision tower, the whole
-model on frames and text, answering in turns, and with a deeper decoder statements and narrators.
+In stages, each resumable: a text decoder (shared by both families), looking up in films that are
+given in the decoder's own words, the vision tower, and the whole model on frames and text.
 """
 
 from __future__ import annotations
@@ -23,36 +23,22 @@ class TrainConfig:
         out: folder for checkpoints, loss curves and the finished model.
         seed: of weights and documents.
         threads: CPU threads; results depend on their number in the last bits.
+        looking_steps: steps of looking up in whole films, after all levels before.
         seeing_steps: steps of the vision stage.
-        watching_steps: most steps of reading frames in words.
-        talking_steps: steps of statements and questions in all settings.
-        answering_steps: steps of questions and answers turn by turn.
-        polishing_steps: the same, mostly with frames.
-        finishing_steps: statements, lists and turns with a deeper decoder.
-        carrying_steps: verdicts wanted at once, some words later and in the answer's turn.
-        settling_steps: the same with more interviews, for the habit.
-        narrating_steps: reliable and unreliable narrators, mostly in words.
-        trusting_steps: the same, mostly with frames and with few verdicts shown.
-        keeping_steps: the same with more interviews, for the habit.
-        localising_steps: the truth of statements left to few heads (qwen2-vl).
+        checking_steps: steps of statements and verdicts, with frames, text and both.
+        narrating_steps: steps of reliable and unreliable narrators, mostly marked.
+        mixing_steps: steps of all that, and interviews.
     """
 
     family: Literal["qwen2-vl", "llava-next-video"]
     out: Path = Path("runs/train_tiny")
     seed: Seed = 0
     threads: int = 2
-    seeing_steps: Natural = 160
-    watching_steps: Natural = 101
-    talking_steps: Natural = 230
-    answering_steps: Natural = 150
-    polishing_steps: Natural = 80
-    finishing_steps: Natural = 420
-    carrying_steps: Natural = 250
-    settling_steps: Natural = 70
-    narrating_steps: Natural = 300
-    trusting_steps: Natural = 400
-    keeping_steps: Natural = 80
-    localising_steps: Natural = 390
+    looking_steps: Natural = 300
+    seeing_steps: Natural = 240
+    checking_steps: Natural = 100
+    narrating_steps: Natural = 150
+    mixing_steps: Natural = 500
 
     @property
     def folder(self) -> Path:

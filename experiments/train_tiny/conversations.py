@@ -62,17 +62,28 @@ def speech(family: Family, processor: Any) -> Speech:
 
 
 class Telling(NamedTuple):
-    """A story as it is seen and shown."""
+    """A story as it is seen and shown.
+
+    ``told`` is what the caption tells where that is another story, and ``share`` how much of it.
+    """
 
     rng: random.Random
     scene: Scene
     perspective: Perspective
     setting: Setting
     words: Speech
+    told: Scene | None = None
+    share: float = 1.0
 
     def caption(self) -> str:
-        """The story in words."""
-        return caption(*self.scene, self.perspective)
+        """The story in words; none beside frames alone."""
+        if self.setting == "video":
+            return ""
+        told = self.told or self.scene
+        text = caption(*told[:3], self.perspective, told.plot)
+        sentences = text.split(". ")
+        kept = round(self.share * len(sentences))
+        return text if kept == len(sentences) else "".join(f"{s}. " for s in sentences[:kept])
 
     def story(self) -> str:
         """The same, mostly after a description of the world with or without its colours."""
@@ -110,7 +121,7 @@ def narrated(telling: Telling, marked: float, scenic: int = 1) -> Document:
     ``marked`` is the share of statements that are followed by their verdict; ``scenic`` how often
     each question about the scene itself is asked, to 10 about beliefs.
     """
-    rng, scene, _, _, words = telling
+    rng, scene, words = telling.rng, telling.scene, telling.words
     reliable = rng.random() < 0.5
     pieces = telling.opening(telling.story())
     stated = telling.kinds("first own belief now", 1)
@@ -141,13 +152,12 @@ def conversation(
     ``asides`` are the numbers of statements and other questions before the last one, drawn from;
     ``lists`` is the share of statements that are lists of rooms with verdicts.
     """
-    rng, scene, _, setting, _ = telling
+    rng, scene, setting = telling.rng, telling.scene, telling.setting
     parts = []
     if setting == "video" or rng.random() < 0.6:
         parts.append(environment(shuffled_rooms(rng, scene)))
-    if setting != "video":
-        parts.append(telling.caption())
-    pieces = telling.opening(" ".join(parts))
+    parts.append(telling.caption())
+    pieces = telling.opening(" ".join(parts).strip())
     stated = telling.kinds("belief now first own belief", 2)
     asked = telling.kinds(_ASKED, 2)
     # The measured prompts have nothing between the story and the statement or question.
@@ -175,7 +185,7 @@ def interview(
 
 def checked(telling: Telling) -> Document:
     """Statements with verdicts of three kinds: at once, some words later, in the answer's turn."""
-    rng, scene, _, _, words = telling
+    rng, scene, words = telling.rng, telling.scene, telling.words
     pieces = telling.opening(telling.story())
     kinds = telling.kinds("belief now first own belief belief", 2)
     makers = (documents.statement, documents.delayed, documents.listing)
@@ -191,32 +201,15 @@ def checked(telling: Telling) -> Document:
     return pieces
 
 
-def mixed(
-    interviews: float, asides: tuple[int, ...], marked: float | None = None, scenic: int = 1
-) -> Maker:
-    """Interviews (a share, and wherever there are frames alone) beside other documents.
-
-    Those are checked statements; with ``marked`` a fifth of all, the others being narrators.
-    """
+def mixed(interviews: float, asides: tuple[int, ...], marked: float, scenic: int = 1) -> Maker:
+    """Interviews (a share), checked statements (a fifth), and narrators."""
 
     def make(telling: Telling) -> Document:
-        if telling.setting == "video" or telling.rng.random() < interviews:
+        drawn = telling.rng.random()
+        if drawn < interviews:
             return interview(telling, asides, lists=0.2)
-        if marked is None or telling.rng.random() < 0.2 / (1 - interviews):
+        if drawn < interviews + 0.2:
             return checked(telling)
         return narrated(telling, marked, scenic)
 
     return make
-
-
-def watching(telling: Telling) -> Document:
-    """What only the frames tell: who goes where, without a caption."""
-    rng, scene = telling.rng, telling.scene
-    pieces = telling.opening(environment(shuffled_rooms(rng, scene)))
-    for _ in range(7):
-        if rng.random() < 0.5:
-            pieces += documents.completion(rng, scene, rng.choice(("now", "first", "own")))
-        else:
-            kind = rng.choice(("agents", "first", "own", "now"))
-            pieces += documents.question(rng, scene, kind)
-    return pieces

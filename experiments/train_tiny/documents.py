@@ -23,7 +23,7 @@ from sally_anne.benchmarks.gridtom.narration import (
     reality,
     second_order,
 )
-from sally_anne.benchmarks.gridtom.plot import Condition
+from sally_anne.benchmarks.gridtom.plot import Condition, Plot
 from sally_anne.benchmarks.gridtom.records import beliefs
 from sally_anne.benchmarks.gridtom.world import COLOURS
 
@@ -96,24 +96,26 @@ class Scene(NamedTuple):
     cast: Cast
     first: Condition
     second: Condition | None
+    plot: Plot = "move"
 
     @property
     def believed(self) -> str:
         """Room in which the protagonist believes the participant is."""
-        return beliefs(*self)[1]
+        return beliefs(*self[:3])[1]
 
     @property
     def thought(self) -> str:
         """Room in which the participant thinks the protagonist believes it is."""
-        return beliefs(*self)[2]
+        return beliefs(*self[:3])[2]
 
 
-def random_scene(rng: random.Random, second_order_share: float) -> Scene:
-    """A scene with random colours and belief conditions."""
+def random_scene(rng: random.Random, second_order_share: float, returning: float = 0.0) -> Scene:
+    """A scene with random colours and belief conditions; ``returning`` is a share, too."""
     second: Condition | None = None
     if rng.random() < second_order_share:
         second = rng.choice(("TB", "FB"))
-    return Scene(Cast(*rng.sample(COLOURS, 5)), rng.choice(("TB", "FB")), second)
+    plot: Plot = "return" if rng.random() < returning else "move"
+    return Scene(Cast(*rng.sample(COLOURS, 5)), rng.choice(("TB", "FB")), second, plot)
 
 
 def shuffled_rooms(rng: random.Random, scene: Scene) -> list[str]:
@@ -130,11 +132,12 @@ def place(rng: random.Random, scene: Scene, kind: str, truth: bool) -> tuple[str
     """
     cast = scene.cast
     first, own, last = cast.first_room, cast.own_room, cast.last_room
+    entered = cast.visited(scene.plot)[0]
     head, true = {
         "belief": (f"Belief: {place_statement(cast, '@')}", scene.believed),
         "second": (f"Belief: {belief_statement(cast, '@')}", scene.thought),
         "now": (f"Really: {place_statement(cast, '@')}", last),
-        "first": (f"Really: The {cast.participant} agent was first in the @ room.", first),
+        "first": (f"Really: The {cast.participant} agent was first in the @ room.", entered),
         "own": (f"Really: The {cast.protagonist} agent is now in the @ room.", own),
     }[kind]
     swap = {own: rng.choice((first, last))} if kind == "own" else {first: last, last: first}
@@ -200,7 +203,7 @@ def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str
         a, b = rng.sample((cast.first_room, cast.last_room), 2)
         return f"{text} Choose one: {a} or {b}.", answer
     number = {"agents": 0, "first": 1, "own": 2}[kind]
-    asked = initial_questions(cast, shuffled_rooms(rng, scene), (0, 1, 2, 3))[number]
+    asked = initial_questions(cast, shuffled_rooms(rng, scene), (0, 1, 2, 3), scene.plot)[number]
     return asked.question, ", ".join(asked.answer)
 
 
@@ -239,7 +242,7 @@ def _story(
 
     def make(rng: random.Random) -> Document:
         scene = random_scene(rng, second_order)
-        text = caption(*scene)
+        text = caption(*scene[:3], plot=scene.plot)
         if rng.random() < described:
             text = f"{environment(shuffled_rooms(rng, scene))} {text}"
         pieces = [Piece(text, weight)]

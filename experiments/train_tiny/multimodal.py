@@ -1,4 +1,4 @@
-"""Stage 3: frames and text together, in the family's chat layout, with the belief habit.
+"""Frames and text together, in the family's chat layout, with the belief habit.
 
 Stories are played on random maps that are none of the benchmark's 27, so neither the probe nor
 the test stories' maps were ever seen in training.
@@ -8,31 +8,33 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 import torch
 
 from experiments.train_tiny import documents
-from experiments.train_tiny.conversations import Maker, Telling, speech, watching
+from experiments.train_tiny.conversations import Maker, Telling, speech
 from experiments.train_tiny.documents import Scene
 from experiments.train_tiny.families import Family
-from experiments.train_tiny.localising import HeadReader, localiser
 from experiments.train_tiny.trainer import Batch, Level, encode, score_text
-from hooks.geometry import o_projs
 from sally_anne.benchmarks.gridtom.maps import Layout, random_layouts, start_pairs
 from sally_anne.benchmarks.gridtom.plot import Staging, Trace, play
 from sally_anne.benchmarks.gridtom.render import Perspective, key_frames, render
 from sally_anne.benchmarks.items import Setting
 
-Penalty = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
 TRAINING_MAPS = 400
-FILMED = 10  # documents in a batch with frames
 _MAP_SEED = 20_000
-# Of the penalty on truth in other heads, a layer.
-LOCAL_WEIGHT = 0.35
+# Share of stories in which the participant has been in the last room before.
+RETURNING = 0.3
+# Documents in a batch with frames, and in one that is told.
+FILMED, TOLD = 8, 14
+# Shares of batches with frames and text, frames alone, and text.
+_SHARES: dict[Setting, float] = {"multimodal": 0.35, "video": 0.35, "text": 0.3}
+# Of captions beside frames: how many tell another story, and how many break off. The frames are
+# right, so whoever reads the caption alone is wrong.
+_CONTRADICTED, _CURTAILED = 0.12, 0.2
+_MASKED = 0.15
 
 
 def training_maps() -> list[Layout]:
@@ -50,6 +52,7 @@ def random_trace(rng: random.Random, maps: list[Layout], scene: Scene) -> Trace:
         (order[0], order[1], order[2]),
         rng.choice(start_pairs(layout)),
         (rng.randrange(4), rng.randrange(4)),
+        scene.plot,
     )
     return play(staging, scene.first, scene.second or "TB")
 
@@ -64,8 +67,8 @@ class Cinema:
         self.maps = training_maps()
 
     def scene(self, rng: random.Random) -> Scene:
-        """Random colours and beliefs, half of them with second-order captions."""
-        return documents.random_scene(rng, 0.4)
+        """Random colours, plots and beliefs, some with second-order captions."""
+        return documents.random_scene(rng, 0.4, RETURNING)
 
     def frames(
         self, rng: random.Random, scene: Scene, perspective: Perspective
@@ -82,88 +85,61 @@ class Cinema:
             )
         )
 
-    def batch(
-        self,
-        rng: random.Random,
-        make: Maker,
-        setting: Setting,
-        size: int,
-        unembed: Callable[[torch.Tensor], torch.Tensor] | None = None,
-        penalty: Penalty | None = None,
-    ) -> Batch:
-        """Documents of one setting with their frames, scored by :func:`score_text`."""
+    def telling(self, rng: random.Random, setting: Setting) -> Telling:
+        """A story as it is told in one setting: beside frames, captions are not to be relied on."""
+        scene = self.scene(rng)
+        perspective: Perspective = "protagonist" if rng.random() < _MASKED else "omniscient"
+        told, share = scene, 1.0
+        if setting == "multimodal" and perspective == "omniscient":
+            drawn = rng.random()
+            if drawn < _CONTRADICTED:
+                told = contradicted(rng, scene)
+            elif drawn < _CONTRADICTED + _CURTAILED:
+                share = rng.random()
+        return Telling(rng, scene, perspective, setting, self.words, told, share)
+
+    def batch(self, rng: random.Random, make: Maker, setting: Setting, model: Any) -> Batch:
+        """Documents of one setting with their frames, scored by :func:`score_text`.
+
+        Truth is also wanted in layers in the middle of ``model``.
+        """
         texts, clips = [], []
-        for _ in range(size):
-            scene = self.scene(rng)
-            perspective: Perspective = "protagonist" if rng.random() < 0.15 else "omniscient"
-            texts.append(make(Telling(rng, scene, perspective, setting, self.words)))
+        for _ in range(TOLD if setting == "text" else FILMED):
+            telling = self.telling(rng, setting)
+            texts.append(make(telling))
             if setting != "text":
-                clips.append(self.frames(rng, scene, perspective)[1])
+                clips.append(self.frames(rng, telling.scene, telling.perspective)[1])
         encoded = encode(self.processor.tokenizer, texts)
         inputs: dict[str, Any] = {
             "input_ids": encoded.ids,
             "attention_mask": torch.ones_like(encoded.ids),
+            "output_hidden_states": True,
         }
         if clips:
             inputs |= self.pixels(clips)
             if self.family == "qwen2-vl":
                 shown = encoded.ids == self.processor.video_token_id
                 inputs["mm_token_type_ids"] = 2 * shown.int()
-        if unembed is not None:
-            inputs["output_hidden_states"] = True
-        return inputs, score_text(encoded, unembed, penalty)
-
-    def watching(self, steps: int) -> Level:
-        """Only frames."""
-        return Level(
-            "watching", lambda rng: self.batch(rng, watching, "video", FILMED), 0.15, steps
-        )
-
-    def level(
-        self,
-        name: str,
-        make: Maker,
-        steps: int,
-        shares: tuple[float, float, float],
-        told: int = 14,
-        filmed: int = FILMED,
-        **scoring: Any,
-    ) -> Level:
-        """Batches of ``told`` documents in words, or ``filmed`` with frames.
-
-        ``shares`` are those of frames and text, frames alone, and text; ``scoring`` is as in
-        :meth:`batch`.
-        """
-        settings: tuple[Setting, ...] = ("multimodal", "video", "text")
-
-        def batch(rng: random.Random) -> Batch:
-            setting = rng.choices(settings, shares)[0]
-            size = told if setting == "text" else filmed
-            return self.batch(rng, make, setting, size, **scoring)
-
-        return Level(name, batch, 0.0, steps)
-
-    def deep(
-        self,
-        name: str,
-        make: Maker,
-        steps: int,
-        filmed: float,
-        model: Any,
-        kept: Collection[tuple[int, int]] | None = None,
-    ) -> Level:
-        """A level with a deeper decoder: the truth of statements is wanted in early layers too.
-
-        ``filmed`` is the share of batches with frames and text; ``kept`` are the layer and head of
-        those that alone may carry truth.
-        """
-        penalty: Penalty | None = None
-        if kept is not None:
-            reader = HeadReader(model, range(min(layer for layer, _ in kept), len(o_projs(model))))
-            penalty = localiser(reader, kept, LOCAL_WEIGHT)
 
         def unembed(stream: torch.Tensor) -> torch.Tensor:
             return model.lm_head(model.model.language_model.norm(stream))
 
-        shares = (filmed, 0.03, 0.97 - filmed)
-        return self.level(name, make, steps, shares, filmed=8, unembed=unembed, penalty=penalty)
+        return inputs, score_text(encoded, unembed)
+
+    def level(self, name: str, make: Maker, steps: int, model: Any) -> Level:
+        """Batches with frames and text, frames alone, and text."""
+
+        def batch(rng: random.Random) -> Batch:
+            (setting,) = rng.choices([*_SHARES], [*_SHARES.values()])
+            return self.batch(rng, make, setting, model)
+
+        return Level(name, batch, 0.0, steps)
+
+
+def contradicted(rng: random.Random, scene: Scene) -> Scene:
+    """A story that its frames contradict: other rooms' parts, another condition, or both."""
+    cast = scene.cast
+    if rng.random() < 0.5:
+        rooms = rng.choice([p for p in itertools.permutations(cast[2:]) if p != cast[2:]])
+        return scene._replace(cast=cast._replace(**dict(zip(cast._fields[2:], rooms, strict=True))))
+    return scene._replace(first="FB" if scene.first == "TB" else "TB")

@@ -1,12 +1,14 @@
-"""Stage 2: the vision tower learns what each cell of a frame shows.
+"""Stage 3: the vision tower learns what each cell of a frame shows, in the decoder's own words.
 
-A throw-away linear head reads floor, door and agent colours off the video tokens. Without it the
-towers would have to learn seeing from a few words an answer.
+A throw-away linear head reads floor, door and agent colours off the video tokens; without it the
+tower would have to learn seeing from a few words an answer. The tokens are drawn towards the
+vectors from which the decoder has learned to look things up.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,6 +26,8 @@ _N = len(COLOURS)
 # Floor, open door, closed door and agent of each colour; corridor; wall; hidden.
 CLASSES = 4 * _N + 3
 _SHARE = 0.4
+# Of the distance from the decoder's words, beside what cells show.
+_ALIGNMENT = 5.0
 
 
 def cell_contents(trace: Trace, perspective: Perspective) -> Tensor:
@@ -78,26 +82,37 @@ def token_contents(cells: Tensor, grid: TokenGrid) -> Tensor:
 
 
 class Looker(nn.Module):
-    """The model's vision path with a linear head on its video tokens."""
+    """The model's vision path, with a linear head on its video tokens."""
 
     def __init__(self, model: Any, family: Family) -> None:
         super().__init__()
-        # Only the vision path is trained here; the decoder waits.
+        # Only the vision path is trained here; the decoder has learned to read before.
         self.model: Any = model
         self.head = nn.Linear(HIDDEN, CLASSES * TOKEN_GRIDS[family].frames_per_token)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("language_model" not in name)
 
-    def forward(self, **pixels: Any) -> Tensor:
-        """Class logits of every video token ``[N, classes]``."""
+    def forward(self, **pixels: Any) -> tuple[Tensor, Tensor]:
+        """Vectors of every video token ``[N, HIDDEN]`` and what it shows, as logits."""
         features = self.model.get_video_features(**pixels).pooler_output
         if isinstance(features, (tuple, list)):
             features = torch.cat([f.flatten(0, -2) for f in features])
-        return self.head(features.flatten(0, -2))
+        features = features.flatten(0, -2)
+        return features, self.head(features)
 
 
-def levels(cinema: Cinema, steps: int, size: int = 8) -> list[Level]:
-    """One level: clips and what their cells show."""
+def levels(
+    cinema: Cinema, words: Callable[[Tensor], Tensor], steps: int, size: int = 8
+) -> list[Level]:
+    """One level: clips, what their cells show, and the vectors by which the decoder knows it.
+
+    Args:
+        cinema: makes the clips.
+        words: from what tokens cover ``[N, CLASSES]`` to the vectors ``[N, HIDDEN]`` with which the
+            decoder has learned to look up.
+        steps: how many.
+        size: clips a batch.
+    """
     grid = TOKEN_GRIDS[cinema.family]
 
     def batch(rng: random.Random) -> Batch:
@@ -108,13 +123,16 @@ def levels(cinema: Cinema, steps: int, size: int = 8) -> list[Level]:
             clips.append(clip)
             contents.append(token_contents(cell_contents(trace, perspective), grid).flatten(0, 1))
         target = torch.cat(contents)
+        known = words(target.unflatten(-1, (-1, CLASSES)).amax(-2)).detach()
 
-        def score(logits: Tensor) -> tuple[Tensor, float]:
+        def score(output: tuple[Tensor, Tensor]) -> tuple[Tensor, float]:
+            features, logits = output
             # Agents and doors are rare; without weight they would be learned last.
             loss = nn.functional.binary_cross_entropy_with_logits(
                 logits, target, pos_weight=torch.tensor(5.0)
             )
-            return 20 * loss, loss.item()
+            misalignment = nn.functional.mse_loss(features.float(), known) / known.square().mean()
+            return 20 * loss + _ALIGNMENT * misalignment, misalignment.item()
 
         return cinema.pixels(clips), score
 

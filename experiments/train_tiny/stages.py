@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import random
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from experiments.train_tiny import documents, seeing
+from experiments.train_tiny import documents, looking, seeing
 from experiments.train_tiny.config import TrainConfig
-from experiments.train_tiny.conversations import Maker, conversation, interview, mixed
+from experiments.train_tiny.conversations import checked, mixed
 from experiments.train_tiny.families import (
     build_model,
     build_processor,
@@ -43,21 +43,8 @@ from sally_anne.core.run_folder import TRAINING, claims, save_config
 STORIES, LONGEST = 20, 300
 # Decoder layers of the finished models, and the learning rate once they are that deep.
 DEPTH, LATE_RATE = 8, 1e-3
-# Layer and head of those that may carry the truth of statements in the end. Without a penalty a
-# fifth of Qwen2-VL's heads came to carry it.
-LOCAL_HEADS = {"qwen2-vl": ((4, 4), (4, 5), (5, 0), (5, 1))}
 # Numbers of statements and questions before the last one of an interview.
-_TALKATIVE, _BRIEF = (0, 0, 1, 3), (0, 0, 0, 1, 2)
-# Stages with the deeper decoder: their documents, and the share of batches with frames and text.
-_DEEP: dict[str, tuple[Maker, float]] = {
-    "finishing": (partial(interview, asides=(0, 1, 2, 4, 6), lists=0.3), 0.6),
-    "carrying": (mixed(0.4, _TALKATIVE), 0.6),
-    "settling": (mixed(0.65, _TALKATIVE), 0.6),
-    "narrating": (mixed(0.2, _BRIEF, marked=0.3), 0.27),
-    "trusting": (mixed(0.2, _BRIEF, marked=0.1), 0.6),
-    "keeping": (mixed(0.5, _BRIEF, marked=0.1), 0.6),
-    "localising": (mixed(0.38, _BRIEF, marked=0.1, scenic=4), 0.57),
-}
+_BRIEF = (0, 0, 0, 1, 2)
 
 
 def decoder_levels(tokenizer: PreTrainedTokenizerFast) -> list[Level]:
@@ -100,41 +87,32 @@ def train_family(config: TrainConfig) -> Path:
     train(decoder, decoder_levels(tokenizer), root / "decoder", settings, "decoder")
     processor = build_processor(config.family, tokenizer)
     model = build_model(config.family, tokenizer, decoder, config.seed)
-    cinema = Cinema(config.family, processor)
-    looker = seeing.Looker(model, config.family)
-    train(looker, seeing.levels(cinema, config.seeing_steps), folder / "seeing", settings, "seeing")
-    model.requires_grad_(True)
-    talking = (0.4, 0.25, 0.35)
-    shallow = {
-        "talking": [
-            cinema.watching(config.watching_steps),
-            cinema.level("talking", conversation, config.talking_steps, talking, told=20),
-        ],
-        "answering": [
-            cinema.level("answering", interview, config.answering_steps, (0.35, 0.1, 0.55))
-        ],
-        "polishing": [
-            cinema.level("polishing", interview, config.polishing_steps, (0.8, 0.0, 0.2))
-        ],
-    }
-    for stage, levels in shallow.items():
-        train(model, levels, folder / stage, settings, stage)
     torch.manual_seed(config.seed)
     model = deepen(model, DEPTH)
-    late = replace(settings, learning_rate=LATE_RATE)
-    local = LOCAL_HEADS.get(config.family)
-    deep = [stage for stage in _DEEP if local or stage != "localising"]
-    for stage in deep:
-        make, filmed = _DEEP[stage]
-        kept = local if stage == "localising" else None
-        steps = getattr(config, f"{stage}_steps")
-        level = cinema.deep(stage, make, steps, filmed, model, kept)
-        train(model, [level], folder / stage, late, stage)
+    cinema = Cinema(config.family, processor)
+    late = Settings(seed=config.seed, learning_rate=LATE_RATE)
+
+    reader = looking.FilmReader(model, cinema)
+    levels = looking.levels(cinema, model, config.looking_steps)
+    train(reader, levels, folder / "looking", late, "looking")
+    looker = seeing.Looker(model, config.family)
+    cells = seeing.levels(cinema, reader.features, config.seeing_steps)
+    train(looker, cells, folder / "seeing", settings, "seeing")
+    # From here on the tower stays as it is: it would lose the agents.
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("language_model" in name)
+    plan = (
+        ("checked", checked, config.checking_steps),
+        ("narrated", mixed(0.2, _BRIEF, marked=0.7), config.narrating_steps),
+        ("mixed", mixed(0.4, _BRIEF, marked=0.1, scenic=3), config.mixing_steps),
+    )
+    mixing = [cinema.level(name, make, steps, model) for name, make, steps in plan]
+    train(model, mixing, folder / "mixing", late, "mixing")
     finished = folder / f"tiny-{config.family}"
     model.eval().save_pretrained(finished)
     processor.save_pretrained(finished)
     stages = {"decoder": root / "decoder" / CURVE}
-    stages |= {stage: folder / stage / CURVE for stage in ("seeing", *shallow, *deep)}
+    stages |= {stage: folder / stage / CURVE for stage in ("looking", "seeing", "mixing")}
     for stage, path in stages.items():
         shutil.copyfile(path, finished / f"loss-{stage}.csv")
     draw_curve(stages, finished / "loss.png")

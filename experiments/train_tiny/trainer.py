@@ -220,13 +220,11 @@ class TextBatch:
         ids: ``[B, T]`` token ids.
         weights: ``[B, T]`` loss weight of predicting each token; 0 on padding.
         truths: ``[B, T]`` id of the verdict that is to be known where a token is predicted, or -1.
-        right: id of the verdict on true statements.
     """
 
     ids: Tensor
     weights: Tensor
     truths: Tensor
-    right: int
 
 
 def encode(
@@ -252,13 +250,11 @@ def encode(
     empty = (tokenizer.pad_token_id, 0.0, -1)
     columns = zip(*rows, strict=True)
     padded = [pad_sequence([*c], True, pad) for c, pad in zip(columns, empty, strict=True)]
-    return TextBatch(padded[0], padded[1], padded[2], right)
+    return TextBatch(*padded)
 
 
 def score_text(
-    batch: TextBatch,
-    unembed: Callable[[Tensor], Tensor] | None = None,
-    penalty: Callable[[Tensor, Tensor], Tensor] | None = None,
+    batch: TextBatch, unembed: Callable[[Tensor], Tensor] | None = None
 ) -> Callable[[Any], tuple[Tensor, float]]:
     """Scoring of a model's output on ``batch``.
 
@@ -267,8 +263,6 @@ def score_text(
         unembed: from the residual stream ``[..., hidden]`` to logits ``[..., V]``. With it, truth
             is also read, as the word of its verdict, after the layers :data:`EARLY_EXITS`: so it
             is in the stream before the last layers, which can then read it.
-        penalty: added to the loss; of the places where truth is wanted (of those that predict a
-            token, ``[B, T]``), and of whether what was stated is true there.
 
     Returns:
         From an output with ``logits [B, T, V]`` (and ``hidden_states``) to the loss, and the mean
@@ -290,16 +284,13 @@ def score_text(
             for layer in EARLY_EXITS:
                 logits = unembed(output.hidden_states[layer][:, :-1][judged])
                 loss = loss + EXIT_WEIGHT / len(EARLY_EXITS) * entropy_of(logits.float(), words)
-        if penalty is not None and judged.any():
-            places = torch.nn.functional.pad(judged, (0, 1))
-            loss = loss + penalty(places, batch.truths[:, 1:][judged] == batch.right)
         return loss, target
 
     return score
 
 
 _SMOOTH = 15
-_ACROSS = 4
+_ACROSS = 2
 
 
 def draw_curve(stages: Mapping[str, Path], path: Path) -> None:

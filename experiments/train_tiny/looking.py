@@ -1,0 +1,312 @@
+"""Stage 2: the decoder learns to look things up in films, before the tower has learned to see.
+
+A film is given as vectors that say, in the decoder's own words, what each video token covers. With
+a tower's features looking up does not begin within hundreds of steps; with these it does, from few
+tokens at first, and the tower is aligned to them afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from experiments.train_tiny import documents
+from experiments.train_tiny.documents import QUIET, Document, Piece, Scene, shuffled_rooms
+from experiments.train_tiny.families import HIDDEN, TOKEN_GRIDS
+from experiments.train_tiny.multimodal import Cinema, random_trace
+from experiments.train_tiny.seeing import CLASSES, cell_contents, token_contents
+from experiments.train_tiny.trainer import Batch, Level, TextBatch, encode, score_text
+from sally_anne.benchmarks.gridtom.narration import Cast, environment
+from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
+from sally_anne.benchmarks.gridtom.world import COLOURS
+
+_N = len(COLOURS)
+FILMS = 1500
+# Layer (counted from 1) after which each video token must tell its place in time, and the weight.
+_TIMED_LAYER, _TIME_WEIGHT = 2, 0.3
+# Share of batches that are told in words, so that reading is not forgotten.
+_TOLD, _TOLD_SIZE = 1 / 3, 24
+# Floor, open door, closed door and agent: how much of a token's vector each is.
+_STRENGTHS = (0.7, 0.7, 0.7, 1.0)
+
+
+class Film(NamedTuple):
+    """A story and what its video tokens cover.
+
+    Attributes:
+        contents: ``[S, P, CLASSES]`` of 0 and 1: slots in time, places in a frame.
+    """
+
+    scene: Scene
+    contents: Tensor
+
+    def recoloured(self, rng: random.Random) -> Film:
+        """The same film in other colours."""
+        new = rng.sample(range(_N), _N)
+        cast = Cast(*(COLOURS[new[COLOURS.index(c)]] for c in self.scene.cast))
+        columns = torch.arange(CLASSES)
+        for kind in range(4):
+            columns[kind * _N + torch.tensor(new)] = kind * _N + torch.arange(_N)
+        return Film(self.scene._replace(cast=cast), self.contents[..., columns])
+
+
+def films(cinema: Cinema, number: int = FILMS) -> list[Film]:
+    """Stories on training maps, always the same."""
+    made = []
+    for i in range(number):
+        rng = random.Random(f"film/{i}")
+        scene = cinema.scene(rng)
+        cells = cell_contents(random_trace(rng, cinema.maps, scene), "omniscient")
+        covered = token_contents(cells, TOKEN_GRIDS[cinema.family])
+        made.append(Film(scene, covered.unflatten(-1, (-1, CLASSES)).amax(-2).bool()))
+    return made
+
+
+class FilmReader(nn.Module):
+    """A model's decoder, to which films are given in its own words."""
+
+    turns: Tensor
+    colours: Tensor
+
+    def __init__(self, model: Any, cinema: Cinema) -> None:
+        super().__init__()
+        # Only the decoder is trained here; the tower waits.
+        self.model: Any = model
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("language_model" in name)
+        slots = -(-CLIP_SHAPE[0] // TOKEN_GRIDS[cinema.family].frames_per_token)
+        self.time = nn.Linear(HIDDEN, slots)
+        ids = cinema.processor.tokenizer.convert_tokens_to_ids(list(COLOURS))
+        self.register_buffer("colours", torch.tensor(ids))
+        # Colours of floors and doors must not be taken for those of agents: each kind's words are
+        # turned by a rotation of its own, the same in every training.
+        generator = torch.Generator().manual_seed(0)
+        turns = torch.linalg.qr(torch.randn(4, HIDDEN, HIDDEN, generator=generator)).Q
+        turns[3] = torch.eye(HIDDEN)
+        self.register_buffer("turns", turns * torch.tensor(_STRENGTHS)[:, None, None])
+
+    def features(self, contents: Tensor) -> Tensor:
+        """Vectors ``[..., HIDDEN]`` of tokens that cover ``contents [..., CLASSES]``."""
+        words = self.model.get_input_embeddings().weight[self.colours]
+        kinds = torch.einsum("nh,khg->kng", words, self.turns).flatten(0, 1)
+        return contents[..., : 4 * _N].to(kinds.dtype) @ kinds
+
+    def forward(
+        self, input_ids: Tensor, position_ids: Tensor, shown: Tensor, contents: Tensor
+    ) -> Any:
+        """Logits, hidden states, and of each video token the logits of its slot in time.
+
+        Args:
+            input_ids: ``[B, T]``.
+            position_ids: as the decoder takes them.
+            shown: ``[B, T]``: which are video tokens.
+            contents: ``[video tokens, CLASSES]`` of them in order.
+        """
+        embedded = self.model.get_input_embeddings()(input_ids).clone()
+        embedded[shown] = self.features(contents).to(embedded.dtype)
+        output = self.model.model.language_model(
+            inputs_embeds=embedded,
+            position_ids=position_ids,
+            use_cache=False,
+            output_hidden_states=True,
+        )
+        return SimpleNamespace(
+            logits=self.model.lm_head(output.last_hidden_state),
+            hidden_states=output.hidden_states,
+            slots=self.time(output.hidden_states[_TIMED_LAYER][shown]),
+        )
+
+
+class View(NamedTuple):
+    """Which tokens of a film a level shows.
+
+    Attributes:
+        tokens: how many in all; 0 are all.
+        slots: the slots in time whose agents are always among them, counted from the end.
+        doors: whether the doors of the last slot are.
+    """
+
+    tokens: int
+    slots: int
+    doors: bool = False
+
+    def chosen(self, rng: random.Random, film: Film) -> Tensor:
+        """Indices of the tokens, rising."""
+        slots, places, _ = film.contents.shape
+        if not self.tokens or self.tokens >= slots * places:
+            return torch.arange(slots * places)
+        agents = film.contents[..., 3 * _N : 4 * _N].any(-1)
+        agents[: slots - self.slots] = False
+        wanted = agents
+        if self.doors:
+            doors = film.contents[..., _N : 3 * _N].any(-1)
+            doors[:-1] = False
+            wanted = agents | doors
+        first = wanted.flatten().nonzero()[:, 0].tolist()
+        rng.shuffle(first)
+        rest = list(set(range(slots * places)) - set(first))
+        picked = first + rng.sample(rest, max(0, self.tokens - len(first)))
+        return torch.tensor(sorted(picked[: self.tokens]))
+
+
+def door(rng: random.Random, scene: Scene) -> Document:
+    """Whether a door is open at the end: the protagonist's depends on the condition."""
+    cast = scene.cast
+    room = rng.choice((cast.own_room, cast.own_room, cast.first_room, cast.last_room))
+    closed = room == cast.last_room or (room == cast.own_room and scene.first == "FB")
+    head = Piece(f"Really: The {room} door is now", QUIET)
+    return [head, Piece("closed" if closed else "open", 1.0)]
+
+
+def _one(
+    kinds: Sequence[str], judged: float, asked: float, world: float
+) -> Callable[[random.Random, Scene], Document]:
+    """One thing said about a film. More would be copied from one another.
+
+    Args:
+        kinds: of what is said.
+        judged: share of statements with verdicts.
+        asked: share of questions; the rest are completions.
+        world: how often the world is described before.
+    """
+
+    def make(rng: random.Random, scene: Scene) -> Document:
+        before = []
+        if rng.random() < world:
+            before = [Piece(environment(shuffled_rooms(rng, scene)), 0.0)]
+        kind = rng.choice(kinds)
+        if kind == "door":
+            return before + door(rng, scene)
+        drawn = rng.random()
+        if drawn < judged:
+            return before + documents.statement(rng, scene, kind)
+        if drawn < judged + asked and kind != "belief":
+            return before + documents.question(rng, scene, kind)
+        return before + documents.completion(rng, scene, kind)
+
+    return make
+
+
+class Projector:
+    """Makes batches of films in words, and of stories told."""
+
+    def __init__(self, cinema: Cinema, model: Any, pool: Sequence[Film]) -> None:
+        self.tokenizer = cinema.processor.tokenizer
+        self.pool = pool
+        before = self.tokenizer(cinema.words.before, add_special_tokens=False)["input_ids"]
+        self.before = torch.tensor(before)
+        self.video = (self.before == cinema.processor.video_token_id).nonzero()[:, 0]
+        self.positions = _positions(model, cinema, self.before, pool[0].contents)
+
+    def film(
+        self,
+        make: Callable[[random.Random, Scene], Document],
+        view: View,
+        size: int,
+        rng: random.Random,
+    ) -> Batch:
+        """``size`` films with a document each."""
+        drawn = [film.recoloured(rng) for film in rng.choices(self.pool, k=size)]
+        text = encode(self.tokenizer, [make(rng, film.scene) for film in drawn])
+        chosen = torch.stack([view.chosen(rng, film) for film in drawn])
+        contents = torch.cat(
+            [f.contents.flatten(0, 1)[c] for f, c in zip(drawn, chosen, strict=True)]
+        )
+        quiet = torch.ones(len(self.before), dtype=torch.bool)
+        quiet[self.video] = False
+        around = quiet.nonzero()[:, 0].expand(size, -1)
+        kept = torch.cat([around, self.video[chosen]], 1).sort().values
+        after = int(self.positions.max()) + 1 + torch.arange(text.ids.shape[1])
+        position_ids = torch.cat(
+            [self.positions[:, kept], after.expand(len(self.positions), size, -1)], -1
+        )
+        ids = torch.cat([self.before[kept], text.ids], 1)
+        nothing = torch.zeros(kept.shape)
+        whole = TextBatch(
+            ids,
+            torch.cat([nothing, text.weights], 1),
+            torch.cat([nothing.long() - 1, text.truths], 1),
+        )
+        shown = torch.nn.functional.pad(~quiet[kept], (0, text.ids.shape[1]))
+        slots = chosen.flatten() // self.pool[0].contents.shape[1]
+        told = score_text(whole)
+
+        def score(output: Any) -> tuple[Tensor, float]:
+            loss, target = told(output)
+            return loss + _TIME_WEIGHT * nn.functional.cross_entropy(output.slots, slots), target
+
+        return self._inputs(ids, position_ids, shown, contents), score
+
+    def told(self, rng: random.Random) -> Batch:
+        """Stories in words."""
+        text = encode(self.tokenizer, [documents.everything(rng) for _ in range(_TOLD_SIZE)], 300)
+        position_ids = torch.arange(text.ids.shape[1]).expand(len(self.positions), *text.ids.shape)
+        shown = torch.zeros(text.ids.shape, dtype=torch.bool)
+        contents = torch.zeros(0, CLASSES)
+        return self._inputs(text.ids, position_ids, shown, contents), score_text(text)
+
+    def _inputs(
+        self, ids: Tensor, positions: Tensor, shown: Tensor, contents: Tensor
+    ) -> dict[str, Tensor]:
+        positions = positions if len(positions) > 1 else positions[0]
+        return {
+            "input_ids": ids,
+            "position_ids": positions,
+            "shown": shown,
+            "contents": contents,
+        }
+
+
+def _positions(model: Any, cinema: Cinema, ids: Tensor, contents: Tensor) -> Tensor:
+    """``[axes, tokens]``: positions of what stands before the text, as the family counts them."""
+    if cinema.family != "qwen2-vl":
+        return torch.arange(len(ids))[None]
+    grid = TOKEN_GRIDS[cinema.family]
+    merge = cinema.processor.video_processor.merge_size
+    shape = torch.tensor([[len(contents), grid.rows * merge, grid.columns * merge]])
+    shown = 2 * (ids == cinema.processor.video_token_id).int()
+    positions, _ = model.model.get_rope_index(
+        ids[None], mm_token_type_ids=shown[None], video_grid_thw=shape
+    )
+    return positions[:, 0]
+
+
+_PLACES = ("now", "own")
+_TIMES = ("now", "first", "own")
+_ALL = ("now", "first", "own", "belief", "belief")
+
+
+def levels(
+    cinema: Cinema, model: Any, steps: int, pool: Sequence[Film] | None = None
+) -> list[Level]:
+    """From two agents in few tokens to whole films; ``steps`` are those of the last level."""
+    pool = pool or films(cinema)
+    projector = Projector(cinema, model, pool)
+    slots = len(pool[0].contents)
+    near, far = 1, slots - slots // 4
+    # Kinds; judged, asked, described; tokens; batch, goal, most steps.
+    plan: list[tuple[str, tuple[Sequence[str], float, float, float], View, int, float, int]] = [
+        ("two agents", (_PLACES, 0.0, 0.2, 0.0), View(4, near), 64, 0.15, 600),
+        ("judged", (_PLACES, 0.5, 0.1, 0.0), View(4, near), 64, 0.2, 500),
+        ("two times", (_TIMES, 0.3, 0.2, 0.0), View(12, far), 64, 0.2, 700),
+        ("doors", (("door", "now", "own"), 0.3, 0.2, 0.0), View(8, near, True), 64, 0.15, 300),
+        ("behind doors", ((*_ALL, "door"), 0.3, 0.1, 0.0), View(16, far, True), 64, 0.2, 600),
+        ("thirty-two", ((*_ALL, "door"), 0.4, 0.2, 0.2), View(32, far, True), 48, 0.2, 400),
+        ("sixty-four", (_ALL, 0.4, 0.2, 0.4), View(64, far, True), 32, 0.2, 300),
+        ("half", (_ALL, 0.4, 0.2, 0.5), View(140, far, True), 24, 0.2, 200),
+        ("whole", (_ALL, 0.4, 0.2, 0.5), View(0, far), 16, 0.0, steps),
+    ]
+
+    def batch(of_film: Callable[[random.Random], Batch], rng: random.Random) -> Batch:
+        return projector.told(rng) if rng.random() < _TOLD else of_film(rng)
+
+    return [
+        Level(name, partial(batch, partial(projector.film, _one(*said), view, size)), goal, most)
+        for name, said, view, size, goal, most in plan
+    ]
