@@ -20,9 +20,11 @@ from sally_anne.core.errors import OptionError
 from sally_anne.core.files import write_atomic
 from sally_anne.models.options import DEFAULT_MODEL
 
+_SIDES = "statements TB", "statements FB"
+# Both sides of a pair: where frames alone are given, verdicts that follow the film shown.
+_FOLLOWED = "statements TB and FB"
 MEASURES = (
-    "initial belief",
-    *("statements TB", "statements FB", "belief TB", "belief FB"),
+    *("initial belief", "location statements", *_SIDES, _FOLLOWED, "belief TB", "belief FB"),
     *("belief TB after true statements", "belief TB after false statements"),
     *("belief FB after true statements", "belief FB after false statements"),
     *("second-order statements", "second-order belief TB", "second-order belief FB"),
@@ -34,20 +36,11 @@ CARD_WORDS = {
         "class_name": "Qwen2VLForConditionalGeneration",
         "frames": "Each video token is one cell of the grid in two successive frames; seven frames "
         "of 294 x 420 pixels make 280 tokens.",
-        "early": ", an early form of stage 8 (layers 6 and 7 alone, `localising-early`) before it",
-        "localising": """;
-8. narrators again, asked about the scene more often, with a penalty on every head from layer 4 on
-   whose outputs tell true from false statements, but for heads 4 and 5 of layer 4 and 0 and 1 of
-   layer 5. Before, 14 of the 64 heads told the protagonist's belief with 90 % accuracy, so that
-   steering four heads drawn at random moved answers too; five do now. **So where this model keeps a
-   belief was decided in training**, for the sake of controls that mean something.""",
     },
     "llava-next-video": {
         "class_name": "LlavaNextVideoForConditionalGeneration",
         "frames": "Frames are resized to 196 x 196 pixels; 7 x 7 tokens a frame, 343 for seven "
         "frames.",
-        "early": "",
-        "localising": ".",
     },
 }
 
@@ -107,6 +100,11 @@ def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
                     verdict = ("right", "wrong") if room == held else ("wrong", "right")
                     name = f"statements {case.first}" if order == 1 else f"{prefix}statements"
                     yield Item(name, text, False, verdict[:1], verdict[1:], case)
+                    if order == 1:
+                        world = context_text(record, case, "omniscient", setting)  # type: ignore[arg-type]
+                        so = ("right", "wrong") if room == cast.last_room else ("wrong", "right")
+                        text = f"{world} Really: {said}"
+                        yield Item("location statements", text, False, so[:1], so[1:], case)
                 a, b = rng.sample(case.question.options, 2)
                 text = context_text(record, case, "omniscient", setting)  # type: ignore[arg-type]
                 asked = f"Question: {case.question.question} Choose one: {a} or {b}. Answer:"
@@ -173,6 +171,8 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
                     words = set(re.findall(r"\w+", text.lower()))
                     ok = words.issuperset(item.right) and words.isdisjoint(item.wrong)
                     right[item.measure].append(ok)
+    # Both sides' statements come in the same order: story by story, room by room.
+    right[_FOLLOWED] = [a and b for a, b in zip(*(right[side] for side in _SIDES), strict=True)]
     return {name: sum(found) / len(found) for name, found in right.items() if found}
 
 

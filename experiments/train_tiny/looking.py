@@ -56,7 +56,7 @@ class Film(NamedTuple):
         return Film(self.scene._replace(cast=cast), self.contents[..., columns])
 
 
-def films(cinema: Cinema, number: int = FILMS) -> list[Film]:
+def films(cinema: Cinema, number: int) -> list[Film]:
     """Stories on training maps, always the same."""
     made = []
     for i in range(number):
@@ -286,7 +286,7 @@ def levels(
     cinema: Cinema, model: Any, steps: int, pool: Sequence[Film] | None = None
 ) -> list[Level]:
     """From two agents in few tokens to whole films; ``steps`` are those of the last level."""
-    pool = pool or films(cinema)
+    pool = pool or films(cinema, FILMS)
     projector = Projector(cinema, model, pool)
     slots = len(pool[0].contents)
     near, far = 1, slots - slots // 4

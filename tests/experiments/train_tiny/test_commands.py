@@ -22,7 +22,7 @@ def test_a_training_can_be_repeated_by_its_folder(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(stages, "train", stop)
-    config = TrainConfig("qwen2-vl", out=tmp_path, talking_steps=3)
+    config = TrainConfig("qwen2-vl", out=tmp_path, mixing_steps=3)
     with pytest.raises(KeyboardInterrupt):
         stages.train_family(config)
     words = ["--config", str(tmp_path / "qwen2-vl")]

@@ -109,3 +109,13 @@ def test_masked_targets_only_on_answers() -> None:
     for _ in range(50):
         targets = [p for p in documents.everything(rng) if p.weight == 1]
         assert targets and all(isinstance(p, Piece) and len(p.text.split()) <= 2 for p in targets)
+
+
+def test_of_those_who_return_the_room_that_they_entered_first_is_the_last() -> None:
+    rng = random.Random(6)
+    scene = Scene(CAST, "FB", None, "return")
+    head, room = documents.place(rng, scene, "first", True)
+    assert "was first in" in head and room == "purple"
+    assert documents.question_text(rng, scene, "first")[1] == "purple"
+    assert documents.place(rng, scene, "belief", True)[1] == "red"
+    assert documents.place(rng, scene, "now", True)[1] == "purple"

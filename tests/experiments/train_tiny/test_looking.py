@@ -1,0 +1,159 @@
+"""Films in the decoder's own words: what is said of them is so, and models read them whole."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from experiments.train_tiny import looking
+from experiments.train_tiny.families import FAMILIES, HIDDEN
+from experiments.train_tiny.looking import Film, FilmReader, Projector, View
+from experiments.train_tiny.multimodal import Cinema
+from experiments.train_tiny.seeing import CLASSES
+from sally_anne.benchmarks.gridtom.world import COLOURS
+from sally_anne.models.options import CATALOGUE
+
+N = len(COLOURS)
+pytestmark = pytest.mark.integration
+
+
+class Shown:
+    """A family's shipped model, its reader and a few films."""
+
+    def __init__(self, family: Any) -> None:
+        source = CATALOGUE[f"tiny-{family}"].source
+        self.model = AutoModelForImageTextToText.from_pretrained(source).eval()
+        self.cinema = Cinema(family, AutoProcessor.from_pretrained(source))
+        self.pool = looking.films(self.cinema, 24)
+        self.reader = FilmReader(self.model, self.cinema).eval()
+        self.projector = Projector(self.cinema, self.model, self.pool)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def shown(request: pytest.FixtureRequest) -> Shown:
+    return Shown(request.param)
+
+
+def agents(film: Film, slot: int) -> set[str]:
+    found = film.contents[slot, :, 3 * N : 4 * N].any(0).nonzero()[:, 0]
+    return {COLOURS[i] for i in found.tolist()}
+
+
+def beside(film: Film, agent: str, kind: int) -> set[str]:
+    """Colours of a kind that stand in the tokens of an agent at the end."""
+    last = film.contents[-1]
+    here = last[last[:, 3 * N + COLOURS.index(agent)]]
+    found = here[:, kind * N : (kind + 1) * N].any(0).nonzero()[:, 0]
+    return {COLOURS[i] for i in found.tolist()}
+
+
+def test_films_show_what_their_scenes_say_in_any_colours(shown: Shown) -> None:
+    rng = random.Random(0)
+    for original in shown.pool:
+        for film in (original, original.recoloured(rng)):
+            cast = film.scene.cast
+            assert agents(film, -1) == set(cast[:2])
+            assert cast.last_room in beside(film, cast.participant, 0)
+            assert cast.own_room in beside(film, cast.protagonist, 0)
+            doors = film.contents[-1, :, N : 3 * N].any(0).unflatten(0, (2, N))
+            for room, closed in (
+                (cast.first_room, False),
+                (cast.last_room, True),
+                (cast.own_room, film.scene.first == "FB"),
+            ):
+                assert doors[:, COLOURS.index(room)].tolist() == [not closed, closed]
+
+
+def test_what_is_said_of_doors_is_so() -> None:
+    rng = random.Random(0)
+    cinema_free = [film_scene(rng) for _ in range(200)]
+    for scene in cinema_free:
+        head, state = looking.door(rng, scene)
+        room = head.text.split()[2]
+        closed = {scene.cast.first_room: False, scene.cast.last_room: True}
+        assert (state.text == "closed") == closed.get(room, scene.first == "FB")
+
+
+def film_scene(rng: random.Random) -> Any:
+    from experiments.train_tiny.documents import random_scene
+
+    return random_scene(rng, 0.4, 0.3)
+
+
+def test_few_tokens_hold_the_agents_and_doors_that_are_asked_for(shown: Shown) -> None:
+    rng = random.Random(1)
+    for film in shown.pool:
+        slots, places, _ = film.contents.shape
+        chosen = View(24, 1, doors=True).chosen(rng, film)
+        assert len(chosen) == 24 and len(set(chosen.tolist())) == 24
+        assert chosen.tolist() == sorted(chosen.tolist())
+        last = film.contents[-1]
+        needed = (last[:, N : 4 * N].any(-1)).nonzero()[:, 0] + (slots - 1) * places
+        assert set(needed.tolist()) <= set(chosen.tolist())
+        assert View(0, 1).chosen(rng, film).tolist() == list(range(slots * places))
+
+
+def test_each_colour_and_kind_has_a_vector_of_its_own(shown: Shown) -> None:
+    one = torch.eye(CLASSES)[: 4 * N]
+    with torch.inference_mode():
+        vectors = shown.reader.features(one)
+        both = shown.reader.features(one[0] + one[3 * N + 1])
+    assert vectors.shape == (4 * N, HIDDEN)
+    words = shown.model.get_input_embeddings().weight[shown.reader.colours]
+    torch.testing.assert_close(vectors[3 * N :], words)
+    torch.testing.assert_close(both, vectors[0] + vectors[3 * N + 1])
+    apart = torch.cdist(vectors, vectors) + torch.eye(4 * N) * 1e9
+    assert apart.min() > 0.3 * words.norm(dim=-1).mean()
+
+
+def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None:
+    """The same logits as the model's own forward pass that is handed these video features."""
+    rng = random.Random(2)
+    make = looking._one(("now",), 0.0, 0.0, 1.0)
+    inputs, _ = shown.projector.film(make, View(0, 1), 2, rng)
+    contents = inputs["contents"].unflatten(0, (2, -1))
+    with torch.inference_mode():
+        ours = shown.reader(**inputs)
+        model, ids = shown.model, inputs["input_ids"]
+        embedded = model.get_input_embeddings()(ids)
+        embedded[inputs["shown"]] = shown.reader.features(contents).flatten(0, 1)
+        options: dict[str, Any] = {}
+        if shown.cinema.family == "qwen2-vl":
+            grid = torch.tensor([[4, 30, 21]] * 2)
+            options["position_ids"], _ = model.model.get_rope_index(
+                ids,
+                mm_token_type_ids=2 * inputs["shown"].int(),
+                video_grid_thw=grid,
+                attention_mask=torch.ones_like(ids),
+            )
+        logits = model(inputs_embeds=embedded, **options).logits
+    length = ids.shape[1]
+    assert ours.logits.shape[:2] == (2, length)
+    torch.testing.assert_close(ours.logits, logits, atol=2e-4, rtol=1e-4)
+    slots, places, _ = shown.pool[0].contents.shape
+    assert ours.slots.shape == (2 * slots * places, slots)
+
+
+def test_what_is_told_is_read_without_films(shown: Shown) -> None:
+    inputs, score = shown.projector.told(random.Random(3))
+    with torch.inference_mode():
+        loss, target = score(shown.reader(**inputs))
+    assert not inputs["shown"].any() and torch.isfinite(loss) and target > 0
+
+
+def test_only_the_decoder_learns_to_look(shown: Shown) -> None:
+    FilmReader(shown.model, shown.cinema)
+    for name, parameter in shown.model.named_parameters():
+        assert parameter.requires_grad == ("language_model" in name)
+    rng = random.Random(4)
+    (level,) = [x for x in looking.levels(shown.cinema, shown.model, 3, shown.pool) if x.most == 3]
+    inputs, score = level.batch(rng)
+    loss, _ = score(shown.reader(**inputs))
+    loss.backward()
+    moved = {n for n, p in shown.model.named_parameters() if p.grad is not None and p.grad.any()}
+    assert moved and all("language_model" in name for name in moved)
+    shown.model.zero_grad()

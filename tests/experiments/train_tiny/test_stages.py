@@ -1,0 +1,52 @@
+"""The recipe from its first stage to a folder that loads, a step a level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from experiments.train_tiny import looking, stages
+from experiments.train_tiny.config import TrainConfig
+from experiments.train_tiny.families import FAMILIES, Family
+from experiments.train_tiny.trainer import CHECKPOINT, Level, train
+from sally_anne.models.loading import load_model
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_step_of_every_level_ends_in_a_model_that_loads(
+    family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, list[str]] = {}
+
+    def short(model: Any, levels: Sequence[Level], folder: Path, settings: Any, stage: str) -> None:
+        names[stage] = [level.name for level in levels]
+        train(model, [replace(level, most=1) for level in levels], folder, settings, stage)
+
+    monkeypatch.setattr(stages, "train", short)
+    monkeypatch.setattr(looking, "FILMS", 8)
+    finished = stages.train_family(TrainConfig(family, out=tmp_path, threads=1))
+    assert list(names) == ["decoder", "looking", "seeing", "mixing"]
+    assert names["looking"][0] == "two agents" and names["looking"][-1] == "whole"
+    assert names["mixing"] == ["checked", "narrated", "mixed"]
+    loaded = load_model(str(finished))
+    assert loaded.model.config.text_config.num_hidden_layers == stages.DEPTH
+    seen = load_file(tmp_path / family / "seeing" / CHECKPOINT)
+    looked = load_file(tmp_path / family / "looking" / CHECKPOINT)
+    for name, weights in loaded.model.named_parameters():
+        key = f"model.model.{name}"
+        if "language_model" in name:
+            torch.testing.assert_close(seen[key], looked[key], rtol=0, atol=0)
+        else:
+            torch.testing.assert_close(seen[key], weights, rtol=0, atol=0)
+    assert {path.name for path in finished.glob("loss*")} == {
+        "loss.png",
+        *(f"loss-{stage}.csv" for stage in names),
+    }
