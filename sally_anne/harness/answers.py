@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Literal
 
@@ -19,15 +20,49 @@ from sally_anne.core.errors import HarnessError
 Reader = Literal["official", "robust"]
 READERS: tuple[Reader, ...] = ("official", "robust")
 
-# "answer is", "Answer:", and the same in broken JSON: 'answer': ...
-_CUE = re.compile(r"\banswer\b[\"'’*\s]*(?::|=|(?:is|was|would\s+be|should\s+be)\b)", re.IGNORECASE)
-# What a mention must not be preceded by: "not in the", "isn't", "rather than".
-_NEGATED = re.compile(
-    r"(?:\b(?:can)?not|\bnever|\bneither|\bnor|\brather\s+than|\binstead\s+of|n['’]t)"
-    r"(?:\s+(?:in|at|be|the|an?|option|choice))*[\"'’*(\s]*$",
+# "answer is", "Answer:", "answer - ", and the same in broken JSON: 'answer': ...
+_CUE = re.compile(
+    r"\banswer\b[\"'’*\s]*(?::|=|[-–—](?!\w)|(?:(?:here|then|therefore|thus)\s+)?"
+    r"(?:is|was|would\s+be|should\s+be|must\s+be)\b)",
     re.IGNORECASE,
 )
-_LONGEST_NEGATION = 60
+# Other words after which a label may stand.
+_LEAD = (
+    r"\b(?:response|reply|solution|conclusion|pick|choose|select|say|go(?:ing)?\s+with|it['’]s"
+    r"|(?:it|this|that|option|choice|one)\s+(?:is|must\s+be|should\s+be))[\s:=\"'’*(–—-]{1,9}"
+)
+# What a mention must not be preceded by: "not in the", "isn't", "rather than".
+_NEGATED = re.compile(
+    r"(?:\b(?:can)?not|\bnever|\bneither|\bnor|\brather\s+than|\binstead\s+of|n['’]t"
+    r"|\b(?:any|every)thing\s+but|\bother\s+than|\bexcept|\bexcluding)"
+    r"(?:\s+(?:in|at|be|the|an?|option|choice|for))*[\"'’*(\s]*$",
+    re.IGNORECASE,
+)
+# Nor followed by, in its clause: "A is wrong", "(b) is not supported".
+_REJECTED = re.compile(
+    r"^[\"'’*)\s]*(?:room\s+)?(?:is|was|are|seems|looks|would\s+be|can(?:\s?not|['’]t))\b"
+    r"[^\n.,;!?]{0,20}\b(?:not|wrong|incorrect|false|unlikely|impossible|out|unsupported|be)\b"
+    r"|^[\"'’*)\s]*(?:room\s+)?(?:is|was|ca|do|does)n['’]t\b",
+    re.IGNORECASE,
+)
+# What leaves open, in the clause before a mention, whether it is meant; and in its sentence.
+_OPEN = re.compile(
+    r"\b(?:not|never|cannot|might|may|could|doubt|nor|neither|unsure|uncertain|between|either)\b"
+    r"|n['’]t\b",
+    re.IGNORECASE,
+)
+_CONDITION = re.compile(r"\b(?:if|whether|unless|assuming|suppose|depends)\b", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"[,;.!?\n]|\b(?:but|so|because|since|therefore|thus|hence|however|and)\b", re.IGNORECASE
+)
+_REASON = re.compile(r"\b(?:because|since|as)\b", re.IGNORECASE)
+# Taken back: "A, no wait, B".
+_CORRECTED = re.compile(
+    r"\bno\s*[,:!.—–]|\bno\s+wait\b|\bwait\s*[,:!.—–-]|\bscratch\s+that|\bcorrection\b"
+    r"|\bsecond\s+thoughts?|\bor\s+rather\b|\bi\s+mean\b|\bhmm",
+    re.IGNORECASE,
+)
+_NEAR = 200
 # Characters read in vain in search of JSON objects: a reply may open thousands and close none.
 _MOST_EFFORT = 10_000_000
 # After a label: no other word on the line, else "Answer: a red room" would choose A; but some
@@ -46,6 +81,7 @@ class _Mention:
     end: int
     name: str
     by_label: bool = False
+    certain: bool = True
 
 
 def read_answer(reply: str, options: Sequence[Option], reader: Reader) -> str | None:
@@ -53,24 +89,33 @@ def read_answer(reply: str, options: Sequence[Option], reader: Reader) -> str | 
 
     ``official``: JSON objects in the reply, in a code fence or not, whose ``answer`` is the label
     or the text of one option, all of them of the same. ``robust``: the same if it holds; otherwise
-    the only option that is mentioned by a label form ("(b)", "b.", "Answer: B", "option b") or by
+    the only option that is mentioned by a label form ("(b)", "b.", "Answer: B", "it's B") or by
     its text as whole words (a mention inside a longer one does not count, nor does "not red"); of
-    several, the one right after the last "answer is" or "answer:". A text that several options
-    share chooses none of them; their labels do.
+    several, the one right after the last "answer is" or "answer:". What is asked, denied, bound to
+    a condition, taken back, or a list of all options chooses none; reasons given for a choice are
+    not read. A text that several options share chooses none of them; their labels do. Both read
+    what follows a closed ``<think>`` block, and nothing of a reply that was cut within one.
     """
     _check_reader(reader)
     _check_distinct("option label", [option.label for option in options])
     _check_given("option text", [option.text for option in options])
-    chosen = _official_answer(reply, options)
-    if chosen is not None or reader == "official":
-        return chosen
+    reply = _after_thinking(reply)
+    stated = _official_answers(reply, options)
+    official = next(iter(stated)) if len(stated) == 1 else None
+    if official is not None or reader == "official" or len(stated - {None}) > 1:
+        return official
     texts = [_plain(option.text) for option in options]
     alone = [(o.text, o.label) for o in options if texts.count(_plain(o.text)) == 1]
-    labels = _label_mentions(reply, [option.label for option in options])
-    mentions = _standing(reply, [*labels, *_text_mentions(reply, alone)])
-    if len({mention.name for mention in mentions}) == 1:
-        return mentions[0].name
-    return _after_cue(reply, mentions)
+    names = [option.label for option in options]
+    found = [*_label_mentions(reply, names), *_text_mentions(reply, alone)]
+    mentions = _weighed(reply, _standing(reply, found), _listed(reply, names))
+    certain = [mention for mention in mentions if mention.certain]
+    chosen_mention = _after_cue(reply, certain)
+    if certain and len({mention.name for mention in mentions}) == 1:
+        chosen_mention = certain[-1]
+    if chosen_mention is None or _CORRECTED.search(reply, chosen_mention.end):
+        return None
+    return chosen_mention.name
 
 
 def read_words(reply: str, choices: Sequence[str], reader: Reader = "robust") -> frozenset[str]:
@@ -101,6 +146,13 @@ def answers_all(
         raise HarnessError(f"right answer {missing[0]!r} is not among the choices {list(choices)}")
     named = {_plain(word) for word in read_words(reply, choices, reader)}
     return named == wanted if named else None
+
+
+def _after_thinking(reply: str) -> str:
+    """What follows the last block of thoughts; nothing if that was not closed."""
+    lower = reply.lower()
+    opened, closed = lower.rfind("<think>"), lower.rfind("</think>")
+    return "" if opened > closed else reply[closed + len("</think>") :] if closed >= 0 else reply
 
 
 def _check_reader(reader: str) -> None:
@@ -148,14 +200,14 @@ def _json_answers(reply: str) -> list[object]:
     return found
 
 
-def _official_answer(reply: str, options: Sequence[Option]) -> str | None:
-    """The label that all answer fields agree on; None if one names no option or several."""
+def _official_answers(reply: str, options: Sequence[Option]) -> set[str | None]:
+    """The labels that the answer fields choose; None is that of one that names no single option."""
     chosen: set[str | None] = set()
     for answer in _json_answers(reply):
         plain = _plain(answer) if isinstance(answer, str) else None
         named = [o.label for o in options if plain in (_plain(o.label), _plain(o.text))]
         chosen.add(named[0] if len(named) == 1 else None)
-    return chosen.pop() if len(chosen) == 1 else None
+    return chosen
 
 
 def _official_words(reply: str, choices: Sequence[str]) -> frozenset[str]:
@@ -196,6 +248,10 @@ def _label_mentions(reply: str, labels: Sequence[str]) -> list[_Mention]:
             rf"(?<!\w){name}\s*\)",  # (a)
             rf"\b(?:option|choice)\W{{1,4}}{name}{_ENDS}{single}",
             rf"{_CUE.pattern}\W*(?:(?:option|choice)\W+)?{name}{_ENDS}{single}",
+            rf"{_LEAD}(?:(?:option|choice)\W{{1,4}})?{name}{_ENDS}{single}",
+            rf"^[^\w\n]*{name}(?=[^\S\n]+(?:because|since|as)\b)",
+            rf"\\boxed\s?\{{(?:\\text\w*\{{)?[\s(]{{0,3}}{name}[\s.)]{{0,3}}\}}",
+            rf"<answer>[\s(]{{0,9}}{name}[\s.)]{{0,9}}</answer>",
         )
         for form in forms:
             for match in re.finditer(form, reply, re.IGNORECASE | re.MULTILINE):
@@ -204,15 +260,64 @@ def _label_mentions(reply: str, labels: Sequence[str]) -> list[_Mention]:
 
 
 def _standing(reply: str, mentions: Sequence[_Mention]) -> list[_Mention]:
-    """Mentions in order, without those inside a longer one of another name and negated ones."""
+    """Mentions in order, without those inside a longer one of another name and denied ones."""
 
-    def negated(mention: _Mention) -> bool:
-        before = reply[max(0, mention.start - _LONGEST_NEGATION) : mention.start]
-        return _NEGATED.search(before) is not None
+    def denied(mention: _Mention) -> bool:
+        before = reply[max(0, mention.start - _NEAR // 2) : mention.start]
+        after = reply[mention.end : mention.end + _NEAR // 2]
+        return bool(_NEGATED.search(before) or _REJECTED.search(after))
 
     return sorted(
-        (mention for mention in _outer(mentions) if not negated(mention)),
+        (mention for mention in _outer(mentions) if not denied(mention)),
         key=lambda mention: (mention.start, mention.end, mention.name),
+    )
+
+
+def _listed(reply: str, labels: Sequence[str]) -> list[tuple[int, int]]:
+    """The lines that begin with a label, if all labels have one: the options said again."""
+    lines: list[tuple[int, int]] = []
+    for label in labels:
+        form = rf"^[^\w\n]*{re.escape(label.strip())}[.):](?!\w)[^\n]*"
+        own = [m.span() for m in re.finditer(form, reply, re.IGNORECASE | re.MULTILINE)]
+        if not own:
+            return []
+        lines += own
+    return sorted(lines)
+
+
+def _weighed(
+    reply: str, mentions: Sequence[_Mention], listed: Sequence[tuple[int, int]]
+) -> list[_Mention]:
+    """Mentions with whether they are certain, without those in lists of options and in reasons."""
+    kept: list[_Mention] = []
+    lists = deque(listed)
+    for mention in mentions:
+        while lists and lists[0][1] <= mention.start:
+            lists.popleft()
+        if lists and lists[0][0] <= mention.start:
+            continue
+        if kept and kept[-1].certain and kept[-1].name != mention.name:
+            between = reply[kept[-1].end : mention.start][:_NEAR]
+            if _REASON.search(between) and not (_SENTENCE_END.search(between) or "\n" in between):
+                continue
+        kept.append(replace(mention, certain=not _left_open(reply, mention)))
+    return kept
+
+
+def _left_open(reply: str, mention: _Mention) -> bool:
+    """Whether a mention is asked about, denied from afar, or bound to a condition."""
+    before = reply[max(0, mention.start - _NEAR) : mention.start]
+    after = reply[mention.end : mention.end + _NEAR]
+    # "(b) purple?", "B. purple?": the label's own mark ends no sentence.
+    after = after[1:] if mention.by_label and after[:1] in (".", ")") else after
+    sentence = re.split(r"[.!?;\n]", before)[-1]
+    clause, following = _CLAUSE.split(sentence)[-1], _CLAUSE.split(after)[0]
+    ends = re.search(r"[.!?;\n]", after)
+    return bool(
+        _OPEN.search(clause)
+        or _CONDITION.search(sentence)
+        or _CONDITION.search(following)
+        or (ends and ends.group() == "?")
     )
 
 
@@ -232,8 +337,8 @@ def _outer(mentions: Sequence[_Mention]) -> Iterator[_Mention]:
             reach[mention.name] = max(mention.end, reach.get(mention.name, 0))
 
 
-def _after_cue(reply: str, mentions: Sequence[_Mention]) -> str | None:
-    """The name in the sentence of the last cue, unless another is joined to it."""
+def _after_cue(reply: str, mentions: Sequence[_Mention]) -> _Mention | None:
+    """The mention in the sentence of the last cue, unless another is joined to it."""
     cues = list(_CUE.finditer(reply))
     if not cues:
         return None
@@ -246,5 +351,5 @@ def _after_cue(reply: str, mentions: Sequence[_Mention]) -> str | None:
             # "B. red": the text belongs to the label.
             gap = last.end + (last.by_label and reply[last.end : last.end + 1] == ".")
             undecided = other.start < gap or _JOINED.fullmatch(reply, gap, other.start)
-            return None if undecided else last.name
-    return later[0].name
+            return None if undecided else last
+    return later[-1]
