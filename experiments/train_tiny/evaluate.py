@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -130,10 +130,17 @@ def _two_facts(rng: random.Random, case: Any, truth: bool) -> str:
     return " ".join(f"{head} {room} room." for head, room in parts)
 
 
-def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) -> dict[str, float]:
+def measure(
+    loaded: Any,
+    stories: Iterable[Any],
+    setting: str,
+    batch_size: int,
+    frames: Callable[[Any], Any] = lambda case: case.frames(),
+) -> dict[str, float]:
     """Share of right answers of each measure, by greedy decoding.
 
-    ``batch_size`` contexts are read together; what is asked about one shares it.
+    ``batch_size`` contexts are read together; what is asked about one shares it. ``frames`` gives
+    what is shown with a case, ``uint8 [F, height, width, 3]``: other films show what is read.
     """
     import torch
     from rich.progress import track
@@ -152,7 +159,7 @@ def measure(loaded: Any, stories: Iterable[Any], setting: str, batch_size: int) 
             for asked in chunk
         ]
         shared = [split_common_prefix(loaded, asked) for asked in prompts]
-        clips = [asked[0].case.frames() for asked in chunk] if video else None
+        clips = [frames(asked[0].case) for asked in chunk] if video else None
         rows = [
             (number, ending, item)
             for number, (asked, cut) in enumerate(zip(chunk, shared, strict=True))

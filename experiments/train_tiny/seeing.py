@@ -108,8 +108,8 @@ def levels(
 
     Args:
         cinema: makes the clips.
-        words: from what tokens cover ``[N, CLASSES]`` to the vectors ``[N, HIDDEN]`` with which the
-            decoder has learned to look up.
+        words: from what tokens cover ``[N, frames * CLASSES]`` to the vectors ``[N, HIDDEN]`` with
+            which the decoder has learned to look up.
         steps: how many.
         size: clips a batch.
     """
@@ -123,7 +123,7 @@ def levels(
             clips.append(clip)
             contents.append(token_contents(cell_contents(trace, perspective), grid).flatten(0, 1))
         target = torch.cat(contents)
-        known = words(target.unflatten(-1, (-1, CLASSES)).amax(-2)).detach()
+        known = words(target).detach()
 
         def score(output: tuple[Tensor, Tensor]) -> tuple[Tensor, float]:
             features, logits = output

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -134,7 +135,9 @@ def train(
             )
             if shown == current:
                 progress.since += 1
-                progress.recent = [*progress.recent[-9:], target]
+                # Batches without targets say nothing of the level.
+                if not math.isnan(target):
+                    progress.recent = [*progress.recent[-9:], target]
             mean = sum(progress.recent) / max(1, len(progress.recent))
             if progress.step % 20 == 0:
                 curve.flush()
@@ -143,7 +146,7 @@ def train(
                     f"{levels[current].name} ({progress.since}): target loss {mean:.3f}"
                 )
             level = levels[current]
-            learned = progress.since >= 15 and mean < level.goal
+            learned = len(progress.recent) >= 10 and progress.since >= 15 and mean < level.goal
             if current < last and (learned or progress.since >= level.most):
                 report(
                     f"{stage} step {progress.step}: level {level.name} "

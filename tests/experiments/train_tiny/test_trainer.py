@@ -59,6 +59,19 @@ def test_unlearned_level_ends_after_its_most_steps(tmp_path: Path) -> None:
     assert any("NOT learned after 20 steps" in line for line in said)
 
 
+def test_batches_without_targets_do_not_end_a_level(tmp_path: Path) -> None:
+    easy = level("a", 1e9, 40)
+
+    def untold(rng: random.Random) -> Batch:
+        inputs, score = easy.batch(rng)
+        return inputs, lambda output: (score(output)[0], float("nan"))
+
+    levels = [Level("a", untold, 1e9, 40), level("b", 0, 5)]
+    train(Line(), levels, tmp_path, SETTINGS, "t", quiet)
+    names = [line.split(",")[1] for line in (tmp_path / CURVE).read_text().splitlines()[1:]]
+    assert names.index("b") >= 40
+
+
 @pytest.mark.parametrize("stop", [3, 17, 38])
 def test_interrupted_training_ends_in_the_same_weights(tmp_path: Path, stop: int) -> None:
     def levels(fail: list[int] | None = None) -> list[Level]:
