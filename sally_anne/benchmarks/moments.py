@@ -103,10 +103,15 @@ _SPELLINGS = {
 }
 # In a window in which nobody speaks; an empty transcript is one that is not there.
 SILENCE = "(no speech)"
+# The first release, in one file: all questions, which later were parted into splits.
+WHOLE = "moments_questions.json"
+# Split of those of its questions that no split's file beside it has.
+UNSPLIT = "unsplit"
 LAYOUT = (
     "moments_<split>_questions.json and moments_<split>_keys.json, here or in the split's own "
-    "folder (data/validation/ as released), videos/ with videos and transcripts/ with .json, .srt "
-    "or .vtt files, both named after the id in video_url or after movie_title"
+    f"folder (data/validation/ as released), or {WHOLE}, the release before it was split; videos/ "
+    "with videos and transcripts/ with .json, .srt or .vtt files, both named after the id in "
+    "video_url or after movie_title"
 )
 _PLACES = ("", "*/", "data/*/")
 
@@ -129,39 +134,45 @@ def _finder(folder: Path) -> Find:
 def load(folder: Path) -> list[BenchmarkItem]:
     """All questions of all splits found in a folder, see :data:`LAYOUT`, in the files' order.
 
-    Videos and transcripts that are not there are left out.
+    Of the first release's one file (:data:`WHOLE`) come, after these, the questions that no split
+    has; their split is :data:`UNSPLIT`. Videos and transcripts that are not there are left out.
 
     Raises:
-        RecordError: no questions, a malformed file or record, or a question or key twice; names
-            file, record and field.
+        RecordError: no questions, a malformed file or record, a question or key twice, or a
+            question that the first release words differently; names file, record and field.
         BenchmarkError: two files are meant alike for one video.
     """
     folder = Path(folder)
     found = {p for place in _PLACES for p in folder.glob(f"{place}moments_*_questions.json")}
-    if not found:
-        raise RecordError(
-            f"{folder}: holds no moments_<split>_questions.json; it must hold {LAYOUT}"
-        )
+    whole = {p for place in _PLACES for p in folder.glob(f"{place}{WHOLE}")}
+    if not found and not whole:
+        raise RecordError(f"{folder}: holds no questions of MoMentS; it must hold {LAYOUT}")
     find = _finder(folder)
+    items: dict[str, BenchmarkItem] = {}
     seen: dict[str, Path] = {}
-    items: list[BenchmarkItem] = []
-    for path in sorted(found):
-        split = path.name.removeprefix("moments_").removesuffix("_questions.json")
-        keys_path = path.with_name(f"moments_{split}_keys.json")
+    for path in [*sorted(found), *sorted(whole)]:
+        named = path.name.removeprefix("moments_").removesuffix("questions.json").rstrip("_")
+        keys_path = path.with_name(path.name.replace("_questions", "_keys"))
         keys = read_keys(read_json(keys_path), str(keys_path)) if keys_path.exists() else {}
-        for item in read_questions(read_json(path), str(path), split, keys, find):
-            if item.item_id in seen:
+        for item in read_questions(read_json(path), str(path), named or UNSPLIT, keys, find):
+            keys.pop(item.item_id, None)
+            if (there := items.get(item.item_id)) is None:
+                items[item.item_id], seen[item.item_id] = item, path
+                continue
+            if path.name != WHOLE or seen[item.item_id].name == WHOLE:
                 raise RecordError(
                     f"{path}: question_id {item.item_id!r} is in {seen[item.item_id]}, too"
                 )
-            seen[item.item_id] = path
-            items.append(item)
-        if unknown := [name for name in sorted(keys) if seen.get(name) != path]:
+            if (there.question, there.options) != (item.question, item.options):
+                raise RecordError(
+                    f"{path}: question {item.item_id!r} has other words in {seen[item.item_id]}; "
+                    "keep one of the files"
+                )
+        if keys:
             raise RecordError(
-                f"{keys_path}: field question_id: {unknown[0]!r} is the key of no question in "
-                f"{path}"
+                f"{keys_path}: field question_id: {min(keys)!r} is the key of no question in {path}"
             )
-    return items
+    return list(items.values())
 
 
 def read_questions(
