@@ -25,6 +25,10 @@ from sally_anne.benchmarks.tables import csv_rows, needed
 from sally_anne.core.errors import RecordError
 
 STORIES = "stories.csv"
+# Of a clone of the authors' repository (cicl-stanford/procedural-evals-tom): what their script
+# makes the conditions from, as seen from the repository, its data or its data/bigtom.
+TEMPLATES = "bigtom.csv"
+MAKE = "cd code/src && python generate_conditions.py"
 # Where the folders may be below the benchmark's folder.
 PLACES = ("", "conditions", "data/conditions")
 VARIABLES = ("forward_belief", "forward_action", "backward_belief", "percept_to_belief")
@@ -152,7 +156,22 @@ def _files(folder: Path) -> Iterator[tuple[Path, Cell]]:
                 )
         yield from known
         return
+    if clone := _clone(folder):
+        made = clone / "data" / "conditions"
+        if made.is_dir():
+            raise RecordError(f"{folder}: has no condition; give {made}")
+        raise RecordError(
+            f"{folder}: its conditions are not made yet; run `{MAKE}` in {clone}, which writes "
+            "them to data/conditions"
+        )
     raise RecordError(f"{folder}: has no condition; it must hold {LAYOUT}")
+
+
+def _clone(folder: Path) -> Path | None:
+    """The clone of the authors' repository that this is, or is the data of; None if it is none."""
+    folder = folder.absolute()
+    places = (folder, *folder.parents[:2])
+    return next((p for p in places if (p / "data" / "bigtom" / TEMPLATES).is_file()), None)
 
 
 BIGTOM = Benchmark(
@@ -164,4 +183,6 @@ BIGTOM = Benchmark(
     sampling=Sampling(count=8),
     breakdowns=("variable", "condition", "initial_belief"),
     layout=LAYOUT,
+    # The paper's headline figures.
+    cells=("initial_belief", "variable"),
 )

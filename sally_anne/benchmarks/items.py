@@ -163,6 +163,7 @@ class Benchmark:
         windows: those that it has; the first is its own.
         sampling: which frames its own protocol takes.
         breakdowns: kinds of tags by which accuracy is reported.
+        cells: kinds of tags for each combination of which TB, FB and both are reported.
         notes: sentences that every question is asked with, by view or for all (key ``""``), e.g.
             that it refers to the end of the video.
         default_split: the split asked about if none is chosen.
@@ -183,3 +184,4 @@ class Benchmark:
     default_split: str = "test"
     frame_times: bool = False
     open_ended: bool = False
+    cells: tuple[str, ...] = ()

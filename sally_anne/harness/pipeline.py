@@ -23,7 +23,13 @@ from sally_anne.harness.evaluate import ask, check_items
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.judge import LocalJudge, judge_answers
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.reporting import asked_readers, print_breakdown, print_results, save
+from sally_anne.harness.reporting import (
+    asked_readers,
+    print_breakdown,
+    print_cells,
+    print_results,
+    save,
+)
 from sally_anne.harness.results import break_down, counts, summarise, write_submission
 from sally_anne.harness.tasks import short_name
 from sally_anne.harness.vectors import fitted_on, open_vector, require_fits
@@ -109,7 +115,7 @@ def run(
     if config.task == "gridtom":
         results = summarise(table, config.order)
     else:
-        results = break_down(table, work.breakdowns)
+        results = break_down(table, work.breakdowns, work.cells)
     if config.task == "moments":
         write_submission(table, config.folder / SUBMISSION, work.missing)
     saved = {
@@ -128,6 +134,7 @@ def run(
         print_results(console, printed, config)
     else:
         print_breakdown(console, printed, number, config, work.missing)
+        print_cells(console, printed, work.cells)
     if agreed:
         console.print(
             f"judge and people agree on {100 * agreed['agreement']:.1f} % of {agreed['n']} replies "

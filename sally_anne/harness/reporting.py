@@ -136,3 +136,19 @@ def print_breakdown(
     if missing:
         why = f"their films or words are not here: {', '.join(missing[:3])}"
         console.print(escape(f"{len(missing)} items not asked, {why}"))
+
+
+def print_cells(console: Console, results: Mapping[str, Any], kinds: Sequence[str]) -> None:
+    """TB, FB and both of each combination of tags, one row a reader; nothing where there is none.
+
+    n counts the pairs of a TB and an FB question on one story.
+    """
+    shown = [name for name in BELIEF if name != "invalid"]
+    rows = [
+        [cell, reader, found["cells"][cell]["Both"]["n"], *map(found["cells"][cell].get, shown)]
+        for reader, found in results.items()
+        for cell in found.get("cells", ())
+    ]
+    if rows:
+        what = ", ".join(kind.replace("_", " ") for kind in kinds)
+        print_table(console, f"by {what} (% right)", [what, "read by", "n", *shown], rows)

@@ -106,12 +106,17 @@ def by_value(cells: pd.Series) -> Iterator[tuple[str, pd.Series]]:
         yield value, values.map(lambda cell, value=value: value in cell)
 
 
-def break_down(table: pd.DataFrame, kinds: Sequence[str]) -> dict[str, Any]:
+def break_down(
+    table: pd.DataFrame, kinds: Sequence[str], cells: Sequence[str] = ()
+) -> dict[str, Any]:
     """Each reader's accuracy: overall, by tags, and of beliefs.
 
     An item with several values of a kind of tag counts in each of them; those without a key are
     left out. By reader ``overall``, ``invalid``, ``groups`` (by kind and value), and ``belief``
-    (TB, FB, Both, invalid) where items with a condition make pairs. Empty if no item has a key.
+    (TB, FB, Both, invalid) where items with a condition make pairs; ``cells`` has the same for each
+    combination of the values of these kinds of tags, which it names in their order. Questions asked
+    in one condition alone, as BigToM's percept_to_belief, are in none of them. Intervals are over
+    groups, as everywhere. Empty if no item has a key.
     """
     keyed = table[~table["hidden"]]
     found: dict[str, Any] = {}
@@ -119,12 +124,18 @@ def break_down(table: pd.DataFrame, kinds: Sequence[str]) -> dict[str, Any]:
         theirs = scores(keyed, reader)
         groups: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
         for kind in kinds:
-            cells = keyed.get(f"tag_{kind}", pd.Series("", keyed.index))
-            for value, having in by_value(cells):
+            tagged = keyed.get(f"tag_{kind}", pd.Series("", keyed.index))
+            for value, having in by_value(tagged):
                 groups[kind][value] = asdict(accuracy(theirs[having]).overall)
         found[reader] = asdict(accuracy(theirs)) | {"groups": groups}
         if (pairs := _pairs(keyed, theirs)) is not None:
-            found[reader]["belief"] = asdict(belief_metrics(pairs))
+            found[reader]["belief"] = asdict(belief_metrics(pairs, unit="map"))
+            if cells:
+                names = [f"tag_{kind}" for kind in cells]
+                found[reader]["cells"] = {
+                    ", ".join(values): asdict(belief_metrics(rows, unit="map"))
+                    for values, rows in pairs.groupby([keyed.loc[pairs.index, n] for n in names])
+                }
     return found
 
 
@@ -136,14 +147,18 @@ def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
 def _pairs(keyed: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame | None:
     """Items with a belief condition, TB and FB of what is else the same side by side.
 
-    Their group and all other tags tell which belong together.
+    Their group and all other tags tell which belong together; tags that come with one condition
+    alone are left out. The group stands as ``map``, which intervals are over: the questions of a
+    story about several variables are not independent of each other.
     """
-    beliefs = keyed["condition"] != ""
+    tags = [c for c in keyed if c.startswith("tag_") and c != "tag_condition"]
+    kind = keyed[["split", *tags]].agg("/".join, axis=1)
+    both = keyed[keyed["condition"] != ""].groupby(kind)["condition"].nunique() == 2
+    beliefs = (keyed["condition"] != "") & kind.isin(both.index[both])
     if not beliefs.any():
         return None
-    tags = [c for c in keyed if c.startswith("tag_") and c != "tag_condition"]
-    pairs = theirs[beliefs].copy()
-    pairs["story"] = keyed.loc[beliefs, ["story", *tags]].agg("/".join, axis=1)
+    pairs = theirs[beliefs].assign(map=keyed["story"])
+    pairs["story"] = pairs["story"] + "/" + kind
     return None if pairs.duplicated(["story", "condition"]).any() else pairs
 
 

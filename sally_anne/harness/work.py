@@ -26,6 +26,7 @@ class Work:
     items: list[Item]
     about: dict[str, Any]  # what answers depend on beside model and vector
     breakdowns: tuple[str, ...] = ()  # kinds of tags by which accuracy is reported
+    cells: tuple[str, ...] = ()  # those whose combinations have a TB, FB and both of their own
     missing: tuple[str, ...] = ()  # ids of items whose films or words are not here
     unseen: Unseen | None = None  # None where no vector has seen anything
 
@@ -90,7 +91,7 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
     if how.view in views.FILMED and any(m.frames is not None for r in here for m in r.media):
         # Once they were spread over the whole film: such answers are not gone on with.
         about["frames"] = "cut, then spread"
-    return Work(items, about, known.breakdowns, tuple(lacking))
+    return Work(items, about, known.breakdowns, known.cells, tuple(lacking))
 
 
 def choose_stories(

@@ -232,6 +232,14 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(config, tmp_path, mo
             "Both": {"value": 0.5, "n": 4},
             "invalid": {"value": 0.0, "n": 8},
         },
+        "cells": {
+            "hidden, forward_belief": {
+                "TB": {"value": 1.0, "n": 4},
+                "FB": {"value": 0.5, "n": 4},
+                "Both": {"value": 0.5, "n": 4},
+                "invalid": {"value": 0.0, "n": 8},
+            }
+        },
     }
     over = saved["results"]["robust"]["overall"]
     all_items = f"62.5 [{100 * over['low']:.1f}, {100 * over['high']:.1f}]"
@@ -248,14 +256,19 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(config, tmp_path, mo
         ["belief: Both", "4", "50.0 [0.0, 100.0]"],
         ["belief: invalid", "8", "0.0 [0.0, 0.0]"],
         ["invalid", "16", "0.0 [0.0, 0.0]"],
+        [
+            *("hidden, forward_belief", "robust", "4"),
+            *("100.0 [100.0, 100.0]", "50.0 [0.0, 100.0]", "50.0 [0.0, 100.0]"),
+        ],
     ]
     # Asked for JSON, both readers have a column; to the official one a bare letter says nothing.
     template = tmp_path / "json.txt"
     template.write_text("{context}{question}\n{options}\nReply in JSON.\n")
     out = replace(config, out=tmp_path / "json", template=template, task="bigtom", data=data)
     _, _, both, text = run(out)
-    assert [row[:3] for row in both] == cells
-    assert [row[3] for row in both] == ["0.0 [0.0, 0.0]"] * 10 + ["100.0 [100.0, 100.0]"] * 2
+    assert [row[:3] for row in both[:-2]] == [row[:3] for row in cells[:-1]]
+    assert [row[3] for row in both[:-2]] == ["0.0 [0.0, 0.0]"] * 10 + ["100.0 [100.0, 100.0]"] * 2
+    assert both[-2:] == [cells[-1], [cells[-1][0], "official", "4", *["0.0 [0.0, 0.0]"] * 3]]
     heads = next(line for line in text.splitlines() if "read by" in line)
     assert heads.index("read by robust") < heads.index("read by official")
 

@@ -86,6 +86,59 @@ def test_conditions_that_make_no_pairs_have_no_belief_metrics() -> None:
     assert "belief" not in break_down(scored(items, ["A", "A"]), ())["robust"]
 
 
+def bigtom() -> tuple[list[Item], list[str]]:
+    """Six stories: two variables in both conditions, and one that comes with TB alone."""
+    items, replies = [], []
+    for story in range(6):
+        for variable, condition, right in (
+            ("action", "TB", True),
+            ("action", "FB", story < 3),
+            ("belief", "TB", story < 3),
+            ("belief", "FB", story < 1),
+            ("percept", "TB", False),
+        ):
+            tags = {"condition": (condition,), "variable": (variable,), "initial": ("told",)}
+            items.append(replace(item(len(items), **tags), story=f"s{story}"))
+            replies.append("A" if right else "B")
+    return items, replies
+
+
+def test_what_is_asked_in_one_condition_alone_is_not_mixed_into_beliefs() -> None:
+    found = break_down(scored(*bigtom()), ("variable",))["robust"]
+    belief = {name: (cell["value"], cell["n"]) for name, cell in found["belief"].items()}
+    # With the six of percept, of which all are wrong, it would be 0.5 of 18.
+    assert belief["TB"] == (0.75, 12)
+    assert belief["FB"] == (pytest.approx(4 / 12), 12)
+    assert belief["Both"] == (pytest.approx(4 / 12), 12)
+    assert found["groups"]["variable"]["percept"]["n"] == 6
+    assert "cells" not in found
+
+
+def test_each_cell_has_its_own_true_and_false_beliefs() -> None:
+    cells = break_down(scored(*bigtom()), (), ("initial", "variable"))["robust"]["cells"]
+    assert {
+        name: [(cell[part]["value"], cell[part]["n"]) for part in ("TB", "FB", "Both")]
+        for name, cell in cells.items()
+    } == {
+        "told, action": [(1.0, 6), (0.5, 6), (0.5, 6)],
+        "told, belief": [(0.5, 6), (pytest.approx(1 / 6), 6), (pytest.approx(1 / 6), 6)],
+    }
+
+
+def test_questions_of_one_story_are_drawn_together_in_belief_intervals() -> None:
+    """Two variables that agree in each story say no more than one of them does."""
+    items, replies = bigtom()
+    kept = [n for n, i in enumerate(items) if i.tags["variable"] == ("action",)]
+    twins = [
+        replace(items[n], item_id=f"{n}b", tags=items[n].tags | {"variable": ("x",)}) for n in kept
+    ]
+    one = scored([items[n] for n in kept], [replies[n] for n in kept])
+    two = scored([*(items[n] for n in kept), *twins], [replies[n] for n in kept] * 2)
+    alone, both = (break_down(table, ())["robust"]["belief"]["FB"] for table in (one, two))
+    assert (both["n"], alone["n"]) == (12, 6)
+    assert (both["low"], both["high"]) == (alone["low"], alone["high"])
+
+
 def test_open_questions_wait_for_a_judge() -> None:
     open_item = Item("o", "s", "test", "", "", "?", (), (), question="Why?", reference="So.")
     table = score([open_item], [{"item_id": "o", "reply": "Because."}])

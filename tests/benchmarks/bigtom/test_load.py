@@ -101,6 +101,23 @@ def test_other_names_are_none_of_bigtom_s(name) -> None:
     assert name not in CELLS
 
 
+@pytest.mark.parametrize("given", ["", "data", "data/bigtom"])
+def test_a_clone_whose_conditions_are_not_made_says_how_to_make_them(tmp_path, given) -> None:
+    clone = tmp_path / "procedural-evals-tom"
+    (clone / "data" / "bigtom").mkdir(parents=True)
+    (clone / "data" / "bigtom" / "bigtom.csv").write_bytes(line(*ROW))
+    with pytest.raises(RecordError) as error:
+        load(clone / given)
+    assert f"`cd code/src && python generate_conditions.py` in {clone}, " in str(error.value)
+    made = write(clone / "data" / "conditions", TB, line(*ROW))
+    if given != "data/bigtom":
+        assert len(load(clone / given)) == 1
+        return
+    with pytest.raises(RecordError) as error:
+        load(clone / given)
+    assert str(error.value).endswith(f"has no condition; give {made}")
+
+
 def test_semicolons_quotation_marks_and_lines_stay_inside_quotes(tmp_path) -> None:
     story = 'Ann says: "It is here; I\nsaw it."'
     found = load(write(tmp_path, TB, line(story, *ROW[1:]), line(*ROW)))
