@@ -80,7 +80,7 @@ def ask(
     def trial(size: int) -> None:
         longest = max(in_batches(items, size), key=lambda batch: max(len(i.text) for i in batch))
         for _, prompts in alike(longest):
-            model.generate(prompts, max_new_tokens)
+            model.replies(prompts, max_new_tokens)
 
     size = DEFAULT_BATCH if batch_size == AUTO else batch_size
     if batch_size == AUTO and missing(items):
@@ -94,9 +94,9 @@ def ask(
         for batch, prompts in alike(planned):
             if not (new := missing(batch)):
                 continue
-            replies = model.generate(prompts, max_new_tokens)
+            replies = model.replies(prompts, max_new_tokens)
             answers: dict[str, dict[str, Any]] = {
-                item.item_id: {"item_id": item.item_id, "reply": reply}
+                item.item_id: {"item_id": item.item_id, "reply": reply.text, "ended": reply.ended}
                 for item, reply in zip(batch, replies, strict=True)
             }
             if options and all(item.options and not item.names for item in batch):

@@ -25,6 +25,7 @@ from sally_anne.harness.judge import LocalJudge, judge_answers
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.reporting import (
     asked_readers,
+    doubts,
     print_breakdown,
     print_cells,
     print_results,
@@ -130,6 +131,8 @@ def run(
     texts = [item.text for item in work.items]
     save(console, config.folder / TABLE, table, saved, loaded, texts)
     printed = asked_readers(results, texts)
+    for line in doubts(printed, number, config.reply_tokens):
+        console.print(line, soft_wrap=True)
     if config.task == "gridtom":
         print_results(console, printed, config)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,23 @@ def asked_readers(results: Mapping[str, Any], prompts: Iterable[str]) -> dict[st
     if len(results) < 2 or any("json" in prompt.casefold() for prompt in prompts):
         return dict(results)
     return {reader: found for reader, found in results.items() if reader != "official"}
+
+
+def doubts(
+    results: Mapping[str, Any], counts: Mapping[str, int], reply_tokens: int
+) -> Iterator[str]:
+    """What a reader should know before the figures: cut replies, and that none was understood."""
+    if cut := counts["cut"]:
+        yield (
+            f"warning: {cut} of {counts['asked']} replies were cut after {reply_tokens} tokens; "
+            "--max-new-tokens gives them more"
+        )
+    if results and all(found["invalid"]["value"] == 1 for found in results.values()):
+        yield (
+            "warning: no reply names one of the answers, so the figures say nothing of what the "
+            "model knows: read column reply of answers.parquet, and try another --template or "
+            "--style, or --options, which needs no reply"
+        )
 
 
 def steered_by(config: Any) -> str:

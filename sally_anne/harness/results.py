@@ -25,7 +25,8 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
     """One row an item: what was said, and how each reader reads it.
 
     Returns:
-        Columns ``item_id, story, split, condition, first, answer, reply, hidden``, ``map`` where
+        Columns ``item_id, story, split, condition, first, hidden, answer, reply``, ``cut`` (whether
+        the reply was cut before the model ended it), ``map`` where
         stories have one, ``tag_<kind>`` for each kind of tag (values joined by ``|``), and for each
         reader (``official``, ``robust``, and ``options`` where options were scored)
         ``<reader>_label``, ``<reader>_correct`` and ``<reader>_invalid``. Where the key is hidden
@@ -41,6 +42,8 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
         }
         row |= {"map": item.map} if item.map else {}
         row |= {"answer": ", ".join(item.answer), "reply": answer["reply"]}
+        # Older journals do not say.
+        row["cut"] = not answer.get("ended", True)
         row |= {f"tag_{kind}": "|".join(item.tags.get(kind, ())) for kind in kinds}
         if not item.options:
             rows.append(row | {"question": item.question, "reference": item.reference})
@@ -140,8 +143,9 @@ def break_down(
 
 
 def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
-    """How many items were asked, have a hidden key, and could not be asked."""
-    return {"asked": len(table), "hidden": int(table["hidden"].sum()), "missing": len(missing)}
+    """How many items were asked, have a hidden key, got a cut reply, and could not be asked."""
+    sums = {name: int(table[name].sum()) for name in ("hidden", "cut")}
+    return {"asked": len(table), **sums, "missing": len(missing)}
 
 
 def _pairs(keyed: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame | None:

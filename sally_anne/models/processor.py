@@ -187,7 +187,8 @@ class Unknown:
         some = ", ".join(map(repr, self.examples))
         return (
             f"warning: {name} does not know all words: {self.prompts} of {self.of} prompts hold "
-            f"{self.tokens} tokens that it reads as unknown, such as {some}"
+            f"{self.tokens} tokens that it reads as unknown, such as {some}; it answers "
+            "without them, so take a model with a larger vocabulary, or other words (--template)"
         )
 
 

@@ -14,6 +14,8 @@ from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt
+from sally_anne.harness.replies import Reply
+from tests.made_replies import replied
 
 # Frames, height and width of the items' clips; None is shown in words.
 SHAPES = [(2, 4, 4), (2, 4, 4), (3, 4, 4), (2, 4, 4), (2, 8, 4), None, None, (2, 4, 4)]
@@ -25,12 +27,12 @@ class Scripted:
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
 
-    def generate(self, prompts: Sequence[Prompt], max_new_tokens: int) -> list[str]:
+    def replies(self, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Reply]:
         shapes = {None if p.clip is None else p.clip.shape for p in prompts}
         assert len(shapes) == 1, "one batch of clips of several shapes"
         assert all(p.clip is None or (p.clip == int(p.text[-1])).all() for p in prompts)
         self.batches.append([prompt.text[-1] for prompt in prompts])
-        return [f"option {'AB'[int(prompt.text[-1]) % 2]}" for prompt in prompts]
+        return replied(f"option {'AB'[int(prompt.text[-1]) % 2]}" for prompt in prompts)
 
     def option_log_probs(
         self, prompts: Sequence[Prompt], options: Sequence[Sequence[str]]

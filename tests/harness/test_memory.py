@@ -17,6 +17,8 @@ from sally_anne.harness.journal import Journal
 from sally_anne.harness.judge import Asked, Verdict, judge_answers
 from sally_anne.harness.limp.command import LimpConfig
 from sally_anne.harness.limp.pipeline import run
+from sally_anne.harness.replies import Reply
+from tests.made_replies import replied
 
 FULL = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
 
@@ -31,14 +33,14 @@ class Crowded:
         self.loaded = SimpleNamespace()
         self.done = 0
 
-    def generate(self, prompts: list[Any], max_new_tokens: int) -> list[str]:
+    def replies(self, prompts: list[Any], max_new_tokens: int) -> list[Reply]:
         if len(prompts) > self.room:
             raise RuntimeError(FULL)
         self.done += len(prompts)
-        return ["red"] * len(prompts)
+        return replied(["red"] * len(prompts))
 
     def judge(self, questions: list[Asked]) -> list[Verdict]:
-        return [Verdict(reply == "red") for reply in self.generate(questions, 1)]
+        return [Verdict(reply.text == "red") for reply in self.replies(questions, 1)]
 
 
 ITEMS = [

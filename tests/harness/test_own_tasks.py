@@ -18,6 +18,7 @@ from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.pipeline import run
 from sally_anne.harness.tasks import TASKS, find_task, reply_tokens, short_name
 from sally_anne.harness.work import prepare
+from tests.made_replies import replied
 
 ROOT = Path(__file__).parents[2]
 FILM_TASK = ROOT / "docs" / "examples" / "film_task.jsonl"
@@ -99,7 +100,7 @@ def test_a_file_from_questions_to_numbers(
     )
     replies = iter("BBAB")
     monkeypatch.setattr(
-        SteeredModel, "generate", lambda self, prompts, n: [next(replies) for _ in prompts]
+        SteeredModel, "replies", lambda self, prompts, n: replied(next(replies) for _ in prompts)
     )
     printed = io.StringIO()
     run(config, console=Console(file=printed, width=60))
@@ -172,7 +173,7 @@ def test_the_example_of_the_docs_plain_and_steered_by_commands_alone(tmp_path: P
     for name, more in (("plain", ()), ("steered", ("--steer", vector))):
         said = command(*asked, *more, "--out", str(tmp_path / name))
         saved = json.loads((tmp_path / name / "results.json").read_text())
-        assert saved["counts"] == {"asked": 10, "hidden": 0, "missing": 0}
+        assert saved["counts"] == {"asked": 10, "hidden": 0, "cut": 0, "missing": 0}
         found = saved["results"]["robust"]
         assert set(found["groups"]["condition"]) == {"TB", "FB"}
         assert found["overall"]["n"] == 10 and "condition: FB" in said

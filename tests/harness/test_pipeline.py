@@ -93,44 +93,44 @@ def test_nobody_reads_what_is_printed(config: EvalConfig) -> None:
 
 
 def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    generate = SteeredModel.generate
+    replies = SteeredModel.replies
     calls: list[int] = []
 
     def once(self: SteeredModel, prompts, max_new_tokens=16):
         if calls:
             raise KeyboardInterrupt
         calls.append(len(prompts))
-        return generate(self, prompts, max_new_tokens)
+        return replies(self, prompts, max_new_tokens)
 
-    monkeypatch.setattr(SteeredModel, "generate", once)
+    monkeypatch.setattr(SteeredModel, "replies", once)
     with pytest.raises(KeyboardInterrupt):
         evaluate(config)
     kept = (config.folder / "answers.jsonl").read_text()
     assert len(kept.splitlines()) == 1 + 4
-    monkeypatch.setattr(SteeredModel, "generate", generate)
+    monkeypatch.setattr(SteeredModel, "replies", replies)
     evaluate(config)
     whole = (config.folder / "answers.jsonl").read_text()
     assert whole.startswith(kept) and len(whole.splitlines()) == 1 + 6
-    monkeypatch.setattr(SteeredModel, "generate", once)
+    monkeypatch.setattr(SteeredModel, "replies", once)
     evaluate(config)
 
 
 def test_auto_tries_before_the_first_answer_and_never_after_the_last(
     config: EvalConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generate = SteeredModel.generate
+    replies = SteeredModel.replies
     sizes: list[int] = []
 
     def watched(self: SteeredModel, prompts, max_new_tokens=16):
         sizes.append(len(prompts))
-        return generate(self, prompts, max_new_tokens)
+        return replies(self, prompts, max_new_tokens)
 
     def four_fit(model, trial, on_cpu, processes):
         assert on_cpu == 16
         trial(64)
         return 4
 
-    monkeypatch.setattr(SteeredModel, "generate", watched)
+    monkeypatch.setattr(SteeredModel, "replies", watched)
     monkeypatch.setattr("sally_anne.harness.evaluate.fitting", four_fit)
     evaluate(replace(config, batch_size="auto"))
     assert sizes == [6, 4, 2]

@@ -20,7 +20,9 @@ from sally_anne.harness.judge import Asked as Judged
 from sally_anne.harness.judge import Verdict
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.pipeline import run as work
+from sally_anne.harness.replies import Reply
 from tests.harness.made_benchmarks import film
+from tests.made_replies import replied
 from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
 from tests.shared_data import official_data
 
@@ -48,11 +50,11 @@ def say(monkeypatch: pytest.MonkeyPatch, reply: Callable[[Prompt], str]) -> list
     """Let the model reply by hand; returns what it is asked."""
     seen: list[Prompt] = []
 
-    def generate(self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int) -> list[str]:
+    def replies(self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Reply]:
         seen.extend(prompts)
-        return [reply(prompt) for prompt in prompts]
+        return replied(map(reply, prompts))
 
-    monkeypatch.setattr(SteeredModel, "generate", generate)
+    monkeypatch.setattr(SteeredModel, "replies", replies)
     return seen
 
 
@@ -135,6 +137,7 @@ def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch, style) -
             "map": [f"map-{int(q.story.removeprefix('story-')) % 27:02d}" for q in own],
             "answer": [q.answer[0] for q in own],
             "reply": said,
+            "cut": False,
             "official_label": official,
             "official_correct": [label is not None for label in official],
             "official_invalid": [label is None for label in official],
@@ -346,3 +349,21 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(config, tmp_path, m
     assert table["judge_correct"].tolist() == [True, True, False, True]
     assert saved["results"]["judge"]["overall"]["value"] == 0.75
     assert cells[0][:2] == ["all", "4"] and cells[0][2].startswith("75.0 [")
+
+
+def test_cut_replies_are_counted_and_that_none_was_understood_is_said(config, monkeypatch) -> None:
+    monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
+    texts = iter(["I think that", "red?", "Well", "..."] * 2)
+
+    def replies(self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Reply]:
+        said = [next(texts) for _ in prompts]
+        return [reply for text in said for reply in replied([text], text[-1] in "?.")]
+
+    monkeypatch.setattr(SteeredModel, "replies", replies)
+    table, saved, _, text = run(replace(config, limit=4))
+    assert table["cut"].tolist() == [True, False, True, False] * 2
+    assert saved["counts"]["cut"] == 4
+    words = " ".join(text.split())
+    assert "4 of 8 replies were cut after 16 tokens; --max-new-tokens gives them more" in words
+    assert "no reply names one of the answers" in words
+    assert words.index("no reply names") < words.index("read by")

@@ -56,8 +56,14 @@ def test_hidden_keys_are_never_wrong() -> None:
     assert break_down(table, ())["robust"]["overall"] == pytest.approx(
         {"value": 1.0, "low": 1.0, "high": 1.0, "n": 1}
     )
-    assert counts(table, ["x"]) == {"asked": 3, "hidden": 2, "missing": 1}
+    assert counts(table, ["x"]) == {"asked": 3, "hidden": 2, "cut": 0, "missing": 1}
     assert break_down(scored([item(0, None)], ["A"]), ()) == {}
+
+
+def test_what_older_journals_do_not_say_is_not_counted_as_cut() -> None:
+    replies = [{"reply": "A"}, {"reply": "A", "ended": True}, {"reply": "A", "ended": False}]
+    table = score([item(n) for n in range(3)], replies)
+    assert table["cut"].tolist() == [False, False, True] and counts(table)["cut"] == 1
 
 
 def test_an_item_counts_in_each_of_its_tags() -> None:

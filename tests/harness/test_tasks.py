@@ -18,8 +18,10 @@ from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.pipeline import run as work
+from sally_anne.harness.replies import Reply
 from sally_anne.harness.work import prepare
 from tests.harness import made_benchmarks as made
+from tests.made_replies import replied
 from tests.shared_data import SOURCES, official_data
 
 pytestmark = pytest.mark.integration
@@ -44,11 +46,11 @@ def say(monkeypatch: pytest.MonkeyPatch, reply: Callable[[Prompt], str]) -> list
     """Let the model reply by hand; returns what it is asked."""
     seen: list[Prompt] = []
 
-    def generate(self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int) -> list[str]:
+    def replies(self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Reply]:
         seen.extend(prompts)
-        return [reply(prompt) for prompt in prompts]
+        return replied(map(reply, prompts))
 
-    monkeypatch.setattr(SteeredModel, "generate", generate)
+    monkeypatch.setattr(SteeredModel, "replies", replies)
     return seen
 
 
@@ -134,7 +136,7 @@ def test_moments_hidden_keys_and_submission(config, tmp_path, monkeypatch) -> No
     say(monkeypatch, lambda prompt: "B")
     asked = replace(config, task="moments", view="text", data=made.moments(tmp_path / "data"))
     table, saved, printed = run(asked)
-    assert saved["counts"] == {"asked": 3, "hidden": 1, "missing": 0}
+    assert saved["counts"] == {"asked": 3, "hidden": 1, "cut": 0, "missing": 0}
     overall = saved["results"]["robust"]["overall"]
     assert (overall["value"], overall["n"]) == (1.0, 2)
     abilities = saved["results"]["robust"]["groups"]["ability"]

@@ -83,8 +83,8 @@ CALLS = [
     ("bench.scaling", "--repeats 0", "--repeats must be at least 1, got 0"),
     (
         "experiments.train_tiny.config",
-        "--family qwen2-vl --talking-steps -1",
-        "--talking-steps must be at least 0",
+        "--family qwen2-vl --mixing-steps -1",
+        "--mixing-steps must be at least 0",
     ),
     (
         "sally_anne.benchmarks.gridtom.build",

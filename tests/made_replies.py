@@ -1,0 +1,12 @@
+"""Replies as a model would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sally_anne.harness.replies import Reply
+
+
+def replied(texts: Iterable[str], ended: bool = True) -> list[Reply]:
+    """Replies of these texts, come to their end or cut."""
+    return [Reply(text, (), (), (), 0, ended) for text in texts]
