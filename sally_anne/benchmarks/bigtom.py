@@ -176,6 +176,7 @@ def _clone(folder: Path) -> Path | None:
 
 BIGTOM = Benchmark(
     name="bigtom",
+    official="bigtom",
     load=load,
     views={"text": ("scene",), "none": ()},
     default_view="text",

@@ -169,6 +169,8 @@ class Benchmark:
         default_split: the split asked about if none is chosen.
         frame_times: whether the prompt tells how long the video is and when its frames are.
         open_ended: whether replies are sentences that a judge reads.
+        official: whose own reader of replies is reported beside the robust one, see
+            harness/official.py; empty for the reader of JSON objects.
         layout: what the folder holds, for the message when it does not.
     """
 
@@ -185,3 +187,4 @@ class Benchmark:
     frame_times: bool = False
     open_ended: bool = False
     cells: tuple[str, ...] = ()
+    official: str = ""

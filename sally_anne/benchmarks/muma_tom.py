@@ -317,6 +317,7 @@ _WORDS = ("actions", "dialogue")
 # captions); words alone lack what the video's people do. The whole narrative is in no view.
 MUMA_TOM = Benchmark(
     name=NAME,
+    official=NAME,
     load=load,
     views={"multimodal": _WORDS, "video": (), "text": _WORDS, "none": ()},
     default_view="multimodal",

@@ -86,7 +86,8 @@ def _initial(record: StoryRecord, split: str, setting: Setting, style: Style) ->
 
 def _shared(record: StoryRecord, case: BeliefCase, split: str, setting: Setting) -> dict[str, Any]:
     video = {} if setting == "text" else {"clip": case.frames, "shape": lambda exact: CLIP_SHAPE}
-    return {"story": record.group, "map": record.identity.map, "split": split, **video}
+    facts = {"story": record.group, "map": record.identity.map, "split": split}
+    return {**facts, "official": "gridtom", **video}
 
 
 def _ask(context: str, question: str, style: Style, wanted: str) -> str:

@@ -130,7 +130,7 @@ def run(
     }
     texts = [item.text for item in work.items]
     save(console, config.folder / TABLE, table, saved, loaded, texts)
-    printed = asked_readers(results, texts)
+    printed = asked_readers(results, work.items)
     for line in doubts(printed, number, config.reply_tokens):
         console.print(line, soft_wrap=True)
     if config.task == "gridtom":

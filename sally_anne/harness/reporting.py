@@ -15,6 +15,8 @@ from rich.table import Table
 from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.run_folder import RESULTS
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.items import Item
+from sally_anne.harness.official import OFFICIAL
 from sally_anne.harness.tasks import short_name
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import unknown_words
@@ -74,9 +76,9 @@ def save(
         console.print(escape(warning), soft_wrap=True)
 
 
-def asked_readers(results: Mapping[str, Any], prompts: Iterable[str]) -> dict[str, Any]:
-    """Results without those of the reader of JSON objects, where no prompt asked for one."""
-    if len(results) < 2 or any("json" in prompt.casefold() for prompt in prompts):
+def asked_readers(results: Mapping[str, Any], items: Iterable[Item]) -> dict[str, Any]:
+    """Results without those of the authors' reader, where no prompt asked for its form."""
+    if len(results) < 2 or any(OFFICIAL[i.official].asks.search(i.text) for i in items):
         return dict(results)
     return {reader: found for reader, found in results.items() if reader != "official"}
 

@@ -15,6 +15,7 @@ from sally_anne.core.files import write_atomic
 from sally_anne.harness.answers import READERS, Reader, answers_all, read_answer, read_words
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import Unit, accuracy, belief_metrics, over
+from sally_anne.harness.official import OFFICIAL
 
 # In the order of the printed columns.
 ALL_READERS = ("robust", "official", "options", "judge")
@@ -62,6 +63,8 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
 
 def _read(item: Item, reply: str, reader: Reader) -> tuple[str | None, bool]:
     """What the reply chooses, None if nothing, and whether that is right."""
+    if reader == "official":
+        return OFFICIAL[item.official].read(reply, item)
     if item.names:
         choices = [o.text for o in item.options]
         named = read_words(reply, choices, reader)

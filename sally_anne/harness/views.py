@@ -126,6 +126,7 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
             question=record.question,
             reference=record.reference,
             tags=record.tags,
+            official=benchmark.official,
             **film,
         )
 

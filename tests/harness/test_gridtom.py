@@ -27,6 +27,7 @@ def item(name: str, told: str, question: str, style: str, wanted: str, **facts: 
         story="story-0003",
         map="map-03",
         split="test",
+        official="gridtom",
         text=ENDS[style].format(context=told, question=question, wanted=wanted),
         **facts,
     )

@@ -264,10 +264,10 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(config, tmp_path, mo
             *("100.0 [100.0, 100.0]", "50.0 [0.0, 100.0]", "50.0 [0.0, 100.0]"),
         ],
     ]
-    # Asked for JSON, both readers have a column; to the official one a bare letter says nothing.
-    template = tmp_path / "json.txt"
-    template.write_text("{context}{question}\n{options}\nReply in JSON.\n")
-    out = replace(config, out=tmp_path / "json", template=template, task="bigtom", data=data)
+    # Asked for its form, the authors' reader has a column; to it a bare letter says nothing.
+    template = tmp_path / "theirs.txt"
+    template.write_text("{context}{question}\n{options}\nAnswer as Answer:<option>)<answer>\n")
+    out = replace(config, out=tmp_path / "theirs", template=template, task="bigtom", data=data)
     _, _, both, text = run(out)
     assert [row[:3] for row in both[:-2]] == [row[:3] for row in cells[:-1]]
     assert [row[3] for row in both[:-2]] == ["0.0 [0.0, 0.0]"] * 10 + ["100.0 [100.0, 100.0]"] * 2

@@ -191,6 +191,7 @@ def _halves(field: Field, text: str, heading: str) -> tuple[str, str]:
 _WORDS = ("scene", "actions")
 MMTOM_QA = Benchmark(
     name="mmtom_qa",
+    official="mmtom_qa",
     load=load,
     # The official multimodal condition shows the frames and all that is told; the official video
     # condition leaves out both what is in the apartment and what is done.
