@@ -104,7 +104,8 @@ class EvalConfig(ModelOptions):
         if self.template is not None:
             parts.append(f"template-{self.template.stem}")
         parts += steered(self)
-        parts += changed(self, "split", "style", "split_seed", "data_seed")
+        asked = ("split", "style", "options", "max_new_tokens", "split_seed", "data_seed")
+        parts += changed(self, *asked)
         if self.data is not None:
             parts.append(f"data-{self.data.name}")
         if self.limit is not None:

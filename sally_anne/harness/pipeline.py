@@ -20,7 +20,7 @@ from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check_steered
 from sally_anne.harness.endpoint_judge import HIDDEN, EndpointJudge, public
 from sally_anne.harness.evaluate import ask, check_items
-from sally_anne.harness.journal import Journal
+from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.judge import LocalJudge, judge_answers
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.reporting import (
@@ -39,7 +39,7 @@ from sally_anne.models.families import check_videos
 from sally_anne.models.loading import LoadedModel, load_model
 
 ANSWERS, TABLE = "answers.jsonl", "answers.parquet"
-VERDICTS, SUBMISSION = "verdicts.jsonl", "submission.json"
+SUBMISSION = "submission.json"
 
 
 @claims(EVALUATION)
@@ -108,7 +108,9 @@ def run(
         processes.wait()
         return pd.read_parquet(config.folder / TABLE)
     if judge is not None:
-        with Journal(config.folder / VERDICTS, judge.about | about) as journal:
+        # Each judge keeps its own, and none asks the model again for what it has said.
+        own = fingerprint(sorted(judge.about.items()))[:8]
+        with Journal(config.folder / f"verdicts-{own}.jsonl", judge.about | about) as journal:
             size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
             table = judge_answers(table, judge, journal, size)
     agreed = None if human is None else agreement(table, human)

@@ -193,8 +193,25 @@ def test_mimeqa_with_a_judge(config, folders, tmp_path, monkeypatch) -> None:
     _, saved, printed = run(replace(asked, human=tmp_path / "human.csv"))
     assert (saved["agreement"]["agreement"], saved["agreement"]["n"]) == (1.0, 2)
     assert "agree on 100.0 % of 2 replies" in printed
+    # Another judge reads what was said, and neither is asked twice.
+    count = len(seen)
+    other = replace(asked, judge_words=("red", "blue"))
+    run(other)
+    assert len(seen) == count
+    assert len(list(config.folder.glob("verdicts-*.jsonl"))) == 2
+    monkeypatch.setattr("sally_anne.harness.judge.LocalJudge.ask", lambda *_: pytest.fail("again"))
+    for judged in (asked, other):
+        run(judged)
+    assert len(seen) == count
     with pytest.raises(HarnessError, match="--human is compared with a judge"):
         run(replace(asked, judge=None, human=tmp_path / "human.csv"))
+
+
+def test_what_changes_an_evaluation_changes_its_folder() -> None:
+    config = EvalConfig()
+    changes = ({"options": True}, {"max_new_tokens": 40}, {"style": "json"}, {"limit": 3}, {})
+    folders = {replace(config, **change).folder for change in changes}  # type: ignore[arg-type]
+    assert len(folders) == len(changes)
 
 
 @pytest.mark.parametrize(
