@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import product
+from math import comb
 from typing import Any
 
 import pandas as pd
@@ -23,7 +24,7 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
-from sally_anne.harness.metrics import Metrics, Unit, belief_metrics, paired_accuracy
+from sally_anne.harness.metrics import Metrics, Unit, accuracy, belief_metrics, paired_accuracy
 from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.results import score, scores
 from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
@@ -156,7 +157,7 @@ def run_cells(
         return len(missing.intersection(product(cells, (item.item_id for item in batch))))
 
     left = [cell for cell in vectors if lacking([cell], items)]
-    batches = [batch for batch in in_batches(items, batch_size) if lacking(left, batch)]
+    batches = [batch for batch in _of_one_shape(items, batch_size) if lacking(left, batch)]
     todo = journal.processes.share(batches)
     done = len(keys) - len(missing)
     total = done + sum(lacking(left, batch) for batch in todo)
@@ -211,6 +212,22 @@ def run_cells(
     return pd.concat(tables, ignore_index=True)
 
 
+def _of_one_shape(items: Sequence[Item], batch_size: int) -> list[list[Item]]:
+    """Batches of items whose clips are alike: initial beliefs are asked with fewer frames or more.
+
+    Clips of one batch are one tensor in LLaVA-NeXT-Video.
+    """
+    groups: dict[tuple[int, int, int] | None, list[Item]] = {}
+    for item in items:
+        groups.setdefault(item.shape(True) if item.shape else None, []).append(item)
+    return [list(batch) for group in groups.values() for batch in in_batches(group, batch_size)]
+
+
+def chance(items: Sequence[Item]) -> float:
+    """Share of items that guessing gets right: one option, or as many as are to be named."""
+    return sum(1 / comb(len(i.options), len(i.answer)) for i in items) / len(items)
+
+
 def _common(vectors: Vectors) -> tuple[str, str]:
     found = {(v.site, v.positions) for v in vectors.values() if v is not None}
     if len(found) > 1:
@@ -255,12 +272,14 @@ def choose(
     answers: Callable[[Cell, Side], pd.DataFrame],
     max_drops: Mapping[Side, float],
     reader: str = "robust",
+    chances: Mapping[Side, float] | None = None,
 ) -> Cell:
     """The best cell that leaves all side questions alone; if none does, the one nearest to it.
 
     Cells are tried from the best on, so that few of them are asked these questions: ``answers``
     gives those of one kind on validation stories, in the baseline and in a cell. A drop of a kind's
-    accuracy by its ``max_drops``, a share, passes; nearest is who exceeds it least.
+    accuracy by its ``max_drops``, a share, passes; nearest is who exceeds it least. Kinds that the
+    model can but guess, with these ``chances`` to be right, put no condition on the choice.
     """
     beyond: list[float] = []
     for cell in ranked:
@@ -268,6 +287,8 @@ def choose(
         for side, most in max_drops.items():
             table = answers(cell, side)
             _without_test(table)
+            if chances and only_guessed(table, chances[side], reader):
+                continue
             over.append(-side_gain(table, cell, reader).value - most)
         beyond.append(max(over, default=0.0))
         # Shares of few questions are not exact in binary.
@@ -279,6 +300,15 @@ def choose(
 def side_gain(table: pd.DataFrame, cell: Cell, reader: str) -> Estimate:
     """How much more often side questions of one kind are answered rightly in a cell."""
     return paired_accuracy(*before_and_in(table, cell, reader))["overall"]
+
+
+def only_guessed(table: pd.DataFrame, chance: float, reader: str) -> Estimate | None:
+    """The baseline's accuracy on side questions, if its interval reaches below chance.
+
+    What is guessed cannot get worse, so that it does not tell what steering costs.
+    """
+    right = accuracy(scores(table[table["cell"] == BASELINE.name], reader)).overall
+    return right if right.low < chance else None
 
 
 def before_and_in(

@@ -19,6 +19,7 @@ from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import SWEEP, claims, save_config
 from sally_anne.harness.evaluate import check_items
+from sally_anne.harness.gridtom import shown
 from sally_anne.harness.journal import Journal
 from sally_anne.models.loading import LoadedModel, load_model
 from steering.cells import (
@@ -27,6 +28,7 @@ from steering.cells import (
     Vectors,
     before_and_in,
     best_first,
+    chance,
     choose,
     run_cells,
     vectors_of,
@@ -125,7 +127,7 @@ def run(
     ) -> pd.DataFrame:
         items, name = questions.items(split, side), f"{side}-{split}" if side else split
         items = items if stories is None else spread(items, stories)
-        journals = Journal(config.folder / f"{name}.jsonl", about, processes)
+        journals = Journal(config.folder / f"{name}.jsonl", about | shown(side or ""), processes)
         with journals as journal, Bars(console) as bar:
             task = bar.add_task(f"{name}: {len(asked)} settings x {len(items)} items", total=None)
             return run_cells(
@@ -143,11 +145,13 @@ def run(
     ranked = best_first(
         validation, [c for c in grid if c.direction == config.direction], config.reader
     )
+    chances = {side: chance(questions.items("validation", side)) for side in config.sides}
     chosen = choose(
         ranked,
         lambda cell, side: answer("validation", (BASELINE, cell), side),
         config.sides,
         config.reader,
+        chances,
     )
     controls = tuple(
         c
@@ -184,7 +188,15 @@ def run(
                 tables.append(answer("test", draws, side, config.control_stories))
             sides[side]["test"] = pd.concat(tables, ignore_index=True)
     sweep = Sweep(
-        validation, test, chosen, controls, sides, vector, questions.lineage, questions.unseen
+        validation,
+        test,
+        chosen,
+        controls,
+        sides,
+        vector,
+        questions.lineage,
+        questions.unseen,
+        chances,
     )
     if test is not None:
         sweep = replace(

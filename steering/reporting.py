@@ -23,7 +23,7 @@ from sally_anne.harness.metrics import accuracy, mcnemar_both, over, paired_diff
 from sally_anne.harness.reporting import BELIEF, percent, print_table
 from sally_anne.harness.results import scores
 from sally_anne.harness.work import Unseen
-from steering.cells import BASELINE, Cell, before_and_in, cell_metrics, side_gain
+from steering.cells import BASELINE, Cell, before_and_in, cell_metrics, only_guessed, side_gain
 from steering.controls import CONTROL_LABELS, SIDE_LABELS, in_words, of_heads, ranges
 from steering.sweep import Side, SweepConfig
 
@@ -60,6 +60,7 @@ class Sweep:
         vector: folder of the chosen vector.
         lineage: what it has seen; None where the run does not say.
         unseen: how many test stories were left out as the run has seen them.
+        chances: share of each kind of side questions that guessing gets right.
     """
 
     validation: pd.DataFrame
@@ -70,10 +71,23 @@ class Sweep:
     vector: Path
     lineage: Lineage | None
     unseen: Unseen
+    chances: dict[Side, float]
     draws: tuple[Cell, ...] = ()
     specificity: dict[str, Any] | None = None
     left_out: list[dict[str, Any]] = field(default_factory=list)
     worse: Estimate | None = None
+
+    def guessed(self, reader: str) -> dict[Side, dict[str, float]]:
+        """Side questions that the model as it is can only guess: its accuracy and ``chance``.
+
+        They say nothing of what steering costs, and put no condition on the choice.
+        """
+        found = {}
+        for side, tables in self.sides.items():
+            right = only_guessed(tables["validation"], self.chances[side], reader)
+            if right is not None:
+                found[side] = {**asdict(right), "chance": self.chances[side]}
+        return found
 
     def gains(self, reader: str) -> dict[Side, dict[str, Estimate]]:
         """How the accuracy on side questions changes in the chosen cell, by kind and split."""
@@ -140,6 +154,7 @@ def save(
         saved["test"] = {c.name: _compare(sweep.test, c, config.reader) for c in cells}
         saved["specificity"], saved["left_out"] = sweep.specificity, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
+    saved["guessed"] = sweep.guessed(config.reader)
     for side, gains in sweep.gains(config.reader).items():
         saved[side] = {split: asdict(gain) for split, gain in gains.items()}
     metrics = pd.concat(
@@ -263,7 +278,15 @@ def _print_sides(
         for split, gain in saved[side].items():
             moved = f"{SIDE_LABELS[side]}: {percent(gain)} points on {split} stories"
             console.print(f"{_label(chosen)}, {moved}")
-    if any(-saved[s]["validation"]["value"] > most + 1e-9 for s, most in config.sides.items()):
+    for side, right in saved["guessed"].items():
+        console.print(
+            f"{SIDE_LABELS[side]}: as it is, {percent(right)} % of the validation questions are "
+            f"answered rightly, no more than by guessing ({100 * right['chance']:.1f} %): they put "
+            "no condition on the choice, and do not say what steering costs",
+            soft_wrap=True,
+        )
+    asked = {s: most for s, most in config.sides.items() if s not in saved["guessed"]}
+    if any(-saved[s]["validation"]["value"] > most + 1e-9 for s, most in asked.items()):
         told = "no K and alpha leaves the side questions alone: this one is nearest to it"
         console.print(told)
 

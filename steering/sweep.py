@@ -62,7 +62,7 @@ class SweepConfig(ModelOptions):
         reader: who reads the answers that choose K and alpha.
         max_initial_drop: K and alpha may lower the accuracy on initial-belief questions, which
             steering should leave alone, by so much at most (a share, on validation stories); none
-            does not ask them.
+            does not ask them. Where the model can but guess them this is no condition.
         max_reality_drop: the same of the question where the participant is in reality.
         test: report the chosen K and alpha on the test stories.
         full: print every setting, not the best alone.

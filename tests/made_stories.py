@@ -122,11 +122,15 @@ class Asked:
         return self.item_id.partition("/")[0]
 
 
-def asked_of(index: int, order: str) -> list[Asked]:
-    """The questions of story ``index``, put together without the harness."""
+def asked_of(index: int, order: str, setting: str = "text") -> list[Asked]:
+    """The questions of story ``index``, put together without the harness.
+
+    With frames, nothing but the world is told to initial-belief questions.
+    """
     cast, group = cast_of(index), f"story-{index:04d}"
     if order == "initial":
-        told = f"Some world. Story {index}, TB, seen by the omniscient."
+        told = "Some world."
+        told += f" Story {index}, FB, seen by the omniscient." if setting == "text" else ""
         return [
             Asked(f"{group}/initial/{n}", "", "", f"{told} Question: {ask} Answer:", choices, right)
             for n, (ask, choices, right) in enumerate(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -112,12 +111,15 @@ def ask(
 
 
 def alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
-    """Items in their order, in batches that end where clips differ in shape.
+    """Items by the shape of their clips, each shape's in their order.
 
     Clips of one batch are one tensor in LLaVA-NeXT-Video.
     """
-    pairs = ((item, prompt_of(item)) for item in items)
-    for _, group in groupby(pairs, lambda pair: pair[1].shape):
+    groups: dict[Any, list[tuple[Item, Prompt]]] = {}
+    for item in items:
+        prompt = prompt_of(item)
+        groups.setdefault(prompt.shape, []).append((item, prompt))
+    for group in groups.values():
         batch, prompts = zip(*group, strict=True)
         yield list(batch), list(prompts)
 

@@ -1,5 +1,10 @@
 """GridToM's questions as items: first order, second order, initial belief (paper, section 3).
 
+Initial beliefs are asked as in the paper's table 3 (``init_belief.py`` of its release): with the
+world alone in words, and of the frames those of the question's section. The official wording "What
+color room did the red agent walk into?" has two true answers where that agent moves on; the first
+room is asked for then, which is the answer, and such items have the tag ``question: reworded``.
+
 The paper has no question about reality. Ours is "At the end of the video, in which room is the red
 agent? Choose one: blue or green.", of the participant and the two rooms of the belief question,
 asked of the true-belief and of the false-belief version; right is its last room in both.
@@ -8,19 +13,28 @@ asked of the true-belief and of the false-belief version; right is its last room
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from sally_anne.benchmarks.gridtom.contrasts import belief_question
-from sally_anne.benchmarks.gridtom.narration import reality
-from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord, context_text
+from sally_anne.benchmarks.gridtom.narration import InitialQuestion, initial_questions, reality
+from sally_anne.benchmarks.gridtom.records import (
+    BeliefCase,
+    StoryRecord,
+    context_text,
+    initial_text,
+    initial_ticks,
+)
 from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
 from sally_anne.benchmarks.items import Option, Setting
 from sally_anne.harness.items import Item
 
 Ask = Literal["1", "2", "initial", "reality"]
 Style = Literal["plain", "json"]
+REWORDED = "reworded"
 
 
 def items(
@@ -33,7 +47,7 @@ def items(
     """The items of the stories whose index has a split, in their order.
 
     A story has two items of first order, four of second, two about reality, and three
-    initial-belief questions, asked of the true-belief version. Style ``plain`` ends with
+    initial-belief questions, asked of the false-belief version. Style ``plain`` ends with
     ``Answer:``; ``json`` asks for a JSON object, as the paper does.
     """
     for record in records:
@@ -45,6 +59,12 @@ def items(
         else:
             for case in record.cases(2 if ask == "2" else 1):
                 yield _belief(record, case, split, setting, style, ask == "reality")
+
+
+def shown(ask: str) -> dict[str, str]:
+    """What else answers depend on: those to the initial-belief questions of an earlier form, which
+    told the whole story, are not gone on with."""
+    return {"shown": "frames of the section"} if ask == "initial" else {}
 
 
 def _belief(
@@ -69,23 +89,48 @@ def _belief(
 
 
 def _initial(record: StoryRecord, split: str, setting: Setting, style: Style) -> Iterator[Item]:
-    case = record.cases(1)[0]
-    context = context_text(record, case, "omniscient", setting, initial=True)
+    case = record.case(1, "FB")
     for number, question in enumerate(record.initial):
+        context = initial_text(record, question, setting)
+        asked, tags = question.question, {}
+        if _has_two_answers(record, question):
+            ours = initial_questions(record.cast, question.choices, record.nodes, record.plot)
+            asked, tags = ours[1].question, {"question": (REWORDED,)}
         yield Item(
             item_id=f"{record.group}/initial/{number}",
             condition="",
             first="",
-            text=_ask(context, question.question, style, "the colour, or a list of colours"),
+            text=_ask(context, asked, style, "the colour, or a list of colours"),
             options=tuple(Option(colour, colour) for colour in question.choices),
             answer=question.answer,
             names=True,
-            **_shared(record, case, split, setting),
+            tags=tags,
+            **_shared(record, case, split, setting, initial_ticks(record.nodes, question)),
         )
 
 
-def _shared(record: StoryRecord, case: BeliefCase, split: str, setting: Setting) -> dict[str, Any]:
-    video = {} if setting == "text" else {"clip": case.frames, "shape": lambda exact: CLIP_SHAPE}
+def _has_two_answers(record: StoryRecord, question: InitialQuestion) -> bool:
+    """Whether it asks which room the participant walked into, and not which it walked into first.
+
+    The protagonist walks into one room alone.
+    """
+    room = question.answer == (record.cast.visited(record.plot)[0],)
+    named = re.search(rf"\b{record.cast.participant}\b", question.question)
+    return room and named is not None and not re.search(r"\bfirst\b", question.question, re.I)
+
+
+def _shared(
+    record: StoryRecord,
+    case: BeliefCase,
+    split: str,
+    setting: Setting,
+    ticks: tuple[int, ...] | None = None,
+) -> dict[str, Any]:
+    """Of the frames those numbered ``ticks``, all that are shown by default."""
+    video: dict[str, Any] = {}
+    if setting != "text":
+        shape = CLIP_SHAPE if ticks is None else (len(ticks), *CLIP_SHAPE[1:])
+        video = {"clip": partial(case.frames, ticks=ticks), "shape": lambda exact: shape}
     facts = {"story": record.group, "map": record.identity.map, "split": split}
     return {**facts, "official": "gridtom", **video}
 

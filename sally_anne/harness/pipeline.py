@@ -137,6 +137,11 @@ def run(
         console.print(line, soft_wrap=True)
     if config.task == "gridtom":
         print_results(console, printed, config)
+        if reworded := number.get("reworded"):
+            console.print(
+                f"{reworded} of {number['asked']} questions ask for the first room, where their "
+                "own wording has two right answers: an agent that walks into two rooms"
+            )
     else:
         print_breakdown(console, printed, number, config, work.missing)
         print_cells(console, printed, work.cells)

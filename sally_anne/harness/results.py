@@ -13,6 +13,7 @@ import pandas as pd
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.harness.answers import READERS, Reader, answers_all, read_answer, read_words
+from sally_anne.harness.gridtom import REWORDED
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import Unit, accuracy, belief_metrics, over
 from sally_anne.harness.official import OFFICIAL
@@ -146,9 +147,15 @@ def break_down(
 
 
 def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
-    """How many items were asked, have a hidden key, got a cut reply, and could not be asked."""
+    """How many items were asked, have a hidden key, got a cut reply, and could not be asked.
+
+    ``reworded`` is there where questions of GridToM's official wording had two true answers.
+    """
     sums = {name: int(table[name].sum()) for name in ("hidden", "cut")}
-    return {"asked": len(table), **sums, "missing": len(missing)}
+    found = {"asked": len(table), **sums, "missing": len(missing)}
+    if "tag_question" in table and (reworded := int((table["tag_question"] == REWORDED).sum())):
+        found["reworded"] = reworded
+    return found
 
 
 def _pairs(keyed: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame | None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from sally_anne.benchmarks.gridtom.narration import InitialQuestion
+from sally_anne.benchmarks.gridtom.stories import open_stories
+from sally_anne.benchmarks.gridtom.world import COLOURS
 from sally_anne.benchmarks.items import Option
 from sally_anne.harness.gridtom import items
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import belief_metrics
+from sally_anne.harness.results import counts, score
 from tests.made_stories import KEY_FRAMES, cast_of, made_stories, made_story, right_room
 
 ENDS = {
@@ -56,8 +62,8 @@ def belief(name: str, rooms: str, answer: str, setting: str, style: str) -> Item
 
 def initial(number: int, question: str, choices: str, answer: str, setting: str, style: str):
     told = "Some world."
-    if setting != "video":
-        told += " Story 3, TB, seen by the omniscient."
+    if setting == "text":
+        told += " Story 3, FB, seen by the omniscient."
     return item(
         f"initial/{number}",
         told,
@@ -106,9 +112,64 @@ def test_every_part_of_every_item(ask, setting, style) -> None:
             continue
         assert asked.clip is not None
         clip = asked.clip()
-        # Initial beliefs are asked of the true-belief version.
-        version = 0 if ask == "initial" else place % 2
-        assert clip[:, 0, 0, 0].tolist() == [120 + 20 * version + tick for tick in KEY_FRAMES]
+        # Initial beliefs are asked of the false-belief version, up to where their section ends.
+        version = 1 if ask == "initial" else place % 2
+        ticks = KEY_FRAMES[:3] if (ask, place) == ("initial", 1) else KEY_FRAMES
+        assert clip[:, 0, 0, 0].tolist() == [120 + 20 * version + tick for tick in ticks]
+        assert asked.shape is not None and asked.shape(True) == clip.shape[:3]
+
+
+def test_initial_beliefs_are_not_told_where_frames_are_shown() -> None:
+    """As in the paper's table 3: no word but the question's list of colours names the answer."""
+    story = open_stories(None, 2025).story(5)
+    for setting in ("multimodal", "video"):
+        for asked in items([story], {5: "test"}, "initial", setting):
+            told, _, question = asked.text.partition(" Question: ")
+            assert told == story.initial_environment
+            assert not set(re.findall(r"[a-z]+", told.lower())) & set(COLOURS)
+            assert {o.label for o in asked.options} <= set(re.findall(r"[a-z]+", question))
+    clips = [
+        asked.clip() for asked in items([story], {5: "test"}, "initial", "video") if asked.clip
+    ]
+    whole = story.case(1, "FB").frames()
+    assert [len(clip) for clip in clips] == [7, 3, 5]
+    assert all((clip == whole[: len(clip)]).all() for clip in clips)
+
+
+def test_words_alone_tell_what_the_frames_of_the_section_would_show() -> None:
+    """Then only one of the rooms that the participant walks into is named as walked into."""
+    story = open_stories(None, 2025).story(5)
+    _, first, own = items([story], {5: "test"}, "initial", "text")
+    told = first.text.partition(" Question: ")[0].removeprefix(story.initial_environment)
+    assert re.findall(r"walks into the (\w+) room", told) == [story.cast.first_room]
+    assert " 1. " in told and " 2. " not in told
+    told = own.text.partition(" Question: ")[0]
+    assert " 2. " in told and " 3. " not in told
+    assert story.cast.last_room not in told
+
+
+def test_what_the_participant_walks_into_is_asked_so_that_one_room_is_right() -> None:
+    """In the official wording its last room is an answer as true as its first."""
+    cast, rooms = cast_of(3), cast_of(3)[2:]
+    listed = f"Choose from the following colors and just answer the color. ({', '.join(rooms)})"
+    official = tuple(
+        InitialQuestion(f"What color room did the {agent} agent walk into? {listed}", *right)
+        for agent, right in (
+            (cast.participant, ((cast.first_room,), rooms, (0, 4))),
+            (cast.protagonist, ((cast.own_room,), rooms, (0, 10))),
+        )
+    )
+    story = replace(made_story(3), initial=official)
+    walks, stays = items([story], {3: "test"}, "initial", "multimodal")
+    assert f"the {cast.participant} agent walks into first?" in walks.text
+    assert all(room in walks.text for room in rooms) and "did the" not in walks.text
+    assert walks.tags == {"question": ("reworded",)}
+    # Of the room that the protagonist walked into there is but one.
+    assert f"Question: {official[1].question} Answer:" in stays.text and not stays.tags
+    table = score([walks, stays], [{"reply": "x"}] * 2)
+    assert counts(table) == {"asked": 2, "hidden": 0, "cut": 0, "missing": 0, "reworded": 1}
+    ours = items([made_story(3)], {3: "test"}, "initial", "multimodal")
+    assert not any(asked.tags for asked in ours)
 
 
 @pytest.mark.parametrize("style", ["plain", "json"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from experiments.train_tiny.families import FAMILIES, Family
 from hooks import batch_size
 from hooks.batch_size import BatchSize
 from hooks.vector import SteeringVector
+from sally_anne.benchmarks.gridtom.narration import InitialQuestion
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.errors import HarnessError, OutOfMemoryError, SteeringError
@@ -28,7 +30,18 @@ from sally_anne.models.decoding import (
 )
 from sally_anne.models.loading import LoadedModel, load_model
 from steering import cells as module
-from steering.cells import BASELINE, Cell, best_first, cells, choose, run_cells, vectors_of
+from steering.cells import (
+    BASELINE,
+    Cell,
+    best_first,
+    cells,
+    chance,
+    choose,
+    only_guessed,
+    run_cells,
+    vectors_of,
+)
+from tests.made_stories import made_story
 
 pytestmark = pytest.mark.integration
 
@@ -108,6 +121,22 @@ def test_cells_equal_one_by_one(
             prompt = Prompt(item.text, item.clip() if item.clip else None)
             assert replies[item.item_id] == model.generate([prompt], 4)[0]
     assert table.groupby("item_id")["reply"].nunique().max() > 1
+
+
+def test_initial_beliefs_have_other_numbers_of_frames_and_equal_one_by_one(
+    lively: LoadedModel, tmp_path: Path
+) -> None:
+    splits = {3: "validation", 77: "validation"}
+    asked = list(items(generated(stories=splits), splits, "initial", "multimodal"))
+    vectors = vectors_of(cells((2,), (20.0,), ("logistic",)), vector)
+    with Journal(tmp_path / "sweep.jsonl", {}) as journal:
+        table = run_cells(lively, asked, vectors, journal, 4, "auto", 4)
+    for cell, chosen in vectors.items():
+        model, own = SteeredModel(lively, chosen), table[table["cell"] == cell.name]
+        assert own["item_id"].tolist() == [item.item_id for item in asked]
+        for item, reply in zip(asked, own["reply"], strict=True):
+            assert item.clip is not None
+            assert reply == model.generate([Prompt(item.text, item.clip())], 4)[0]
 
 
 def test_rows_follow_from_memory_and_its_end_is_told(
@@ -280,3 +309,46 @@ def test_chosen_among_those_that_leave_the_initial_belief_alone(
     assert calls == ranked[:asked]
     with pytest.raises(SteeringError, match="test stories"):
         choose(ranked, lambda *asked: initial(*asked).assign(split="test"), {"initial": most})
+
+
+def test_what_is_only_guessed_puts_no_condition_on_the_choice() -> None:
+    """Baselines right on 2 and on 9 of 10, where guessing gets a third; the best falls to none."""
+    best, mild = Cell("logistic", 2, 5.0), Cell("logistic", 2, 1.0)
+
+    def initial(right: int) -> Callable[[Cell, str], pd.DataFrame]:
+        def answers(cell: Cell, side: str) -> pd.DataFrame:
+            good = {BASELINE.name: right, best.name: 0, mild.name: right}
+            return pd.DataFrame(
+                {
+                    "item_id": f"{story}/initial",
+                    "story": str(story),
+                    "split": "validation",
+                    "condition": "",
+                    "first": "",
+                    "cell": name,
+                    "robust_correct": story < good[name],
+                    "robust_invalid": False,
+                }
+                for name in (BASELINE.name, cell.name)
+                for story in range(10)
+            )
+
+        return answers
+
+    ranked, chances = [best, mild], {"initial": 1 / 3}
+    assert choose(ranked, initial(2), {"initial": 0.01}, chances=chances) == best
+    assert choose(ranked, initial(9), {"initial": 0.01}, chances=chances) == mild
+    assert choose(ranked, initial(2), {"initial": 0.01}) == mild
+    guessed = only_guessed(initial(2)(best, "initial"), 1 / 3, "robust")
+    assert guessed is not None and guessed.value == 0.2
+    assert only_guessed(initial(9)(best, "initial"), 1 / 3, "robust") is None
+
+
+def test_guessing_is_right_as_often_as_options_allow() -> None:
+    """One room of three twice, and two colours of five, of which there are ten pairs."""
+    story = made_story(3)
+    one, pair = InitialQuestion("?", ("a",), ("a", "b", "c"), (0, 18)), story.initial[0]
+    asked = replace(story, initial=(pair, one, one))
+    assert chance(list(items([asked], {3: "test"}, "initial", "text"))) == pytest.approx(
+        (1 / 10 + 1 / 3 + 1 / 3) / 3
+    )

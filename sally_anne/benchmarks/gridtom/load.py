@@ -27,8 +27,9 @@ from sally_anne.benchmarks.gridtom.records import (
     StoryRecord,
     StorySet,
     beliefs,
+    initial_ticks,
 )
-from sally_anne.benchmarks.gridtom.render import PERSPECTIVES, Perspective
+from sally_anne.benchmarks.gridtom.render import PERSPECTIVES, Perspective, key_frames
 from sally_anne.benchmarks.gridtom.world import COLOURS
 from sally_anne.core.errors import MediaError, RecordError
 
@@ -135,7 +136,9 @@ def _story(record: Field, folder: Path) -> StoryRecord:
         rooms=(one, two, three),
         environment=record.get("env_desc").text(),
         initial_environment=record.get("init_env_desc").text(),
-        initial=tuple(_initial(q, (one, two, three), d) for q in record.get("init_belief").items()),
+        initial=tuple(
+            _initial(q, (one, two, three), (a, b, c, d)) for q in record.get("init_belief").items()
+        ),
         versions=tuple(versions),
         map=record.opt("map", Field.text),
         plot="return" if returns else "move",
@@ -179,12 +182,14 @@ def _cast(record: Field, true: Field, false: Field) -> tuple[dict[str, str], Cas
     return colors, Cast(participant, protagonist, first, own, last)
 
 
-def _initial(field: Field, rooms: tuple[str, ...], end_of_story: int) -> InitialQuestion:
+def _initial(
+    field: Field, rooms: tuple[str, ...], nodes: tuple[int, int, int, int]
+) -> InitialQuestion:
     question = field.get("question").text()
     section = field.get("section")
     start, end = (item.number() for item in section.items(count=2))
-    if not start < end <= end_of_story:
-        section.fail(f"must lie within the frames 0 to {end_of_story}, is {section.value}")
+    if not start < end <= nodes[3]:
+        section.fail(f"must lie within the frames 0 to {nodes[3]}, is {section.value}")
     given = field.get("answer")
     answer = tuple(item.one_of(COLOURS) for item in given.several())
     if not answer or len(set(answer)) < len(answer):
@@ -194,7 +199,11 @@ def _initial(field: Field, rooms: tuple[str, ...], end_of_story: int) -> Initial
         choices = tuple(item.one_of(COLOURS) for item in field.get("choices").items())
     if missing := [colour for colour in answer if colour not in choices]:
         given.fail(f"names {missing[0]}, which is not among the choices {', '.join(choices)}")
-    return InitialQuestion(question, answer, choices, (start, end))
+    found = InitialQuestion(question, answer, choices, (start, end))
+    if not initial_ticks(nodes, found):
+        shown = ", ".join(map(str, key_frames(nodes)))
+        section.fail(f"must hold one of the frames that are shown ({shown}), is {section.value}")
+    return found
 
 
 def _listed(question: str) -> tuple[str, ...]:

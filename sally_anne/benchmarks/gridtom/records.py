@@ -6,6 +6,7 @@ Prompts, probes and steering read nothing else of GridToM.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -229,10 +230,35 @@ def context_text(
 ) -> str:
     """The world, and the story in words unless it is video alone (GridToM paper, section 3.2).
 
-    ``initial`` is for the initial-belief questions, which ask for colours: the world names none.
+    ``initial`` is for questions that ask for colours: the world names none. What the paper's
+    initial-belief questions are asked with is :func:`initial_text`.
     """
     world = record.initial_environment if initial else record.environment
     return world if setting == "video" else f"{world} {case.captions[perspective]}"
+
+
+def initial_text(record: StoryRecord, question: InitialQuestion, setting: Setting) -> str:
+    """What is told with an initial-belief question: the world alone, which names no colour.
+
+    The frames must tell (``init_belief.py`` of GridToM's release). Where there are none, in the
+    setting ``text``, our own form tells the parts of the story that those frames show, no more.
+    """
+    if setting != "text":
+        return record.initial_environment
+    told = record.case(1, "FB").captions["omniscient"]
+    _, first, second, _ = record.nodes
+    parts = 1 + (question.section[1] > first) + (question.section[1] > second)
+    told = re.split(rf"\s{parts + 1}[.]\s", told)[0]
+    return f"{record.initial_environment} {told}"
+
+
+def initial_ticks(nodes: tuple[int, int, int, int], question: InitialQuestion) -> tuple[int, ...]:
+    """Those of the key frames that an initial-belief question is about, its section's.
+
+    They are shown of the false-belief version, as in GridToM's release.
+    """
+    start, end = question.section
+    return tuple(tick for tick in key_frames(nodes) if start <= tick <= end)
 
 
 class StorySet(Sequence[StoryRecord]):

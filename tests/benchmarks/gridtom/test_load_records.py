@@ -74,6 +74,7 @@ CAST = generated(stories=[30])[0].cast
         ("init_belief.0.answer", [], r"field init_belief\[0\].answer must name different"),
         ("init_belief.1.answer", "pink", r"field init_belief\[1\].answer must be one of"),
         ("init_belief.2.section", [0, 999], r"field init_belief\[2\].section must lie within"),
+        ("init_belief.1.section", [1, 2], r"init_belief\[1\].section must hold one of the frames"),
         ("init_belief.2.choices", [], r"field init_belief\[2\].answer names .* not among"),
         ("first_order_belief", [], "field first_order_belief must have 2 elements, has 0"),
         (
