@@ -76,7 +76,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
         )
     if config.causal:
         figures.append(_scan(config, twin_sets(config, data), len(labels), geometry, tokens))
-    return show(console or Console(), loaded, figures)
+    return show(console or Console(), loaded.name, figures)
 
 
 def _loads(

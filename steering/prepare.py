@@ -236,4 +236,4 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
         *tokens_of(counter, loads, config.reply_tokens),
         *needs(loaded, loads, config.quantization).values(),
     ]
-    return show(console or Console(), loaded, figures)
+    return show(console or Console(), loaded.name, figures)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sally_anne.benchmarks.items import Setting, View, Window
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import Seed, check_options
+from sally_anne.harness.endpoint.options import EndpointOptions, named
 from sally_anne.harness.tasks import reply_tokens, short_name
 from sally_anne.models.options import ModelOptions
 
@@ -17,7 +18,7 @@ DEFAULT_BATCH = 16
 
 
 @dataclass(frozen=True)
-class EvalConfig(ModelOptions):
+class EvalConfig(ModelOptions, EndpointOptions):
     """Ask a model, steered or not, the questions of a task.
 
     Attributes:
@@ -36,6 +37,8 @@ class EvalConfig(ModelOptions):
             that speaks the OpenAI chat protocol. Without a judge they are kept, but not scored. A
             judge's model is opened as the evaluated one is: its dtype, quantization and attention.
         judge_model: model to ask for at the endpoint.
+        judge_prices: of a million tokens that the endpoint reads and of a million that it writes;
+            --endpoint-limit holds for model and judge together, --endpoint-rate for each.
         judge_key: name of the environment variable that holds the endpoint's key, if it wants one.
         human: CSV with people's verdicts on the same replies (item_id, label), with which the judge
             is compared.
@@ -50,8 +53,8 @@ class EvalConfig(ModelOptions):
         data: folder in the benchmark's release layout; GridToM's stories are generated if none is
             given.
         out: run folder; named after the options by default. An existing one is resumed.
-        batch_size: prompts that go through the model together; auto takes as many as fit on a GPU,
-            and 16 on a CPU.
+        batch_size: prompts that go through the model together, or requests that are made to an
+            endpoint at once; auto takes as many as fit on a GPU, and 16 elsewhere.
         max_new_tokens: length of a reply; by default as the task's replies need: 16 for a name, 32
             for a letter that may come with words, 64 for a JSON object, 128 for a sentence.
         split_seed: which stories test, train and validate.
@@ -71,6 +74,7 @@ class EvalConfig(ModelOptions):
     judge: str | None = None
     judge_model: str = ""
     judge_key: str | None = None
+    judge_prices: tuple[float, float] | None = None
     human: Path | None = None
     judge_words: tuple[str, str] = ("TRUE", "FALSE")
     steer: Path | None = None
@@ -137,5 +141,5 @@ def changed(config: Any, *names: str) -> list[str]:
 
 def run_folder(config: Any, kind: str, parts: list[str]) -> Path:
     """The user's folder, or one named after the model and these options."""
-    name = "-".join([Path(config.model).name or "model", *parts])
+    name = "-".join([Path(named(config)).name or "model", *parts])
     return config.out or Path("runs") / kind / name

@@ -34,6 +34,8 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     if work.unseen:
         console.print(str(work.unseen), soft_wrap=True)
     items = work.items
+    if config.endpoint is not None:
+        return _requests(config, items, console)
     loaded = open_described(config, videos=any(item.clip for item in items))
     size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
     counter = Counter(loaded)
@@ -48,7 +50,21 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
         *tokens_of(counter, loads, config.reply_tokens),
         *needs(loaded, loads, config.quantization).values(),
     ]
-    return show(console, loaded, figures)
+    return show(console, loaded.name, figures)
+
+
+def _requests(config: EvalConfig, items: Sequence[Item], console: Console) -> dict[str, Figure]:
+    """What an endpoint would be asked; how it counts tokens is its own affair."""
+    shapes = [item.shape(True) for item in items if item.shape]
+    words = sum(len(item.text) for item in items)
+    written = len(items) * config.reply_tokens
+    figures = [
+        exact("requests", len(items), "one an item; tries that fail come on top"),
+        exact("frames sent", sum(shape[0] for shape in shapes), "as pictures"),
+        exact("characters sent", words, "of all prompts' words"),
+        exact("tokens written", written, f"items x {config.reply_tokens}, at most"),
+    ]
+    return show(console, config.endpoint_model, figures)
 
 
 def loads_of(counter: Counter, batch: Sequence[Item], reply: int) -> list[Load]:

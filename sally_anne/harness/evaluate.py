@@ -10,11 +10,14 @@ from typing import Any
 import pandas as pd
 
 from hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
-from sally_anne.core.errors import BenchmarkError, ContextError
+from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
 from sally_anne.harness.config import DEFAULT_BATCH
+from sally_anne.harness.endpoint.model import EndpointModel
+from sally_anne.harness.endpoint.replies import Said
 from sally_anne.harness.items import FRAMES_MARK, Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.replies import Reply
 from sally_anne.harness.results import score
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import reply_prompt
@@ -54,7 +57,7 @@ def check_items(loaded: LoadedModel, items: Sequence[Item], reply: int) -> list[
 
 @within_memory("use a smaller --batch-size, and if it is 1 smaller --max-pixels or fewer --frames")
 def ask(
-    model: SteeredModel,
+    model: SteeredModel | EndpointModel,
     items: Sequence[Item],
     journal: Journal,
     batch_size: BatchSize,
@@ -82,7 +85,10 @@ def ask(
             model.replies(prompts, max_new_tokens)
 
     size = DEFAULT_BATCH if batch_size == AUTO else batch_size
-    if batch_size == AUTO and missing(items):
+    if isinstance(model, EndpointModel):
+        if options:
+            raise HarnessError("a model behind an endpoint gives no probabilities of options")
+    elif batch_size == AUTO and missing(items):
         size = fitting(model.loaded.model, trial, DEFAULT_BATCH, journal.processes)
     todo = [batch for batch in in_batches(items, size) if missing(batch)]
     todo = journal.processes.share(todo)
@@ -93,12 +99,13 @@ def ask(
         for batch, prompts in alike(planned):
             if not (new := missing(batch)):
                 continue
-            replies = model.replies(prompts, max_new_tokens)
+            replies: Sequence[Reply | Said] = model.replies(prompts, max_new_tokens)
             answers: dict[str, dict[str, Any]] = {
                 item.item_id: {"item_id": item.item_id, "reply": reply.text, "ended": reply.ended}
                 for item, reply in zip(batch, replies, strict=True)
             }
-            if options and all(item.options and not item.names for item in batch):
+            chosen = all(item.options and not item.names for item in batch)
+            if options and chosen and isinstance(model, SteeredModel):
                 labels = [[o.label for o in item.options] for item in batch]
                 found = model.option_log_probs(prompts, labels)
                 for answer, log_probs in zip(answers.values(), found, strict=True):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict
-from typing import Any
+from typing import cast
 
 import pandas as pd
 from rich.markup import escape
@@ -18,7 +19,11 @@ from sally_anne.core.processes import here
 from sally_anne.core.run_folder import EVALUATION, claims, save_config
 from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check_steered
-from sally_anne.harness.endpoint_judge import HIDDEN, EndpointJudge, public
+from sally_anne.harness.endpoint import options as endpoint
+from sally_anne.harness.endpoint.address import checked, key_from
+from sally_anne.harness.endpoint.limits import Budget
+from sally_anne.harness.endpoint.model import kept_in, open_endpoint, said_usage
+from sally_anne.harness.endpoint_judge import EndpointJudge
 from sally_anne.harness.evaluate import ask, check_items
 from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.judge import LocalJudge, judge_answers
@@ -71,32 +76,35 @@ def run(
     work = prepare(config, fitted_on(config.model, None if fitted is None else fitted.fitted))
     if work.unseen:
         console.print(str(work.unseen), soft_wrap=True)
-    judge = _judge(config, work, device_map) if processes.first else None
+    budget = Budget(config.endpoint_limit)
+    judge = _judge(config, work, device_map, budget) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
     videos = any(item.clip for item in work.items)
-    if loaded is None:
+    distant = None if config.endpoint is None else open_endpoint(config, budget)
+    if loaded is None and distant is None:
         loaded = load_model(**config.opening() | {"device_map": device_map}, videos=videos)
-    if videos:
+    if loaded is not None and videos:
         check_videos(loaded.family, loaded.name)
-    for line in check_items(loaded, work.items, config.reply_tokens):
+    for line in check_items(loaded, work.items, config.reply_tokens) if loaded else ():
         console.print(escape(line))
-    steered = SteeredModel(loaded, vector, config.alpha)
+    model = distant or SteeredModel(cast(LoadedModel, loaded), vector, config.alpha)
     about = {
-        **steered.about,
+        **model.about,
         "task": short_name(config.task),
         "max_new_tokens": config.reply_tokens,
         "options": config.options,
         **work.about,
     }
-    forced = require_fits(vector, loaded, config.alpha) if vector else ""
+    forced = require_fits(vector, loaded, config.alpha) if vector and loaded else ""
     kept = Journal(config.folder / ANSWERS, about, processes)
-    with kept as journal, Bars(console) as bar:
+    replies = distant.endpoint.keeping(kept_in(config.folder)) if distant else nullcontext()
+    with kept as journal, replies, Bars(console) as bar:
         if processes.first:
-            save_config(config.folder, saved_config(config))
+            save_config(config.folder, endpoint.saved(config))
         what = config.order if config.task == "gridtom" else work.about["view"]
-        task = bar.add_task(escape(f"{config.model} {config.task} {what}"), total=None)
+        task = bar.add_task(escape(f"{endpoint.named(config)} {config.task} {what}"), total=None)
         table = ask(
-            steered,
+            model,
             work.items,
             journal,
             config.batch_size,
@@ -110,7 +118,13 @@ def run(
     if judge is not None:
         # Each judge keeps its own, and none asks the model again for what it has said.
         own = fingerprint(sorted(judge.about.items()))[:8]
-        with Journal(config.folder / f"verdicts-{own}.jsonl", judge.about | about) as journal:
+        verdicts = (
+            judge.endpoint.keeping(kept_in(config.folder, f"judge-{own}"))
+            if isinstance(judge, EndpointJudge)
+            else nullcontext()
+        )
+        kept = Journal(config.folder / f"verdicts-{own}.jsonl", judge.about | about)
+        with kept as journal, verdicts:
             size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
             table = judge_answers(table, judge, journal, size)
     agreed = None if human is None else agreement(table, human)
@@ -121,14 +135,19 @@ def run(
         results = break_down(table, work.breakdowns, work.cells)
     if config.task == "moments":
         write_submission(table, config.folder / SUBMISSION, work.missing)
+    asked = {"model": distant and distant.endpoint} | (
+        {"judge": judge.endpoint} if isinstance(judge, EndpointJudge) else {}
+    )
+    used = {role: one.usage for role, one in asked.items() if one}
     saved = {
-        "config": saved_config(config),
+        "config": endpoint.saved(config),
         "counts": number,
         "results": results,
         "about": about,
         "agreement": agreed,
         "unseen": None if work.unseen is None else asdict(work.unseen),
         "forced": forced,
+        "endpoints": used,
     }
     texts = [item.text for item in work.items]
     save(console, config.folder / TABLE, table, saved, loaded, texts)
@@ -150,15 +169,11 @@ def run(
             f"judge and people agree on {100 * agreed['agreement']:.1f} % of {agreed['n']} replies "
             f"(kappa {agreed['kappa']:.2f})"
         )
+    for role, usage in used.items():
+        console.print(said_usage(role, usage), soft_wrap=True)
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
     processes.wait()
     return table
-
-
-def saved_config(config: EvalConfig) -> dict[str, Any]:
-    """The options as a run's folder keeps them; an address of a judge without its secrets."""
-    judge = public(config.judge) if config.judge and "://" in config.judge else config.judge
-    return asdict(config) | {"judge": judge}
 
 
 def check(config: EvalConfig) -> None:
@@ -166,6 +181,7 @@ def check(config: EvalConfig) -> None:
     check_steered(config)
     if config.human is not None and config.judge is None:
         raise HarnessError("--human is compared with a judge: give one with --judge")
+    endpoint.check_endpoint(config)
     _check_judge(config)
     own = ("view", "window", "frames", "template", "judge")
     others = ("order", "setting", "style", "data_seed", "split_seed")
@@ -179,22 +195,27 @@ def check(config: EvalConfig) -> None:
 def _check_judge(config: EvalConfig) -> None:
     """That no option of a judge is given that would do nothing, and no address is incomplete."""
     judge = config.judge
-    if judge and HIDDEN in judge:
-        raise HarnessError(
-            f"--judge {judge} lacks its secrets, which no run folder keeps: give --judge again"
-        )
     if judge and "://" in judge:
+        checked(judge)
         if not config.judge_model:
             raise HarnessError("--judge with an address needs --judge-model")
+        if config.endpoint_limit is not None and config.judge_prices is None:
+            raise HarnessError("--endpoint-limit needs --judge-prices, what the judge costs")
+        key_from(config.judge_key, "--judge-key")
         return
+    limits = ("endpoint_rate", "endpoint_prices", "endpoint_limit", "endpoint_fields")
+    for name in limits if config.endpoint is None else ():
+        if getattr(config, name) is not None:
+            raise HarnessError(f"{spelled(name)} is for an endpoint: give --endpoint")
     why = f" at an address; --judge {judge} is a model" if judge else ": give one with --judge"
-    for name in ("judge_model", "judge_key", *(() if judge else ("judge_words",))):
+    own = ("judge_model", "judge_key", "judge_prices")
+    for name in (*own, *(() if judge else ("judge_words",))):
         if getattr(config, name) != getattr(EvalConfig, name):
             raise HarnessError(f"{spelled(name)} is for a judge{why}")
 
 
 def _judge(
-    config: EvalConfig, work: Work, device_map: str | None
+    config: EvalConfig, work: Work, device_map: str | None, budget: Budget
 ) -> LocalJudge | EndpointJudge | None:
     """Who reads replies to open questions, if anybody does."""
     if config.judge is None:
@@ -206,10 +227,17 @@ def _judge(
         own = {"name": config.judge, "device_map": device_map, "revision": None}
         # A judge reads, and is shown no frames.
         return LocalJudge.open(**config.opening() | own | {"max_pixels": None}, words=words)
-    place = (config.judge, config.judge_model)
-    if config.judge_key is None:
-        return EndpointJudge(*place, words=words)
-    return EndpointJudge.with_key_from(config.judge_key, *place, words=words)
+    return EndpointJudge(
+        config.judge,
+        config.judge_model,
+        key_from(config.judge_key, "--judge-key"),
+        words=words,
+        at_once=DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size,
+        timeout=config.endpoint_timeout,
+        rate=config.endpoint_rate,
+        prices=config.judge_prices,
+        budget=budget,
+    )
 
 
 if __name__ == "__main__":

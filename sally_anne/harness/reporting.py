@@ -15,6 +15,7 @@ from rich.table import Table
 from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.run_folder import RESULTS
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.endpoint.options import named
 from sally_anne.harness.items import Item
 from sally_anne.harness.official import OFFICIAL
 from sally_anne.harness.tasks import short_name
@@ -64,15 +65,18 @@ def save(
     file: Path,
     table: pd.DataFrame,
     saved: Mapping[str, Any],
-    loaded: LoadedModel,
+    loaded: LoadedModel | None,
     texts: Iterable[str],
 ) -> None:
-    """Write a run's table and what else is saved; say which words of texts the model lacks."""
-    unknown = unknown_words(loaded, texts)
+    """Write a run's table and what else is saved; say which words of texts the model lacks.
+
+    Without ``loaded``, behind an endpoint, nobody knows that.
+    """
+    unknown = None if loaded is None else unknown_words(loaded, texts)
     write_atomic(file, table.to_parquet(None, index=False))
-    saved = {**saved, "unknown_words": asdict(unknown)}
+    saved = {**saved, "unknown_words": unknown and asdict(unknown)}
     write_sealed(file.with_name(RESULTS), saved, (file.name,))
-    if warning := unknown.warning(loaded.name):
+    if loaded and unknown and (warning := unknown.warning(loaded.name)):
         console.print(escape(warning), soft_wrap=True)
 
 
@@ -102,18 +106,20 @@ def doubts(
 
 def steered_by(config: Any) -> str:
     """What steers a run, for a title."""
+    if getattr(config, "endpoint", None) is not None:
+        return "behind an endpoint"
     return "not steered" if config.steer is None else f"steered by {config.steer.name}"
 
 
 def print_results(console: Console, results: Mapping[str, Any], config: EvalConfig) -> None:
     """GridToM: one row a reader, with 95 % intervals."""
     columns = INITIAL if config.order == "initial" else BELIEF
-    named = {"initial": "initial belief", "reality": "reality"}
-    what = named.get(config.order, f"belief of order {config.order}")
+    words = {"initial": "initial belief", "reality": "reality"}
+    what = words.get(config.order, f"belief of order {config.order}")
     over_maps = any("over_stories" in metrics for metrics in results.values())
     print_table(
         console,
-        f"{config.model}, {what}, {config.setting}, {steered_by(config)} (%)",
+        f"{named(config)}, {what}, {config.setting}, {steered_by(config)} (%)",
         ["read by", *columns],
         [[reader, *(found[name] for name in columns)] for reader, found in results.items()],
         "95 % intervals over maps" if over_maps else None,
@@ -140,7 +146,7 @@ def print_breakdown(
     if results:
         print_table(
             console,
-            f"{config.model}, {short_name(config.task)}, {steered_by(config)} (% right)",
+            f"{named(config)}, {short_name(config.task)}, {steered_by(config)} (% right)",
             ["items", "n", *(f"read by {reader}" for reader in results)],
             [
                 [name, next(iter(cells.values()))["n"], *(cells.get(r, "") for r in results)]

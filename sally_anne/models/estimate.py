@@ -228,9 +228,9 @@ def disk(samples: int, layers: int, heads: int, width: int, dtype: str) -> Figur
     return Figure("activations on disk", size, in_bytes(size), how, "exact")
 
 
-def show(console: Console, loaded: LoadedModel, figures: Sequence[Figure]) -> dict[str, Figure]:
+def show(console: Console, name: str, figures: Sequence[Figure]) -> dict[str, Figure]:
     """Print a plan; of several processes of a launcher only the first does. Gives it by name."""
-    title = f"{loaded.name}: nothing is computed or written"
+    title = f"{name}: nothing is computed or written"
     table = Table(title=escape(title), title_justify="left")
     for column in ("figure", "value", "formula", "from"):
         table.add_column(column, overflow="fold")

@@ -3,87 +3,36 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.endpoint_judge import EndpointJudge, public
+from sally_anne.harness.endpoint.address import key_from, public
+from sally_anne.harness.endpoint_judge import EndpointJudge
 from sally_anne.harness.judge import Asked
+from tests.harness.chat_server import Server, Sleeping, completion
 
 ASKED = Asked("What does he hold?", "An umbrella.", "He holds an umbrella.")
 KEY = "sk-secret-0123"
 
 
-def completion(content: Any) -> bytes:
-    return json.dumps(
-        {"choices": [{"message": {"role": "assistant", "content": content}}]}
-    ).encode()
-
-
-@dataclass
-class Server:
-    """Answers the script's steps one after the other: status and body, or an act of its own."""
-
-    url: str
-    script: list[tuple[int, bytes] | Callable[[BaseHTTPRequestHandler], None]] = field(
-        default_factory=list
-    )
-    headers: dict[str, str] = field(default_factory=dict)
-    seen: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            state.seen.append((self.path, dict(self.headers), json.loads(body)))
-            step = state.script.pop(0)
-            if callable(step):
-                step(self)
-                return
-            self.send_response(step[0])
-            for name, value in state.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(step[1])))
-            self.end_headers()
-            self.wfile.write(step[1])
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.daemon_threads = True
-    state = Server(f"http://127.0.0.1:{httpd.server_port}/v1")
-    thread = threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield state
-    httpd.shutdown()
-    httpd.server_close()
-    thread.join()
-
-
 def judge(server: Server, **named: Any) -> tuple[EndpointJudge, list[float]]:
     """A judge that waits for nothing, and what it would have waited."""
-    slept: list[float] = []
-    return EndpointJudge(server.url, "gpt-x", KEY, sleep=slept.append, **named), slept
+    slept = Sleeping()
+    named |= {"sleep": slept.sleep, "clock": slept.clock}
+    return EndpointJudge(server.url, "gpt-x", KEY, **named), slept.slept
 
 
 def test_a_good_answer(server: Server) -> None:
     server.script = [(200, completion("TRUE. Both hold one.")), (200, completion("False, he ..."))]
     found, slept = judge(server)
-    verdicts = found.judge([ASKED, Asked("Who?", " ", "He."), ASKED])
+    verdicts = found.judge([ASKED, Asked("Who?", " ", "He."), replace(ASKED, reply="A dog.")])
     assert [v.right for v in verdicts] == [True, False, False]
     assert [v.invalid for v in verdicts] == [False] * 3
     assert verdicts[0].text == "TRUE. Both hold one." and verdicts[0].probability is None
@@ -140,7 +89,7 @@ def stop_midway(handler: BaseHTTPRequestHandler) -> None:
         (200, b'{"error": {"message": "busy"}}'),
         (200, b"[" * 100_000),
         (200, b"\xff"),
-        (200, completion(["TRUE"])),
+        (200, completion([3])),
         hang_up,
         stop_midway,
     ],
@@ -159,8 +108,10 @@ def test_the_endpoint_says_how_long_to_wait(server: Server) -> None:
     found, slept = judge(server)
     assert found.judge([ASKED])[0].right and slept == [7.0]
     server.headers = {"Retry-After": "99999"}
-    server.script = [(429, b""), (200, completion("TRUE"))]
-    assert found.judge([ASKED])[0].right and slept == [7.0, 60.0]
+    server.script = [(429, b"")]
+    with pytest.raises(HarnessError, match="429; 1 try; it asks to wait 99999 s"):
+        found.judge([ASKED])
+    assert slept == [7.0]
 
 
 def test_malformed_json_throughout_is_an_error(server: Server) -> None:
@@ -213,7 +164,7 @@ ADDRESS = "?api-version=1&sig=q%3Ary%2Fs3cret"
         (500, "no {} {}"),
         (200, "no JSON {} {}"),
         (200, "x" * 195 + "{} {}"),
-        (200, '{{"choices": [{{"message": {{"content": ["{}", "{}"]}}}}]}}'),
+        (200, '{{"choices": [{{"message": {{"content": {{"a": ["{}", "{}"]}}}}}}]}}'),
         (200, '{{"choices": [{{"message": {{"content": "TRUE {} {}"}}}}]}}'),
     ],
 )
@@ -226,14 +177,14 @@ def test_no_secret_is_repeated(server: Server, answer: tuple[int, str]) -> None:
         server.url, plain = f"{server.url}{ADDRESS}", server.url
         found, _ = judge(server, tries=1)
         server.url = plain
-        assert found.url == f"{plain}/chat/completions?api-version=1&sig=[hidden]"
+        assert found.endpoint.url == f"{plain}/chat/completions?api-version=1&sig=[hidden]"
         try:
             verdict = found.judge([ASKED])[0]
             said = verdict.text
             assert verdict.right and said == "TRUE [hidden] [hidden]"
         except HarnessError as error:
             said = "".join(traceback.format_exception(error))
-            assert found.url in said
+            assert found.endpoint.url in said
         assert not any(secret[:6] in said for secret in (*SECRETS, *secrets))
         assert not any(secret[:6] in repr(found.about) for secret in (*SECRETS, *secrets))
     assert "sig=q%3Ary%2Fs3cret" in server.seen[-1][0]
@@ -278,7 +229,7 @@ def test_nobody_there() -> None:
     with pytest.raises(HarnessError, match=r"at http://127.0.0.1:9/v1/chat/completions does not"):
         found.judge([ASKED])
     with pytest.raises(HarnessError, match="is no address"):
-        EndpointJudge("http://a..b/v1", "m", sleep=lambda s: None).judge([ASKED])
+        EndpointJudge("http://a..b/v1", "m", tries=1).judge([ASKED])
 
 
 @pytest.mark.parametrize(
@@ -294,7 +245,7 @@ def test_nobody_there() -> None:
     ],
 )
 def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(HarnessError, match="is no address of a judge"):
+    with pytest.raises(HarnessError, match="is no address of an endpoint"):
         EndpointJudge(url, "m")
 
 
@@ -314,11 +265,15 @@ def test_other_bad_options() -> None:
 def test_the_key_of_a_variable(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_JUDGE", f" {KEY}\n")
     server.script = [(200, completion("TRUE"))]
-    assert EndpointJudge.with_key_from("MY_JUDGE", server.url, "m").judge([ASKED])[0].right
+    key = key_from("MY_JUDGE", "--judge-key")
+    assert EndpointJudge(server.url, "m", key).judge([ASKED])[0].right
     assert server.seen[0][1]["Authorization"] == f"Bearer {KEY}"
     monkeypatch.setenv("MY_JUDGE", "")
-    with pytest.raises(HarnessError, match="variable MY_JUDGE holds no key"):
-        EndpointJudge.with_key_from("MY_JUDGE", server.url, "m")
+    with pytest.raises(HarnessError, match="variable MY_JUDGE of --judge-key holds no key"):
+        key_from("MY_JUDGE", "--judge-key")
+    with pytest.raises(HarnessError, match="--judge-key names no environment variable") as error:
+        key_from(KEY, "--judge-key")
+    assert KEY not in str(error.value)
 
 
 def test_what_verdicts_depend_on() -> None:

@@ -1,0 +1,95 @@
+"""A server of the tests that speaks the chat protocol; nothing leaves the machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+Step = tuple[int, bytes] | Callable[[BaseHTTPRequestHandler], None]
+
+
+def completion(content: Any, finish: str = "stop", usage: tuple[int, int] | None = None) -> bytes:
+    """The body of a reply."""
+    choice = {"message": {"role": "assistant", "content": content}, "finish_reason": finish}
+    body: dict[str, Any] = {"choices": [choice]}
+    if usage is not None:
+        body["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
+    return json.dumps(body).encode()
+
+
+@dataclass
+class Server:
+    """Answers the script's steps one after the other, then by ``answer`` from the request."""
+
+    url: str
+    script: list[Step] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    seen: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
+    answer: Callable[[dict[str, Any]], Step] | None = None
+
+
+@dataclass
+class Sleeping:
+    """A clock that only sleeping moves on."""
+
+    now: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                state.seen.append((self.path, dict(self.headers), body))
+                step = state.script.pop(0) if state.script or not state.answer else None
+            if step is None:
+                assert state.answer is not None
+                step = state.answer(body)
+            if callable(step):
+                step(self)
+                return
+            self.send_response(step[0])
+            for name, value in state.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(step[1])))
+            self.end_headers()
+            self.wfile.write(step[1])
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    httpd.daemon_threads = True
+    state = Server(f"http://127.0.0.1:{httpd.server_port}/v1")
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield state
+    httpd.shutdown()
+    httpd.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as state:
+        yield state
