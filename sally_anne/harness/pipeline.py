@@ -196,7 +196,7 @@ def _check_judge(config: EvalConfig) -> None:
     """That no option of a judge is given that would do nothing, and no address is incomplete."""
     judge = config.judge
     if judge and "://" in judge:
-        checked(judge)
+        checked(judge, "--judge")
         if not config.judge_model:
             raise HarnessError("--judge with an address needs --judge-model")
         if config.endpoint_limit is not None and config.judge_prices is None:

@@ -65,8 +65,8 @@ def secrets(url: str, key: str) -> list[str]:
     return sorted((plain | quoted | escaped) - {""}, key=len, reverse=True)
 
 
-def checked(url: str) -> str:
-    """The whole address to post to; HarnessError if it is none."""
+def checked(url: str, option: str = "--endpoint") -> str:
+    """The whole address to post to; HarnessError, for ``option``, if it is none."""
     try:
         parts = urllib.parse.urlsplit(url.strip())
         usable = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -75,7 +75,7 @@ def checked(url: str) -> str:
         usable = False
     if HIDDEN in url:
         raise HarnessError(
-            f"the address {url} lacks its secrets, which no run folder keeps: give it again"
+            f"the address {url} lacks its secrets, which no run folder keeps: give {option} again"
         )
     if not usable or not url.strip().isascii() or any(c.isspace() for c in url.strip()):
         # Nobody knows where a name and password end in it.
