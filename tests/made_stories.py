@@ -160,7 +160,8 @@ REPLIES = {
     "2": "right right wrong right json wrong json none",
     "initial": "right right json wrong part right none json",
 }
-# What comes of it, counted by hand. Nothing but JSON is an answer to the official reader.
+# What comes of it, counted by hand. Nothing but JSON is an answer to the official reader of
+# beliefs; of initial beliefs a room is the whole reply, and agents are named anywhere in it.
 NUMBERS = {
     "1": {
         "robust": {"TB": 2 / 4, "FB": 3 / 4, "Both": 1 / 4, "invalid": 1 / 8},
@@ -172,7 +173,7 @@ NUMBERS = {
     },
     "initial": {
         "robust": {"accuracy": 5 / 8, "invalid": 1 / 8},
-        "official": {"accuracy": 2 / 8, "invalid": 6 / 8},
+        "official": {"accuracy": 4 / 8, "invalid": 3 / 8},
     },
 }
 

@@ -114,6 +114,7 @@ def item_of(metadata: Mapping[str, Any]) -> Item:
     return Item(
         **{name: metadata[name] for name in _FACTS},
         text="",
+        official="gridtom",
         options=tuple(Option(label, text) for label, text in metadata["options"].items()),
         answer=tuple(metadata["answer"]),
     )

@@ -304,6 +304,24 @@ def test_the_command_line_finds_model_and_tasks(loaded, saved, monkeypatch, caps
     assert "sally-anne" in shown and "official_Both" in shown
 
 
+def test_own_tasks_stand_beside_ours_and_nothing_is_warned_of(
+    loaded, monkeypatch, capsys, caplog, tmp_path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        f"include: {TASKS}/gridtom/first_order_text.yaml\ntask: mine_of_gridtom\ntag: mine\n"
+    )
+    run_main(
+        monkeypatch,
+        *("--model", "sally-anne", "--tasks", "gridtom_first_order_text,mine_of_gridtom"),
+        *("--model_args", f"pretrained={loaded.source}", "--include_path", str(tmp_path)),
+        *("--limit", "2", "--apply_chat_template"),
+    )
+    shown = capsys.readouterr().out
+    assert "gridtom_first_order_text" in shown and "mine_of_gridtom" in shown
+    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert not [line for line in warned if "gridtom" in line]
+
+
 def test_the_command_line_says_what_is_wrong_in_a_line(monkeypatch) -> None:
     with pytest.raises(SystemExit, match="error: unknown model 'nowhere'"):
         run_main(

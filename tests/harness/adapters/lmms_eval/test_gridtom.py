@@ -183,7 +183,7 @@ def test_initial_questions_have_accuracy() -> None:
     found = lmms_eval_results(doc, [doc["answer"]])
     assert set(found) == {"accuracy", "invalid", "official_accuracy", "official_invalid"}
     assert right([found["accuracy"]]) == 1 and invalid([found["invalid"]]) == 0
-    assert right([found["official_accuracy"]]) == 0 and invalid([found["official_invalid"]]) == 1
+    assert right([found["official_accuracy"]]) == 1 and invalid([found["official_invalid"]]) == 0
 
 
 def test_what_a_vector_has_seen_is_left_out(seen_vector: str) -> None:
