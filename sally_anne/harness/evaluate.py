@@ -105,7 +105,7 @@ def ask(
                 for item, reply in zip(batch, replies, strict=True)
             }
             chosen = all(item.options and not item.names for item in batch)
-            if options and chosen and isinstance(model, SteeredModel):
+            if options and chosen and not isinstance(model, EndpointModel):
                 labels = [[o.label for o in item.options] for item in batch]
                 found = model.option_log_probs(prompts, labels)
                 for answer, log_probs in zip(answers.values(), found, strict=True):
