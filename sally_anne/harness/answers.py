@@ -26,6 +26,9 @@ _CUE = re.compile(
     r"(?:is|was|would\s+be|should\s+be|must\s+be)\b)",
     re.IGNORECASE,
 )
+# A line that announces the answer; and a JSON object at the end, in a code fence or not.
+_ANSWER_LINE = re.compile(r"^[^\w\n]*(?:final\s+)?(?P<cue>answer)\b[\"'’*\s]*:", re.I | re.M)
+_LAST_OBJECT = re.compile(r"(\{[^{}]*\})[\s`]*\Z")
 # Other words after which a label may stand.
 _LEAD = (
     r"\b(?:response|reply|solution|conclusion|pick|choose|select|say|go(?:ing)?\s+with|it['’]s"
@@ -146,6 +149,32 @@ def answers_all(
         raise HarnessError(f"right answer {missing[0]!r} is not among the choices {list(choices)}")
     named = {_plain(word) for word in read_words(reply, choices, reader)}
     return named == wanted if named else None
+
+
+def conclusion(reply: str, ended: bool = True) -> str:
+    """The end of a reply that thinks aloud, where its answer is.
+
+    That is a JSON object with an ``answer`` that it ends with; what begins with its last line
+    "Answer: ..."; what begins with the last "answer is" of its last paragraph; or else its last
+    line. Thoughts that were cut (not ``ended``) without one of the first three have none.
+    """
+    reply = _after_thinking(reply).rstrip()
+    final = _LAST_OBJECT.search(reply)
+    if final and _json_answers(final[1]):
+        return final[1]
+    cues = [m.start("cue") for m in _ANSWER_LINE.finditer(reply)]
+    if not cues:
+        last = max((m.end() for m in re.finditer(r"\n[^\S\n]*\n", reply)), default=0)
+        cues = [m.start() for m in _CUE.finditer(reply, last)]
+    if cues:
+        return reply[cues[-1] :]
+    return reply[reply.rfind("\n") + 1 :].strip() if ended else ""
+
+
+def without_cue(said: str) -> str:
+    """A conclusion without the words that announce it."""
+    cue = _CUE.match(said)
+    return said[cue.end() :].strip(" *\n\t") if cue else said
 
 
 def _after_thinking(reply: str) -> str:

@@ -10,6 +10,7 @@ from sally_anne.benchmarks.items import Setting, View, Window
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import Seed, check_options
 from sally_anne.harness.endpoint.options import EndpointOptions, named
+from sally_anne.harness.prompting import Prompting
 from sally_anne.harness.tasks import reply_tokens, short_name
 from sally_anne.models.options import ModelOptions
 
@@ -33,6 +34,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
             benchmark's own by default.
         frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.
         template: other tasks: file with the prompt, its fields in braces, for a paper's exact one.
+        prompting: how questions are put: direct, for the answer alone; cot, for thoughts first, at
+            the end of which the answer is read.
         judge: who reads replies to open questions: a model's name, or the address of an endpoint
             that speaks the OpenAI chat protocol. Without a judge they are kept, but not scored. A
             judge's model is opened as the evaluated one is: its dtype, quantization and attention.
@@ -56,7 +59,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
         batch_size: prompts that go through the model together, or requests that are made to an
             endpoint at once; auto takes as many as fit on a GPU, and 16 elsewhere.
         max_new_tokens: length of a reply; by default as the task's replies need: 16 for a name, 32
-            for a letter that may come with words, 64 for a JSON object, 128 for a sentence.
+            for a letter that may come with words, 64 for a JSON object, 128 for a sentence, 512
+            for thoughts.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
@@ -71,6 +75,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
     window: Window | None = None
     frames: int | None = None
     template: Path | None = None
+    prompting: Prompting = "direct"
     judge: str | None = None
     judge_model: str = ""
     judge_key: str | None = None
@@ -95,7 +100,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
     @property
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
-        return self.max_new_tokens or reply_tokens(self.task, self.style)
+        return self.max_new_tokens or reply_tokens(self.task, self.style, self.prompting)
 
     @property
     def folder(self) -> Path:
@@ -107,6 +112,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
             parts.append(f"{self.frames}frames")
         if self.template is not None:
             parts.append(f"template-{self.template.stem}")
+        if self.prompting != "direct":
+            parts.append(self.prompting)
         parts += steered(self)
         asked = ("split", "style", "options", "max_new_tokens", "split_seed", "data_seed")
         parts += changed(self, *asked)

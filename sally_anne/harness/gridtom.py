@@ -31,6 +31,7 @@ from sally_anne.benchmarks.gridtom.records import (
 from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
 from sally_anne.benchmarks.items import Option, Setting
 from sally_anne.harness.items import Item
+from sally_anne.harness.prompting import THINK, Prompting
 
 Ask = Literal["1", "2", "initial", "reality"]
 Style = Literal["plain", "json"]
@@ -43,6 +44,7 @@ def items(
     ask: Ask,
     setting: Setting,
     style: Style = "plain",
+    prompting: Prompting = "direct",
 ) -> Iterator[Item]:
     """The items of the stories whose index has a split, in their order.
 
@@ -50,15 +52,16 @@ def items(
     initial-belief questions, asked of the false-belief version. Style ``plain`` ends with
     ``Answer:``; ``json`` asks for a JSON object, as the paper does.
     """
+    how = (setting, style, prompting)
     for record in records:
         if record.index not in splits:
             continue
         split = splits[record.index]
         if ask == "initial":
-            yield from _initial(record, split, setting, style)
+            yield from _initial(record, split, *how)
         else:
             for case in record.cases(2 if ask == "2" else 1):
-                yield _belief(record, case, split, setting, style, ask == "reality")
+                yield _belief(record, case, split, *how, real=ask == "reality")
 
 
 def shown(ask: str) -> dict[str, str]:
@@ -68,7 +71,13 @@ def shown(ask: str) -> dict[str, str]:
 
 
 def _belief(
-    record: StoryRecord, case: BeliefCase, split: str, setting: Setting, style: Style, real: bool
+    record: StoryRecord,
+    case: BeliefCase,
+    split: str,
+    setting: Setting,
+    style: Style,
+    prompting: Prompting,
+    real: bool,
 ) -> Item:
     name = case.first if case.order == 1 else f"{case.first}/{case.second}"
     if real:
@@ -81,14 +90,17 @@ def _belief(
         item_id=item_id,
         condition=case.first if case.order == 1 else str(case.second),
         first=case.first,
-        text=_ask(context, belief_question(case, rooms), style, "the room"),
+        text=_ask(context, belief_question(case, rooms), "the room", style, prompting),
+        reasons=prompting == "cot",
         options=tuple(Option(room, room) for room in rooms),
         answer=(case.question.answer,),
         **_shared(record, case, split, setting),
     )
 
 
-def _initial(record: StoryRecord, split: str, setting: Setting, style: Style) -> Iterator[Item]:
+def _initial(
+    record: StoryRecord, split: str, setting: Setting, style: Style, prompting: Prompting
+) -> Iterator[Item]:
     case = record.case(1, "FB")
     for number, question in enumerate(record.initial):
         context = initial_text(record, question, setting)
@@ -100,7 +112,8 @@ def _initial(record: StoryRecord, split: str, setting: Setting, style: Style) ->
             item_id=f"{record.group}/initial/{number}",
             condition="",
             first="",
-            text=_ask(context, asked, style, "the colour, or a list of colours"),
+            text=_ask(context, asked, "the colour, or a list of colours", style, prompting),
+            reasons=prompting == "cot",
             options=tuple(Option(colour, colour) for colour in question.choices),
             answer=question.answer,
             names=True,
@@ -135,7 +148,12 @@ def _shared(
     return {**facts, "official": "gridtom", **video}
 
 
-def _ask(context: str, question: str, style: Style, wanted: str) -> str:
+def _ask(context: str, question: str, wanted: str, style: Style, prompting: Prompting) -> str:
+    """``wanted`` says what an answer is."""
+    if prompting == "cot":
+        if style == "json":
+            wanted = f'a JSON object, whose field "answer" holds {wanted}'
+        return f"{context}\n\nQuestion: {question}\n{THINK.format(form=wanted)}"
     if style == "plain":
         return f"{context} Question: {question} Answer:"
     return (

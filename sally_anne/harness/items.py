@@ -38,6 +38,7 @@ class Item:
     question: str = ""  # without context and options, as a judge is given it
     reference: str | None = None  # right answer of an open question
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by kind, for breakdowns
+    reasons: bool = False  # whether replies think aloud, so that their end is the answer
     official: str = ""  # whose own reader reads its replies, see harness/official.py
     map: str = ""  # that the story is played on; empty where there are none
 

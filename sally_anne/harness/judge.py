@@ -197,7 +197,8 @@ def judge_answers(
 ) -> pd.DataFrame:
     """Judge what the open journal does not hold yet, or holds for another reply or reference.
 
-    The table is :func:`sally_anne.harness.results.score` of open questions. It comes back with
+    The table is :func:`sally_anne.harness.results.score` of open questions; of replies that think
+    aloud the judge is shown the conclusion. It comes back with
     ``judge_correct`` (bool; never where the reference is hidden), ``judge_probability`` (of being
     right; NaN where there is none) and ``judge_invalid`` (bool: the words could not be read).
     """
@@ -233,6 +234,8 @@ def _asked(table: pd.DataFrame) -> dict[str, Asked]:
     twice = table["item_id"][table["item_id"].duplicated()]
     if not twice.empty:
         raise HarnessError(f"item {twice.iloc[0]!r} stands among the answers twice")
+    if "conclusion" in table:
+        table = table.assign(reply=table["conclusion"])
     return {
         str(item_id): Asked(_text(question), _text(reply), reference)
         for item_id, question, reply, reference in table[columns].itertuples(index=False)

@@ -183,6 +183,7 @@ def check(config: EvalConfig) -> None:
         raise HarnessError("--human is compared with a judge: give one with --judge")
     endpoint.check_endpoint(config)
     _check_judge(config)
+    _check_prompting(config)
     own = ("view", "window", "frames", "template", "judge")
     others = ("order", "setting", "style", "data_seed", "split_seed")
     gridtom = config.task == "gridtom"
@@ -190,6 +191,19 @@ def check(config: EvalConfig) -> None:
         if getattr(config, option) != getattr(EvalConfig, option):
             whose = "tasks other than gridtom" if gridtom else "--task gridtom"
             raise HarnessError(f"{spelled(option)} is for {whose}")
+
+
+def _check_prompting(config: EvalConfig) -> None:
+    """That nothing else says how questions are put."""
+    if config.prompting == "cot" and config.options:
+        raise HarnessError(
+            "--options scores the options as the beginning of a reply, where --prompting cot has "
+            "thoughts; leave one of them out"
+        )
+    if config.prompting == "cot" and config.template is not None:
+        raise HarnessError(
+            "--prompting cot has words of its own, and --template gives others; leave one out"
+        )
 
 
 def _check_judge(config: EvalConfig) -> None:

@@ -12,7 +12,15 @@ import pandas as pd
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
-from sally_anne.harness.answers import READERS, Reader, answers_all, read_answer, read_words
+from sally_anne.harness.answers import (
+    READERS,
+    Reader,
+    answers_all,
+    conclusion,
+    read_answer,
+    read_words,
+    without_cue,
+)
 from sally_anne.harness.gridtom import REWORDED
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import Unit, accuracy, belief_metrics, over
@@ -28,9 +36,9 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
 
     Returns:
         Columns ``item_id, story, split, condition, first, hidden, answer, reply``, ``cut`` (whether
-        the reply was cut before the model ended it), ``map`` where
-        stories have one, ``tag_<kind>`` for each kind of tag (values joined by ``|``), and for each
-        reader (``official``, ``robust``, and ``options`` where options were scored)
+        the reply was cut before the model ended it), ``conclusion`` (what is read of a reply that
+        thinks aloud), ``map`` where stories have one, ``tag_<kind>`` for each kind of tag (values
+        joined by ``|``), and for each reader (``official``, ``robust``, and ``options`` where options were scored)
         ``<reader>_label``, ``<reader>_correct`` and ``<reader>_invalid``. Where the key is hidden
         nothing is correct: leave these rows out by ``hidden``. Open questions have ``question`` and
         ``reference`` instead of readers' columns; a judge reads them.
@@ -46,12 +54,15 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
         row |= {"answer": ", ".join(item.answer), "reply": answer["reply"]}
         # Older journals do not say.
         row["cut"] = not answer.get("ended", True)
+        said = answer["reply"]
+        if item.reasons:
+            said = row["conclusion"] = conclusion(said, ended=not row["cut"])
         row |= {f"tag_{kind}": "|".join(item.tags.get(kind, ())) for kind in kinds}
         if not item.options:
             rows.append(row | {"question": item.question, "reference": item.reference})
             continue
         for reader in READERS:
-            label, right = _read(item, answer["reply"], reader)
+            label, right = _read(item, said, reader)
             row[f"{reader}_label"] = label
             row[f"{reader}_correct"], row[f"{reader}_invalid"] = right, label is None
         if log_probs := answer.get("option_log_probs"):
@@ -65,7 +76,7 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
 def _read(item: Item, reply: str, reader: Reader) -> tuple[str | None, bool]:
     """What the reply chooses, None if nothing, and whether that is right."""
     if reader == "official":
-        return OFFICIAL[item.official].read(reply, item)
+        return OFFICIAL[item.official].read(without_cue(reply) if item.reasons else reply, item)
     if item.names:
         choices = [o.text for o in item.options]
         named = read_words(reply, choices, reader)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.prompting import THOUGHTS, Prompting
 
 if TYPE_CHECKING:
     from sally_anne.benchmarks.items import Benchmark
@@ -66,8 +67,10 @@ def short_name(task: str) -> str:
     return path.stem if path else task.rpartition(":")[2]
 
 
-def reply_tokens(task: str, style: str = "plain") -> int:
+def reply_tokens(task: str, style: str = "plain", prompting: Prompting = "direct") -> int:
     """How many tokens replies need; those that talk on before they answer are not cut off."""
+    if prompting == "cot":
+        return THOUGHTS
     if task == "gridtom":
         return 64 if style == "json" else 16
     return 128 if find_task(task).open_ended else 32

@@ -25,12 +25,16 @@ from sally_anne.benchmarks.mimeqa import clock
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
 from sally_anne.harness.items import FRAMES_MARK, Item
+from sally_anne.harness.prompting import THINK, Prompting
 
 FILMED: tuple[View, ...] = ("multimodal", "video")
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
 FIELDS = ("context", *_TITLES, "note", "frames", "question", "options", "labels")
-CHOICE = "{context}{frames}{note}Question: {question}\n{options}\nReply with {labels}.\nAnswer:"
-OPEN = "{context}{frames}{note}Question: {question}\nReply in one sentence.\nAnswer:"
+_SHOWN, _CHOICE, _OPEN = (
+    "{context}{frames}{note}",
+    "Question: {question}\n{options}\n",
+    "Question: {question}\n",
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Shown:
     sampling: Sampling
     template: str | None = None  # with :data:`FIELDS` in braces; None for our own words
     most_pixels: int = MOST_PIXELS  # of a frame; larger ones are scaled down as they are read
+    prompting: Prompting = "direct"
 
 
 def shown(
@@ -49,6 +54,7 @@ def shown(
     frames: int | None = None,
     template: Path | None = None,
     most_pixels: int | None = None,
+    prompting: Prompting = "direct",
 ) -> Shown:
     """The benchmark's own protocol with what the user changes of it; None changes nothing."""
     view, window = view or benchmark.default_view, window or benchmark.windows[0]
@@ -61,7 +67,8 @@ def shown(
                 f"--{option} {chosen}: {benchmark.name} has {', '.join(offered)} only"
             )
     sampling = benchmark.sampling if frames is None else Sampling(count=frames)
-    return Shown(view, window, sampling, _template(template), most_pixels or MOST_PIXELS)
+    most = most_pixels or MOST_PIXELS
+    return Shown(view, window, sampling, _template(template), most, prompting)
 
 
 def _template(path: Path | None) -> str | None:
@@ -127,6 +134,7 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
             reference=record.reference,
             tags=record.tags,
             official=benchmark.official,
+            reasons=how.prompting == "cot",
             **film,
         )
 
@@ -157,8 +165,16 @@ def prompt_text(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
         "options": "\n".join(f"{o.label}. {o.text}" for o in record.options),
         "labels": f"{', '.join(labels[:-1])} or {labels[-1]} only" if labels else "",
     }
-    template = how.template or (CHOICE if record.options else OPEN)
-    return template.format_map(fields)
+    return (how.template or _words(record, how.prompting)).format_map(fields)
+
+
+def _words(record: BenchmarkItem, prompting: Prompting) -> str:
+    """Our own template."""
+    if prompting == "cot":
+        ending = THINK.format(form="{labels}" if record.options else "one sentence")
+    else:
+        ending = f"Reply {'with {labels}' if record.options else 'in one sentence'}.\nAnswer:"
+    return _SHOWN + (_CHOICE if record.options else _OPEN) + ending
 
 
 def _context(record: BenchmarkItem, how: Shown) -> Context:

@@ -58,10 +58,17 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         chosen, unseen = choose_unseen(config, stories, fitted)
         about = {name: getattr(config, name) for name in ("order", "setting", "style")}
         about |= {"data": stories.fingerprint, **gridtom.shown(config.order)}
-        return Work(items_of(config, stories, chosen), about, unseen=unseen)
+        items = items_of(config, stories, chosen)
+        return Work(items, about | _prompted(config, items), unseen=unseen)
     known = find_task(config.task)
     how = views.shown(
-        known, config.view, config.window, config.frames, config.template, config.max_pixels
+        known,
+        config.view,
+        config.window,
+        config.frames,
+        config.template,
+        config.max_pixels,
+        config.prompting,
     )
     file = own_file(config.task)
     if file is not None and config.data is not None:
@@ -91,7 +98,15 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
     if how.view in views.FILMED and any(m.frames is not None for r in here for m in r.media):
         # Once they were spread over the whole film: such answers are not gone on with.
         about["frames"] = "cut, then spread"
+    about |= _prompted(config, items)
     return Work(items, about, known.breakdowns, known.cells, tuple(lacking))
+
+
+def _prompted(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:
+    """What answers depend on where they are not asked for directly."""
+    if config.prompting == "direct":
+        return {}
+    return {"prompting": config.prompting, "prompts": fingerprint(item.text for item in items)}
 
 
 def choose_stories(
@@ -135,7 +150,8 @@ def items_of(
     """The items of the chosen stories, in their order; of the config's whole split by default."""
     chosen = choose_stories(config, stories)[0] if chosen is None else chosen
     records = (stories.story(i) for i in chosen)
-    return list(gridtom.items(records, chosen, config.order, config.setting, config.style))
+    how = (config.order, config.setting, config.style, config.prompting)
+    return list(gridtom.items(records, chosen, *how))
 
 
 def _chosen(

@@ -1,0 +1,195 @@
+"""How questions are put: what is sent to the model, and what is read of its replies."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from experiments.train_tiny.families import Family
+from sally_anne.benchmarks.items import Option
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.answers import conclusion, read_answer, without_cue
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.pipeline import check, run
+from sally_anne.harness.prompting import THOUGHTS
+from sally_anne.harness.replies import Reply
+from sally_anne.harness.work import prepare
+from tests.harness import made_benchmarks as made
+from tests.harness.chat_server import Server, completion
+from tests.made_replies import replied
+
+TASKS = ("gridtom", "bigtom", "mmtom_qa", "muma_tom", "moments", "mimeqa")
+
+
+@dataclass
+class Recorder:
+    """A model that keeps what it is asked; ``say`` makes its reply from the prompt's text."""
+
+    say: Callable[[str], str] = lambda text: "Hm."
+    asked: list[tuple[Prompt, int]] = field(default_factory=list)
+    ended: bool = True
+
+    @property
+    def texts(self) -> list[str]:
+        return [prompt.text for prompt, _ in self.asked]
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    kept = Recorder()
+
+    def replies(self: Any, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Reply]:
+        kept.asked += [(prompt, max_new_tokens) for prompt in prompts]
+        return replied((kept.say(prompt.text) for prompt in prompts), kept.ended)
+
+    monkeypatch.setattr(SteeredModel, "replies", replies)
+    return kept
+
+
+def config_of(task: str, tmp_path: Path, **options: Any) -> EvalConfig:
+    """A small evaluation of a task, with films in its default view where the task has them."""
+    if task == "gridtom":
+        options = {"setting": "text", "limit": 2, **options}
+    else:
+        options["data"] = getattr(made, task)(tmp_path / task)
+        if task == "mmtom_qa":
+            options = {"view": "text", **options}
+    return EvalConfig(task=task, **{"out": tmp_path / "run", **options})
+
+
+def evaluate(config: EvalConfig, folders: dict[Family, Path]) -> pd.DataFrame:
+    return run(replace(config, model=str(folders["qwen2-vl"])), console=Console(file=io.StringIO()))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("task", TASKS)
+def test_thoughts_are_asked_for_in_place_of_the_answer_alone(
+    task: str, folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
+) -> None:
+    config = config_of(task, tmp_path, prompting="cot")
+    direct = {i.item_id: i.text for i in prepare(replace(config, prompting="direct")).items}
+    table = evaluate(config, folders)
+    assert len(recorder.asked) == len(table) == len(direct)
+    for (prompt, tokens), plain in zip(recorder.asked, direct.values(), strict=True):
+        assert tokens == THOUGHTS
+        told = plain[: plain.index("Question:")].split("<frames>")[0].rstrip()
+        assert prompt.text.startswith(told) and "Think step by step first" in prompt.text
+        # Nothing asks for the answer at once.
+        assert "Reply" not in prompt.text and not prompt.text.endswith("Answer:")
+        question = plain[plain.index("Question:") :].removesuffix("Answer:").split("\nReply")[0]
+        assert question.strip() in prompt.text
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["about"]["prompting"] == "cot" and saved["config"]["prompting"] == "cot"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("style", ["plain", "json"])
+def test_the_end_of_the_thoughts_is_read_and_not_what_they_weigh(
+    style: str, folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
+) -> None:
+    """Each reply first says that the answer is the wrong room."""
+    config = config_of("gridtom", tmp_path, prompting="cot", style=style)
+    keys = {item.text: item for item in prepare(config).items}
+
+    def say(text: str) -> str:
+        item = keys[text]
+        (right,) = item.answer
+        wrong = next(o.text for o in item.options if o.label != right)
+        end = json.dumps({"answer": right}) if style == "json" else right
+        return f"At first the answer is {wrong}. Then the door closes.\n\nAnswer: {end}"
+
+    recorder.say = say
+    table = evaluate(config, folders)
+    assert table["robust_correct"].all()
+    assert table["official_correct"].all() == (style == "json")
+    assert table["reply"].str.startswith("At first").all()
+    assert (table["conclusion"].str.contains("first")).sum() == 0
+
+
+@pytest.mark.integration
+def test_thoughts_that_are_cut_have_no_answer(
+    folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
+) -> None:
+    recorder.say, recorder.ended = lambda text: "I see blue.\nThe red agent sees the blue", False
+    table = evaluate(config_of("gridtom", tmp_path, prompting="cot"), folders)
+    assert table["robust_invalid"].all() and table["cut"].all()
+
+
+@pytest.mark.integration
+def test_runs_of_other_prompting_have_other_folders_and_are_not_gone_on_with(
+    folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
+) -> None:
+    config = config_of("gridtom", tmp_path)
+    assert EvalConfig(prompting="cot").folder.name == f"{EvalConfig().folder.name}-cot"
+    evaluate(config, folders)
+    with pytest.raises(HarnessError, match="'cot' here"):
+        evaluate(replace(config, prompting="cot", max_new_tokens=16), folders)
+
+
+def test_an_endpoint_is_asked_for_thoughts(tmp_path: Path, server: Server) -> None:
+    server.answer = lambda body: (200, completion("The box is blue?\nAnswer: B"))
+    where = {"endpoint": server.url, "endpoint_model": "m"}
+    config = config_of("bigtom", tmp_path, prompting="cot", **where)
+    table = run(config, console=Console(file=io.StringIO()))
+    assert (table["robust_label"] == "B").all()
+    for _, _, body in server.seen:
+        assert body["max_tokens"] == THOUGHTS
+        assert "Think step by step first" in body["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"options": True}, "--options"),
+        ({"task": "bigtom", "template": Path("mine.txt")}, "--template"),
+    ],
+)
+def test_what_thoughts_do_not_go_with(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(HarnessError, match=named):
+        check(EvalConfig(prompting="cot", **options))
+
+
+OPTIONS = (Option("A", "red"), Option("B", "purple"))
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [
+        ("Ann saw A.\nAnswer: B", "B"),
+        ("Is the answer A? No.\n\n**Answer:** B", "B"),
+        ("She left, so the answer is A for us. But she saw none of it.\n\nFinal answer: (b)", "B"),
+        ("Answer: B\n\nExplanation: red is where it really is.", "B"),
+        ("Answer: B, because red came later.", "B"),
+        ("One may think red.\nIt is not.\nSo she will look in the purple room.", "B"),
+        ('It moved to red.\n```json\n{"answer": "purple"}\n```', "B"),
+        ('{"answer": "red"} is what I thought.\n{"answer": "B"}', "B"),
+        ("<think>The answer is A.</think>Ann knows nothing.\nAnswer: B", "B"),
+        ("<think>The answer is A.", None),
+        ("It moved to red, then to purple.\nAnswer: A or B", None),
+        ("The answer is A.\n\nThere is no way to know.", None),
+        ("red\npurple\nI cannot tell.", None),
+        ("", None),
+    ],
+)
+def test_what_is_read_of_thoughts(reply: str, label: str | None) -> None:
+    assert read_answer(conclusion(reply), OPTIONS, "robust") == label
+
+
+@pytest.mark.parametrize("end", ["red", "So red", "it is A"])
+def test_cut_thoughts_end_in_no_conclusion(end: str) -> None:
+    assert conclusion(f"Ann saw purple.\n{end}", ended=False) == ""
+    assert conclusion(f"Ann saw purple.\nAnswer: {end}", ended=False) == f"Answer: {end}"
+
+
+def test_the_words_before_an_answer_are_not_read_as_its_first_character() -> None:
+    assert without_cue(conclusion("Thus.\n**Answer:** B")) == "B"
+    assert without_cue("B") == "B"
