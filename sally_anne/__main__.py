@@ -21,6 +21,7 @@ COMMANDS = {
     "build": ("sally_anne.benchmarks.gridtom.build", "build the GridToM stories and films"),
     "limp": ("sally_anne.harness.limp.command", "answer MuMA-ToM by inverse planning"),
     "distractors": ("sally_anne.harness.distractors", "find questions that options alone answer"),
+    "copilot": ("sally_anne.harness.copilot", "write wrong options that do not tell the right one"),
     "figures": ("figures.all", "draw all figures of a probing run"),
     "heatmap": ("figures.heatmap", "draw the accuracy of every head"),
     "kde": ("figures.kde", "draw how far a head keeps the classes apart"),

@@ -55,6 +55,7 @@ SWEEP = Kind("a sweep", ("validation.jsonl", "sweep.parquet"))
 LIMP = Kind("a LIMP run", ("episodes.jsonl",))
 EVALUATION = Kind("an evaluation", ("answers.jsonl",))
 DISTRACTORS = Kind("a check of distractors", ("distractors.parquet", "answers.jsonl"))
+COPILOT = Kind("a session of distractors", ("session.jsonl",))
 SIDE_EFFECTS = Kind("a measurement of side effects", ("side_effects.json", "*-plain/answers.jsonl"))
 TABLE1 = Kind("a table 1", ("table1.json", "order?-*/validation.jsonl"))
 TRANSFER = Kind("a transfer", ("transfer.parquet",))
@@ -68,7 +69,7 @@ LOCALISATION = Kind("a comparison of localisers", ("localisation.parquet",))
 # What a folder is taken for; the first that fits. The last ones are never claimed.
 _KNOWN = (
     *(SWEEP, LIMP, DISTRACTORS, EVALUATION, PROBING, SIDE_EFFECTS, TABLE1, TRANSFER, VECTOR),
-    *(BUILD, COMPARISON, TRAINING, PLANTING, LOCALISATION),
+    *(BUILD, COMPARISON, TRAINING, PLANTING, LOCALISATION, COPILOT),
     Kind("a store of activations", ("manifest.json",)),
     Kind("a model", ("*model*.safetensors", "pytorch_model*.bin", "tokenizer*.json")),
 )

@@ -36,7 +36,7 @@ from sally_anne.models.loading import LoadedModel, load_model
 ANSWERS, TABLE = "answers.jsonl", "distractors.parquet"
 # 8 options have 40,320 orders.
 MOST_OPTIONS = 6
-_NOTHING_SHOWN = Shown("none", "full", MOMENTS.sampling)
+NOTHING_SHOWN = Shown("none", "full", MOMENTS.sampling)
 
 Order = tuple[int, ...]
 
@@ -124,7 +124,7 @@ def check_trials(trials: int, threshold: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Shuffled:
     """One question in one order of its options; in the published one by default."""
 
     record: BenchmarkItem
@@ -138,7 +138,7 @@ class _Asked:
     @property
     def prompt(self) -> Prompt:
         record = replace(self.record, options=reordered(self.record.options, self.order))
-        return Prompt(prompt_text(MOMENTS, record, _NOTHING_SHOWN))
+        return Prompt(prompt_text(MOMENTS, record, NOTHING_SHOWN))
 
 
 @claims(DISTRACTORS)
@@ -167,7 +167,7 @@ def run(
         "data": fingerprint((r.item_id, _published(r).prompt.text) for r in every)
     }
     asked = [
-        _Asked(record, order)
+        Shuffled(record, order)
         for record in records
         for order in dict.fromkeys([_published(record).order, *_orders(record, config)])
     ]
@@ -181,7 +181,7 @@ def run(
             labels = [[option.label for option in one.record.options] for one in batch]
             scores = model.option_log_probs([one.prompt for one in batch], labels)
             journal.add(
-                {"item_id": one.name, "label": _best(names, found), "log_probs": found}
+                {"item_id": one.name, "label": best_label(names, found), "log_probs": found}
                 for one, names, found in zip(batch, labels, scores, strict=True)
             )
             bar.advance(task, len(batch))
@@ -206,8 +206,8 @@ def run(
     return table
 
 
-def _published(record: BenchmarkItem) -> _Asked:
-    return _Asked(record, tuple(range(len(record.options))))
+def _published(record: BenchmarkItem) -> Shuffled:
+    return Shuffled(record, tuple(range(len(record.options))))
 
 
 def _orders(record: BenchmarkItem, config: DistractorConfig) -> list[Order]:
@@ -215,7 +215,7 @@ def _orders(record: BenchmarkItem, config: DistractorConfig) -> list[Order]:
     return orders_of(len(record.options), config.trials, seed, config.exact)
 
 
-def _best(labels: Sequence[str], scores: Sequence[float]) -> str | None:
+def best_label(labels: Sequence[str], scores: Sequence[float]) -> str | None:
     """The label of the highest score; None if several have it, or if none is a number."""
     best = [label for label, score in zip(labels, scores, strict=True) if score == max(scores)]
     return best[0] if len(best) == 1 else None
@@ -225,7 +225,7 @@ def _row(
     record: BenchmarkItem, answers: Mapping[str, Mapping[str, Any]], config: DistractorConfig
 ) -> dict[str, Any]:
     assert record.answer is not None
-    said = ((o, answers[_Asked(record, o).name]["label"]) for o in _orders(record, config))
+    said = ((o, answers[Shuffled(record, o).name]["label"]) for o in _orders(record, config))
     trials, threshold, exact = config.trials, config.threshold, config.exact
     verdict = assess(
         record.options, record.answer, said, trials=trials, threshold=threshold, exact=exact

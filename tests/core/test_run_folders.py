@@ -45,6 +45,11 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
         *("sally_anne.harness.distractors", "DistractorConfig"),
         {},
     ),
+    "copilot": (
+        *("sally_anne.harness.copilot_run", "run"),
+        *("sally_anne.harness.copilot", "CopilotConfig"),
+        {},
+    ),
     "build": (
         "sally_anne.benchmarks.gridtom.build",
         "build",
@@ -85,6 +90,7 @@ KINDS = {
     "side effects": run_folder.SIDE_EFFECTS,
     "LIMP": run_folder.LIMP,
     "distractors": run_folder.DISTRACTORS,
+    "copilot": run_folder.COPILOT,
     "build": run_folder.BUILD,
     "table 1": run_folder.TABLE1,
     "transfer": run_folder.TRANSFER,
