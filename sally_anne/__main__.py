@@ -22,6 +22,7 @@ COMMANDS = {
     "limp": ("sally_anne.harness.limp.command", "answer MuMA-ToM by inverse planning"),
     "distractors": ("sally_anne.harness.distractors", "find questions that options alone answer"),
     "copilot": ("sally_anne.harness.copilot", "write wrong options that do not tell the right one"),
+    "films": ("sally_anne.harness.films", "rank films by how social their synopses are"),
     "figures": ("figures.all", "draw all figures of a probing run"),
     "heatmap": ("figures.heatmap", "draw the accuracy of every head"),
     "kde": ("figures.kde", "draw how far a head keeps the classes apart"),

@@ -56,6 +56,7 @@ LIMP = Kind("a LIMP run", ("episodes.jsonl",))
 EVALUATION = Kind("an evaluation", ("answers.jsonl",))
 DISTRACTORS = Kind("a check of distractors", ("distractors.parquet", "answers.jsonl"))
 COPILOT = Kind("a session of distractors", ("session.jsonl",))
+FILMS = Kind("a ranking of films", ("scores.jsonl", "films.jsonl"))
 SIDE_EFFECTS = Kind("a measurement of side effects", ("side_effects.json", "*-plain/answers.jsonl"))
 TABLE1 = Kind("a table 1", ("table1.json", "order?-*/validation.jsonl"))
 TRANSFER = Kind("a transfer", ("transfer.parquet",))
@@ -69,7 +70,7 @@ LOCALISATION = Kind("a comparison of localisers", ("localisation.parquet",))
 # What a folder is taken for; the first that fits. The last ones are never claimed.
 _KNOWN = (
     *(SWEEP, LIMP, DISTRACTORS, EVALUATION, PROBING, SIDE_EFFECTS, TABLE1, TRANSFER, VECTOR),
-    *(BUILD, COMPARISON, TRAINING, PLANTING, LOCALISATION, COPILOT),
+    *(BUILD, COMPARISON, TRAINING, PLANTING, LOCALISATION, COPILOT, FILMS),
     Kind("a store of activations", ("manifest.json",)),
     Kind("a model", ("*model*.safetensors", "pytorch_model*.bin", "tokenizer*.json")),
 )

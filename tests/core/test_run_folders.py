@@ -50,6 +50,11 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
         *("sally_anne.harness.copilot", "CopilotConfig"),
         {},
     ),
+    "films": (
+        *("sally_anne.harness.films_run", "run"),
+        *("sally_anne.harness.films", "FilmsConfig"),
+        {},
+    ),
     "build": (
         "sally_anne.benchmarks.gridtom.build",
         "build",
@@ -91,6 +96,7 @@ KINDS = {
     "LIMP": run_folder.LIMP,
     "distractors": run_folder.DISTRACTORS,
     "copilot": run_folder.COPILOT,
+    "films": run_folder.FILMS,
     "build": run_folder.BUILD,
     "table 1": run_folder.TABLE1,
     "transfer": run_folder.TRANSFER,

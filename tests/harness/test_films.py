@@ -1,0 +1,157 @@
+"""Films ranked by how social they are."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from sally_anne.core.errors import ContextError, HarnessError, RecordError
+from sally_anne.harness.films import FilmsConfig
+from sally_anne.harness.films_run import Film, mean, ranked, read_films, run
+from sally_anne.harness.model import SteeredModel
+from tests.harness.chat_server import Server, Step, completion
+
+SYNOPSES = {
+    "Storm": "Waves break on an empty coast.",
+    "The Letter": "Two sisters lie to each other about a letter.",
+    "Market": "People pass one another in a market.",
+    "Lost": None,
+    "The Bet": "A boy pretends to be ill and his friend sees through him.",
+    "Gears": "",
+}
+GIVEN = {"Waves": "1", "sisters": "**5**", "People pass": "The answer is 2.", "boy": "5."}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    films = [{"title": title, "synopsis": synopsis} for title, synopsis in SYNOPSES.items()]
+    return written(tmp_path / "films.jsonl", films)
+
+
+def written(path: Path, films: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(film) + "\n" for film in films))
+    return path
+
+
+def by_words(body: dict[str, Any]) -> Step:
+    text = body["messages"][0]["content"]
+    return 200, completion(next((said for word, said in GIVEN.items() if word in text), "Hm."))
+
+
+def ranking(config: FilmsConfig) -> tuple[pd.DataFrame, str]:
+    printed = io.StringIO()
+    return run(config, Console(file=printed, width=200)), printed.getvalue()
+
+
+def test_ranks_ties_and_what_is_missing(server: Server, data: Path) -> None:
+    server.answer = by_words
+    config = FilmsConfig(
+        data, endpoint=server.url, endpoint_model="gpt-x", out=data.parent / "run", batch_size=3
+    )
+    table, printed = ranking(config)
+    assert list(table["title"]) == ["The Letter", "The Bet", "Market", "Storm", "Lost", "Gears"]
+    assert table["rank"].tolist()[:4] == [1, 1, 3, 4] and table["rank"].isna().sum() == 2
+    assert table["score"].tolist()[:4] == [5.0, 5.0, 2.0, 1.0]
+    assert "2 of 4 films share their rank" in printed
+    assert "2 films have no synopsis and are not ranked: Lost, Gears" in printed
+    lines = [json.loads(line) for line in (config.folder / "films.jsonl").read_text().splitlines()]
+    assert lines[0] == {
+        "rank": 1,
+        "score": 5.0,
+        "id": "The Letter",
+        "title": "The Letter",
+        "why": "",
+    }
+    assert lines[-1]["rank"] is None and lines[-1]["why"] == "no synopsis"
+    # With one film more only that one is read.
+    assert len(server.seen) == 4
+    with data.open("a") as file:
+        file.write(json.dumps({"title": "New", "synopsis": "Nobody knows."}) + "\n")
+    table, printed = ranking(config)
+    assert len(server.seen) == 5 and table["why"].tolist()[4:] == ["no synopsis"] * 2 + ["unread"]
+    assert "1 films got a reply without a score and are not ranked: New" in printed
+
+
+def test_equal_scores_share_the_best_place() -> None:
+    films = [Film(name, name, "x") for name in "abcde"]
+    table = ranked(films, [2.0, 3.0, None, 3.0, 2.5])
+    assert list(zip(table["id"], table["rank"].tolist(), strict=True))[:4] == [
+        ("b", 1),
+        ("d", 1),
+        ("e", 3),
+        ("a", 4),
+    ]
+    assert table["why"].tolist() == ["", "", "", "", "unread"]
+
+
+def test_the_mean_of_the_scale_by_hand() -> None:
+    assert mean([math.log(p) for p in (0.1, 0.2, 0.3, 0.2, 0.2)]) == pytest.approx(3.2)
+    # Of the five labels alone: a model that would rather say something else changes nothing.
+    assert mean([math.log(p) - 50 for p in (0.1, 0.2, 0.3, 0.2, 0.2)]) == pytest.approx(3.2)
+    assert mean([-math.inf] * 4 + [0.0]) == 5.0
+    assert mean([math.nan] * 5) is None and mean([-math.inf] * 5) is None
+
+
+@pytest.mark.integration
+def test_a_local_model_by_its_probabilities(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores(self: SteeredModel, prompts: Any, options: Any) -> list[list[float]]:
+        assert all(list(labels) == list("12345") for labels in options)
+        calls.append(len(prompts))
+        if len(calls) == stop:
+            raise KeyboardInterrupt
+        return [[-100.0, -100.0, 0.0, 0.0 if "boy" in p.text else -100.0, -100.0] for p in prompts]
+
+    monkeypatch.setattr(SteeredModel, "option_log_probs", scores)
+    monkeypatch.setattr(
+        SteeredModel,
+        "continuations",
+        lambda self, prompt, options: [[100 + int(o)] for o in options],
+    )
+    calls: list[int] = []
+    config = FilmsConfig(data, model="tiny-qwen2-vl", out=data.parent / "run", batch_size=1)
+    stop = 3
+    with pytest.raises(KeyboardInterrupt):
+        ranking(config)
+    stop = 0
+    table, printed = ranking(config)
+    assert len(calls) == 5  # four films, and the one at which it was stopped again
+    assert table["score"].tolist()[:4] == pytest.approx([3.5, 3.0, 3.0, 3.0])
+    assert table["title"][0] == "The Bet" and "3 of 4 films share their rank" in printed
+
+
+@pytest.mark.integration
+def test_a_model_that_cannot_tell_the_labels(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = FilmsConfig(data, model="tiny-qwen2-vl", out=data.parent / "run")
+    table, _ = ranking(replace(config, out=data.parent / "told"))
+    assert table["score"].notna().sum() == 4 and table["score"].dropna().between(1, 5).all()
+    # As of a tokenizer that puts the same mark before every word.
+    monkeypatch.setattr(SteeredModel, "continuations", lambda self, p, o: [[9, i] for i in o])
+    with pytest.raises(HarnessError, match="does not tell 1, 2, 3, 4, 5 apart"):
+        ranking(config)
+    written(data, [{"title": "Long", "synopsis": "so it is " * 9999}])
+    with pytest.raises(ContextError, match="film Long: .* shorten its synopsis"):
+        ranking(replace(config, out=data.parent / "other"))
+
+
+@pytest.mark.parametrize(
+    ("films", "match"),
+    [
+        ([{"synopsis": "x"}], "line 1: field title is missing"),
+        ([{"title": "a"}, {"title": "a"}], "line 2: field title repeats 'a'; give each film an id"),
+        ([{"title": "a", "id": 1}, {"title": "b", "id": 1}], "line 2: field id repeats '1'"),
+        ([{"title": "a", "synopsis": 3}], "field synopsis must be a text"),
+        ([{"title": "a", "year": 3}], "field year is not known"),
+        ([], "has no films"),
+    ],
+)
+def test_bad_files(tmp_path: Path, films: list[dict[str, Any]], match: str) -> None:
+    with pytest.raises(RecordError, match=match):
+        read_films(written(tmp_path / "f.jsonl", films))
