@@ -35,7 +35,10 @@ class EvalConfig(ModelOptions, EndpointOptions):
         frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.
         template: other tasks: file with the prompt, its fields in braces, for a paper's exact one.
         prompting: how questions are put: direct, for the answer alone; cot, for thoughts first, at
-            the end of which the answer is read.
+            the end of which the answer is read; few-shot, after other questions with their answers.
+        shots: examples that few-shot prompts show, told in words, each of a story that is not asked
+            about.
+        shots_seed: which examples are drawn.
         judge: who reads replies to open questions: a model's name, or the address of an endpoint
             that speaks the OpenAI chat protocol. Without a judge they are kept, but not scored. A
             judge's model is opened as the evaluated one is: its dtype, quantization and attention.
@@ -76,6 +79,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
     frames: int | None = None
     template: Path | None = None
     prompting: Prompting = "direct"
+    shots: int = 4
+    shots_seed: Seed = 0
     judge: str | None = None
     judge_model: str = ""
     judge_key: str | None = None
@@ -113,7 +118,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
         if self.template is not None:
             parts.append(f"template-{self.template.stem}")
         if self.prompting != "direct":
-            parts.append(self.prompting)
+            parts += [self.prompting, *changed(self, "shots", "shots_seed")]
         parts += steered(self)
         asked = ("split", "style", "options", "max_new_tokens", "split_seed", "data_seed")
         parts += changed(self, *asked)

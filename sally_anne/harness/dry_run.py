@@ -33,6 +33,8 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     console = console or Console()
     if work.unseen:
         console.print(str(work.unseen), soft_wrap=True)
+    if work.said:
+        console.print(work.said, soft_wrap=True)
     items = work.items
     if config.endpoint is not None:
         return _requests(config, items, console)

@@ -76,6 +76,8 @@ def run(
     work = prepare(config, fitted_on(config.model, None if fitted is None else fitted.fitted))
     if work.unseen:
         console.print(str(work.unseen), soft_wrap=True)
+    if work.said:
+        console.print(work.said, soft_wrap=True)
     budget = Budget(config.endpoint_limit)
     judge = _judge(config, work, device_map, budget) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
@@ -195,6 +197,9 @@ def check(config: EvalConfig) -> None:
 
 def _check_prompting(config: EvalConfig) -> None:
     """That nothing else says how questions are put."""
+    for name in ("shots", "shots_seed") if config.prompting != "few-shot" else ():
+        if getattr(config, name) != getattr(EvalConfig, name):
+            raise HarnessError(f"{spelled(name)} is for --prompting few-shot")
     if config.prompting == "cot" and config.options:
         raise HarnessError(
             "--options scores the options as the beginning of a reply, where --prompting cot has "

@@ -38,10 +38,11 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
         Columns ``item_id, story, split, condition, first, hidden, answer, reply``, ``cut`` (whether
         the reply was cut before the model ended it), ``conclusion`` (what is read of a reply that
         thinks aloud), ``map`` where stories have one, ``tag_<kind>`` for each kind of tag (values
-        joined by ``|``), and for each reader (``official``, ``robust``, and ``options`` where options were scored)
-        ``<reader>_label``, ``<reader>_correct`` and ``<reader>_invalid``. Where the key is hidden
-        nothing is correct: leave these rows out by ``hidden``. Open questions have ``question`` and
-        ``reference`` instead of readers' columns; a judge reads them.
+        joined by ``|``), and for each reader (``official``, ``robust``, and ``options`` where
+        options were scored) ``<reader>_label``, ``<reader>_correct`` and ``<reader>_invalid``.
+        Where the key is hidden nothing is correct: leave these rows out by ``hidden``. Open
+        questions have ``question`` and ``reference`` instead of readers' columns; a judge reads
+        them.
     """
     kinds = dict.fromkeys(kind for item in items for kind in item.tags)
     rows = []

@@ -168,6 +168,13 @@ def prompt_text(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
     return (how.template or _words(record, how.prompting)).format_map(fields)
 
 
+def told_in_words(benchmark: Benchmark, how: Shown) -> Shown:
+    """The view that examples have: the asked one's, in words where that has frames."""
+    if how.view not in FILMED:
+        return how
+    return replace(how, view="text" if "text" in benchmark.views else "none")
+
+
 def _words(record: BenchmarkItem, prompting: Prompting) -> str:
     """Our own template."""
     if prompting == "cot":

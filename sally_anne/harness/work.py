@@ -14,7 +14,7 @@ from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.items import Benchmark, BenchmarkItem
 from sally_anne.benchmarks.lineage import Lineage
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness import gridtom, views
+from sally_anne.harness import examples, gridtom, views
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import fingerprint
@@ -29,6 +29,7 @@ class Work:
     cells: tuple[str, ...] = ()  # those whose combinations have a TB, FB and both of their own
     missing: tuple[str, ...] = ()  # ids of items whose films or words are not here
     unseen: Unseen | None = None  # None where no vector has seen anything
+    said: str = ""  # to be told to the user
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         about = {name: getattr(config, name) for name in ("order", "setting", "style")}
         about |= {"data": stories.fingerprint, **gridtom.shown(config.order)}
         items = items_of(config, stories, chosen)
+        if config.prompting == "few-shot":
+            shots = (config.shots, config.shots_seed)
+            drawn = examples.of_gridtom(stories, chosen, *shots, config.split_seed)
+            told = items_of(replace(config, setting="text"), stories, drawn)
+            items = examples.with_examples(items, told, *shots)
         return Work(items, about | _prompted(config, items), unseen=unseen)
     known = find_task(config.task)
     how = views.shown(
@@ -76,7 +82,8 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
     data = file or config.data
     if data is None and known.layout:
         raise HarnessError(f"--task {config.task} needs --data: a folder that holds {known.layout}")
-    records = _chosen(config, known, known.load(data or Path()))
+    there = known.load(data or Path())
+    records = _chosen(config, known, there)
     lacks = partial(views.missing_parts, known)
     lacking = {r.item_id: parts for r in records if (parts := lacks(r, how))}
     here = [r for r in records if r.item_id not in lacking]
@@ -87,7 +94,21 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
             f"{data or config.task}: nothing that --view {how.view} shows is there (item {item} "
             f"lacks {' and '.join(parts)}); try --view {' or '.join(others)}"
         )
-    items = list(views.items(known, here, how))
+    said = ""
+    if config.prompting == "few-shot":
+        words = views.told_in_words(known, how)
+        whole = [r for r in there if not views.missing_parts(known, r, words)]
+        shots = (config.shots, config.shots_seed)
+        pool, asked = examples.set_apart(whole, here, *shots)
+        if len(asked) < len(here):
+            left = len(here) - len(asked)
+            said = f"{left} of {len(here)} items not asked: their stories are shown as examples"
+        here = asked
+        items = examples.with_examples(
+            views.items(known, here, how), list(views.items(known, pool, words)), *shots
+        )
+    else:
+        items = list(views.items(known, here, how))
     about = {
         "view": how.view,
         "window": how.window,
@@ -99,7 +120,7 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         # Once they were spread over the whole film: such answers are not gone on with.
         about["frames"] = "cut, then spread"
     about |= _prompted(config, items)
-    return Work(items, about, known.breakdowns, known.cells, tuple(lacking))
+    return Work(items, about, known.breakdowns, known.cells, tuple(lacking), said=said)
 
 
 def _prompted(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:
