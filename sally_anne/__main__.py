@@ -23,6 +23,7 @@ COMMANDS = {
     "distractors": ("sally_anne.harness.distractors", "find questions that options alone answer"),
     "copilot": ("sally_anne.harness.copilot", "write wrong options that do not tell the right one"),
     "films": ("sally_anne.harness.films", "rank films by how social their synopses are"),
+    "transcribe": ("sally_anne.benchmarks.transcribe", "write what is said in films as subtitles"),
     "figures": ("figures.all", "draw all figures of a probing run"),
     "heatmap": ("figures.heatmap", "draw the accuracy of every head"),
     "kde": ("figures.kde", "draw how far a head keeps the classes apart"),

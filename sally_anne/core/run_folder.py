@@ -57,6 +57,7 @@ EVALUATION = Kind("an evaluation", ("answers.jsonl",))
 DISTRACTORS = Kind("a check of distractors", ("distractors.parquet", "answers.jsonl"))
 COPILOT = Kind("a session of distractors", ("session.jsonl",))
 FILMS = Kind("a ranking of films", ("scores.jsonl", "films.jsonl"))
+TRANSCRIPTS = Kind("a transcription", ())
 SIDE_EFFECTS = Kind("a measurement of side effects", ("side_effects.json", "*-plain/answers.jsonl"))
 TABLE1 = Kind("a table 1", ("table1.json", "order?-*/validation.jsonl"))
 TRANSFER = Kind("a transfer", ("transfer.parquet",))
@@ -70,7 +71,7 @@ LOCALISATION = Kind("a comparison of localisers", ("localisation.parquet",))
 # What a folder is taken for; the first that fits. The last ones are never claimed.
 _KNOWN = (
     *(SWEEP, LIMP, DISTRACTORS, EVALUATION, PROBING, SIDE_EFFECTS, TABLE1, TRANSFER, VECTOR),
-    *(BUILD, COMPARISON, TRAINING, PLANTING, LOCALISATION, COPILOT, FILMS),
+    *(BUILD, COMPARISON, TRAINING, PLANTING, LOCALISATION, COPILOT, FILMS, TRANSCRIPTS),
     Kind("a store of activations", ("manifest.json",)),
     Kind("a model", ("*model*.safetensors", "pytorch_model*.bin", "tokenizer*.json")),
 )

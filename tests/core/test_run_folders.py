@@ -55,6 +55,11 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
         *("sally_anne.harness.films", "FilmsConfig"),
         {},
     ),
+    "transcripts": (
+        *("sally_anne.benchmarks.transcribe_run", "run"),
+        *("sally_anne.benchmarks.transcribe", "TranscribeConfig"),
+        {"whisper": "nowhere"},
+    ),
     "build": (
         "sally_anne.benchmarks.gridtom.build",
         "build",
@@ -97,6 +102,7 @@ KINDS = {
     "distractors": run_folder.DISTRACTORS,
     "copilot": run_folder.COPILOT,
     "films": run_folder.FILMS,
+    "transcripts": run_folder.TRANSCRIPTS,
     "build": run_folder.BUILD,
     "table 1": run_folder.TABLE1,
     "transfer": run_folder.TRANSFER,
