@@ -24,13 +24,14 @@ from sally_anne.models.decoding import (
     step,
 )
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prompts import continuations, encode, reply_prompt
+from sally_anne.models.prompts import continuations, encode, pieces_of, reply_prompt
 
 
 @dataclass(frozen=True)
 class Prompt:
     """A user's turn: its text, and frames ``uint8 [F, height, width, 3]`` or None.
 
+    ``sound`` is ``float [S]``, 16,000 samples a second, for a model that hears, or None.
     A ``whole`` one is laid out already: it holds the marks of the chat layout and the place of the
     frames.
     """
@@ -38,6 +39,7 @@ class Prompt:
     text: str
     clip: np.ndarray | None = None
     whole: bool = False
+    sound: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -147,7 +149,8 @@ def laid_out(loaded: LoadedModel, prompt: Prompt) -> str:
     """A prompt in the model's own chat layout, with the assistant's turn opened."""
     if prompt.whole:
         return prompt.text
-    return reply_prompt(loaded, prompt.text, prompt.clip is not None)
+    sounds = 0 if prompt.sound is None else len(pieces_of(loaded, prompt.sound))
+    return reply_prompt(loaded, prompt.text, prompt.clip is not None, sounds)
 
 
 def prefill_prompts(
@@ -168,8 +171,12 @@ def cut_prompts(
     clips = [p.clip for p in prompts if p.clip is not None]
     if clips and len(clips) != len(prompts):
         raise ValueError("a batch holds prompts with frames or without, not both")
+    heard = [p.sound for p in prompts if p.sound is not None]
+    if heard and len(heard) != len(prompts):
+        raise ValueError("a batch holds prompts with sounds or without, not both")
     shared = [split_common_prefix(loaded, [laid_out(loaded, p)]) for p in prompts]
-    inputs = encode(loaded, [s.beginning for s in shared], clips or None)
+    sounds = [pieces_of(loaded, sound) for sound in heard]
+    inputs = encode(loaded, [s.beginning for s in shared], clips or None, sounds or None)
     return inputs, [s.endings[0] for s in shared]
 
 

@@ -61,9 +61,10 @@ def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPref
     common = os.path.commonprefix(list(prompts))
     if len(set(prompts)) == 1:
         common = common[:-1]
-    # Never before the frames: they belong to the beginning.
+    # Never before frames and sounds: they belong to the beginning.
     video = loaded.processor.video_token if loaded.family.frames_seen else None
-    first = 1 + common.rfind(video) if video else 0
+    sound = loaded.processor.audio_token if loaded.family.hears else None
+    first = 1 + max([-1, *(common.rfind(mark) for mark in (video, sound) if mark)])
     for gap in (" ", "\n"):
         end = len(common)
         while (end := common.rfind(gap, first, end)) > 0:

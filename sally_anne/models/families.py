@@ -26,6 +26,7 @@ class Family:
         frame_limit: from the number of frames and the most pixels that each may have, the limit
             that the video processor calls its longest edge; None if it scales all frames to one
             size.
+        hears: whether it takes sounds.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Family:
     frame_rate: float | None = None
     video_mark: str | None = None
     frame_limit: Callable[[int, int], int] | None = None
+    hears: bool = False
 
 
 class OpenModel(Protocol):
@@ -98,6 +100,14 @@ FAMILIES: tuple[Family, ...] = (
     Family("internvl", "internvl", "InternVLForConditionalGeneration", _internvl_seen),
     # Takes pictures one by one; a video is not what it was trained on.
     Family("gemma3", "gemma3", "Gemma3ForConditionalGeneration"),
+    Family("qwen2-audio", "qwen2_audio", "Qwen2AudioForConditionalGeneration", hears=True),
+    # The part of Qwen2.5-Omni that reads and writes text; its films are not shown here.
+    Family(
+        "qwen2.5-omni",
+        "qwen2_5_omni_thinker",
+        "Qwen2_5OmniThinkerForConditionalGeneration",
+        hears=True,
+    ),
     Family("gemma3-text", "gemma3_text", "Gemma3ForCausalLM", reads_only=True),
     Family("llama", "llama", "LlamaForCausalLM", reads_only=True),
     Family("mistral", "mistral", "MistralForCausalLM", reads_only=True),
@@ -121,6 +131,16 @@ def check_videos(family: Family, name: str) -> None:
     """Refuse to show a video to a model that cannot watch."""
     if family.frames_seen is None:
         raise takes_no_videos(name, f" ({family.class_name})")
+
+
+def check_sounds(family: Family, name: str) -> None:
+    """Refuse to play a sound to a model that cannot hear."""
+    if not family.hears:
+        others = ", ".join(f.name for f in FAMILIES if f.hears)
+        raise ModelError(
+            f"model {name!r} ({family.class_name}) takes no sounds; take a model of one of the "
+            f"families {others}"
+        )
 
 
 def takes_no_videos(name: str, what: str = "") -> ModelError:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import torch
 import transformers
 from safetensors import SafetensorError
@@ -29,7 +30,7 @@ from sally_anne.models.options import (
     Quantization,
 )
 from sally_anne.models.processor import hash_of, marks_of, open_processor
-from sally_anne.models.prompts import encode, reply_prompt
+from sally_anne.models.prompts import encode, pieces_of, reply_prompt
 from sally_anne.models.videos import frames_of
 
 
@@ -128,6 +129,7 @@ class LoadedModel:
         images: Sequence[Any] | None = None,
         video: Any = None,
         max_new_tokens: int = 32,
+        sound: np.ndarray | None = None,
     ) -> str:
         """The reply to one user's turn, without special tokens; always the likeliest token.
 
@@ -137,15 +139,19 @@ class LoadedModel:
             text: what the user says; marks of the chat layout in it are plain text.
             images: pictures that the user shows, as the frames of one clip.
             video: a clip in their place; see :func:`sally_anne.models.videos.frames_of`.
+            sound: for a model that hears: ``float [S]``, 16,000 samples a second, as
+                :func:`sally_anne.benchmarks.sound.read_sound` reads them.
 
         Raises:
-            ModelError: the model takes no videos, or has no chat template.
+            ModelError: the model takes no videos or sounds, or has no chat template.
             ContextError, ClipError: the prompt is too long, or what is shown is no clip.
         """
         clip = frames_of(images, video)
-        prompt = reply_prompt(self, text, clip is not None)
+        pieces = [] if sound is None else pieces_of(self, sound)
+        prompt = reply_prompt(self, text, clip is not None, len(pieces))
+        clips, sounds = None if clip is None else [clip], [pieces] if pieces else None
         with torch.inference_mode():
-            state = prefill(self, encode(self, [prompt], None if clip is None else [clip]))
+            state = prefill(self, encode(self, [prompt], clips, sounds))
             return decode(self, greedy(self, state, max_new_tokens))[0]
 
     @property
@@ -221,13 +227,15 @@ def load_model(
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(location, **options)
+        commit = getattr(config, "_commit_hash", None)
+        # Of Qwen2.5-Omni the part that reads and writes text.
+        config = getattr(config, "thinker_config", config)
         family = family_of(config.model_type, name)
         if videos:
             check_videos(family, name)
         if max_pixels is not None:
             check_pixels(family, name, max_pixels)
         # A branch may move before the weights are read.
-        commit = getattr(config, "_commit_hash", None)
         options["revision"] = commit or revision
         if getattr(config.get_text_config(), "use_bidirectional_attention", False):
             raise UnsupportedModelError(

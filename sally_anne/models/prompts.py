@@ -9,27 +9,37 @@ import numpy as np
 import torch
 
 from sally_anne.core.errors import ContextError, ModelError
-from sally_anne.models.families import OpenModel, check_frames, check_videos
+from sally_anne.models.families import OpenModel, check_frames, check_sounds, check_videos
 from sally_anne.models.processor import plain
 from sally_anne.models.videos import REMEDY, context_of, pad_for_crop, size_limits, times_of
+
+# Samples of a sound of which no tower for sounds makes nothing: a tenth of a second.
+_SHORTEST = 1600
 
 # Who says it (role: system, user, assistant) and what (content).
 Message = Mapping[str, str]
 
 
-def reply_prompt(loaded: OpenModel, content: str | Sequence[Message], video: bool) -> str:
-    """The user's turn with ``content``, or a chat, closed, and the assistant's turn opened."""
-    return _render(loaded, _turns(loaded, content), video, reply=True)
+def reply_prompt(
+    loaded: OpenModel, content: str | Sequence[Message], video: bool, sounds: int = 0
+) -> str:
+    """The user's turn with ``content``, or a chat, closed, and the assistant's turn opened.
+
+    The first user's turn begins with the film, then so many pieces of sound (:func:`pieces_of`).
+    """
+    return _render(loaded, _turns(loaded, content), video, reply=True, sounds=sounds)
 
 
-def open_prompt(loaded: OpenModel, content: str | Sequence[Message], video: bool) -> str:
+def open_prompt(
+    loaded: OpenModel, content: str | Sequence[Message], video: bool, sounds: int = 0
+) -> str:
     """The conversation up to the last character of its last message, which is left open.
 
     Its last token is the last token of that message: the place where the paper reads activations
     (section 4.2). Marks of the model in it are plain text; a film comes with the first user's turn.
     """
     turns = _turns(loaded, content)
-    rendered = _render(loaded, turns, video, reply=False)
+    rendered = _render(loaded, turns, video, reply=False, sounds=sounds)
     last = turns[-1]["content"]
     end = rendered.rfind(last)
     if end < 0:
@@ -59,9 +69,13 @@ def continuations(loaded: OpenModel, prompt: str, options: Sequence[str]) -> lis
     return found
 
 
-def _render(loaded: OpenModel, turns: Sequence[Message], video: bool, reply: bool) -> str:
+def _render(
+    loaded: OpenModel, turns: Sequence[Message], video: bool, reply: bool, sounds: int
+) -> str:
     if video:
         check_videos(loaded.family, loaded.name)
+    if sounds:
+        check_sounds(loaded.family, loaded.name)
     if not (loaded.processor.chat_template or loaded.processor.tokenizer.chat_template):
         raise ModelError(
             f"model {loaded.name!r} has no chat template, so it cannot be asked; take one that was "
@@ -69,8 +83,10 @@ def _render(loaded: OpenModel, turns: Sequence[Message], video: bool, reply: boo
         )
     chat: list[dict[str, Any]] = []
     for turn in turns:
-        parts = [{"type": "video"}] if video and turn["role"] == "user" else []
-        video = video and not parts
+        parts: list[dict[str, str]] = []
+        if turn["role"] == "user":
+            parts = [{"type": "video"}] * video + [{"type": "audio"}] * sounds
+            video, sounds = False, 0
         chat.append({**turn, "content": [*parts, {"type": "text", "text": turn["content"]}]})
     try:
         return loaded.processor.apply_chat_template(
@@ -84,21 +100,43 @@ def _render(loaded: OpenModel, turns: Sequence[Message], video: bool, reply: boo
         ) from error
 
 
+def pieces_of(loaded: OpenModel, sound: np.ndarray) -> list[np.ndarray]:
+    """A sound ``float [S]``, 16,000 samples a second, in pieces that the model hears whole.
+
+    Its processor would drop what is beyond one piece (30 seconds of Qwen2-Audio). A last piece of
+    less than a tenth of a second is made as long by silence.
+    """
+    check_sounds(loaded.family, loaded.name)
+    if sound.ndim != 1 or not len(sound) or not np.isfinite(sound).all():
+        raise ModelError(f"a sound is float [S] of finite samples, this is {list(sound.shape)}")
+    longest = loaded.processor.feature_extractor.n_samples
+    parts = [sound[i : i + longest] for i in range(0, len(sound), longest)]
+    parts[-1] = np.pad(parts[-1], (0, max(0, _SHORTEST - len(parts[-1]))))
+    return parts
+
+
 def encode(
-    loaded: OpenModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
+    loaded: OpenModel,
+    prompts: Sequence[str],
+    clips: Sequence[np.ndarray] | None,
+    sounds: Sequence[Sequence[np.ndarray]] | None = None,
 ) -> dict[str, Any]:
     """:func:`process`, on the model's device."""
-    return to_model(loaded, process(loaded, prompts, clips))
+    return to_model(loaded, process(loaded, prompts, clips, sounds))
 
 
 def process(
-    loaded: OpenModel, prompts: Sequence[str], clips: Sequence[np.ndarray] | None
+    loaded: OpenModel,
+    prompts: Sequence[str],
+    clips: Sequence[np.ndarray] | None,
+    sounds: Sequence[Sequence[np.ndarray]] | None = None,
 ) -> dict[str, np.ndarray]:
     """What the processor makes of rendered prompts: arguments for the model; needs no weights.
 
     Clips are one ``uint8 [F, height, width, 3]`` a prompt, or None for text alone. All F frames are
     used, and the whole of each: where the processor would cut off their edges, they are padded
-    first. ``attention_mask`` marks the padding on the left.
+    first. ``sounds`` are the pieces of each prompt's sound, see :func:`pieces_of`.
+    ``attention_mask`` marks the padding on the left.
 
     Raises:
         ModelError: the model takes no videos, a prompt has more or fewer places of frames than
@@ -106,6 +144,7 @@ def process(
         ContextError: a prompt is longer than the model can read.
     """
     _check_places(loaded, prompts, 0 if clips is None else 1)
+    _check_sounds(loaded, prompts, sounds)
     arguments: dict[str, Any] = {"text": list(prompts), "return_tensors": "pt", "padding": True}
     if clips is not None:
         check_videos(loaded.family, loaded.name)
@@ -125,6 +164,9 @@ def process(
         if mark := loaded.family.video_mark:
             bare = loaded.processor.video_token
             arguments["text"] = [prompt.replace(mark, bare) for prompt in prompts]
+    if sounds is not None:
+        arguments["audio"] = [piece for pieces in sounds for piece in pieces]
+        arguments["sampling_rate"] = loaded.processor.feature_extractor.sampling_rate
     first_token = loaded.processor.tokenizer.bos_token
     if first_token and all(p.startswith(first_token) for p in prompts):
         # The template wrote it already; the tokenizer would put a second one before it.
@@ -155,12 +197,30 @@ def _check_places(loaded: OpenModel, prompts: Sequence[str], clips: int) -> None
                 )
 
 
+def _check_sounds(
+    loaded: OpenModel, prompts: Sequence[str], sounds: Sequence[Sequence[np.ndarray]] | None
+) -> None:
+    """Each prompt has as many places of sounds as it has pieces."""
+    mark: Any = getattr(loaded.processor, "audio_token", None)
+    for number, prompt in enumerate(prompts if mark else ()):
+        wanted = 0 if sounds is None else len(sounds[number])
+        if (found := prompt.count(mark)) != wanted:
+            raise ModelError(
+                f"{loaded.name} reads {mark!r} as a place of sound: the prompt {prompt[:60]!r} ... "
+                f"holds {found} and comes with {wanted} pieces; write it otherwise"
+            )
+
+
 def to_model(loaded: OpenModel, inputs: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Processed inputs as tensors on the model's device, frames in its dtype; times stay exact."""
+    """Processed inputs as tensors on the model's device; times stay exact.
+
+    Frames and sounds are in the model's dtype.
+    """
     model = loaded.model
     return {
         key: torch.from_numpy(value).to(
-            model.device, model.dtype if key.startswith("pixel_values") else None
+            model.device,
+            model.dtype if key.startswith(("pixel_values", "input_features")) else None,
         )
         for key, value in inputs.items()
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -24,14 +25,18 @@ from transformers import (
     LlavaOnevisionVideoProcessor,
     PreTrainedTokenizerFast,
     Qwen2_5_VLProcessor,
+    Qwen2_5OmniProcessor,
+    Qwen2AudioProcessor,
     Qwen2VLImageProcessor,
     Qwen2VLProcessor,
     Qwen2VLVideoProcessor,
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
+    WhisperFeatureExtractor,
 )
 
 from experiments.train_tiny.families import BOS, EOS, PAD, UNK, build_processor, build_tokenizer
+from sally_anne.models.families import family_of
 
 LAYERS, HEADS, HIDDEN = 3, 4, 32
 # Far less than a prompt is long.
@@ -41,10 +46,12 @@ FILMS = (
     *("qwen2.5-vl", "llava-onevision", "qwen3-vl", "internvl"),
 )
 WORDS = ("llama", "qwen3", "mistral", "qwen2", "gemma3-text", "gemma3")
-NAMES = (*FILMS, *WORDS)
+HEARS = ("qwen2-audio", "qwen2.5-omni")
+NAMES = (*FILMS, *WORDS, *HEARS)
 # Families whose layers look back WINDOW tokens, some or all of them.
 LOOK_BACK = ("mistral", "gemma3-text", "gemma3")
-HEAD_DIMS = {"llava-onevision": 8, "qwen2-vl": 8, "qwen2.5-vl": 8, "qwen2": 8}  # 12 for the others
+HEAD_DIMS = {"llava-onevision": 8, "qwen2-vl": 8, "qwen2.5-vl": 8, "qwen2": 8}
+HEAD_DIMS |= {"qwen2-audio": 8, "qwen2.5-omni": 8}  # 12 for the others
 
 _END = "<|im_end|>"
 _SIZE, _PATCH = 56, 14  # pictures of the square towers: 16 patches, of which four are one token
@@ -56,6 +63,16 @@ _MARKS = {
         "context_image_token": "<IMG_CONTEXT>",
         "video_token": "<video>",
     },
+    "qwen2-audio": {"audio_token": "<|AUDIO|>"},
+    "qwen2.5-omni": {
+        "audio_token": "<|AUDIO|>",
+        "audio_bos_token": "<|audio_bos|>",
+        "audio_eos_token": "<|audio_eos|>",
+        "image_token": "<|IMAGE|>",
+        "video_token": "<|VIDEO|>",
+        "vision_bos_token": "<|vision_bos|>",
+        "vision_eos_token": "<|vision_eos|>",
+    },
     "gemma3": {
         "boi_token": "<start_of_image>",
         "eoi_token": "<end_of_image>",
@@ -66,6 +83,7 @@ _LIST_CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% for part in message['content'] %}"
     "{% if part['type'] == 'video' %}<video>\n"
+    "{% elif part['type'] == 'audio' %}<|AUDIO|>\n"
     "{% elif part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}"
     "<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -90,8 +108,11 @@ def save(name: str, folder: Path) -> Path:
     torch.manual_seed(0)
     config = _config(name, tokenizer)
     reads_only = name in WORDS and name != "gemma3"
-    auto: Any = AutoModelForCausalLM if reads_only else AutoModelForImageTextToText
-    model = auto.from_config(config)
+    if name in HEARS:
+        model = getattr(transformers, family_of(config.model_type, name).class_name)(config)
+    else:
+        auto: Any = AutoModelForCausalLM if reads_only else AutoModelForImageTextToText
+        model = auto.from_config(config)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             # As they are made, weights are so small that activations hardly differ.
@@ -227,6 +248,31 @@ def _config(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
             image_token_id=token("<IMG_CONTEXT>"),
             image_seq_length=4,
         )
+    hearing = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2}
+    hearing |= {"encoder_ffn_dim": 16, "num_mel_bins": 8}
+    if name == "qwen2-audio":
+        return AutoConfig.for_model(
+            "qwen2_audio",
+            text_config={**text, "model_type": "qwen2"},
+            audio_config={**hearing, "model_type": "qwen2_audio_encoder"},
+            audio_token_index=token("<|AUDIO|>"),
+        )
+    if name == "qwen2.5-omni":
+        rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
+        eyes = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2}
+        return AutoConfig.for_model(
+            "qwen2_5_omni_thinker",
+            text_config={**text, "rope_parameters": rope},
+            audio_config={**hearing, "output_dim": HIDDEN},
+            vision_config={**eyes, "out_hidden_size": HIDDEN, "fullatt_block_indexes": [0]},
+            audio_token_index=token("<|AUDIO|>"),
+            image_token_index=token("<|IMAGE|>"),
+            video_token_index=token("<|VIDEO|>"),
+            audio_start_token_id=token("<|audio_bos|>"),
+            audio_end_token_id=token("<|audio_eos|>"),
+            vision_start_token_id=token("<|vision_bos|>"),
+            vision_end_token_id=token("<|vision_eos|>"),
+        )
     sections = [2, 2, 2] if name == "qwen3-vl" else [1, 1, 2]
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": sections}
     vision: dict[str, Any] = {"depth": 2, "hidden_size": 16, "intermediate_size": 24}
@@ -300,6 +346,17 @@ def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
             video_processor=InternVLVideoProcessor(size=square),
             tokenizer=tokenizer,
             image_seq_length=4,
+            chat_template=_LIST_CHAT,
+        )
+    if name == "qwen2-audio":
+        ear = WhisperFeatureExtractor(feature_size=8)
+        return Qwen2AudioProcessor(ear, tokenizer, chat_template=_LIST_CHAT)
+    if name == "qwen2.5-omni":
+        return Qwen2_5OmniProcessor(
+            Qwen2VLImageProcessor(),
+            Qwen2VLVideoProcessor(),
+            WhisperFeatureExtractor(feature_size=8, chunk_length=300),
+            tokenizer,
             chat_template=_LIST_CHAT,
         )
     if name == "gemma3":

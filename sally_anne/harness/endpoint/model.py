@@ -53,6 +53,8 @@ def messages_of(prompt: Prompt) -> Messages:
     """A user's turn: its frames as pictures, in order, then its text."""
     if prompt.whole:
         raise HarnessError("a prompt in a model's own chat layout cannot go to an endpoint")
+    if prompt.sound is not None:
+        raise HarnessError("sounds cannot go to an endpoint")
     if prompt.clip is None:
         return [{"role": "user", "content": prompt.text}]
     pictures = [{"type": "image_url", "image_url": {"url": data_url(f)}} for f in prompt.clip]
