@@ -27,6 +27,9 @@ _TRAINED = "trained on grid stories, shipped, CPU"
 
 CATALOGUE: dict[str, Entry] = {
     "tiny-qwen2-vl": Entry(str(_TINY / "tiny-qwen2-vl"), _TRAINED),
+    "tiny-qwen2-vl-film": Entry(
+        str(_TINY / "tiny-qwen2-vl-film"), "the same, and it reads the film"
+    ),
     "tiny-llava-next-video": Entry(str(_TINY / "tiny-llava-next-video"), _TRAINED),
     "qwen2-vl": Entry("Qwen/Qwen2-VL-7B-Instruct", "28 layers x 28 heads x 128"),
     "qwen2-vl-2b": Entry("Qwen/Qwen2-VL-2B-Instruct", "28 layers x 12 heads x 128"),
