@@ -10,7 +10,7 @@ from sally_anne.benchmarks.items import Setting, View, Window
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import Seed, check_options
 from sally_anne.harness.endpoint.options import EndpointOptions, named
-from sally_anne.harness.prompting import Prompting
+from sally_anne.harness.prompting import RETOLD, Prompting
 from sally_anne.harness.tasks import reply_tokens, short_name
 from sally_anne.models.options import ModelOptions
 
@@ -35,7 +35,9 @@ class EvalConfig(ModelOptions, EndpointOptions):
         frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.
         template: other tasks: file with the prompt, its fields in braces, for a paper's exact one.
         prompting: how questions are put: direct, for the answer alone; cot, for thoughts first, at
-            the end of which the answer is read; few-shot, after other questions with their answers.
+            the end of which the answer is read; few-shot, after other questions with their answers;
+            simtom, in two steps: what the person asked about knows is retold, and the question is
+            asked on that alone.
         shots: examples that few-shot prompts show, told in words, each of a story that is not asked
             about.
         shots_seed: which examples are drawn.
@@ -63,7 +65,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
             endpoint at once; auto takes as many as fit on a GPU, and 16 elsewhere.
         max_new_tokens: length of a reply; by default as the task's replies need: 16 for a name, 32
             for a letter that may come with words, 64 for a JSON object, 128 for a sentence, 512
-            for thoughts.
+            for thoughts. It holds for both steps of simtom, of which the first has 256 otherwise.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
@@ -106,6 +108,11 @@ class EvalConfig(ModelOptions, EndpointOptions):
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
         return self.max_new_tokens or reply_tokens(self.task, self.style, self.prompting)
+
+    @property
+    def retold_tokens(self) -> int:
+        """The most tokens that SimToM's first reply may have."""
+        return self.max_new_tokens or RETOLD
 
     @property
     def folder(self) -> Path:

@@ -11,10 +11,11 @@ from hooks.batch_size import AUTO, in_batches
 from sally_anne.core.console import Console
 from sally_anne.core.run_folder import EVALUATION, require_own
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
-from sally_anne.harness.evaluate import alike
+from sally_anne.harness.evaluate import alike, second_step
 from sally_anne.harness.items import Item
-from sally_anne.harness.model import laid_out
+from sally_anne.harness.model import Prompt, laid_out
 from sally_anne.harness.pipeline import check
+from sally_anne.harness.prompting import RETOLD
 from sally_anne.harness.vectors import facts_of, fitted_on
 from sally_anne.harness.work import prepare
 from sally_anne.models.decoding import split_common_prefix
@@ -44,7 +45,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     loads = [
         load
         for batch in in_batches(items, size)
-        for load in loads_of(counter, batch, config.reply_tokens)
+        for load in loads_of(counter, batch, config.reply_tokens, config.retold_tokens)
     ]
     figures = [
         exact("items", len(items), "of the chosen split"),
@@ -58,30 +59,47 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
 def _requests(config: EvalConfig, items: Sequence[Item], console: Console) -> dict[str, Figure]:
     """What an endpoint would be asked; how it counts tokens is its own affair."""
     shapes = [item.shape(True) for item in items if item.shape]
-    words = sum(len(item.text) for item in items)
-    written = len(items) * config.reply_tokens
+    words = sum(len(item.before) + len(item.text) for item in items)
+    twice = sum(bool(item.before) for item in items)
+    written = len(items) * config.reply_tokens + twice * config.retold_tokens
+    each = "two an item" if twice else "one an item"
     figures = [
-        exact("requests", len(items), "one an item; tries that fail come on top"),
+        exact("requests", len(items) + twice, f"{each}; tries that fail come on top"),
         exact("frames sent", sum(shape[0] for shape in shapes), "as pictures"),
         exact("characters sent", words, "of all prompts' words"),
-        exact("tokens written", written, f"items x {config.reply_tokens}, at most"),
+        exact("tokens written", written, "by all requests, at most"),
     ]
     return show(console, config.endpoint_model, figures)
 
 
-def loads_of(counter: Counter, batch: Sequence[Item], reply: int) -> list[Load]:
-    """What a batch of items asks: a pass for each shape of clips; replies have ``reply`` tokens."""
+def loads_of(
+    counter: Counter, batch: Sequence[Item], reply: int, retold: int = RETOLD
+) -> list[Load]:
+    """What a batch of items asks: a pass for each shape of clips; replies have ``reply`` tokens.
+
+    SimToM's items ask twice, first for ``retold`` tokens, which the second prompt holds.
+    """
     found = []
-    for _, prompts in alike(batch):
-        contexts, endings, patches = [], [], 0
-        for prompt in prompts:
-            cut = split_common_prefix(counter.loaded, [laid_out(counter.loaded, prompt)])
-            tokens, seen = counter.context(cut.beginning, prompt.shape)
-            contexts.append(tokens)
-            endings.append(counter.ending(cut.endings[0]))
-            patches += seen
-        found.append(Load(tuple(contexts), tuple(endings), patches, reply))
+    for items, prompts in alike(batch):
+        if items[0].before:
+            found.append(_load(counter, prompts, retold))
+            second = [second_step(item, "") for item in items]
+            found.append(_load(counter, second, reply, retold))
+        else:
+            found.append(_load(counter, prompts, reply))
     return found
+
+
+def _load(counter: Counter, prompts: Sequence[Prompt], reply: int, more: int = 0) -> Load:
+    """One pass; its contexts have ``more`` tokens than the prompts."""
+    contexts, endings, patches = [], [], 0
+    for prompt in prompts:
+        cut = split_common_prefix(counter.loaded, [laid_out(counter.loaded, prompt)])
+        tokens, seen = counter.context(cut.beginning, prompt.shape)
+        contexts.append(tokens + more)
+        endings.append(counter.ending(cut.endings[0]))
+        patches += seen
+    return Load(tuple(contexts), tuple(endings), patches, reply)
 
 
 def tokens_of(counter: Counter, loads: Sequence[Load], reply: int) -> list[Figure]:
@@ -89,8 +107,10 @@ def tokens_of(counter: Counter, loads: Sequence[Load], reply: int) -> list[Figur
     # A sweep asks several times after one context; its first row stands for the prompt.
     rows = [row for load in loads for row in zip(load.contexts, load.endings, strict=False)]
     tokens = [context + end for context, end in rows]
-    written = sum(load.rows for load in loads) * reply
+    written = sum(load.rows * load.reply for load in loads)
     how = f"rows x {reply}, at most"
+    if any(load.reply != reply for load in loads):
+        how = "by all rows, at most"
     return [
         tokens_each("tokens a prompt", tokens, counter),
         exact("tokens written", written, how),

@@ -17,6 +17,7 @@ from sally_anne.harness.endpoint.replies import Said
 from sally_anne.harness.items import FRAMES_MARK, Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.prompting import KNOWN_MARK, RETOLD
 from sally_anne.harness.replies import Reply
 from sally_anne.harness.results import score
 from sally_anne.models.loading import LoadedModel
@@ -27,7 +28,9 @@ from sally_anne.models.videos import check_room, crop_notes
 _NOTE_OF_A_FRAME, _NOTE = "0000.00 seconds, ", 200 * " "
 
 
-def check_items(loaded: LoadedModel, items: Sequence[Item], reply: int) -> list[str]:
+def check_items(
+    loaded: LoadedModel, items: Sequence[Item], reply: int, retold: int = RETOLD
+) -> list[str]:
     """Refuse items that do not fit the model's context with ``reply`` tokens; no frame is decoded.
 
     Damaged films are left to be named where they are decoded. What is returned is to be said to the
@@ -36,8 +39,13 @@ def check_items(loaded: LoadedModel, items: Sequence[Item], reply: int) -> list[
     sizes: Counter[tuple[int, int]] = Counter()
 
     def check(item: Item, shape: tuple[int, int, int] | None, note: str) -> None:
-        prompt = reply_prompt(loaded, item.text.replace(FRAMES_MARK, note), shape is not None)
-        check_room(loaded, f"item {item.item_id}", prompt, shape, reply)
+        text = _first(item).replace(FRAMES_MARK, note)
+        prompt = reply_prompt(loaded, text, shape is not None)
+        written = retold if item.before else reply
+        check_room(loaded, f"item {item.item_id}", prompt, shape, written)
+        if item.before:
+            prompt = reply_prompt(loaded, item.text, False)
+            check_room(loaded, f"item {item.item_id}", prompt, None, retold + reply)
 
     for item in items:
         if item.clip is not None and item.shape is None:
@@ -64,6 +72,7 @@ def ask(
     max_new_tokens: int,
     options: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    retold: int = RETOLD,
 ) -> pd.DataFrame:
     """Ask what the journal does not hold yet.
 
@@ -72,17 +81,17 @@ def ask(
 
     With ``options`` those of questions with one answer are scored by their probability, too.
     ``on_progress`` gets how many of how many items are answered, also at the start; of several
-    processes, each counts its own part. What is returned is
-    :func:`sally_anne.harness.results.score` of all items.
+    processes, each counts its own part. Replies to SimToM's first prompts have ``retold`` tokens.
+    What is returned is :func:`sally_anne.harness.results.score` of all items.
     """
 
     def missing(some: Sequence[Item]) -> list[Item]:
         return [item for item in some if item.item_id not in journal.answers]
 
     def trial(size: int) -> None:
-        longest = max(in_batches(items, size), key=lambda batch: max(len(i.text) for i in batch))
-        for _, prompts in alike(longest):
-            model.replies(prompts, max_new_tokens)
+        longest = max(in_batches(items, size), key=lambda batch: max(len(_first(i)) for i in batch))
+        for some, prompts in alike(longest):
+            model.replies(prompts, retold if some[0].before else max_new_tokens)
 
     size = DEFAULT_BATCH if batch_size == AUTO else batch_size
     if isinstance(model, EndpointModel):
@@ -99,11 +108,16 @@ def ask(
         for batch, prompts in alike(planned):
             if not (new := missing(batch)):
                 continue
+            told: Sequence[Reply | Said] = model.replies(prompts, retold) if batch[0].before else ()
+            if told:
+                prompts = [second_step(i, said.text) for i, said in zip(batch, told, strict=True)]
             replies: Sequence[Reply | Said] = model.replies(prompts, max_new_tokens)
             answers: dict[str, dict[str, Any]] = {
                 item.item_id: {"item_id": item.item_id, "reply": reply.text, "ended": reply.ended}
                 for item, reply in zip(batch, replies, strict=True)
             }
+            for answer, said in zip(answers.values(), told, strict=False):
+                answer |= {"perspective": said.text, "perspective_ended": said.ended}
             chosen = all(item.options and not item.names for item in batch)
             if options and chosen and not isinstance(model, EndpointModel):
                 labels = [[o.label for o in item.options] for item in batch]
@@ -132,6 +146,16 @@ def alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
 
 
 def prompt_of(item: Item) -> Prompt:
-    """The user's turn, with the frames drawn or decoded now."""
-    text = item.text.replace(FRAMES_MARK, item.note()) if item.note else item.text
+    """The user's first turn, with the frames drawn or decoded now."""
+    text = _first(item)
+    text = text.replace(FRAMES_MARK, item.note()) if item.note else text
     return Prompt(text, item.clip() if item.clip else None)
+
+
+def _first(item: Item) -> str:
+    return item.before or item.text
+
+
+def second_step(item: Item, told: str) -> Prompt:
+    """SimToM's question on what was retold in the first step, and on nothing else."""
+    return Prompt(item.text.replace(KNOWN_MARK, told.strip(), 1))

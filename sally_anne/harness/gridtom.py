@@ -31,7 +31,7 @@ from sally_anne.benchmarks.gridtom.records import (
 from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
 from sally_anne.benchmarks.items import Option, Setting
 from sally_anne.harness.items import Item
-from sally_anne.harness.prompting import THINK, Prompting
+from sally_anne.harness.prompting import THINK, Prompting, known, retell
 
 Ask = Literal["1", "2", "initial", "reality"]
 Style = Literal["plain", "json"]
@@ -86,12 +86,13 @@ def _belief(
     # Which room stands first must not follow from the answer, nor differ between runs.
     rooms = random.Random(f"options/{item_id}").sample(case.question.options, 2)
     context = context_text(record, case, "omniscient", setting)
+    whose = case.cast.protagonist if case.order == 1 and not real else case.cast.participant
+    person = f"the {whose} agent"
     return Item(
         item_id=item_id,
         condition=case.first if case.order == 1 else str(case.second),
         first=case.first,
-        text=_ask(context, belief_question(case, rooms), "the room", style, prompting),
-        reasons=prompting == "cot",
+        **_ask(context, belief_question(case, rooms), "the room", style, prompting, person),
         options=tuple(Option(room, room) for room in rooms),
         answer=(case.question.answer,),
         **_shared(record, case, split, setting),
@@ -112,8 +113,7 @@ def _initial(
             item_id=f"{record.group}/initial/{number}",
             condition="",
             first="",
-            text=_ask(context, asked, "the colour, or a list of colours", style, prompting),
-            reasons=prompting == "cot",
+            **_ask(context, asked, "the colour, or a list of colours", style, prompting),
             options=tuple(Option(colour, colour) for colour in question.choices),
             answer=question.answer,
             names=True,
@@ -148,15 +148,22 @@ def _shared(
     return {**facts, "official": "gridtom", **video}
 
 
-def _ask(context: str, question: str, wanted: str, style: Style, prompting: Prompting) -> str:
-    """``wanted`` says what an answer is."""
+def _ask(
+    context: str, question: str, wanted: str, style: Style, prompting: Prompting, person: str = ""
+) -> dict[str, Any]:
+    """An item's prompts; ``wanted`` says what an answer is, ``person`` whose mind it is in."""
     if prompting == "cot":
         if style == "json":
             wanted = f'a JSON object, whose field "answer" holds {wanted}'
-        return f"{context}\n\nQuestion: {question}\n{THINK.format(form=wanted)}"
+        text = f"{context}\n\nQuestion: {question}\n{THINK.format(form=wanted)}"
+        return {"text": text, "reasons": True}
+    if prompting == "simtom":
+        before = f"{context}\n\n{retell(person, question)}"
+        return {"before": before, **_ask(known(person), question, wanted, style, "direct")}
     if style == "plain":
-        return f"{context} Question: {question} Answer:"
-    return (
+        return {"text": f"{context} Question: {question} Answer:"}
+    text = (
         f"{context}\n\nQuestion: {question}\nReply with a JSON object and nothing else; its field "
         f'"answer" holds {wanted}.'
     )
+    return {"text": text}

@@ -21,6 +21,9 @@ class Item:
     condition: str  # TB or FB of the belief asked for; empty where there is none
     first: str  # the first-order condition (in second order it differs from ``condition``)
     text: str  # the user's
+    # SimToM's first prompt; the reply to it stands for KNOWN_MARK in the text, and the clip belongs
+    # to it. Empty where the question is asked at once.
+    before: str = field(default="", kw_only=True)
     options: tuple[Option, ...]  # in the order of the text; empty for open questions
     # The right option's label, or all labels that must be named; empty where the key is hidden and
     # for open questions.

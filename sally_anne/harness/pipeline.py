@@ -87,7 +87,8 @@ def run(
         loaded = load_model(**config.opening() | {"device_map": device_map}, videos=videos)
     if loaded is not None and videos:
         check_videos(loaded.family, loaded.name)
-    for line in check_items(loaded, work.items, config.reply_tokens) if loaded else ():
+    room = (config.reply_tokens, config.retold_tokens)
+    for line in check_items(loaded, work.items, *room) if loaded else ():
         console.print(escape(line))
     model = distant or SteeredModel(cast(LoadedModel, loaded), vector, config.alpha)
     about = {
@@ -113,6 +114,7 @@ def run(
             config.reply_tokens,
             config.options,
             lambda done, total: bar.update(task, completed=done, total=total),
+            config.retold_tokens,
         )
     if not processes.first:
         processes.wait()
@@ -151,7 +153,7 @@ def run(
         "forced": forced,
         "endpoints": used,
     }
-    texts = [item.text for item in work.items]
+    texts = [text for item in work.items for text in (item.before, item.text) if text]
     save(console, config.folder / TABLE, table, saved, loaded, texts)
     printed = asked_readers(results, work.items)
     for line in doubts(printed, number, config.reply_tokens):
@@ -205,9 +207,10 @@ def _check_prompting(config: EvalConfig) -> None:
             "--options scores the options as the beginning of a reply, where --prompting cot has "
             "thoughts; leave one of them out"
         )
-    if config.prompting == "cot" and config.template is not None:
+    if config.prompting in ("cot", "simtom") and config.template is not None:
         raise HarnessError(
-            "--prompting cot has words of its own, and --template gives others; leave one out"
+            f"--prompting {config.prompting} has words of its own, and --template gives others; "
+            "leave one of them out"
         )
 
 

@@ -96,6 +96,11 @@ def doubts(
             f"warning: {cut} of {counts['asked']} replies were cut after {reply_tokens} tokens; "
             "--max-new-tokens gives them more"
         )
+    if short := counts.get("perspectives_cut"):
+        yield (
+            f"warning: {short} of {counts['asked']} perspectives, simtom's first step, were cut; "
+            "--max-new-tokens gives both steps more"
+        )
     if results and all(found["invalid"]["value"] == 1 for found in results.values()):
         yield (
             "warning: no reply names one of the answers, so the figures say nothing of what the "

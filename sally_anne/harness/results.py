@@ -37,9 +37,10 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
     Returns:
         Columns ``item_id, story, split, condition, first, hidden, answer, reply``, ``cut`` (whether
         the reply was cut before the model ended it), ``conclusion`` (what is read of a reply that
-        thinks aloud), ``map`` where stories have one, ``tag_<kind>`` for each kind of tag (values
-        joined by ``|``), and for each reader (``official``, ``robust``, and ``options`` where
-        options were scored) ``<reader>_label``, ``<reader>_correct`` and ``<reader>_invalid``.
+        thinks aloud), ``perspective`` and ``perspective_cut`` (SimToM's first reply), ``map`` where
+        stories have one, ``tag_<kind>`` for each kind of tag (values joined by ``|``), and for each
+        reader (``official``, ``robust``, and ``options`` where options were scored)
+        ``<reader>_label``, ``<reader>_correct`` and ``<reader>_invalid``.
         Where the key is hidden nothing is correct: leave these rows out by ``hidden``. Open
         questions have ``question`` and ``reference`` instead of readers' columns; a judge reads
         them.
@@ -55,6 +56,9 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
         row |= {"answer": ", ".join(item.answer), "reply": answer["reply"]}
         # Older journals do not say.
         row["cut"] = not answer.get("ended", True)
+        if item.before:
+            row["perspective"] = answer["perspective"]
+            row["perspective_cut"] = not answer["perspective_ended"]
         said = answer["reply"]
         if item.reasons:
             said = row["conclusion"] = conclusion(said, ended=not row["cut"])
@@ -165,6 +169,8 @@ def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
     """
     sums = {name: int(table[name].sum()) for name in ("hidden", "cut")}
     found = {"asked": len(table), **sums, "missing": len(missing)}
+    if "perspective_cut" in table:
+        found["perspectives_cut"] = int(table["perspective_cut"].sum())
     if "tag_question" in table and (reworded := int((table["tag_question"] == REWORDED).sum())):
         found["reworded"] = reworded
     return found

@@ -25,7 +25,7 @@ from sally_anne.benchmarks.mimeqa import clock
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
 from sally_anne.harness.items import FRAMES_MARK, Item
-from sally_anne.harness.prompting import THINK, Prompting
+from sally_anne.harness.prompting import THINK, Prompting, known, retell
 
 FILMED: tuple[View, ...] = ("multimodal", "video")
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
@@ -128,6 +128,7 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
             condition=condition if condition in ("TB", "FB") else "",
             first="",
             text=prompt_text(benchmark, record, how),
+            before=_before(benchmark, record, how),
             options=record.options,
             answer=() if record.answer is None else (record.answer,),
             question=record.question,
@@ -148,7 +149,9 @@ def _note(media: Media, how: Shown) -> str:
     return frame_note(chosen.duration, chosen.times)
 
 
-def prompt_text(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
+def prompt_text(
+    benchmark: Benchmark, record: BenchmarkItem, how: Shown, template: str | None = None
+) -> str:
     """The user's turn; :data:`FRAMES_MARK` stands where the frames are spoken of."""
     context, wanted = _context(record, how), benchmark.views[how.view]
     parts = {name: getattr(context, name) if name in wanted else "" for name in _TITLES}
@@ -165,7 +168,15 @@ def prompt_text(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
         "options": "\n".join(f"{o.label}. {o.text}" for o in record.options),
         "labels": f"{', '.join(labels[:-1])} or {labels[-1]} only" if labels else "",
     }
-    return (how.template or _words(record, how.prompting)).format_map(fields)
+    return (template or how.template or _words(record, how.prompting)).format_map(fields)
+
+
+def _before(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
+    """The prompt of SimToM's first step; no benchmark says whose mind its questions are about."""
+    if how.prompting != "simtom":
+        return ""
+    question = "{question}\n{options}" if record.options else "{question}"
+    return prompt_text(benchmark, record, how, _SHOWN + retell("", question))
 
 
 def told_in_words(benchmark: Benchmark, how: Shown) -> Shown:
@@ -181,7 +192,8 @@ def _words(record: BenchmarkItem, prompting: Prompting) -> str:
         ending = THINK.format(form="{labels}" if record.options else "one sentence")
     else:
         ending = f"Reply {'with {labels}' if record.options else 'in one sentence'}.\nAnswer:"
-    return _SHOWN + (_CHOICE if record.options else _OPEN) + ending
+    shown = f"{known('')}\n\n" if prompting == "simtom" else _SHOWN
+    return shown + (_CHOICE if record.options else _OPEN) + ending
 
 
 def _context(record: BenchmarkItem, how: Shown) -> Context:

@@ -127,7 +127,10 @@ def _prompted(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:
     """What answers depend on where they are not asked for directly."""
     if config.prompting == "direct":
         return {}
-    return {"prompting": config.prompting, "prompts": fingerprint(item.text for item in items)}
+    return {
+        "prompting": config.prompting,
+        "prompts": fingerprint((item.before, item.text) for item in items),
+    }
 
 
 def choose_stories(
