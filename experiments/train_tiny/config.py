@@ -21,10 +21,13 @@ class TrainConfig:
     Attributes:
         family: which model class.
         out: folder for checkpoints, loss curves and the finished model.
+        start: catalogue name or folder of a model of this family to go on from; its decoder takes
+            the place of one trained from nothing.
         seed: of weights and documents.
         threads: CPU threads; results depend on their number in the last bits.
         looking_steps: steps of looking up in whole films, after all levels before.
         seeing_steps: steps of the vision stage.
+        reading_steps: steps of one statement or question a story, mostly about frames alone.
         checking_steps: steps of statements and verdicts, with frames, text and both.
         narrating_steps: steps of reliable and unreliable narrators, mostly marked.
         mixing_steps: steps of all that, and interviews.
@@ -32,13 +35,15 @@ class TrainConfig:
 
     family: Literal["qwen2-vl", "llava-next-video"]
     out: Path = Path("runs/train_tiny")
+    start: str | None = None
     seed: Seed = 0
     threads: int = 2
     looking_steps: Natural = 300
-    seeing_steps: Natural = 240
-    checking_steps: Natural = 100
-    narrating_steps: Natural = 150
-    mixing_steps: Natural = 500
+    seeing_steps: Natural = 400
+    reading_steps: Natural = 200
+    checking_steps: Natural = 80
+    narrating_steps: Natural = 60
+    mixing_steps: Natural = 240
 
     @property
     def folder(self) -> Path:

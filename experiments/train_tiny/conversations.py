@@ -85,10 +85,10 @@ class Telling(NamedTuple):
         kept = round(self.share * len(sentences))
         return text if kept == len(sentences) else "".join(f"{s}. " for s in sentences[:kept])
 
-    def story(self) -> str:
-        """The same, mostly after a description of the world with or without its colours."""
+    def story(self, shares: tuple[float, float, float] = (0.35, 0.45, 0.2)) -> str:
+        """The same, after no description of the world, one with its colours, or one without."""
         worlds = ("", environment(shuffled_rooms(self.rng, self.scene)), initial_environment())
-        return f"{self.rng.choices(worlds, (0.35, 0.45, 0.2))[0]} {self.caption()}".strip()
+        return f"{self.rng.choices(worlds, shares)[0]} {self.caption()}".strip()
 
     def kinds(self, kinds: str, second: int) -> list[str]:
         """What may be said or asked: where a masked view hides the present, not who is where now.
@@ -152,12 +152,9 @@ def conversation(
     ``asides`` are the numbers of statements and other questions before the last one, drawn from;
     ``lists`` is the share of statements that are lists of rooms with verdicts.
     """
-    rng, scene, setting = telling.rng, telling.scene, telling.setting
-    parts = []
-    if setting == "video" or rng.random() < 0.6:
-        parts.append(environment(shuffled_rooms(rng, scene)))
-    parts.append(telling.caption())
-    pieces = telling.opening(" ".join(parts).strip())
+    rng, scene = telling.rng, telling.scene
+    undescribed = 0.0 if telling.setting == "video" else 0.4
+    pieces = telling.opening(telling.story((undescribed, 0.4, 0.3)))
     stated = telling.kinds("belief now first own belief", 2)
     asked = telling.kinds(_ASKED, 2)
     # The measured prompts have nothing between the story and the statement or question.
@@ -181,6 +178,18 @@ def interview(
     for _ in range(4):
         pieces += telling.answered(f" {telling.words.before_text}")
     return pieces
+
+
+def single(telling: Telling) -> Document:
+    """One statement or question about a story: more would be copied from one another."""
+    rng, scene = telling.rng, telling.scene
+    pieces = telling.opening(telling.story((0.1, 0.55, 0.35)))
+    drawn = rng.random()
+    if drawn < 0.35:
+        return pieces + telling.answered()
+    kind = rng.choice(telling.kinds("belief belief belief first first now own", 1))
+    say = documents.completion if drawn < 0.5 else documents.statement
+    return pieces + say(rng, scene, kind)
 
 
 def checked(telling: Telling) -> Document:

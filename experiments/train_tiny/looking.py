@@ -37,6 +37,8 @@ _TOLD, _TOLD_SIZE = 1 / 3, 24
 _STRENGTHS = (0.7, 0.7, 0.7, 1.0)
 # How strongly the later of a token's two frames shows, to 1 for the earlier.
 _LATER = 0.6
+# Standard deviation of the noise in each number of a token's vector, about as the tower's.
+_NOISE = 0.02
 
 
 class Film(NamedTuple):
@@ -111,7 +113,12 @@ class FilmReader(nn.Module):
         return contents[..., : 4 * _N].to(kinds.dtype) @ kinds
 
     def forward(
-        self, input_ids: Tensor, position_ids: Tensor, shown: Tensor, contents: Tensor
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        shown: Tensor,
+        contents: Tensor,
+        noise: Tensor | float = 0.0,
     ) -> Any:
         """Logits, hidden states, and of each video token the logits of its slot in time.
 
@@ -120,9 +127,10 @@ class FilmReader(nn.Module):
             position_ids: as the decoder takes them.
             shown: ``[B, T]``: which are video tokens.
             contents: ``[video tokens, CLASSES]`` of them in order.
+            noise: added to their vectors ``[video tokens, HIDDEN]``.
         """
         embedded = self.model.get_input_embeddings()(input_ids).clone()
-        embedded[shown] = self.features(contents).to(embedded.dtype)
+        embedded[shown] = (self.features(contents) + noise).to(embedded.dtype)
         output = self.model.model.language_model(
             inputs_embeds=embedded,
             position_ids=position_ids,
@@ -187,7 +195,7 @@ def _one(
     Args:
         kinds: of what is said.
         judged: share of statements with verdicts.
-        asked: share of questions; the rest are completions.
+        asked: share of questions, a third about who is there; the rest are completions.
         world: how often the world is described before.
     """
 
@@ -202,7 +210,7 @@ def _one(
         if drawn < judged:
             return before + documents.statement(rng, scene, kind)
         if drawn < judged + asked and kind != "belief":
-            return before + documents.question(rng, scene, kind)
+            return before + documents.question(rng, scene, rng.choice((kind, kind, "agents")))
         return before + documents.completion(rng, scene, kind)
 
     return make
@@ -256,7 +264,10 @@ class Projector:
             loss, target = told(output)
             return loss + _TIME_WEIGHT * nn.functional.cross_entropy(output.slots, slots), target
 
-        return self._inputs(ids, position_ids, shown, contents), score
+        # The tower will not speak as clearly.
+        generator = torch.Generator().manual_seed(rng.getrandbits(32))
+        noise = _NOISE * torch.randn(len(contents), HIDDEN, generator=generator)
+        return self._inputs(ids, position_ids, shown, contents) | {"noise": noise}, score
 
     def told(self, rng: random.Random) -> Batch:
         """Stories in words."""

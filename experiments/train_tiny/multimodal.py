@@ -30,7 +30,7 @@ RETURNING = 0.3
 # Documents in a batch with frames, and in one that is told.
 FILMED, TOLD = 8, 14
 # Shares of batches with frames and text, frames alone, and text.
-_SHARES: dict[Setting, float] = {"multimodal": 0.35, "video": 0.35, "text": 0.3}
+_SHARES: dict[Setting, float] = {"multimodal": 0.25, "video": 0.5, "text": 0.25}
 # Of captions beside frames: how many tell another story, and how many break off. The frames are
 # right, so whoever reads the caption alone is wrong.
 _CONTRADICTED, _CURTAILED = 0.12, 0.2
@@ -98,13 +98,16 @@ class Cinema:
                 share = rng.random()
         return Telling(rng, scene, perspective, setting, self.words, told, share)
 
-    def batch(self, rng: random.Random, make: Maker, setting: Setting, model: Any) -> Batch:
+    def batch(
+        self, rng: random.Random, make: Maker, setting: Setting, model: Any, filmed: int = FILMED
+    ) -> Batch:
         """Documents of one setting with their frames, scored by :func:`score_text`.
 
-        Truth is also wanted in layers in the middle of ``model``.
+        ``filmed`` documents with frames make a batch. Truth is also wanted in layers in the middle
+        of ``model``.
         """
         texts, clips = [], []
-        for _ in range(TOLD if setting == "text" else FILMED):
+        for _ in range(TOLD if setting == "text" else filmed):
             telling = self.telling(rng, setting)
             texts.append(make(telling))
             if setting != "text":
@@ -126,12 +129,12 @@ class Cinema:
 
         return inputs, score_text(encoded, unembed)
 
-    def level(self, name: str, make: Maker, steps: int, model: Any) -> Level:
+    def level(self, name: str, make: Maker, steps: int, model: Any, filmed: int = FILMED) -> Level:
         """Batches with frames and text, frames alone, and text."""
 
         def batch(rng: random.Random) -> Batch:
             (setting,) = rng.choices([*_SHARES], [*_SHARES.values()])
-            return self.batch(rng, make, setting, model)
+            return self.batch(rng, make, setting, model, filmed)
 
         return Level(name, batch, 0.0, steps)
 

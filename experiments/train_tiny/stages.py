@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from experiments.train_tiny import documents, looking, seeing
 from experiments.train_tiny.config import TrainConfig
-from experiments.train_tiny.conversations import checked, mixed
+from experiments.train_tiny.conversations import checked, mixed, single
 from experiments.train_tiny.families import (
     build_model,
     build_processor,
@@ -26,7 +26,7 @@ from experiments.train_tiny.families import (
     decoder_config,
     deepen,
 )
-from experiments.train_tiny.multimodal import Cinema
+from experiments.train_tiny.multimodal import FILMED, Cinema
 from experiments.train_tiny.trainer import (
     CURVE,
     Batch,
@@ -37,12 +37,16 @@ from experiments.train_tiny.trainer import (
     score_text,
     train,
 )
+from sally_anne.core.errors import OptionError
 from sally_anne.core.run_folder import TRAINING, claims, save_config
+from sally_anne.models.loading import load_model
 
 # Stories in a batch, and the token after which a document is cut; two cores pay for every token.
 STORIES, LONGEST = 20, 300
 # Decoder layers of the finished models, and the learning rate once they are that deep.
 DEPTH, LATE_RATE = 8, 1e-3
+# At twice this rate the tower stays far from the decoder's words.
+SEEING_RATE = 7e-4
 # Numbers of statements and questions before the last one of an interview.
 _BRIEF = (0, 0, 0, 1, 2)
 
@@ -81,16 +85,26 @@ def train_family(config: TrainConfig) -> Path:
     root, folder = config.out, config.out / config.family
     folder.mkdir(exist_ok=True)
     save_config(folder, asdict(config))
-    tokenizer = build_tokenizer()
-    torch.manual_seed(settings.seed)
-    decoder = LlamaForCausalLM(decoder_config())
-    train(decoder, decoder_levels(tokenizer), root / "decoder", settings, "decoder")
-    processor = build_processor(config.family, tokenizer)
-    model = build_model(config.family, tokenizer, decoder, config.seed)
-    torch.manual_seed(config.seed)
-    model = deepen(model, DEPTH)
+    if config.start:
+        loaded = load_model(config.start, device_map="cpu")
+        if loaded.family.name != config.family:
+            raise OptionError(
+                f"--start {config.start} is {loaded.family.name}, --family {config.family}: "
+                "give a model of this family"
+            )
+        model, processor = loaded.model, loaded.processor
+    else:
+        tokenizer = build_tokenizer()
+        torch.manual_seed(settings.seed)
+        decoder = LlamaForCausalLM(decoder_config())
+        train(decoder, decoder_levels(tokenizer), root / "decoder", settings, "decoder")
+        processor = build_processor(config.family, tokenizer)
+        model = build_model(config.family, tokenizer, decoder, config.seed)
+        torch.manual_seed(config.seed)
+        model = deepen(model, DEPTH)
     cinema = Cinema(config.family, processor)
     late = Settings(seed=config.seed, learning_rate=LATE_RATE)
+    gentle = Settings(seed=config.seed, learning_rate=SEEING_RATE)
 
     reader = looking.FilmReader(model, cinema)
     levels = looking.levels(cinema, model, config.looking_steps)
@@ -99,21 +113,22 @@ def train_family(config: TrainConfig) -> Path:
     cells = seeing.levels(
         cinema, lambda covered: reader.features(looking.blended(covered)), config.seeing_steps
     )
-    train(looker, cells, folder / "seeing", settings, "seeing")
+    train(looker, cells, folder / "seeing", gentle, "seeing")
     # From here on the tower stays as it is: it would lose the agents.
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("language_model" in name)
     plan = (
-        ("checked", checked, config.checking_steps),
-        ("narrated", mixed(0.2, _BRIEF, marked=0.7), config.narrating_steps),
-        ("mixed", mixed(0.4, _BRIEF, marked=0.1, scenic=3), config.mixing_steps),
+        ("single", single, config.reading_steps, 2 * FILMED),
+        ("checked", checked, config.checking_steps, FILMED),
+        ("narrated", mixed(0.2, _BRIEF, marked=0.7), config.narrating_steps, FILMED),
+        ("mixed", mixed(0.4, _BRIEF, marked=0.1, scenic=3), config.mixing_steps, FILMED),
     )
-    mixing = [cinema.level(name, make, steps, model) for name, make, steps in plan]
+    mixing = [cinema.level(name, make, steps, model, size) for name, make, steps, size in plan]
     train(model, mixing, folder / "mixing", late, "mixing")
     finished = folder / f"tiny-{config.family}"
     model.eval().save_pretrained(finished)
     processor.save_pretrained(finished)
-    stages = {"decoder": root / "decoder" / CURVE}
+    stages = {} if config.start else {"decoder": root / "decoder" / CURVE}
     stages |= {stage: folder / stage / CURVE for stage in ("looking", "seeing", "mixing")}
     for stage, path in stages.items():
         shutil.copyfile(path, finished / f"loss-{stage}.csv")

@@ -118,7 +118,8 @@ def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None
     inputs, _ = shown.projector.film(make, View(0, 1), 2, rng)
     contents = inputs["contents"].unflatten(0, (2, -1))
     with torch.inference_mode():
-        ours = shown.reader(**inputs)
+        assert inputs["noise"].std().item() == pytest.approx(looking._NOISE, rel=0.1)
+        ours = shown.reader(**inputs | {"noise": 0.0})
         model, ids = shown.model, inputs["input_ids"]
         embedded = model.get_input_embeddings()(ids)
         embedded[inputs["shown"]] = shown.reader.features(contents).flatten(0, 1)

@@ -15,6 +15,7 @@ from experiments.train_tiny import looking, stages
 from experiments.train_tiny.config import TrainConfig
 from experiments.train_tiny.families import FAMILIES, Family
 from experiments.train_tiny.trainer import CHECKPOINT, Level, train
+from sally_anne.core.errors import OptionError
 from sally_anne.models.loading import load_model
 
 pytestmark = pytest.mark.integration
@@ -35,7 +36,7 @@ def test_a_step_of_every_level_ends_in_a_model_that_loads(
     finished = stages.train_family(TrainConfig(family, out=tmp_path, threads=1))
     assert list(names) == ["decoder", "looking", "seeing", "mixing"]
     assert names["looking"][0] == "two agents" and names["looking"][-1] == "whole"
-    assert names["mixing"] == ["checked", "narrated", "mixed"]
+    assert names["mixing"] == ["single", "checked", "narrated", "mixed"]
     loaded = load_model(str(finished))
     assert loaded.model.config.text_config.num_hidden_layers == stages.DEPTH
     seen = load_file(tmp_path / family / "seeing" / CHECKPOINT)
@@ -50,3 +51,11 @@ def test_a_step_of_every_level_ends_in_a_model_that_loads(
         "loss.png",
         *(f"loss-{stage}.csv" for stage in names),
     }
+    names.clear()
+    (tmp_path / "on").mkdir()
+    going_on = TrainConfig(family, out=tmp_path / "on", start=str(finished), threads=1)
+    assert load_model(str(stages.train_family(going_on)))
+    assert list(names) == ["looking", "seeing", "mixing"]
+    (other,) = set(FAMILIES) - {family}
+    with pytest.raises(OptionError, match=f"--family {other}"):
+        stages.train_family(replace(going_on, family=other))
