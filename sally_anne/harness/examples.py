@@ -86,10 +86,10 @@ def of_gridtom(
 
 def with_examples(items: Iterable[Item], pool: Sequence[Item], shots: int, seed: int) -> list[Item]:
     """Each item with examples before its text; ``pool`` holds items told in words, with a key."""
-    return [_shown(item, draw(item, pool, shots, seed)) for item in items]
+    return [_shown(item, chosen_for(item, pool, shots, seed)) for item in items]
 
 
-def draw(item: Item, pool: Sequence[Item], shots: int, seed: int) -> list[Item]:
+def chosen_for(item: Item, pool: Sequence[Item], shots: int, seed: int) -> list[Item]:
     """The item's own examples; HarnessError if the pool has too few stories that are not its."""
     rng = random.Random(f"examples/{seed}/{item.item_id}")
     others = [one for one in pool if one.story != item.story]

@@ -17,7 +17,7 @@ from experiments.train_tiny.families import Family
 from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.examples import answered, draw, kin, set_apart, with_examples
+from sally_anne.harness.examples import answered, chosen_for, kin, set_apart, with_examples
 from sally_anne.harness.items import Item
 from sally_anne.harness.pipeline import check, run
 from sally_anne.harness.work import prepare
@@ -176,7 +176,7 @@ def test_examples_teach_neither_place_nor_condition() -> None:
         item(n, int(rng.random() > 0.9), "FB" if rng.random() > 0.9 else "TB") for n in range(400)
     ]
     for number in range(1000, 1020):
-        drawn = draw(item(number, 0), pool, 4, 0)
+        drawn = chosen_for(item(number, 0), pool, 4, 0)
         assert Counter(one.condition for one in drawn) == {"TB": 2, "FB": 2}
         assert Counter(one.answer for one in drawn) == {("A",): 2, ("B",): 2}
         assert len({one.story for one in drawn}) == 4
@@ -186,7 +186,7 @@ def test_an_items_own_story_is_never_drawn() -> None:
     pool = [item(n, n % 2) for n in range(12)]
     for one in pool:
         for seed in range(10):
-            assert one.story not in {example.story for example in draw(one, pool, 4, seed)}
+            assert one.story not in {example.story for example in chosen_for(one, pool, 4, seed)}
 
 
 def test_open_questions_are_shown_with_their_reference() -> None:
