@@ -240,11 +240,11 @@ def causes_of(opened: Reopened) -> tuple[dict[str, Causes], dict[str, str]]:
     """
     from experiments.between import Causes
     from experiments.rankings import KINDS
-    from probing.causal import FOLDER, read_causes
+    from probing.causal import FOLDER
     from probing.scan import kept_effects
 
     folder, causes, why = opened.run.folder, {}, {}
-    heads, said = opened.run.heads.sort_values(["layer", "head"]), read_causes(opened.run.folder)
+    heads, said = opened.run.heads.sort_values(["layer", "head"]), opened.run.causes
     for kind in KINDS:
         twins, facts = opened.twins.get(kind), said.get(kind, {})
         column = f"{kind}_patch_validation"

@@ -7,7 +7,7 @@ Nothing in it is a pickle: JSON, Parquet and safetensors, each checked against t
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,10 @@ MADE_BY = "sally-anne probe"
 # Family-wise p of label permutations up to which a head is called readable.
 LEVEL = 0.05
 CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
+# What a probing run found, what its causal scan did, and what its samples say.
+FOUND, CAUSES, PROMPTS = "results.json", "causal.json", "prompts.parquet"
+# Accuracy above which a surface feature is said to give a label away: so much more than chance.
+GIVEN_AWAY = 0.1
 ACTIVATIONS = "activations"
 MANIFEST = f"{ACTIVATIONS}/manifest.json"
 # How a damaged file is made again, with the run's folder.
@@ -126,6 +130,38 @@ class Run:
         return parts
 
     @cached_property
+    def found(self) -> dict[str, Any]:
+        """``results.json``: ``results`` by label, ``confounds``, ``figures``; empty without it."""
+        path = self.folder / FOUND
+        if not path.exists():
+            return {}
+        found = read_object(path, RunFolderError, MADE_BY)
+        require_sealed(path, found, AGAIN.format(self.folder))
+        return found
+
+    @cached_property
+    def causes(self) -> dict[str, Any]:
+        """``causal.json``, what the causal scan said of each kind of twins; empty without it."""
+        path = self.folder / CAUSES
+        if not path.exists():
+            return {}
+        found = read_object(path, RunFolderError, "sally-anne causal")
+        again = f"Delete that file and run `sally-anne causal {self.folder}`."
+        require_sealed(path, found, again)
+        return found
+
+    @cached_property
+    def prompts(self) -> pd.Series | None:
+        """What each sample says, by ``item_id``; None of runs of earlier versions."""
+        path = self.folder / PROMPTS
+        if not path.exists():
+            return None
+        with reading(path, RunFolderError, MADE_BY):
+            table = pd.read_parquet(path)
+        require_columns(table, ("item_id", "text"), path)
+        return table.set_index("item_id")["text"]
+
+    @cached_property
     def heads(self) -> pd.DataFrame:
         """``heads.parquet``: one row a head, each with ``layer`` and ``head``, none twice."""
         path = _required(self.folder / HEADS)
@@ -215,6 +251,17 @@ class Run:
 
     def _intact(self, name: str) -> bytes:
         return intact(self.folder, name, self.saved, AGAIN.format(self.folder))
+
+
+def given_away(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Rows of ``confounds`` of a ``results.json`` whose feature alone gives a label away."""
+    results = found.get("results", {})
+    return [
+        row
+        for row in found.get("confounds", ())
+        if row["accuracy"]
+        > results.get(row["label"], {}).get("chance_test_accuracy", 0.5) + GIVEN_AWAY
+    ]
 
 
 def in_words(readable: bool | None, used: bool) -> str:

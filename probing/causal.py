@@ -13,13 +13,13 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from hooks.saved_run import CONFIG, HEADS, LEVEL, Run, in_words, verdicts
+from hooks.saved_run import CAUSES, CONFIG, HEADS, LEVEL, Run, in_words, verdicts
 from probing.config import ProbeConfig, ScanOptions
 from probing.nulls import null_columns, selectivity_columns
 from sally_anne.core.commands import command
 from sally_anne.core.console import Bars, Console, stage
-from sally_anne.core.errors import ProbingError, RunFolderError
-from sally_anne.core.files import read_object, require_sealed, write_atomic, write_sealed
+from sally_anne.core.errors import ProbingError
+from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.options import Seed, check_options
 from sally_anne.core.run_folder import PROBING, claimed
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sally_anne.benchmarks.twins import TwinSet
     from sally_anne.models.loading import LoadedModel
 
-FOLDER, SAVED = "causal", "causal.json"
+FOLDER = "causal"
 Kind = Literal["question", "verdict"]
 # What each kind of twins adds to the table of heads, after its name.
 COLUMNS = (
@@ -272,19 +272,6 @@ def run(config: CausalConfig, console: Console | None = None) -> pd.DataFrame:
     return Run.open(config.run).heads
 
 
-def read_causes(folder: Path) -> dict[str, Any]:
-    """What ``causal.json`` of a run holds; empty where there is none.
-
-    Raises:
-        RunFolderError, AlteredError: it is damaged, or not as the scan wrote it.
-    """
-    if not (path := folder / SAVED).exists():
-        return {}
-    found = read_object(path, RunFolderError, "sally-anne causal")
-    require_sealed(path, found, f"Delete that file and run `sally-anne causal {folder}`.")
-    return found
-
-
 def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> bool:
     """Add what permuted labels and control tasks say to the table of heads, unless it is there.
 
@@ -322,9 +309,9 @@ def add_causes(
     Raises:
         ProbingError, ModelError: as :func:`probing.scan.scan`.
     """
-    saved, path = Run.open(config.folder), config.folder / SAVED
+    saved, path = Run.open(config.folder), config.folder / CAUSES
     null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
-    kept = read_causes(config.folder)
+    kept = saved.causes
     kept = kept if kept.get(NULLS) == null[NULLS] else {}
     kinds = get_args(Kind)
     done = {kind: kept[kind] for kind in kinds if kind in kept and f"{kind}_patch" in saved.heads}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,17 @@ from sklearn.base import clone
 
 from hooks.geometry import find_geometry
 from hooks.identity import SEEN
-from hooks.saved_run import ACTIVATIONS, AGAIN, CONFIG, HEADS, MADE_BY, MANIFEST, PROBES, Run
+from hooks.saved_run import (
+    ACTIVATIONS,
+    AGAIN,
+    CONFIG,
+    HEADS,
+    MADE_BY,
+    MANIFEST,
+    PROBES,
+    PROMPTS,
+    Run,
+)
 from hooks.store import ActivationStore
 from probing.activations import Activations
 from probing.causal import NO_TWINS, add_causes, add_null, print_causes
@@ -32,7 +42,7 @@ from probing.reporting import (
     summarise,
 )
 from probing.sources import open_samples, twin_sets
-from sally_anne.benchmarks.samples import SampleSet
+from sally_anne.benchmarks.samples import Sample, SampleSet
 from sally_anne.benchmarks.twins import TwinSet
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
@@ -130,6 +140,8 @@ def run(
     spoken = {label: label.upper() for label in data.meaning}
     add_null(config, data, console)
     said, why = _causes(config, loaded, twins, console, spoken)
+    if not (folder / PROMPTS).exists():
+        _keep_prompts(folder / PROMPTS, data.samples)
     heads = Run.open(folder).heads
     drawn = found["figures"] and all(
         (folder / name).exists()
@@ -199,6 +211,18 @@ def _probe(
     write_sealed(folder / RESULTS, found)
     write_sealed(folder / CONFIG, saved, (HEADS, PROBES, MANIFEST))
     return found
+
+
+def _keep_prompts(path: Path, samples: Sequence[Sample]) -> None:
+    """Write what each sample says, for reports: ``item_id`` and ``text``, turns by their roles."""
+    texts = [
+        turns[0]["content"]
+        if len(turns := sample.turns) == 1
+        else "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
+        for sample in samples
+    ]
+    table = pd.DataFrame({"item_id": [sample.item_id for sample in samples], "text": texts})
+    write_atomic(path, table.to_parquet(None, index=False, compression="zstd"))
 
 
 def _causes(

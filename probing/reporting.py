@@ -11,7 +11,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from hooks.saved_run import LEVEL
+from hooks.saved_run import LEVEL, given_away
 from probing.activations import Activations
 from probing.probes import HeadProbes
 from probing.resampling import stability
@@ -31,8 +31,6 @@ SHOWN = {
 }
 # So many of the best heads are followed through other splits.
 STABLE = 8
-# Accuracy above which a feature is said to give a label away: so much more than chance.
-GIVEN_AWAY = 0.1
 LENGTH = "length of the text in words"
 
 
@@ -250,11 +248,9 @@ def print_confounds(
     meaning: Mapping[str, str],
 ) -> None:
     """Say which labels follow from surface features; silent features are left out."""
-    for row in rows:
-        chance = results.get(row["label"], {}).get("chance_test_accuracy", 0.5)
-        if row["accuracy"] > chance + GIVEN_AWAY:
-            label = row["label"].upper() if row["label"] in meaning else row["label"]
-            console.print(
-                f"[yellow]confound[/yellow] ({row['condition']}): the {row['feature']} alone gives "
-                f"{label} with accuracy {row['accuracy']:.2f}"
-            )
+    for row in given_away({"confounds": rows, "results": results}):
+        label = row["label"].upper() if row["label"] in meaning else row["label"]
+        console.print(
+            f"[yellow]confound[/yellow] ({row['condition']}): the {row['feature']} alone gives "
+            f"{label} with accuracy {row['accuracy']:.2f}"
+        )

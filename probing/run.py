@@ -7,17 +7,17 @@ from sally_anne.core.commands import command
 
 
 def run(config: ProbeConfig) -> None:
-    """Do a probing run and draw its figures, or show a finished one."""
+    """Do a probing run and draw its figures and its page, or show a finished one."""
     # Heavy libraries are imported here, so that --help answers at once.
     if config.dry_run:
         from probing.dry_run import dry_run
 
         dry_run(config)
         return
-    from figures.all import draw_all
+    from figures.report.write import draw_run
     from probing.pipeline import run as work
 
-    work(config, draw=draw_all)
+    work(config, draw=draw_run)
 
 
 main = command("sally-anne probe", ProbeConfig, run, resumes=True, together=True)

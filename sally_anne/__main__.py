@@ -24,6 +24,7 @@ COMMANDS = {
     "copilot": ("sally_anne.harness.copilot", "write wrong options that do not tell the right one"),
     "films": ("sally_anne.harness.films", "rank films by how social their synopses are"),
     "transcribe": ("sally_anne.benchmarks.transcribe", "write what is said in films as subtitles"),
+    "report": ("figures.report.__main__", "write a finished run as one page to click on and share"),
     "figures": ("figures.all", "draw all figures of a probing run"),
     "heatmap": ("figures.heatmap", "draw the accuracy of every head"),
     "kde": ("figures.kde", "draw how far a head keeps the classes apart"),

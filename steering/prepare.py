@@ -9,7 +9,7 @@ from typing import Literal
 
 from rich.markup import escape
 
-from figures.all import draw_all
+from figures.report.write import draw_run
 from hooks.batch_size import AUTO, MOST, in_batches
 from hooks.geometry import find_geometry
 from hooks.identity import ModelIdentity, require_same
@@ -170,7 +170,7 @@ def probing_run(
     """That of :func:`run_for`, of this very model, made now if it is not there."""
     if isinstance(run, ProbeConfig):
         console.print(f"first the probes: {escape(str(run.folder))}")
-        probe(run, console, draw_all)
+        probe(run, console, draw_run)
         run = Run.open(run.folder)
     if not config.force:
         remedy = (

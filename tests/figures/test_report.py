@@ -1,0 +1,130 @@
+"""The page of a run: what it holds is what the run says, and nothing in it acts or calls out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from figures.plane import probe_plane
+from figures.report import points, write_report
+from figures.report.page import as_json
+from hooks.saved_run import Run
+from sally_anne.core.errors import MissingRunFileError
+from tests.made_run import CONFIG
+
+pytestmark = pytest.mark.integration
+
+HOSTILE = "</script><script>document.title='mine'</script><img src=x onerror=alert(1)>"
+
+
+def page_of(folder: Path) -> tuple[str, dict]:
+    """The page without its scripts, and what the scripts draw."""
+    text = write_report(folder).read_text(encoding="utf-8")
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert data is not None
+    return text[: data.start()] + text[text.rindex("</script>") :], json.loads(data[1])
+
+
+def with_prompts(run, text: str = "{}") -> None:
+    table = pd.DataFrame({"item_id": run.items["item_id"]})
+    table["text"] = [text.format(name) for name in table["item_id"]]
+    table.to_parquet(run.folder / "prompts.parquet")
+
+
+def test_the_page_says_the_best_head_and_its_own_doubts(run) -> None:
+    words, data = page_of(run.folder)
+    words = html.unescape(words)
+    assert "Layer 4, head 3 tells Y_p (protagonist) in 100.0 % of 60 test samples" in words
+    assert "no null was drawn" in words and "used: not asked" in words
+    assert f"sally-anne causal {run.folder}" in words
+    assert [label["best"] for label in data["labels"]] == [[4, 3], [4, 3]]
+    shown = pd.DataFrame(data["heads"])
+    expected = run.heads.sort_values(["layer", "head"], ignore_index=True)
+    for column in ("layer", "head", "y_p_validation_accuracy", "y_o_test_accuracy"):
+        np.testing.assert_allclose(shown[column], expected[column], rtol=1e-4)
+
+
+def test_points_and_confusion_are_those_of_the_probes(run) -> None:
+    _, data = page_of(run.folder)
+    opened, at = Run.open(run.folder), 4 * 8 + 3
+    train = (run.items["split"] == "train").to_numpy()
+    truth = run.items["y_p"].to_numpy(dtype=bool)
+    z = opened.head_activations(4, 3)
+    coef, intercept = opened.probe("y_p", 4, 3)
+    found = data["points"]["y_p"]
+    xy = np.frombuffer(base64.b64decode(found["points"][at]), "<i2").reshape(-1, 2)
+    xy = xy * np.array(found["scale"][at])
+    reach = np.abs(xy).max()
+    exact = probe_plane(coef, z[train], truth[train]).project(z)
+    np.testing.assert_allclose(xy, exact, atol=1e-4 * reach)
+    slope, offset = found["line"][at]
+    np.testing.assert_allclose(
+        slope * xy[:, 0] + offset, z @ coef + intercept, atol=1e-3 * reach * slope
+    )
+    said = z @ coef + intercept > 0
+    test = (run.items["split"] == "test").to_numpy()
+    counts = [[(truth == t) & (said == s) & test for s in (True, False)] for t in (True, False)]
+    assert found["confusion"]["test"][at] == [int(c.sum()) for row in counts for c in row]
+    assert data["samples"]["labels"]["y_p"] == {
+        "classes": ["true", "false"],
+        "values": [int(not t) for t in truth],
+    }
+
+
+def test_hostile_words_stay_words(make_run) -> None:
+    run = make_run(layers=2, heads=2, config=CONFIG | {"model": HOSTILE})
+    with_prompts(run, HOSTILE + "{}")
+    text = write_report(run.folder).read_text(encoding="utf-8")
+    words, data = page_of(run.folder)
+    assert "<img" not in words and words.count("<script") == 0
+    assert HOSTILE in html.unescape(words)
+    assert data["samples"]["texts"][0] == HOSTILE + run.items["item_id"][0]
+    # Each script that may run is named by its hash, and there is no other.
+    allowed = set(re.findall(r"'sha256-([^']+)'", words))
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    digests = {base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts}
+    assert len(scripts) == 2 and digests == allowed
+    assert "default-src 'none'" in words
+    assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", words)
+
+
+def test_too_many_samples_are_thinned_evenly_and_tables_are_of_all(run, monkeypatch) -> None:
+    monkeypatch.setattr(points, "ROOM", 48 * 2 * 16 / 3 * 100)
+    _, data = page_of(run.folder)
+    kept = pd.Series(data["samples"]["split"]).value_counts().to_dict()
+    assert kept == {"train": 50, "test": 30, "validation": 20}
+    assert data["samples"]["of"] == 200
+    assert sum(data["points"]["y_p"]["confusion"]["train"][0]) == 100
+
+
+def test_long_prompts_keep_their_ends(run, monkeypatch) -> None:
+    monkeypatch.setattr(points, "WORDS", 200 * 300)
+    with_prompts(run, "x" * 1000 + " end of {}")
+    _, data = page_of(run.folder)
+    assert len(data["samples"]["texts"][0]) == 302
+    assert data["samples"]["texts"][0].endswith("end of " + run.items["item_id"][0])
+
+
+def test_what_is_not_finite_is_null_and_marks_are_escaped() -> None:
+    text = as_json({"a": np.array([1.0, np.nan, np.inf]), "b": "</script>\u2028", "c": True})
+    assert json.loads(text) == {"a": [1.0, None, None], "b": "</script>\u2028", "c": True}
+    assert "<" not in text and "\u2028" not in text
+
+
+def test_the_same_run_gives_the_same_bytes(run) -> None:
+    first = write_report(run.folder).read_bytes()
+    assert write_report(run.folder, run.folder / "other" / "page.html").read_bytes() == first
+
+
+def test_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingRunFileError, match="config.json is missing; `sally-anne probe`"):
+        write_report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
