@@ -13,6 +13,7 @@ story, so its questions form a group.
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -99,17 +100,23 @@ def load(folder: Path) -> list[BenchmarkItem]:
 
 def read_stories(content: bytes, path: Path, cell: Cell) -> list[tuple[BenchmarkItem, Field]]:
     """Every row of a file as an item, with the first cell that it comes from."""
+    # Which answer is a) is drawn row by row, as in the authors' code/src/evaluate_conditions.py.
+    draws = random.Random(0)
     rows = enumerate(csv_rows(content, str(path), ";"), start=1)
-    found = [(read_row(row, cell, number), row[0]) for number, row in rows]
+    found = []
+    for number, row in rows:
+        draws.shuffle(right_first := [True, False])
+        found.append((read_row(row, cell, number, right_first[0]), row[0]))
     if not found:
         raise RecordError(f"{path}: has no stories")
     return found
 
 
-def read_row(row: list[Field], cell: Cell, number: int) -> BenchmarkItem:
+def read_row(row: list[Field], cell: Cell, number: int, right_first: bool = True) -> BenchmarkItem:
     """The question of one row, numbered from 1.
 
     Which answer is A depends on the two texts and the item's name, never on which of them is right.
+    ``right_first`` says what the authors' code draws.
     """
     if len(row) != len(COLUMNS):
         row[0].fail(
@@ -122,6 +129,7 @@ def read_row(row: list[Field], cell: Cell, number: int) -> BenchmarkItem:
         named[3].fail("is the right answer too")
     item_id = f"{cell.name}/{number:03d}"
     texts = sorted((right, wrong))
+    first = right if right_first else wrong
     if hashlib.sha256(item_id.encode()).digest()[0] % 2:
         texts.reverse()
     return BenchmarkItem(
@@ -139,6 +147,7 @@ def read_row(row: list[Field], cell: Cell, number: int) -> BenchmarkItem:
             "initial_belief": (cell.initial,),
         },
         licence="MIT",
+        drawn=(texts.index(first), 1 - texts.index(first)),
     )
 
 

@@ -94,6 +94,12 @@ class BenchmarkItem:
         tags: values by kind (``ability``, ``cue``, ``type``, ``order``, ``condition`` ...), each
             one or more, for breakdowns.
         polarity: ``least`` where the least likely option is asked for.
+        asked: the question as it is published, with all that its text holds; empty where that is
+            ``question``.
+        person: whom it is about, where the benchmark says so.
+        title: of the film, where it has one.
+        drawn: the order in which the authors' own code offers the options, by their places here;
+            empty for the published order.
     """
 
     item_id: str
@@ -109,6 +115,10 @@ class BenchmarkItem:
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     polarity: Polarity = "most"
     licence: str = ""
+    asked: str = ""
+    person: str = ""
+    title: str = ""
+    drawn: tuple[int, ...] = ()
 
     @property
     def hidden(self) -> bool:

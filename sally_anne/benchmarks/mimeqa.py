@@ -131,6 +131,7 @@ def items_of(
                 context=Context(scene=f"The film is called: {title}" if title else ""),
                 tags={"category": (category,), "level": (LEVELS[category],)},
                 licence=LICENCE,
+                title=title,
             )
         )
         asked[video] += 1

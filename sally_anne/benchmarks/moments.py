@@ -241,6 +241,7 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Benchmar
         benchmark=NAME,
         split=split,
         group=title,
+        title=title,
         question=record.get("question").encodable(),
         options=tuple(Option(label, text.encodable()) for label, text in options.items()),
         answer=answer,

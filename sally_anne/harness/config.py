@@ -11,6 +11,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import Seed, check_options
 from sally_anne.harness.endpoint.options import EndpointOptions, named
 from sally_anne.harness.prompting import RETOLD, Prompting
+from sally_anne.harness.protocols import ProtocolName
 from sally_anne.harness.tasks import reply_tokens, short_name
 from sally_anne.models.options import ModelOptions
 
@@ -34,6 +35,9 @@ class EvalConfig(ModelOptions, EndpointOptions):
             benchmark's own by default.
         frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.
         template: other tasks: file with the prompt, its fields in braces, for a paper's exact one.
+        protocol: official asks as the benchmark's authors do (prompt, system message, order and
+            names of options, length of replies), see harness/protocols.py; sally-anne in our own
+            words, the same for all benchmarks.
         prompting: how questions are put: direct, for the answer alone; cot, for thoughts first, at
             the end of which the answer is read; few-shot, after other questions with their answers;
             simtom, in two steps: what the person asked about knows is retold, and the question is
@@ -80,6 +84,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
     window: Window | None = None
     frames: int | None = None
     template: Path | None = None
+    protocol: ProtocolName = "sally-anne"
     prompting: Prompting = "direct"
     shots: int = 4
     shots_seed: Seed = 0
@@ -107,7 +112,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
     @property
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
-        return self.max_new_tokens or reply_tokens(self.task, self.style, self.prompting)
+        how = (self.style, self.prompting, self.protocol)
+        return self.max_new_tokens or reply_tokens(self.task, *how)
 
     @property
     def retold_tokens(self) -> int:
@@ -124,6 +130,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
             parts.append(f"{self.frames}frames")
         if self.template is not None:
             parts.append(f"template-{self.template.stem}")
+        if self.protocol != "sally-anne":
+            parts.append(self.protocol)
         if self.prompting != "direct":
             parts += [self.prompting, *changed(self, "shots", "shots_seed")]
         parts += steered(self)

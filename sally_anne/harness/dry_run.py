@@ -59,7 +59,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
 def _requests(config: EvalConfig, items: Sequence[Item], console: Console) -> dict[str, Figure]:
     """What an endpoint would be asked; how it counts tokens is its own affair."""
     shapes = [item.shape(True) for item in items if item.shape]
-    words = sum(len(item.before) + len(item.text) for item in items)
+    words = sum(len(item.system) + len(item.before) + len(item.text) for item in items)
     twice = sum(bool(item.before) for item in items)
     written = len(items) * config.reply_tokens + twice * config.retold_tokens
     each = "two an item" if twice else "one an item"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
 from sally_anne.harness.config import DEFAULT_BATCH
 from sally_anne.harness.endpoint.model import EndpointModel
 from sally_anne.harness.endpoint.replies import Said
-from sally_anne.harness.items import FRAMES_MARK, Item
+from sally_anne.harness.items import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES_MARK, Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.prompting import KNOWN_MARK, RETOLD
@@ -38,9 +38,9 @@ def check_items(
     """
     sizes: Counter[tuple[int, int]] = Counter()
 
-    def check(item: Item, shape: tuple[int, int, int] | None, note: str) -> None:
-        text = _first(item).replace(FRAMES_MARK, note)
-        prompt = reply_prompt(loaded, text, shape is not None)
+    def check(item: Item, shape: tuple[int, int, int] | None, notes: Mapping[str, str]) -> None:
+        turns = Prompt(item.told(notes), system=item.system).turns
+        prompt = reply_prompt(loaded, turns, shape is not None)
         written = retold if item.before else reply
         check_room(loaded, f"item {item.item_id}", prompt, shape, written)
         if item.before:
@@ -53,13 +53,15 @@ def check_items(
         with suppress(BenchmarkError):
             shape = item.shape(False) if item.shape else None
             sizes.update([shape[1:]] if shape else [])
-            note = _NOTE + _NOTE_OF_A_FRAME * shape[0] if item.note and shape else ""
+            times = _NOTE_OF_A_FRAME * shape[0] if shape else ""
+            most = {FRAMES_MARK: _NOTE + times, TIMES_MARK: times}
+            most |= dict.fromkeys((LENGTH_MARK, COUNT_MARK), _NOTE_OF_A_FRAME)
             try:
-                check(item, shape, note)
+                check(item, shape, most if item.notes and shape else {})
             except ContextError:
                 # There may be fewer frames in the film, and shorter notes.
                 shape = item.shape(True) if item.shape else None
-                check(item, shape, item.note() if item.note else "")
+                check(item, shape, item.notes() if item.notes else {})
     return crop_notes(loaded, sizes)
 
 
@@ -89,7 +91,7 @@ def ask(
         return [item for item in some if item.item_id not in journal.answers]
 
     def trial(size: int) -> None:
-        longest = max(in_batches(items, size), key=lambda batch: max(len(_first(i)) for i in batch))
+        longest = max(in_batches(items, size), key=lambda some: max(len(i.first_text) for i in some))
         for some, prompts in alike(longest):
             model.replies(prompts, retold if some[0].before else max_new_tokens)
 
@@ -147,13 +149,8 @@ def alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
 
 def prompt_of(item: Item) -> Prompt:
     """The user's first turn, with the frames drawn or decoded now."""
-    text = _first(item)
-    text = text.replace(FRAMES_MARK, item.note()) if item.note else text
-    return Prompt(text, item.clip() if item.clip else None)
-
-
-def _first(item: Item) -> str:
-    return item.before or item.text
+    text = item.told(item.notes() if item.notes else {})
+    return Prompt(text, item.clip() if item.clip else None, system=item.system)
 
 
 def second_step(item: Item, told: str) -> Prompt:

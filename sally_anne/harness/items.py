@@ -9,8 +9,9 @@ import numpy as np
 
 from sally_anne.benchmarks.items import Option
 
-# Where the text speaks of the frames, once they are known; see `Item.note`.
+# Where the text speaks of the frames, once they are known; see `Item.notes`.
 FRAMES_MARK = "<frames>"
+LENGTH_MARK, COUNT_MARK, TIMES_MARK = "<film length>", "<frame count>", "<frame times>"
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,27 @@ class Item:
     shape: Callable[[bool], tuple[int, int, int]] | None = field(
         default=None, compare=False, repr=False
     )
-    # Says in words what the frames are; stands for FRAMES_MARK in the text.
-    note: Callable[[], str] | None = field(default=None, compare=False, repr=False)
+    # Says in words what the frames are: what stands for each mark in the text.
+    notes: Callable[[], Mapping[str, str]] | None = field(default=None, compare=False, repr=False)
     question: str = ""  # without context and options, as a judge is given it
     reference: str | None = None  # right answer of an open question
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by kind, for breakdowns
     reasons: bool = False  # whether replies think aloud, so that their end is the answer
     official: str = ""  # whose own reader reads its replies, see harness/official.py
     map: str = ""  # that the story is played on; empty where there are none
+    system: str = ""  # the system message before the user's turn; empty for none
+
+    @property
+    def first_text(self) -> str:
+        """What the user says first."""
+        return self.before or self.text
+
+    def told(self, notes: Mapping[str, str]) -> str:
+        """The first prompt with what is known of the frames in place of the marks."""
+        text = self.first_text
+        for mark, said in notes.items():
+            text = text.replace(mark, said)
+        return text
 
     @property
     def hidden(self) -> bool:

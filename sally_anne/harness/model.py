@@ -40,6 +40,13 @@ class Prompt:
     clip: np.ndarray | None = None
     whole: bool = False
     sound: np.ndarray | None = None
+    system: str = ""  # the system message before it; empty for none
+
+    @property
+    def turns(self) -> list[dict[str, str]]:
+        """The chat: a system message if there is one, and the user's turn."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": self.text}]
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -150,7 +157,7 @@ def laid_out(loaded: LoadedModel, prompt: Prompt) -> str:
     if prompt.whole:
         return prompt.text
     sounds = 0 if prompt.sound is None else len(pieces_of(loaded, prompt.sound))
-    return reply_prompt(loaded, prompt.text, prompt.clip is not None, sounds)
+    return reply_prompt(loaded, prompt.turns, prompt.clip is not None, sounds)
 
 
 def prefill_prompts(

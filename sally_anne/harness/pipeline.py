@@ -28,6 +28,7 @@ from sally_anne.harness.evaluate import ask, check_items
 from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.judge import LocalJudge, judge_answers
 from sally_anne.harness.model import SteeredModel
+from sally_anne.harness.protocols import PROTOCOLS
 from sally_anne.harness.reporting import (
     asked_readers,
     doubts,
@@ -158,6 +159,8 @@ def run(
     printed = asked_readers(results, work.items)
     for line in doubts(printed, number, config.reply_tokens):
         console.print(line, soft_wrap=True)
+    if work.departs:
+        console.print(escape(f"beside the authors' protocol: {work.departs}"), soft_wrap=True)
     if config.task == "gridtom":
         print_results(console, printed, config)
         if reworded := number.get("reworded"):
@@ -188,6 +191,7 @@ def check(config: EvalConfig) -> None:
     endpoint.check_endpoint(config)
     _check_judge(config)
     _check_prompting(config)
+    _check_protocol(config)
     own = ("view", "window", "frames", "template", "judge")
     others = ("order", "setting", "style", "data_seed", "split_seed")
     gridtom = config.task == "gridtom"
@@ -195,6 +199,23 @@ def check(config: EvalConfig) -> None:
         if getattr(config, option) != getattr(EvalConfig, option):
             whose = "tasks other than gridtom" if gridtom else "--task gridtom"
             raise HarnessError(f"{spelled(option)} is for {whose}")
+
+
+def _check_protocol(config: EvalConfig) -> None:
+    """That nothing else says how the authors' own protocol puts questions."""
+    if config.protocol == "sally-anne":
+        return
+    for name in ("template", "prompting", "style"):
+        if getattr(config, name) != getattr(EvalConfig, name):
+            raise HarnessError(
+                f"--protocol {config.protocol} has a prompt of its own, and {spelled(name)} asks "
+                "for another; leave one out"
+            )
+    if config.task not in PROTOCOLS:
+        raise HarnessError(
+            f"--protocol official: of {config.task} none is known; there are those of "
+            f"{', '.join(PROTOCOLS)}"
+        )
 
 
 def _check_prompting(config: EvalConfig) -> None:

@@ -82,9 +82,14 @@ def save(
 
 def asked_readers(results: Mapping[str, Any], items: Iterable[Item]) -> dict[str, Any]:
     """Results without those of the authors' reader, where no prompt asked for its form."""
-    if len(results) < 2 or any(OFFICIAL[i.official].asks.search(i.text) for i in items):
+    if len(results) < 2 or any(map(_asked_for, items)):
         return dict(results)
     return {reader: found for reader, found in results.items() if reader != "official"}
+
+
+def _asked_for(item: Item) -> bool:
+    """Whether the prompt asks for the form that the authors' reader expects."""
+    return bool(OFFICIAL[item.official].asks.search(f"{item.system}\n{item.text}"))
 
 
 def doubts(

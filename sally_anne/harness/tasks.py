@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.prompting import THOUGHTS, Prompting
+from sally_anne.harness.protocols import PROTOCOLS, ProtocolName
 
 if TYPE_CHECKING:
     from sally_anne.benchmarks.items import Benchmark
@@ -67,8 +68,15 @@ def short_name(task: str) -> str:
     return path.stem if path else task.rpartition(":")[2]
 
 
-def reply_tokens(task: str, style: str = "plain", prompting: Prompting = "direct") -> int:
+def reply_tokens(
+    task: str,
+    style: str = "plain",
+    prompting: Prompting = "direct",
+    protocol: ProtocolName = "sally-anne",
+) -> int:
     """How many tokens replies need; those that talk on before they answer are not cut off."""
+    if protocol == "official" and task in PROTOCOLS:
+        return PROTOCOLS[task].reply_tokens
     if prompting == "cot":
         return THOUGHTS
     if task == "gridtom":

@@ -17,6 +17,7 @@ from sally_anne.benchmarks.items import (
     BenchmarkItem,
     Context,
     Media,
+    Option,
     Sampling,
     View,
     Window,
@@ -24,12 +25,22 @@ from sally_anne.benchmarks.items import (
 from sally_anne.benchmarks.mimeqa import clock
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
-from sally_anne.harness.items import FRAMES_MARK, Item
+from sally_anne.harness.items import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES_MARK, Item
 from sally_anne.harness.prompting import THINK, Prompting, known, retell
+from sally_anne.harness.protocols import PROTOCOLS, Protocol, ProtocolName
 
 FILMED: tuple[View, ...] = ("multimodal", "video")
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
-FIELDS = ("context", *_TITLES, "note", "frames", "question", "options", "labels")
+# What stands for frames that are not decoded yet.
+_MARKS = {"length": LENGTH_MARK, "count": COUNT_MARK, "times": TIMES_MARK}
+_MOST_OPTIONS = 26
+_EACH = tuple(f"{kind}_{n + 1}" for n in range(_MOST_OPTIONS) for kind in ("option", "label"))
+# The whole published question, and what of it follows the last "Question:".
+_ASKED = ("asked", "asked_alone")
+FIELDS = (
+    *("context", *_TITLES, "note", "frames", "question", "options", "labels"),
+    *(*_ASKED, "person", "title", *_MARKS),
+)
 _SHOWN, _CHOICE, _OPEN = (
     "{context}{frames}{note}",
     "Question: {question}\n{options}\n",
@@ -45,6 +56,7 @@ class Shown:
     template: str | None = None  # with :data:`FIELDS` in braces; None for our own words
     most_pixels: int = MOST_PIXELS  # of a frame; larger ones are scaled down as they are read
     prompting: Prompting = "direct"
+    protocol: Protocol | None = None  # the authors' own; None for ours
 
 
 def shown(
@@ -55,6 +67,7 @@ def shown(
     template: Path | None = None,
     most_pixels: int | None = None,
     prompting: Prompting = "direct",
+    protocol: ProtocolName = "sally-anne",
 ) -> Shown:
     """The benchmark's own protocol with what the user changes of it; None changes nothing."""
     view, window = view or benchmark.default_view, window or benchmark.windows[0]
@@ -68,7 +81,22 @@ def shown(
             )
     sampling = benchmark.sampling if frames is None else Sampling(count=frames)
     most = most_pixels or MOST_PIXELS
-    return Shown(view, window, sampling, _template(template), most, prompting)
+    how = Shown(view, window, sampling, _template(template), most, prompting)
+    return how if protocol == "sally-anne" else _as_published(benchmark, how)
+
+
+def _as_published(benchmark: Benchmark, how: Shown) -> Shown:
+    if (known := PROTOCOLS.get(benchmark.name)) is None:
+        raise HarnessError(
+            f"--protocol official: of {benchmark.name} none is known; there are those of "
+            f"{', '.join(PROTOCOLS)}"
+        )
+    if (template := known.templates.get(how.view)) is None:
+        raise HarnessError(
+            f"--view {how.view}: the authors of {benchmark.name} show "
+            f"{', '.join(known.templates)} only; leave out --protocol official"
+        )
+    return replace(how, template=template, protocol=known)
 
 
 def _template(path: Path | None) -> str | None:
@@ -81,16 +109,17 @@ def _template(path: Path | None) -> str | None:
     except ValueError as error:
         raise HarnessError(f"--template {path}: {error}; write {{{{ for a brace") from error
     named = [name for name, _, _ in fields]
-    if unknown := [name for name in named if name not in FIELDS]:
+    if unknown := [name for name in named if name not in (*FIELDS, *_EACH)]:
         raise HarnessError(
-            f"--template {path}: there is no field {{{unknown[0]}}}; use {', '.join(FIELDS)}"
+            f"--template {path}: there is no field {{{unknown[0]}}}; use {', '.join(FIELDS)}, "
+            "or option_1, label_1 and so on"
         )
     if styled := [name for name, style, conversion in fields if style or conversion]:
         raise HarnessError(
             f"--template {path}: write {{{styled[0]}}} alone, without ! or : behind its name"
         )
-    if "question" not in named:
-        raise HarnessError(f"--template {path}: {{question}} is missing")
+    if not {"question", *_ASKED}.intersection(named):
+        raise HarnessError(f"--template {path}: {{question}} is missing (or {{asked}})")
     return text
 
 
@@ -119,7 +148,10 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
             media = record.media[0]
             shape = partial(shape_of, media, how.window, how.sampling, how.most_pixels)
             film = {"clip": partial(_frames, media, how), "shape": shape}
-            film |= {"note": partial(_note, media, how)} if benchmark.frame_times else {}
+        text, before = prompt_text(benchmark, record, how), _before(benchmark, record, how)
+        if film and any(mark in before + text for mark in (FRAMES_MARK, *_MARKS.values())):
+            film["notes"] = partial(_notes, record.media[0], how)
+        options, answer = _offered(record, how)
         condition = record.tags.get("condition", ("",))[0]
         yield Item(
             item_id=record.item_id,
@@ -127,15 +159,16 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
             split=record.split,
             condition=condition if condition in ("TB", "FB") else "",
             first="",
-            text=prompt_text(benchmark, record, how),
-            before=_before(benchmark, record, how),
-            options=record.options,
-            answer=() if record.answer is None else (record.answer,),
+            text=text,
+            before=before,
+            options=options,
+            answer=() if answer is None else (answer,),
             question=record.question,
             reference=record.reference,
             tags=record.tags,
             official=benchmark.official,
             reasons=how.prompting == "cot",
+            system="" if how.protocol is None else how.protocol.systems.get(how.view, ""),
             **film,
         )
 
@@ -144,9 +177,26 @@ def _frames(media: Media, how: Shown) -> np.ndarray:
     return read_clip(media, how.window, how.sampling, how.most_pixels).frames
 
 
-def _note(media: Media, how: Shown) -> str:
+def _notes(media: Media, how: Shown) -> dict[str, str]:
+    """What stands for each mark."""
     chosen = cut(media, how.window, how.sampling)
-    return frame_note(chosen.duration, chosen.times)
+    return {
+        FRAMES_MARK: frame_note(chosen.duration, chosen.times),
+        LENGTH_MARK: f"{chosen.duration:.2f} seconds",
+        COUNT_MARK: str(len(chosen.times)),
+        TIMES_MARK: ",".join(f"{time:.2f}s" for time in chosen.times),
+    }
+
+
+def _offered(record: BenchmarkItem, how: Shown) -> tuple[tuple[Option, ...], str | None]:
+    """The options as they are asked, and the right one's label."""
+    if how.protocol is None:
+        return record.options, record.answer
+    options = [record.options[place] for place in record.drawn] or list(record.options)
+    labels = how.protocol.labels or [option.label for option in options]
+    named = tuple(Option(la, o.text) for la, o in zip(labels, options, strict=True))
+    right = [n.label for n, o in zip(named, options, strict=True) if o.label == record.answer]
+    return named, right[0] if right else None
 
 
 def prompt_text(
@@ -159,16 +209,36 @@ def prompt_text(
     notes = benchmark.notes or {}
     # The benchmark's own words on what is shown; nothing is shown without context.
     note = "" if how.view == "none" else notes.get(how.view, notes.get("", ""))
-    labels = [option.label for option in record.options]
-    fields = parts | {
-        "context": block,
-        "note": f"{note}\n" if note else "",
-        "frames": f"{FRAMES_MARK}\n" if how.view in FILMED and benchmark.frame_times else "",
-        "question": record.question,
-        "options": "\n".join(f"{o.label}. {o.text}" for o in record.options),
-        "labels": f"{', '.join(labels[:-1])} or {labels[-1]} only" if labels else "",
-    }
-    return (template or how.template or _words(record, how.prompting)).format_map(fields)
+    offered, _ = _offered(record, how)
+    labels = [option.label for option in offered]
+    each = {f"option_{n}": o.text for n, o in enumerate(offered, 1)}
+    each |= {f"label_{n}": o.label for n, o in enumerate(offered, 1)}
+    asked = record.asked or record.question
+    filmed = how.view in FILMED
+    fields = (
+        parts
+        | each
+        | {name: mark if filmed else "" for name, mark in _MARKS.items()}
+        | {
+            "context": block,
+            "note": f"{note}\n" if note else "",
+            "frames": f"{FRAMES_MARK}\n" if how.view in FILMED and benchmark.frame_times else "",
+            "question": record.question,
+            "options": "\n".join(f"{o.label}. {o.text}" for o in offered),
+            "labels": f"{', '.join(labels[:-1])} or {labels[-1]} only" if labels else "",
+            "asked": asked,
+            "asked_alone": asked.split("\nQuestion:")[-1],
+            "person": record.person,
+            "title": record.title,
+        }
+    )
+    try:
+        return (template or how.template or _words(record, how.prompting)).format_map(fields)
+    except KeyError as error:
+        raise HarnessError(
+            f"item {record.item_id}: the template asks for {error.args[0]}, and there are "
+            f"{len(offered)} options"
+        ) from error
 
 
 def _before(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:

@@ -30,6 +30,7 @@ class Work:
     missing: tuple[str, ...] = ()  # ids of items whose films or words are not here
     unseen: Unseen | None = None  # None where no vector has seen anything
     said: str = ""  # to be told to the user
+    departs: str = ""  # what of the authors' protocol is not known, or not as theirs
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         config.template,
         config.max_pixels,
         config.prompting,
+        config.protocol,
     )
     file = own_file(config.task)
     if file is not None and config.data is not None:
@@ -120,7 +122,11 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         # Once they were spread over the whole film: such answers are not gone on with.
         about["frames"] = "cut, then spread"
     about |= _prompted(config, items)
-    return Work(items, about, known.breakdowns, known.cells, tuple(lacking), said=said)
+    if how.protocol is not None:
+        about |= {"protocol": config.protocol, "systems": fingerprint(i.system for i in items)}
+    departs = how.protocol.departs if how.protocol else ""
+    kinds = (known.breakdowns, known.cells)
+    return Work(items, about, *kinds, tuple(lacking), said=said, departs=departs)
 
 
 def _prompted(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.endpoint.model import messages_of
 from sally_anne.harness.items import FRAMES_MARK
+from sally_anne.harness.model import Prompt
 from sally_anne.harness.views import items, missing_parts, prompt_text, shown
+from tests.harness.made_benchmarks import film
 
 KNOWN = Benchmark(
     name="made",
@@ -118,3 +122,34 @@ def test_what_is_missing_is_named() -> None:
     assert missing_parts(KNOWN, silent, shown(KNOWN, view="none")) == []
     here = replace(silent, media=(Media(path=Path("film.mp4")),))
     assert missing_parts(KNOWN, here, shown(KNOWN, view="multimodal")) == [words]
+
+
+def test_templates_have_all_that_protocols_need(tmp_path: Path) -> None:
+    path = tmp_path / "prompt.txt"
+    path.write_text("{person}|{title}|{asked}|{asked_alone}|({label_2}) {option_2}|{times}")
+    record = replace(RECORD, asked="Story\nQuestion: Who?", person="Ann", title="Film")
+    text = prompt_text(KNOWN, record, shown(KNOWN, template=path))
+    assert text == "Ann|Film|Story\nQuestion: Who?| Who?|(B) Bob|"
+    path.write_text("{question} {option_4}")
+    with pytest.raises(HarnessError, match="item 1: the template asks for option_4, and there are"):
+        prompt_text(KNOWN, RECORD, shown(KNOWN, template=path))
+
+
+def test_lengths_counts_and_times_of_frames_are_told_once_they_are_known(tmp_path: Path) -> None:
+    film(tmp_path / "film.mp4", seconds=3)
+    path = tmp_path / "prompt.txt"
+    path.write_text("{question} {length}; {count}; {times}")
+    record = replace(RECORD, media=(Media(path=tmp_path / "film.mp4"),))
+    how = shown(KNOWN, view="multimodal", frames=3, template=path)
+    (item,) = items(KNOWN, [record], how)
+    assert item.notes is not None
+    said = item.told(item.notes())
+    assert said.startswith("Who knows {it}? 3.00 seconds; 3; 0.00s,") and "<" not in said
+
+
+def test_a_system_message_reaches_the_model_and_the_endpoint() -> None:
+    asked = Prompt("Who?", system="Be brief.")
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
+    assert messages_of(asked) == asked.turns == turns
+    clip = np.zeros((1, 4, 4, 3), np.uint8)
+    assert messages_of(replace(asked, clip=clip))[0] == turns[0]

@@ -112,6 +112,8 @@ def read_record(
         context=Context(scene=wording.scene, actions=wording.actions),
         tags=tags,
         polarity="least" if "less likely" in wording.question else "most",
+        asked=text.encodable(),
+        person=wording.person,
         licence="MIT",
     )
 
@@ -140,18 +142,19 @@ def _letter(field: Field) -> str:
 
 
 class Wording(NamedTuple):
-    """The parts of one question's text; ``scene`` and ``actions`` are empty where not told."""
+    """The parts of one question's text; those before ``question`` are empty where not told."""
 
     scene: str
     actions: str
     question: str
     options: tuple[str, str]
+    person: str
 
 
 def take_apart(text: Field) -> Wording:
     """Headings stand at most once and in this order: scene, actions, question, (a), (b)."""
     context, asked = _halves(text, text.encodable(), QUESTION_HEADING)
-    actions = scene = ""
+    actions = scene = person = ""
     parts: dict[str, str] = {}
     if ACTIONS_HEADING in context:
         context, acted = _halves(text, context, ACTIONS_HEADING)
@@ -176,7 +179,8 @@ def take_apart(text: Field) -> Wording:
             text.fail(f"has nothing after {heading!r}")
     if a.strip() == b.strip():
         text.fail("has the same text for (a) and (b)")
-    return Wording(scene.strip(), actions.strip(), question.strip(), (a.strip(), b.strip()))
+    told = (scene.strip(), actions.strip(), question.strip())
+    return Wording(*told, (a.strip(), b.strip()), person.strip())
 
 
 def _halves(field: Field, text: str, heading: str) -> tuple[str, str]:

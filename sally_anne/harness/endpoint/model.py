@@ -50,15 +50,17 @@ class EndpointModel:
 
 
 def messages_of(prompt: Prompt) -> Messages:
-    """A user's turn: its frames as pictures, in order, then its text."""
+    """A user's turn: its frames as pictures, in order, then its text; a system message before."""
     if prompt.whole:
         raise HarnessError("a prompt in a model's own chat layout cannot go to an endpoint")
     if prompt.sound is not None:
         raise HarnessError("sounds cannot go to an endpoint")
+    *before, asked = prompt.turns
     if prompt.clip is None:
-        return [{"role": "user", "content": prompt.text}]
+        return [*before, asked]
     pictures = [{"type": "image_url", "image_url": {"url": data_url(f)}} for f in prompt.clip]
-    return [{"role": "user", "content": [*pictures, {"type": "text", "text": prompt.text}]}]
+    content = [*pictures, {"type": "text", "text": prompt.text}]
+    return [*before, {"role": "user", "content": content}]
 
 
 def data_url(frame: np.ndarray) -> str:
