@@ -91,7 +91,7 @@ def ask(
         return [item for item in some if item.item_id not in journal.answers]
 
     def trial(size: int) -> None:
-        longest = max(in_batches(items, size), key=lambda some: max(len(i.first_text) for i in some))
+        longest = max(in_batches(items, size), key=lambda b: max(len(i.first_text) for i in b))
         for some, prompts in alike(longest):
             model.replies(prompts, retold if some[0].before else max_new_tokens)
 

@@ -60,8 +60,10 @@ def _gridtom(reply: str, item: Item) -> Read:
     """Beliefs: the whole reply is JSON whose "answer" is an option's text.
 
     Initial beliefs are not JSON: one room is the whole reply; of two agents both colours stand in
-    it, and none of the three rooms'.
+    it, and none of the three rooms'. Marks of a code block are taken out first (``vlm.py``,
+    ``vlm_qwen.py``).
     """
+    reply = reply.strip().replace("```json", "").replace("```", "")
     low = reply.lower()
     choices = [option.text.lower() for option in item.options]
     if item.names:

@@ -48,6 +48,9 @@ def item(official: str, options: tuple[Option, ...], *answer: str, names: bool =
         ("gridtom", ROOMS, "red", '{"answer": ["red"]}', None, False),
         ("gridtom", ROOMS, "red", "red", None, False),
         ("gridtom", ROOMS, "red", "[" * 100_000, None, False),
+        ("gridtom", ROOMS, "red", ' ```json\n{"answer": "Red"}\n```\n', "red", True),
+        ("gridtom", ROOMS, "red", '```{"answer": "purple"}```', "purple", False),
+        ("gridtom", ROOMS, "red", '```JSON {"answer": "red"}```', None, False),
         ("", ROOMS, "red", 'Sure: {"answer": "red"}', "red", True),
     ],
 )
@@ -71,7 +74,15 @@ def test_two_agents(reply: str, right: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "right"), [("Red", True), ("red.", False), ("the red room", False), ("green", False)]
+    ("reply", "right"),
+    [
+        ("Red", True),
+        (" red\n", True),
+        ("```red```", True),
+        ("red.", False),
+        ("the red room", False),
+        ("green", False),
+    ],
 )
 def test_one_room_is_the_whole_reply(reply: str, right: bool) -> None:
     asked = item("gridtom", FIVE[:3], "red", names=True)
