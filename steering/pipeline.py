@@ -11,6 +11,7 @@ import pandas as pd
 from rich.markup import escape
 
 from figures import sweep as picture
+from figures.report.write import write_report
 from hooks.identity import FORCED
 from hooks.vector import SteeringVector
 from sally_anne.benchmarks.lineage import SEEN
@@ -210,6 +211,7 @@ def run(
         metrics, saved = save(config, about, sweep, probed.folder)
         with stage(console, "drawing the sweep"):
             picture.draw(picture.SweepConfig(config.folder))
+            write_report(config.folder)
         print_sweep(console, config, grid if config.full else ranked, sweep, metrics, saved)
     processes.wait()
     return sweep

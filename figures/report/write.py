@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from figures import all as pictures
-from figures.report import probing
-from hooks.saved_run import Run
+from figures import correlations as answered
+from figures import sweep as swept
+from figures.report import evaluation, probing, sweep
+from figures.report.page import Page
+from hooks.saved_run import HEADS, MADE_BY, Run
+from sally_anne.core.errors import MissingRunFileError
 
 NAME = "report.html"
 
@@ -18,7 +22,23 @@ def write_report(folder: Path | str, out: Path | None = None) -> Path:
         FigureError: the folder is not that of a finished run, or is damaged; names the file.
     """
     folder = Path(folder)
-    return probing.page(Run.open(folder)).write(out or folder / NAME)
+    return page_of(folder).write(out or folder / NAME)
+
+
+def page_of(folder: Path) -> Page:
+    """The page of a run folder, by the tables that it holds."""
+    if not folder.is_dir():
+        raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
+    if (folder / HEADS).exists():
+        return probing.page(Run.open(folder))
+    if (folder / swept.TABLE).exists():
+        return sweep.page(folder)
+    if (folder / answered.TABLE).exists():
+        return evaluation.page(folder)
+    raise MissingRunFileError(
+        f"{folder} holds no finished run: none of {HEADS} (`{MADE_BY}`), {swept.TABLE} "
+        f"(`{swept.MADE_BY}`) and {answered.TABLE} (`{answered.MADE_BY}`)"
+    )
 
 
 def draw_run(folder: Path | str) -> list[Path]:

@@ -9,6 +9,8 @@ from sally_anne.harness.config import EvalConfig
 def run(config: EvalConfig) -> None:
     """Carry out an evaluation; what is done already is not done again."""
     # Heavy libraries are imported here, so that --help answers at once.
+    from figures.report.write import write_report
+    from sally_anne.core.processes import here
     from sally_anne.harness.pipeline import check
     from sally_anne.harness.pipeline import run as work
 
@@ -19,6 +21,8 @@ def run(config: EvalConfig) -> None:
         dry_run(config)
         return
     work(config)
+    if here().first:
+        print(f"report: {write_report(config.folder)}")
 
 
 main = command("sally-anne evaluate", EvalConfig, run, resumes=True, together=True)

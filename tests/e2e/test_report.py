@@ -12,6 +12,7 @@ import pytest
 
 from figures.report import write_report
 from tests.e2e.browser import choose, chromium, click_cell, complaints, open_page, text_of  # noqa: F401
+from tests.figures.test_sweep import setting
 from tests.made_run import CONFIG, make_run  # noqa: F401
 
 pytestmark = pytest.mark.e2e
@@ -109,3 +110,113 @@ def test_the_report_command_writes_the_page(make_run, capsys) -> None:  # noqa: 
     run = make_run(layers=2, heads=2)
     main(["report", str(run.folder)])
     assert Path(capsys.readouterr().out.strip()) == run.folder / "report.html"
+
+
+def sweep_folder(tmp_path: Path) -> Path:
+    """A sweep of 2 K and 4 alphas with its choice, controls, costs and replies."""
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    rows = [r for k in (4, 8) for a in (-5.0, 0.5, 1.0, 5.0) for r in setting("logistic", k, a)]
+    for control in ("random", "random_heads"):
+        rows += [r for k in (4, 8) for a in (-5.0, 5.0) for r in setting(control, k, a)]
+    plain = [r | {"cell": "baseline", "k": 0, "alpha": 0.0} for r in setting("none", 4, 0.0)]
+    name = "logistic/K8/alpha5"
+    side = {"split": "validation", "measure": "initial", "n": 30, "low": 0.8, "high": 1.0}
+    cost = [plain[0] | side | {"value": 0.95}]
+    cost += [row | side | {"value": 0.9} for row in setting("logistic", 8, 5.0)[:1]]
+    test = [r | {"split": "test"} for r in (*plain, *setting("logistic", 8, 5.0))]
+    pd.DataFrame([*plain, *rows, *cost, *test]).to_parquet(folder / "sweep.parquet")
+    said = [("baseline", "none", 0, 0.0, "red"), (name, "logistic", 8, 5.0, "<b>blue</b>")]
+    answers = pd.DataFrame(
+        {
+            **{"item_id": f"s{n}/TB", "story": f"s{n}", "condition": "TB", "split": "validation"},
+            **{"answer": "blue", "reply": reply, "robust_correct": "blue" in reply},
+            **{"cell": cell, "direction": way, "heads": "probe", "k": k, "alpha": alpha},
+        }
+        for cell, way, k, alpha, reply in said
+        for n in range(9)
+    )
+    answers.to_parquet(folder / "answers.parquet")
+    chosen = {"direction": "logistic", "k": 8, "alpha": 5.0, "heads": "probe", "name": name}
+    gain = {"value": 0.11, "low": 0.02, "high": 0.2, "n": 60}
+    draws = {kind: gain | {"value": -0.05, "n": 20} for kind in ("random", "random_heads")}
+    saved = {
+        "config": {"model": "tiny-qwen2-vl", "order": "1", "label": "y_p", "reader": "robust"},
+        "chosen": chosen,
+        "test": {name: {"difference": {"Both": gain}}},
+        "specificity": {"kinds": draws, "rank": 1, "of": 41, "specific": True}
+        | {"gain": 0.11, "stories": 60},
+        "initial": {"validation": gain | {"value": -0.05}},
+        "vector": "order1-K8",
+    }
+    (folder / "results.json").write_text(json.dumps(saved))
+    return folder
+
+
+def test_the_slider_of_a_sweep_is_moved(tmp_path: Path, chromium) -> None:  # noqa: F811
+    from selenium.webdriver.common.keys import Keys
+
+    open_page(chromium, write_report(sweep_folder(tmp_path)))
+    words = text_of(chromium, "main") + chromium.find_element("css selector", "header").text
+    assert "Steering 8 heads by 5 standard deviations takes Both from 37.0" in words
+    assert "rank 1 of 41 among its controls: specific" in words
+    assert "Cost, initial belief on validation stories: -5.0 [2.0, 20.0] points." in words
+    status = "K = 8, alpha 5: Both 48.4 %, the chosen point"
+    assert text_of(chromium, "status") == status
+    assert "<b>blue</b>" in text_of(chromium, "replies")
+    assert "Both, random heads" in text_of(chromium, "numbers")
+    chromium.find_element("id", "alpha").send_keys(Keys.ARROW_LEFT)
+    assert text_of(chromium, "alpha-said") == "1"
+    assert text_of(chromium, "status").startswith("K = 8, alpha 1: Both")
+    assert "chosen" not in text_of(chromium, "status")
+    chromium.find_element("id", "alpha").send_keys(Keys.HOME)
+    assert text_of(chromium, "alpha-said") == "-5"
+    choose(chromium, "setting", "0")
+    assert text_of(chromium, "status").startswith("K = 4, alpha -5: Both")
+    chromium.find_element("id", "chosen").click()
+    assert text_of(chromium, "status") == status
+    chromium.find_element("id", "theme").click()
+    assert complaints(chromium) == []
+
+
+def evaluation_folder(tmp_path: Path, name: str = "eval", both: float = 0.5, **options) -> Path:
+    """An evaluation of 40 questions, half of them answered rightly, one not understood."""
+    folder = tmp_path / name
+    folder.mkdir()
+    count = 40
+    right = [n % 2 == 0 for n in range(count)]
+    answers = {
+        "item_id": [f"s{n}" for n in range(count)],
+        "condition": ["TB", "FB"] * 20,
+        "answer": ["blue"] * count,
+        "reply": [f"<i>{'blue' if ok else 'red'}</i>" for ok in right],
+        "robust_correct": right,
+        "robust_invalid": [n == 1 for n in range(count)],
+    }
+    pd.DataFrame(answers).to_parquet(folder / "answers.parquet")
+    values = {"TB": 0.9, "FB": both + 0.1, "Both": both, "invalid": 0.025}
+    numbers = {
+        m: {"value": v, "low": v - 0.02, "high": v + 0.02, "n": 20} for m, v in values.items()
+    }
+    saved = {
+        "config": {"model": "tiny-qwen2-vl", "task": "gridtom", "order": "1", **options},
+        "counts": {"asked": count, "hidden": 0, "cut": 3, "missing": 0},
+        "results": {"robust": numbers},
+    }
+    (folder / "results.json").write_text(json.dumps(saved))
+    return folder
+
+
+def test_replies_of_an_evaluation_are_read(tmp_path: Path, chromium) -> None:  # noqa: F811
+    open_page(chromium, write_report(evaluation_folder(tmp_path)))
+    header = chromium.find_element("css selector", "header").text
+    assert "Both 50.0 [48.0, 52.0] %, TB 90.0 [88.0, 92.0] %" in header
+    assert "3 of 40 replies were cut" in header
+    words = chromium.find_element("id", "measures").get_attribute("aria-label")
+    assert "FB 60.0 [58.0, 62.0] of 20" in words
+    assert "19 of 19 replies that are wrong" in text_of(chromium, "replies")
+    choose(chromium, "reading", "right")
+    assert "<i>blue</i>" in text_of(chromium, "replies")
+    choose(chromium, "reading", "invalid")
+    assert text_of(chromium, "replies").count("<i>") == 1
+    assert complaints(chromium) == []

@@ -124,7 +124,8 @@ def test_the_same_run_gives_the_same_bytes(run) -> None:
     assert write_report(run.folder, run.folder / "other" / "page.html").read_bytes() == first
 
 
-def test_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingRunFileError, match="config.json is missing; `sally-anne probe`"):
+def test_a_folder_of_no_known_run_names_what_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(MissingRunFileError, match="none of heads.parquet .`sally-anne probe`."):
         write_report(tmp_path)
-    assert not (tmp_path / "report.html").exists()
+    with pytest.raises(MissingRunFileError, match="no run folder at"):
+        write_report(tmp_path / "none")
