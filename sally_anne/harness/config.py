@@ -11,7 +11,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import Seed, check_options
 from sally_anne.harness.endpoint.options import EndpointOptions, named
 from sally_anne.harness.prompting import RETOLD, Prompting
-from sally_anne.harness.protocols import ProtocolName
+from sally_anne.harness.protocols import ProtocolName, protocol_of
 from sally_anne.harness.tasks import reply_tokens, short_name
 from sally_anne.models.options import ModelOptions
 
@@ -58,7 +58,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
         steer: folder of a steering vector; none leaves the model as it is.
         alpha: strength of the vector; its own by default.
         split: which items are asked about; auto is GridToM's test stories, and the benchmark's
-            own choice for other tasks.
+            own choice for other tasks. GridToM's published is the test of its released code: all
+            stories but the last 148 of the file.
         limit: only the first so many stories of the split; films, episodes for other tasks.
         style: GridToM: plain questions, or questions that ask for a JSON object.
         options: score the options by their probability as well.
@@ -113,7 +114,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
         how = (self.style, self.prompting, self.protocol)
-        return self.max_new_tokens or reply_tokens(self.task, *how)
+        task = self.task if self.protocol == "sally-anne" else protocol_of(self.task, self.order)
+        return self.max_new_tokens or reply_tokens(task, *how)
 
     @property
     def retold_tokens(self) -> int:

@@ -32,6 +32,7 @@ from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
 from sally_anne.benchmarks.items import Option, Setting
 from sally_anne.harness.items import Item
 from sally_anne.harness.prompting import THINK, Prompting, known, retell
+from sally_anne.harness.protocols import Protocol
 
 Ask = Literal["1", "2", "initial", "reality"]
 Style = Literal["plain", "json"]
@@ -45,14 +46,16 @@ def items(
     setting: Setting,
     style: Style = "plain",
     prompting: Prompting = "direct",
+    protocol: Protocol | None = None,
 ) -> Iterator[Item]:
     """The items of the stories whose index has a split, in their order.
 
     A story has two items of first order, four of second, two about reality, and three
     initial-belief questions, asked of the false-belief version. Style ``plain`` ends with
-    ``Answer:``; ``json`` asks for a JSON object, as the paper does.
+    ``Answer:``; ``json`` asks for a JSON object, as the paper does. A ``protocol`` has
+    words of its own: options stand as published, and questions as they are worded.
     """
-    how = (setting, style, prompting)
+    how = (setting, style, prompting, protocol)
     for record in records:
         if record.index not in splits:
             continue
@@ -77,6 +80,7 @@ def _belief(
     setting: Setting,
     style: Style,
     prompting: Prompting,
+    protocol: Protocol | None,
     real: bool,
 ) -> Item:
     name = case.first if case.order == 1 else f"{case.first}/{case.second}"
@@ -85,14 +89,27 @@ def _belief(
     item_id = f"{record.group}/{name}"
     # Which room stands first must not follow from the answer, nor differ between runs.
     rooms = random.Random(f"options/{item_id}").sample(case.question.options, 2)
+    if protocol is not None:
+        rooms = list(case.question.options)
     context = context_text(record, case, "omniscient", setting)
     whose = case.cast.protagonist if case.order == 1 and not real else case.cast.participant
     person = f"the {whose} agent"
+    asked = _ask(context, belief_question(case, rooms), "the room", style, prompting, person)
+    if protocol is not None:
+        asked = _published(
+            protocol,
+            setting,
+            world=record.environment,
+            caption=case.captions["omniscient"],
+            question=case.question.question,
+            option_1=rooms[0],
+            option_2=rooms[1],
+        )
     return Item(
         item_id=item_id,
         condition=case.first if case.order == 1 else str(case.second),
         first=case.first,
-        **_ask(context, belief_question(case, rooms), "the room", style, prompting, person),
+        **asked,
         options=tuple(Option(room, room) for room in rooms),
         answer=(case.question.answer,),
         **_shared(record, case, split, setting),
@@ -100,20 +117,29 @@ def _belief(
 
 
 def _initial(
-    record: StoryRecord, split: str, setting: Setting, style: Style, prompting: Prompting
+    record: StoryRecord,
+    split: str,
+    setting: Setting,
+    style: Style,
+    prompting: Prompting,
+    protocol: Protocol | None,
 ) -> Iterator[Item]:
     case = record.case(1, "FB")
     for number, question in enumerate(record.initial):
         context = initial_text(record, question, setting)
         asked, tags = question.question, {}
-        if _has_two_answers(record, question):
+        if protocol is None and _has_two_answers(record, question):
             ours = initial_questions(record.cast, question.choices, record.nodes, record.plot)
             asked, tags = ours[1].question, {"question": (REWORDED,)}
+        parts = _ask(context, asked, "the colour, or a list of colours", style, prompting)
+        if protocol is not None:
+            world = record.initial_environment
+            parts = _published(protocol, setting, world=world, question=asked)
         yield Item(
             item_id=f"{record.group}/initial/{number}",
             condition="",
             first="",
-            **_ask(context, asked, "the colour, or a list of colours", style, prompting),
+            **parts,
             options=tuple(Option(colour, colour) for colour in question.choices),
             answer=question.answer,
             names=True,
@@ -146,6 +172,11 @@ def _shared(
         video = {"clip": partial(case.frames, ticks=ticks), "shape": lambda exact: shape}
     facts = {"story": record.group, "map": record.identity.map, "split": split}
     return {**facts, "official": "gridtom", **video}
+
+
+def _published(protocol: Protocol, setting: Setting, **fields: str) -> dict[str, str]:
+    """An item's prompt in the words of a protocol, which has the setting."""
+    return {"text": protocol.templates[setting].format_map(fields)}
 
 
 def _ask(

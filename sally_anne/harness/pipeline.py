@@ -28,7 +28,7 @@ from sally_anne.harness.evaluate import ask, check_items
 from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.judge import LocalJudge, judge_answers
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.protocols import PROTOCOLS
+from sally_anne.harness.protocols import PROTOCOLS, protocol_of
 from sally_anne.harness.reporting import (
     asked_readers,
     doubts,
@@ -211,10 +211,20 @@ def _check_protocol(config: EvalConfig) -> None:
                 f"--protocol {config.protocol} has a prompt of its own, and {spelled(name)} asks "
                 "for another; leave one out"
             )
-    if config.task not in PROTOCOLS:
+    if (known := PROTOCOLS.get(protocol_of(config.task, config.order))) is None:
         raise HarnessError(
             f"--protocol official: of {config.task} none is known; there are those of "
             f"{', '.join(PROTOCOLS)}"
+        )
+    if config.task == "gridtom" and config.order == "reality":
+        raise HarnessError(
+            "--order reality: the authors of GridToM ask nothing about it; leave out --protocol "
+            "official"
+        )
+    if config.task == "gridtom" and config.setting not in known.templates:
+        raise HarnessError(
+            f"--setting {config.setting}: the authors of GridToM show {', '.join(known.templates)} "
+            f"with --order {config.order}; leave out --protocol official"
         )
 
 

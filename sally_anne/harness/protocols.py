@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 ProtocolName = Literal["sally-anne", "official"]
+# GridToM's initial-belief questions, which have a prompt of their own.
+INITIAL = "gridtom initial"
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Protocol:
     """How the authors of a benchmark put its questions.
 
     Attributes:
-        templates: the user's turn, by view; other views are not theirs.
+        templates: the user's turn, by view (GridToM: by setting); other views are not theirs.
         reply_tokens: the most tokens that a reply may have.
         source: where their code or paper says so.
         systems: the system message, by view; none where there is none.
@@ -34,6 +36,14 @@ class Protocol:
     labels: str = ""
     departs: str = ""
 
+
+_ASKED_OF_GRIDTOM = (
+    "Question: {question} Choose from {option_1} or {option_2}.\n"
+    "Requirement: Please answer only in the following JSON format without adding any "
+    "additional text or instructions:"
+    '```json{{"answer": "your option"}}'
+)
+_TOLD_OF_GRIDTOM = "Description: {world} {caption}\n" + _ASKED_OF_GRIDTOM
 
 PROTOCOLS: Mapping[str, Protocol] = {
     "bigtom": Protocol(
@@ -68,4 +78,28 @@ PROTOCOLS: Mapping[str, Protocol] = {
         source="chuanyangjin/MMToM-QA: BIP-ALM/testing_gpt.py (gpt-4v with frames, gpt-4 without)",
         departs="frames follow the words there, and stand before them here",
     ),
+    "gridtom": Protocol(
+        templates={
+            "multimodal": _TOLD_OF_GRIDTOM,
+            "video": _ASKED_OF_GRIDTOM,
+            "text": _TOLD_OF_GRIDTOM,
+        },
+        reply_tokens=20,
+        source="Annaisavailable/GridToM: evaluate.py (both forms of its text), evaluate.sh",
+        departs=(
+            "their code has no second order and no text alone: those have the prompt of the first "
+            "order, and that with frames; --split published are the stories of their test"
+        ),
+    ),
+    INITIAL: Protocol(
+        templates={"multimodal": "Description: {world}\nQuestion: {question}"},
+        reply_tokens=400,
+        source="Annaisavailable/GridToM: init_belief.py, init_belief.sh",
+        departs="theirs are the questions of all stories, here of those of --split",
+    ),
 }
+
+
+def protocol_of(task: str, order: str) -> str:
+    """The name of a task's protocol among :data:`PROTOCOLS`; ``order`` is GridToM's."""
+    return INITIAL if task == "gridtom" and order == "initial" else task

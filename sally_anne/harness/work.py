@@ -18,6 +18,7 @@ from sally_anne.harness import examples, gridtom, views
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import fingerprint
+from sally_anne.harness.protocols import PROTOCOLS, protocol_of
 from sally_anne.harness.tasks import find_task, own_file
 
 
@@ -66,7 +67,11 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
             drawn = examples.of_gridtom(stories, chosen, *shots, config.split_seed)
             told = items_of(replace(config, setting="text"), stories, drawn)
             items = examples.with_examples(items, told, *shots)
-        return Work(items, about | _prompted(config, items), unseen=unseen)
+        departs = ""
+        if config.protocol == "official":
+            departs = PROTOCOLS[protocol_of(config.task, config.order)].departs
+            about |= {"protocol": config.protocol, "prompts": fingerprint(i.text for i in items)}
+        return Work(items, about | _prompted(config, items), unseen=unseen, departs=departs)
     known = find_task(config.task)
     how = views.shown(
         known,
@@ -147,7 +152,10 @@ def choose_stories(
     ``seen`` holds what stories say, see :mod:`sally_anne.benchmarks.lineage`.
     """
     wanted = "test" if config.split == "auto" else config.split
-    members = splits.members(stories, wanted, config.split_seed)
+    if wanted == splits.PUBLISHED:
+        members = splits.published(stories)
+    else:
+        members = splits.members(stories, wanted, config.split_seed)
     if not members:
         raise HarnessError(splits.why_none(stories, wanted))
     left = [i for i in members if stories.identity(i).content not in seen]
@@ -167,7 +175,7 @@ def choose_unseen(
 
     None stands beside them where no vector is given, or other than test stories are asked for.
     """
-    if fitted is None or config.split not in ("auto", "test"):
+    if fitted is None or config.split not in ("auto", "test", splits.PUBLISHED):
         return choose_stories(config, stories)[0], None
     lineage = Lineage.read(fitted, "the vector")
     chosen, unseen = choose_stories(config, stories, lineage.seen if lineage else ())
@@ -181,7 +189,9 @@ def items_of(
     chosen = choose_stories(config, stories)[0] if chosen is None else chosen
     records = (stories.story(i) for i in chosen)
     how = (config.order, config.setting, config.style, config.prompting)
-    return list(gridtom.items(records, chosen, *how))
+    official = config.protocol == "official"
+    protocol = PROTOCOLS[protocol_of(config.task, config.order)] if official else None
+    return list(gridtom.items(records, chosen, *how, protocol))
 
 
 def _chosen(

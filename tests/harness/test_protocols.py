@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from sally_anne.benchmarks.gridtom.export import info_line
+from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.items import Media
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.config import EvalConfig
@@ -79,6 +81,73 @@ def test_mmtom_qa_is_asked_as_by_its_authors(source: str) -> None:
         assert told == [(mmtom_prompt(r, alone), "", None) for r in records]
 
 
+@pytest.fixture(scope="module")
+def gridtom(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict]]:
+    """A release of 170 stories, of which no frame is looked at, and its lines."""
+    folder = tmp_path_factory.mktemp("gridtom")
+    stories = open_stories(None, 2025)
+    lines = [json.loads(info_line(stories.story(index), None)) for index in stories.indices[:170]]
+    for line in lines:
+        del line["second_order_belief"]
+        for belief in ("TrueBelief", "FalseBelief"):
+            (folder / str(line["index"]) / belief / "full").mkdir(parents=True)
+    (folder / "info.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder, lines
+
+
+def gridtom_prompt(line: dict, belief: dict, video_only: bool) -> str:
+    """As evaluate.py does."""
+    first, last = belief["options"]
+    wanted = '{"answer": "your option"}'
+    text = (
+        f"Question: {belief['question']} Choose from {first} or {last}.\n"
+        "Requirement: Please answer only in the following JSON format without adding any "
+        f"additional text or instructions:```json{wanted}"
+    )
+    return text if video_only else f"Description: {line['env_desc']} {belief['caption']}\n{text}"
+
+
+@pytest.mark.parametrize("setting", ["multimodal", "video", "text"])
+def test_gridtom_is_asked_as_by_its_authors(gridtom, setting: str) -> None:
+    folder, lines = gridtom
+    given = asked("gridtom", folder, setting=setting, split="published")
+    wanted = [
+        (gridtom_prompt(line, belief, setting == "video"), belief["answer"])
+        for line in lines[:-148]
+        for belief in line["first_order_belief"]
+    ]
+    assert len(wanted) == 44 and [(item.text, *item.answer) for item in given] == wanted
+    assert {item.split for item in given} == {"published"}
+    assert all((item.clip is None) == (setting == "text") for item in given)
+    rooms = [[option.text for option in item.options] for item in given]
+    assert rooms == [b["options"] for line in lines[:-148] for b in line["first_order_belief"]]
+    assert OFFICIAL["gridtom"].asks.search(given[0].text)
+    for order, tokens in (("1", 20), ("2", 20), ("initial", 400)):
+        how = EvalConfig(data=folder, protocol="official", order=order)
+        assert how.reply_tokens == tokens
+
+
+def test_gridtoms_initial_beliefs_are_asked_as_by_its_authors(gridtom) -> None:
+    folder, lines = gridtom
+    given = asked("gridtom", folder, order="initial", split="published")
+    wanted = [
+        f"Description: {line['init_env_desc']}\nQuestion: {one['question']}"
+        for line in lines[:-148]
+        for one in line["init_belief"]
+    ]
+    assert len(wanted) == 66 and [item.text for item in given] == wanted
+    assert not any(item.tags for item in given)
+
+
+def test_a_release_too_small_for_the_published_split(gridtom, tmp_path: Path) -> None:
+    folder, lines = gridtom
+    for line in lines[:148]:
+        (tmp_path / str(line["index"])).symlink_to(folder / str(line["index"]))
+    (tmp_path / "info.json").write_text("".join(json.dumps(line) + "\n" for line in lines[:148]))
+    with pytest.raises(HarnessError, match="all but the last 148, and it has 148"):
+        asked("gridtom", tmp_path, split="published")
+
+
 def test_the_length_of_replies_and_the_folder_follow_the_protocol(tmp_path: Path) -> None:
     ours = EvalConfig(task="bigtom", data=bigtom(tmp_path))
     theirs = replace(ours, protocol="official")
@@ -95,6 +164,12 @@ def test_the_length_of_replies_and_the_folder_follow_the_protocol(tmp_path: Path
     [
         ({"template": Path("t.txt")}, "--template asks for another"),
         ({"prompting": "cot"}, "--prompting asks for another"),
+        ({"task": "gridtom", "style": "json"}, "--style asks for another"),
+        ({"task": "gridtom", "order": "reality"}, "ask nothing about it"),
+        (
+            {"task": "gridtom", "order": "initial", "setting": "video"},
+            "--setting video: the authors of GridToM show multimodal with --order initial",
+        ),
         ({"task": "mine.jsonl"}, "of mine.jsonl none is known"),
     ],
 )

@@ -14,6 +14,8 @@ from sally_anne.benchmarks.samples import SPLITS, Split
 
 TEST_STORIES = 500
 MAPS, TEST_MAPS, TRAIN_MAPS = 27, 21, 4
+# The test of the released code (evaluate.py): all lines of its file but the last ones.
+PUBLISHED, FOR_PROBES = "published", 148
 _NUMBERED = re.compile(r"map-([0-9]{2,6})")
 
 
@@ -72,8 +74,21 @@ def members(stories: StorySet, split: str, seed: int = 0) -> list[int]:
     return [index for index, name in assign(stories, seed).items() if name == split]
 
 
+def published(stories: StorySet) -> list[int]:
+    """Numbers of the stories that the released code tests, in the order of its file.
+
+    Maps are cut by it, and textual twins of the others are among them.
+    """
+    return list(stories.indices)[:-FOR_PROBES]
+
+
 def why_none(stories: StorySet, split: str) -> str:
     """One sentence for people whose data has no story of ``split``."""
+    if split == PUBLISHED:
+        return (
+            f"no {split} stories in {stories.source}: they are all but the last {FOR_PROBES}, and "
+            f"it has {len(stories)}"
+        )
     maps = len({stories.identity(index).map for index in stories.indices})
     return (
         f"no {split} stories among the {len(stories)} of {stories.source}: they are of "
