@@ -1,4 +1,4 @@
-"""``sally-anne report RUN``: a finished run as one page that needs no network."""
+"""``sally-anne report RUN...``: a finished run as one page that needs no network."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from typing import Annotated
 import tyro
 
 from sally_anne.core.commands import command
+from sally_anne.core.errors import ChoiceError
 
 
 @dataclass(frozen=True)
 class ReportConfig:
     """Write a finished run as one page to look at, click on and share; it needs no network."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Run folder."""
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Run folders; of several also an index is written, which compares them."""
     out: Path | None = None
-    """File to write; RUN/report.html if not given."""
+    """File to write; RUN/report.html, or that of the folder that several share, if not given."""
 
 
 def run(config: ReportConfig) -> None:
     """Write the page and print its path."""
-    from figures.report.write import write_report
+    from figures.report.write import write_index, write_report
 
-    print(write_report(config.run, config.out))
+    if not config.runs:
+        raise ChoiceError("give the folder of a run, as `sally-anne probe` leaves it")
+    if len(config.runs) == 1:
+        print(write_report(config.runs[0], config.out))
+    else:
+        print(write_index(config.runs, config.out))
 
 
 main = command("sally-anne report", ReportConfig, run, libraries=False)

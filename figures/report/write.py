@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from figures import all as pictures
 from figures import correlations as answered
 from figures import sweep as swept
-from figures.report import evaluation, probing, sweep
+from figures.report import evaluation, index, probing, sweep
 from figures.report.page import Page
 from hooks.saved_run import HEADS, MADE_BY, Run
-from sally_anne.core.errors import MissingRunFileError
+from sally_anne.core.errors import ChoiceError, MissingRunFileError
 
 NAME = "report.html"
 
@@ -23,6 +25,22 @@ def write_report(folder: Path | str, out: Path | None = None) -> Path:
     """
     folder = Path(folder)
     return page_of(folder).write(out or folder / NAME)
+
+
+def write_index(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the page of each run, and one over all into the folder that they share, or to ``out``.
+
+    Raises:
+        FigureError: as :func:`write_report`, before anything is written.
+    """
+    pages = [(folder / NAME, page_of(folder)) for folder in dict.fromkeys(folders)]
+    shared = Path(os.path.commonpath([folder.resolve().parent for folder in folders]))
+    path = out or shared / NAME
+    if path.resolve() in {own.resolve() for own, _ in pages}:
+        raise ChoiceError(f"{path} is the page of one of these runs; give --out FILE")
+    for own, page in pages:
+        page.write(own)
+    return index.page(pages, path.parent).write(path)
 
 
 def page_of(folder: Path) -> Page:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -220,3 +221,38 @@ def test_replies_of_an_evaluation_are_read(tmp_path: Path, chromium) -> None:  #
     choose(chromium, "reading", "invalid")
     assert text_of(chromium, "replies").count("<i>") == 1
     assert complaints(chromium) == []
+
+
+def test_an_index_sorts_runs_and_draws_differences(make_run, tmp_path, chromium) -> None:  # noqa: F811
+    from sally_anne.__main__ import main
+
+    strength = np.zeros((6, 8))
+    strength[2, 5] = 3.0
+    runs = [make_run(name="one").folder, make_run(name="two", strength=strength).folder]
+    runs += [sweep_folder(tmp_path), evaluation_folder(tmp_path, "cot", 0.7)]
+    runs += [evaluation_folder(tmp_path, "<b>plain &amp;", 0.3)]
+    main(["report", *map(str, runs)])
+    open_page(chromium, tmp_path / "report.html")
+
+    def order() -> list[str]:
+        return [cell.text for cell in chromium.find_elements("css selector", "#runs td a")]
+
+    assert order() == ["one", "two", "sweep", "cot", "<b>plain &amp;"]
+    heads = chromium.find_elements("css selector", "#runs th button")
+    names = [head.text for head in heads]
+    heads[names.index("Both (%)")].click()
+    assert order()[:3] == ["cot", "sweep", "<b>plain &amp;"]
+    chromium.find_elements("css selector", "#runs th button")[names.index("Both (%)")].click()
+    assert order()[:3] == ["<b>plain &amp;", "sweep", "cot"]
+    # Each run has one head that the other lacks.
+    words = text_of(chromium, "difference")
+    assert re.fullmatch(
+        r"two minus one: largest difference (0.*layer 2, head 5|-0.*layer 4, head 3)\.", words
+    )
+    choose(chromium, "measure", "y_o_test_accuracy")
+    choose(chromium, "first", "1")
+    choose(chromium, "second", "0")
+    assert text_of(chromium, "difference").startswith("one minus two")
+    assert complaints(chromium) == []
+    chromium.find_element("link text", "<b>plain &amp;").click()
+    assert chromium.title == "Answers of tiny-qwen2-vl, as it is"
