@@ -94,8 +94,8 @@ class BenchmarkItem:
         tags: values by kind (``ability``, ``cue``, ``type``, ``order``, ``condition`` ...), each
             one or more, for breakdowns.
         polarity: ``least`` where the least likely option is asked for.
-        asked: the question as it is published, with all that its text holds; empty where that is
-            ``question``.
+        asked: the question as it is published, with all that its text holds, or as the authors'
+            code words it; empty where that is ``question``.
         person: whom it is about, where the benchmark says so.
         title: of the film, where it has one.
         drawn: the order in which the authors' own code offers the options, by their places here;

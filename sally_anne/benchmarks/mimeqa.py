@@ -117,7 +117,7 @@ def items_of(
     for row in rows:
         video = _video(row["file"])
         title = (titles or {}).get(video, "")
-        category, question, (focus, end) = _question(row)
+        category, question, asked_there, (focus, end) = _question(row)
         items.append(
             BenchmarkItem(
                 item_id=f"{video}/{asked[video]}",
@@ -132,28 +132,30 @@ def items_of(
                 tags={"category": (category,), "level": (LEVELS[category],)},
                 licence=LICENCE,
                 title=title,
+                asked=asked_there,
             )
         )
         asked[video] += 1
     return items
 
 
-def _question(row: Mapping[str, Field]) -> tuple[str, str, tuple[float, float | None]]:
-    """Category, wording, and the part of the video that it is about."""
+def _question(row: Mapping[str, Field]) -> tuple[str, str, str, tuple[float, float | None]]:
+    """Category, wording here and in the authors' code, the part of the video that it is about."""
     text = needed(row["question type"])
     category = category_of(text)
     if category is None:
         row["question type"].fail(f"must be one of {', '.join(CATEGORIES)}, is {text[:60]!r}")
-    question = needed(row["question"])
+    question = asked = needed(row["question"])
     # Global questions are about the whole video, whatever stands in the other column.
     span = None if LEVELS[category] == "global" else _span(row)
     if span is not None:
         first, last = clock(span[0]), clock(span[1])
         when = f"At {first}" if first == last else f"From {first} to {last}"
         question = f"{when} of the film: {question}"
+        asked = f"From timestamp {in_minutes(span[0])} to {in_minutes(span[1])}, {asked}"
     # A moment alone has no length that could be shown: then the question's part is the whole video.
     focus = span if span is not None and span[0] < span[1] else (0.0, None)
-    return category, question, focus
+    return category, question, asked, focus
 
 
 def _optional(row: Mapping[str, Field], name: str) -> str:
@@ -255,6 +257,11 @@ def clock(seconds: float) -> str:
     hours, minute = divmod(minutes, 60)
     written = f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
     return f"{written}.{tenth}" if tenth else written
+
+
+def in_minutes(seconds: float) -> str:
+    """``01 min:2.50 sec``, as the authors write times (model_evaluation/llava_video_eval.py)."""
+    return f"{int(seconds // 60):02} min:{seconds % 60:.2f} sec"
 
 
 # VL and L in the paper's table 1 are `video` and `none`: nothing is said in a mime's video, so the

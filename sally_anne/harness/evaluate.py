@@ -25,7 +25,7 @@ from sally_anne.models.prompts import reply_prompt
 from sally_anne.models.videos import check_room, crop_notes
 
 # What a frame's time takes in a note at most, and the words around the times.
-_NOTE_OF_A_FRAME, _NOTE = "0000.00 seconds, ", 200 * " "
+_NOTE_OF_A_FRAME, _NOTE = "0000 min:00.00 sec, ", 200 * " "
 
 
 def check_items(

@@ -26,6 +26,7 @@ class Protocol:
         source: where their code or paper says so.
         systems: the system message, by view; none where there is none.
         labels: what options are called in the templates, where the benchmark's records differ.
+        minutes: whether times are written as ``01 min:2.50 sec``.
         departs: what is not known of the protocol, or is otherwise here; empty for nothing.
     """
 
@@ -34,6 +35,7 @@ class Protocol:
     source: str
     systems: Mapping[str, str] = field(default_factory=dict)
     labels: str = ""
+    minutes: bool = False
     departs: str = ""
 
 
@@ -44,6 +46,15 @@ _ASKED_OF_GRIDTOM = (
     '```json{{"answer": "your option"}}'
 )
 _TOLD_OF_GRIDTOM = "Description: {world} {caption}\n" + _ASKED_OF_GRIDTOM
+
+_OF_MIMEQA = (
+    "You are an expert in mime performance understanding and question answering. \n"
+    "    Typically, the mime would use exaggerated gestures or pretend objects to convey a "
+    "message.\n    The video lasts for {length}, and {count} frames are uniformly sampled from "
+    "it.\n    These frames are located at {times}. Answer the question in one sentence using the "
+    "video, with brief explanations. \n    Do not describe the frames just answer the question. \n"
+    "    If the mime is using imaginary objects, describe the objects as if they were real.\n    "
+)
 
 PROTOCOLS: Mapping[str, Protocol] = {
     "bigtom": Protocol(
@@ -96,6 +107,23 @@ PROTOCOLS: Mapping[str, Protocol] = {
         reply_tokens=400,
         source="Annaisavailable/GridToM: init_belief.py, init_belief.sh",
         departs="theirs are the questions of all stories, here of those of --split",
+    ),
+    "mimeqa": Protocol(
+        templates={
+            "video": _OF_MIMEQA + "\nQuestion: {asked}",
+            "multimodal": _OF_MIMEQA + "The title of the video is {title}\nQuestion: {asked}",
+        },
+        minutes=True,
+        reply_tokens=128,
+        source=(
+            "MIT-MI/MimeQA: model_evaluation/llava_video_eval.py, eval_utils.py; the paper's "
+            "appendix B.4"
+        ),
+        departs=(
+            "a judge is asked in this project's words; frames are a second apart by their times, "
+            "there by their numbers; Qwen2.5-VL and Gemini, which sample frames themselves, are "
+            "told nothing of frames there"
+        ),
     ),
 }
 

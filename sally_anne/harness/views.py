@@ -22,7 +22,7 @@ from sally_anne.benchmarks.items import (
     View,
     Window,
 )
-from sally_anne.benchmarks.mimeqa import clock
+from sally_anne.benchmarks.mimeqa import clock, in_minutes
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
 from sally_anne.harness.items import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES_MARK, Item
@@ -180,11 +180,14 @@ def _frames(media: Media, how: Shown) -> np.ndarray:
 def _notes(media: Media, how: Shown) -> dict[str, str]:
     """What stands for each mark."""
     chosen = cut(media, how.window, how.sampling)
+    minutes = how.protocol is not None and how.protocol.minutes
+    times = [in_minutes(time) if minutes else f"{time:.2f}s" for time in chosen.times]
+    length = in_minutes(chosen.duration) if minutes else f"{chosen.duration:.2f} seconds"
     return {
         FRAMES_MARK: frame_note(chosen.duration, chosen.times),
-        LENGTH_MARK: f"{chosen.duration:.2f} seconds",
-        COUNT_MARK: str(len(chosen.times)),
-        TIMES_MARK: ",".join(f"{time:.2f}s" for time in chosen.times),
+        LENGTH_MARK: length,
+        COUNT_MARK: str(len(times)),
+        TIMES_MARK: ",".join(times),
     }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sally_anne.benchmarks.clips import cut
 from sally_anne.benchmarks.gridtom.export import info_line
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.items import Media
@@ -22,7 +23,7 @@ from sally_anne.harness.protocols import PROTOCOLS
 from sally_anne.harness.tasks import find_task
 from sally_anne.harness.views import items, shown
 from sally_anne.harness.work import prepare
-from tests.harness.made_benchmarks import bigtom
+from tests.harness.made_benchmarks import bigtom, mimeqa
 from tests.shared_data import official_data, shared_data
 
 
@@ -137,6 +138,55 @@ def test_gridtoms_initial_beliefs_are_asked_as_by_its_authors(gridtom) -> None:
     ]
     assert len(wanted) == 66 and [item.text for item in given] == wanted
     assert not any(item.tags for item in given)
+
+
+def mimeqa_prompt(row: list[str], title: str, duration: float, times: tuple[float, ...]) -> str:
+    """As eval_utils.py and llava_video_eval.py do; no title where that is empty."""
+
+    def written(seconds: float) -> str:
+        minutes = int(seconds // 60)
+        return f"{minutes:02} min:{seconds % 60:.2f} sec"
+
+    _, question, kind, span, _ = row
+    if kind not in ("Social Judgment", "Working Memory", "Perspective Taking"):
+        start, end = map(float, span[1:-1].split(", "))
+        question = f"From timestamp {written(start)} to {written(end)}, {question}"
+    lines = [
+        "You are an expert in mime performance understanding and question answering. ",
+        "    Typically, the mime would use exaggerated gestures or pretend objects to convey a "
+        "message.",
+        f"    The video lasts for {written(duration)}, and {len(times)} frames are uniformly "
+        "sampled from it.",
+        f"    These frames are located at {','.join(map(written, times))}. Answer the question in "
+        "one sentence using the video, with brief explanations. ",
+        "    Do not describe the frames just answer the question. ",
+        "    If the mime is using imaginary objects, describe the objects as if they were real.",
+        f"    The title of the video is {title}" if title else "    ",
+        f"Question: {question}",
+    ]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("view", ["video", "multimodal"])
+def test_mimeqa_is_asked_as_by_its_authors(tmp_path: Path, view: str) -> None:
+    folder = mimeqa(tmp_path / "mimeqa")
+    kinds = ["Grounding the Imagined", "Affect Recognition", "Temporal", "Intention"]
+    kinds += ["Social Judgment", "Working Memory", "Perspective Taking"]
+    rows = [
+        ["abc.mp4", f"What is {n}?", kinds[n % 7], f"({n / 4}, {2.5 * n + 1})", "A rope."]
+        for n in range(49)
+    ]
+    with (folder / "annotation_final.csv").open("w", newline="") as file:
+        header = ["file", "question", "question type", "timestamp", "reference_answer"]
+        csv.writer(file).writerows([header, *rows])
+    (folder / "file_mapping.json").write_text(json.dumps({"abc.mp4": "The {rope}"}))
+    known = find_task("mimeqa")
+    chosen = cut(known.load(folder)[0].media[0], "full", known.sampling)
+    shown_title = "The {rope}" if view == "multimodal" else ""
+    wanted = [mimeqa_prompt(row, shown_title, chosen.duration, chosen.times) for row in rows]
+    found = asked("mimeqa", folder, view=view)
+    assert [item.told(item.notes()) for item in found if item.notes] == wanted
+    assert EvalConfig(task="mimeqa", protocol="official").reply_tokens == 128
 
 
 def test_a_release_too_small_for_the_published_split(gridtom, tmp_path: Path) -> None:
