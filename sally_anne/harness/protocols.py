@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 ProtocolName = Literal["sally-anne", "official"]
+# The template of authors who publish no prompt: our own words (harness/views.py).
+OURS = ""
 # GridToM's initial-belief questions, which have a prompt of their own.
 INITIAL = "gridtom initial"
 
@@ -123,6 +125,24 @@ PROTOCOLS: Mapping[str, Protocol] = {
             "a judge is asked in this project's words; frames are a second apart by their times, "
             "there by their numbers; Qwen2.5-VL and Gemini, which sample frames themselves, are "
             "told nothing of frames there"
+        ),
+    ),
+    "moments": Protocol(
+        templates={"multimodal": OURS, "text": OURS, "none": OURS},
+        reply_tokens=32,
+        source="the paper's section 5.1 and table 3; villacu/MoMentS has no evaluation code",
+        departs=(
+            "their prompt and length of replies are not published, and this project's are used; "
+            "theirs are the 64 frames, the two windows and the options as published"
+        ),
+    ),
+    "muma_tom": Protocol(
+        templates={"multimodal": OURS, "text": OURS},
+        reply_tokens=32,
+        source="the paper's appendix; SCAI-JHU/MuMA-ToM has the code of LIMP alone",
+        departs=(
+            "their baselines' prompt and length of replies are not published, and this project's "
+            "are used; theirs are every 20th frame and the options as published"
         ),
     ),
 }

@@ -189,6 +189,16 @@ def test_mimeqa_is_asked_as_by_its_authors(tmp_path: Path, view: str) -> None:
     assert EvalConfig(task="mimeqa", protocol="official").reply_tokens == 128
 
 
+@pytest.mark.parametrize(("task", "view"), [("moments", "none"), ("muma_tom", "text")])
+def test_where_no_prompt_is_published_ours_is_asked_and_it_is_said(task: str, view: str) -> None:
+    config = EvalConfig(task=task, data=shared_data(task), view=view, protocol="official")
+    theirs, ours = prepare(config), prepare(replace(config, protocol="sally-anne"))
+    assert len(theirs.items) >= 40
+    assert [i.text for i in theirs.items] == [i.text for i in ours.items]
+    assert "not published" in theirs.departs and ours.departs == ""
+    assert config.reply_tokens == replace(config, protocol="sally-anne").reply_tokens
+
+
 def test_a_release_too_small_for_the_published_split(gridtom, tmp_path: Path) -> None:
     folder, lines = gridtom
     for line in lines[:148]:
