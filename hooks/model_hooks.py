@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, site_module
-from hooks.positions import Pass, PassTracker
+from hooks.positions import Pass, PassTracker, cache_in
 from sally_anne.core.errors import SallyAnneError
 
 _lock = threading.Lock()
@@ -135,7 +135,7 @@ class ModelHooks:
             # The pass before was interrupted, and nothing of it may be taken for this one's.
             self._reset()
         at = self._tracker.follow(model, args, kwargs)
-        self._begin(at, kwargs.get("past_key_values"))
+        self._begin(at, cache_in(kwargs))
         self._pass, self._ran = at, set[int]()
 
     def _checked(self, layer: int, activation: Tensor) -> Tensor | None:

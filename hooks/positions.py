@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -198,7 +199,7 @@ class PassTracker:
         if tokens is None:
             raise PositionError("the forward pass has neither input_ids nor inputs_embeds.")
         batch, n_query = tokens.shape[:2]
-        cache = given.get("past_key_values")
+        cache = cache_in(given)
         n_cached = int(cache.get_seq_length()) if cache is not None else 0
         caller = _generating()
         if "_assisted_decoding" in caller:
@@ -263,6 +264,12 @@ def _generating() -> set[str]:
             names.add(frame.f_code.co_name)
         frame = frame.f_back
     return names
+
+
+def cache_in(given: Mapping[str, Any]) -> Any:
+    """The cache among a pass's named arguments, if any; transformers renamed it in 5.24."""
+    cache = given.get("cache")
+    return given.get("past_key_values") if cache is None else cache
 
 
 def _named_arguments(

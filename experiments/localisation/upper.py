@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from hooks.geometry import find_geometry, o_projs
+from sally_anne.models.decoding import CACHE
 
 
 class Read(NamedTuple):
@@ -112,7 +113,7 @@ class Upper:
             inputs_embeds=stream,
             attention_mask=mask,
             position_ids=places,
-            past_key_values=cache,
+            **{CACHE: cache},
             use_cache=True,
         )
         return self.model.lm_head(found.last_hidden_state[:, -1])

@@ -19,7 +19,7 @@ from hooks.positions import ALL, LAST_PROMPT
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.model import SteeredModel, gained
 from sally_anne.harness.replies import Listener
-from sally_anne.models.decoding import State, end_tokens, greedy, prefill, select
+from sally_anne.models.decoding import CACHE, State, end_tokens, greedy, prefill, select
 from sally_anne.models.loading import LoadedModel
 
 # Tokens of given continuations that go through the model at once: the logits of all of them are
@@ -128,11 +128,11 @@ def _forced(
             input_ids=fed[:, part],
             attention_mask=whole,
             position_ids=positions.expand(3, -1, -1) if threefold else positions,
-            past_key_values=cache,
+            **{CACHE: cache},
             use_cache=True,
             logits_to_keep=0,  # all
         )
-        cache = output.past_key_values
+        cache = output[CACHE]
         sums, agrees = gained(output.logits, endings, start + 1)
         total, is_greedy = total + sums, is_greedy & agrees
     return list(zip(total.tolist(), is_greedy.tolist(), strict=True))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.core.errors import ModelError
@@ -23,6 +24,10 @@ from sally_anne.models.families import OpenModel
 
 # Tokens for which a preallocated cache has room before it grows.
 ROOM = 32
+# What the cache is called in a pass and in its output: transformers 5.24 renamed it.
+CACHE = (
+    "cache" if "cache" in {f.name for f in fields(CausalLMOutputWithPast)} else "past_key_values"
+)
 
 
 @dataclass(frozen=True)
@@ -87,13 +92,13 @@ def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
     output = loaded.model(
         **inputs,
         position_ids=positions,
-        past_key_values=DynamicCache(),
+        **{CACHE: DynamicCache()},
         # One row of logits: all others would cost as much as the model.
         logits_to_keep=1,
         use_cache=True,
     )
     ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    return State(output.logits[:, -1], output.past_key_values, ids, mask, following)
+    return State(output.logits[:, -1], output[CACHE], ids, mask, following)
 
 
 def extend(
@@ -156,7 +161,7 @@ def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, cou
         input_ids=torch.full((1, count), token, device=device),
         attention_mask=mask[None, None],
         position_ids=positions.expand(3, -1, -1) if _is_mrope(loaded.model) else positions,
-        past_key_values=select(state.cache, torch.tensor([row], device=device)),
+        **{CACHE: select(state.cache, torch.tensor([row], device=device))},
         use_cache=True,
     ).logits[0]
 
@@ -339,13 +344,13 @@ def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:
         input_ids=ids,
         attention_mask=whole,
         position_ids=positions.expand(3, -1, -1) if _is_mrope(model) else positions,
-        past_key_values=state.cache,
+        **{CACHE: state.cache},
         logits_to_keep=1,
         use_cache=True,
     )
     following = state.following + mask.sum(1)
     columns = torch.cat([state.ids, ids], dim=1)
-    return State(output.logits[:, -1], output.past_key_values, columns, whole, following)
+    return State(output.logits[:, -1], output[CACHE], columns, whole, following)
 
 
 def _is_mrope(model: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,15 @@ def test_the_repository_s_own_folder_is_found_too(tmp_path) -> None:
         {"answer_list": None},
         {"answer_list": ["a ", "b "]},
         {"question": TEXT + "  \n "},
-        {"question": TEXT.removesuffix(" Please respond with either a or b.")},
     ],
 )
 def test_known_spellings_mean_the_same(fields) -> None:
     assert read(changed(**fields)) == read(GOOD)
+
+
+def test_a_record_without_the_request_is_the_same_item_and_asked_as_it_stands() -> None:
+    bare = TEXT.removesuffix(" Please respond with either a or b.")
+    assert read(changed(question=bare)) == replace(read(GOOD), asked=bare)
 
 
 @pytest.mark.parametrize(
