@@ -20,7 +20,7 @@ from sally_anne.core.run_folder import EVALUATION, claims, save_config
 from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check_steered
 from sally_anne.harness.endpoint import options as endpoint
-from sally_anne.harness.endpoint.address import checked, key_from
+from sally_anne.harness.endpoint.address import key_from
 from sally_anne.harness.endpoint.limits import Budget
 from sally_anne.harness.endpoint.model import kept_in, open_endpoint, said_usage
 from sally_anne.harness.endpoint_judge import EndpointJudge
@@ -189,7 +189,9 @@ def check(config: EvalConfig) -> None:
     if config.human is not None and config.judge is None:
         raise HarnessError("--human is compared with a judge: give one with --judge")
     endpoint.check_endpoint(config)
-    _check_judge(config)
+    endpoint.check_second(config, "judge")
+    if config.judge is None and config.judge_words != EvalConfig.judge_words:
+        raise HarnessError("--judge-words is for a judge: give one with --judge")
     _check_prompting(config)
     _check_protocol(config)
     own = ("view", "window", "frames", "template", "judge")
@@ -243,28 +245,6 @@ def _check_prompting(config: EvalConfig) -> None:
             f"--prompting {config.prompting} has words of its own, and --template gives others; "
             "leave one of them out"
         )
-
-
-def _check_judge(config: EvalConfig) -> None:
-    """That no option of a judge is given that would do nothing, and no address is incomplete."""
-    judge = config.judge
-    if judge and "://" in judge:
-        checked(judge, "--judge")
-        if not config.judge_model:
-            raise HarnessError("--judge with an address needs --judge-model")
-        if config.endpoint_limit is not None and config.judge_prices is None:
-            raise HarnessError("--endpoint-limit needs --judge-prices, what the judge costs")
-        key_from(config.judge_key, "--judge-key")
-        return
-    limits = ("endpoint_rate", "endpoint_prices", "endpoint_limit", "endpoint_fields")
-    for name in limits if config.endpoint is None else ():
-        if getattr(config, name) is not None:
-            raise HarnessError(f"{spelled(name)} is for an endpoint: give --endpoint")
-    why = f" at an address; --judge {judge} is a model" if judge else ": give one with --judge"
-    own = ("judge_model", "judge_key", "judge_prices")
-    for name in (*own, *(() if judge else ("judge_words",))):
-        if getattr(config, name) != getattr(EvalConfig, name):
-            raise HarnessError(f"{spelled(name)} is for a judge{why}")
 
 
 def _judge(

@@ -91,6 +91,21 @@ def open_endpoint(config: Any, budget: Budget | None = None) -> EndpointModel:
     return EndpointModel(endpoint, DEFAULT_BATCH if size == AUTO else size)
 
 
+def open_second(config: Any, role: str, budget: Budget) -> EndpointModel:
+    """A run's second model at an address: what ``--judge`` and its options would name."""
+    endpoint = Endpoint(
+        getattr(config, role),
+        getattr(config, f"{role}_model"),
+        key_from(getattr(config, f"{role}_key"), f"--{role}-key"),
+        timeout=config.endpoint_timeout,
+        rate=config.endpoint_rate,
+        prices=getattr(config, f"{role}_prices"),
+        budget=budget,
+    )
+    size = config.batch_size
+    return EndpointModel(endpoint, DEFAULT_BATCH if size == AUTO else size)
+
+
 def kept_in(folder: Path, role: str = "") -> Path:
     """The journal of an endpoint's replies; ``role`` tells those of one run apart."""
     return folder / (f"{role}_{KEPT}" if role else KEPT)

@@ -88,6 +88,32 @@ def check_endpoint(config: Any) -> None:
             raise HarnessError(f"{spelled(option)} does not go with --endpoint: {why}")
 
 
+def check_second(config: Any, role: str) -> None:
+    """HarnessError if a run's second model, named by its role's own options, is ill described.
+
+    ``--judge`` takes a model's name or an address; what goes with an address are
+    ``--judge-model``, ``--judge-key`` and ``--judge-prices``.
+    """
+    given, option = getattr(config, role), spelled(role)
+    own = [f"{role}_{name}" for name in ("model", "key", "prices")]
+    if given and "://" in given:
+        checked(given, option)
+        if not getattr(config, own[0]).strip():
+            raise HarnessError(f"{option} with an address needs {spelled(own[0])}")
+        if config.endpoint_limit is not None and getattr(config, own[2]) is None:
+            raise HarnessError(f"--endpoint-limit needs {spelled(own[2])}, what the {role} costs")
+        key_from(getattr(config, own[1]), spelled(own[1]))
+        return
+    limits = ("endpoint_rate", "endpoint_prices", "endpoint_limit", "endpoint_fields")
+    for name in limits if config.endpoint is None else ():
+        if getattr(config, name) is not None:
+            raise HarnessError(f"{spelled(name)} is for an endpoint: give --endpoint")
+    why = f" at an address; {option} {given} is a model" if given else f": give one with {option}"
+    for name in own:
+        if getattr(config, name) != getattr(type(config), name):
+            raise HarnessError(f"{spelled(name)} is for a {role}{why}")
+
+
 def request_fields(config: Any) -> dict[str, Any]:
     """What ``--endpoint-fields`` holds; HarnessError if it is no JSON object."""
     if config.endpoint_fields is None:

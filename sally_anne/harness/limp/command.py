@@ -1,4 +1,4 @@
-"""``sally-anne limp``: MuMA-ToM by inverse planning with a local model."""
+"""``sally-anne limp``: MuMA-ToM by inverse planning with a model here or at an endpoint."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 
 from sally_anne.core.commands import command
 from sally_anne.harness.config import DEFAULT_BATCH, run_folder, steered
+from sally_anne.harness.endpoint.options import EndpointOptions
 from sally_anne.models.options import ModelOptions
 
 # How the steps are weighed, see :class:`sally_anne.harness.limp.likelihood.Posterior`.
@@ -15,13 +16,23 @@ Mode = Literal["log", "official"]
 
 
 @dataclass(frozen=True)
-class LimpConfig(ModelOptions):
-    """Answer MuMA-ToM's questions by inverse planning with a local model.
+class LimpConfig(ModelOptions, EndpointOptions):
+    """Answer MuMA-ToM's questions by inverse planning.
+
+    The model, or the one behind --endpoint, reads texts and judges what is likely; an endpoint must
+    give the probabilities of its likeliest first tokens (top_logprobs).
 
     Attributes:
         data: folder with questions.json, texts.json and videos/.
         actions: what the films show, in the form of actions_extracted.json with its fields action
             filled in; the model watches the films if none is given.
+        perceiver: who watches the films (paper: Gemini 1.5 Pro, beside GPT-4o): a model's name, or
+            the address of an endpoint; by default the model that reads. A model here is opened as
+            the one that reads: its dtype, quantization and attention.
+        perceiver_model: model to ask for at the address.
+        perceiver_key: name of the environment variable that holds its key, if it wants one.
+        perceiver_prices: of a million tokens that it reads and of a million that it writes;
+            --endpoint-limit holds for both models together, --endpoint-rate for each.
         parsed: episodes that need no reading, as in a run's episodes.json.
         steer: folder of a steering vector. It steers the judging of likelihoods alone: texts and
             films are read by the model as it is.
@@ -30,13 +41,18 @@ class LimpConfig(ModelOptions):
             are computed, and this one is the run's answer.
         limit: only the first so many episodes.
         out: run folder; named after the options by default. An existing one is resumed.
-        batch_size: prompts that go through the model together.
+        batch_size: prompts that go through the model together, or requests that are made to an
+            endpoint at once.
         max_new_tokens: length of a list that the model writes.
         force: steer a model that the vector was not fitted on.
     """
 
     data: Path
     actions: Path | None = None
+    perceiver: str | None = None
+    perceiver_model: str = ""
+    perceiver_key: str | None = None
+    perceiver_prices: tuple[float, float] | None = None
     parsed: Path | None = None
     steer: Path | None = None
     alpha: float | None = None
@@ -53,6 +69,8 @@ class LimpConfig(ModelOptions):
         for name in ("actions", "parsed"):
             if (path := getattr(self, name)) is not None:
                 parts.append(f"{name}-{path.stem}")
+        if (who := self.perceiver_model or self.perceiver) is not None:
+            parts.append(f"perceiver-{Path(who).name}")
         parts += steered(self)
         if self.limit is not None:
             parts.append(f"{self.limit}episodes")

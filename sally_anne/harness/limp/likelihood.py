@@ -23,6 +23,10 @@ Judged = tuple[float, float]
 LikelihoodModel = Callable[[Sequence[str], tuple[str, str]], list[Judged]]
 
 
+class HeldBack(HarnessError):
+    """A step that cannot be judged, which leaves its question without an answer."""
+
+
 def judge(
     model: LikelihoodModel, episode: Episode, who: People, options: Mapping[str, Hypothesis]
 ) -> dict[str, list[Judged]]:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 from rich.markup import escape
 
-from hooks.batch_size import in_batches, within_memory
+from hooks.batch_size import within_memory
 from hooks.vector import SteeringVector
 from sally_anne.benchmarks.clips import read_clip
 from sally_anne.benchmarks.fields import Field
 from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.benchmarks.muma_tom import MUMA_TOM, People, people
+from sally_anne.benchmarks.pictures import MOST_PIXELS
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.run_folder import LIMP, claims, save_config
 from sally_anne.harness.config import check_steered
+from sally_anne.harness.endpoint.limits import Budget
+from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_endpoint, said_usage
+from sally_anne.harness.endpoint.options import check_endpoint, check_second, named
+from sally_anne.harness.endpoint.options import saved as saved_options
 from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.limp.command import LimpConfig
 from sally_anne.harness.limp.episode import (
@@ -34,7 +40,8 @@ from sally_anne.harness.limp.episode import (
     steps,
     to_json,
 )
-from sally_anne.harness.limp.likelihood import MODES, Judged, LikelihoodModel, judge, posterior
+from sally_anne.harness.limp.likelihood import MODES, HeldBack, LikelihoodModel, judge, posterior
+from sally_anne.harness.limp.models import log_probs, open_perceiver
 from sally_anne.harness.limp.understanding import Account, Sources, account, gather, hypotheses
 from sally_anne.harness.metrics import accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
@@ -46,9 +53,9 @@ GATHERED, ANSWERS = "episodes.jsonl", "answers.jsonl"
 EPISODES, TABLE = "episodes.json", "answers.parquet"
 
 
-def video_frames(item: BenchmarkItem) -> np.ndarray:
+def video_frames(item: BenchmarkItem, most_pixels: int | None = None) -> np.ndarray:
     """The frames that the benchmark takes, ``uint8 [F, height, width, 3]``."""
-    return read_clip(item.media[0], "full", MUMA_TOM.sampling).frames
+    return read_clip(item.media[0], "full", MUMA_TOM.sampling, most_pixels or MOST_PIXELS).frames
 
 
 @claims(LIMP)
@@ -58,7 +65,7 @@ def run(
     vector: SteeringVector | None = None,
     console: Console | None = None,
     loaded: LoadedModel | None = None,
-    frames: Callable[[BenchmarkItem], np.ndarray] = video_frames,
+    frames: Callable[[BenchmarkItem], np.ndarray] | None = None,
 ) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is there is not asked again.
 
@@ -68,6 +75,12 @@ def run(
     """
     console = console or Console()
     check_steered(config)
+    check_endpoint(config)
+    check_second(config, "perceiver")
+    if config.perceiver is not None and config.actions is not None:
+        raise HarnessError(
+            "--perceiver watches films, and --actions says what they show: leave one out"
+        )
     if vector is None and config.steer is not None:
         vector = open_vector(config.steer, config.force)
     every = MUMA_TOM.load(config.data)
@@ -76,30 +89,42 @@ def run(
     persons(items)
     parsed = read_episodes(config.parsed) if config.parsed is not None else {}
     accounts = _accounts(config, items, parsed)
-    if loaded is None:
-        watched = accounts is None and not groups <= parsed.keys()
-        loaded = load_model(**config.opening(), videos=watched)
+    watched = accounts is None and not groups <= parsed.keys()
+    budget = Budget(config.endpoint_limit)
+    distant = None if config.endpoint is None else open_endpoint(config, budget)
+    if loaded is None and distant is None:
+        loaded = load_model(**config.opening(), videos=watched and config.perceiver is None)
+    planner = distant or SteeredModel(cast(LoadedModel, loaded))
+    perceiver = open_perceiver(config, budget) if watched else None
     read = sorted((n, to_json(e)) for n, e in parsed.items())
     gathering = {
-        **loaded.about,
+        **(distant.about if distant else cast(LoadedModel, loaded).about),
+        **({} if perceiver is None else {"perceiver": perceiver.about}),
+        **({} if config.max_pixels is None else {"max_pixels": config.max_pixels}),
         "max_new_tokens": config.max_new_tokens,
         "data": fingerprint([[(i.item_id, i.question, i.options, i.context) for i in items]]),
         "actions": fingerprint([sorted(accounts.items())]) if accounts is not None else None,
         "parsed": fingerprint([read]) if parsed else None,
     }
-    steered = SteeredModel(loaded, vector, config.alpha)
-    about = gathering | steered.about
-    forced = require_fits(vector, loaded, config.alpha) if vector else ""
-    plain = SteeredModel(loaded)
+    judging = distant or SteeredModel(cast(LoadedModel, loaded), vector, config.alpha)
+    about = gathering | judging.about
+    forced = require_fits(vector, loaded, config.alpha) if vector and loaded else ""
 
     def write(text: str, clip: np.ndarray | None = None) -> str:
-        return plain.generate([Prompt(text, clip)], config.max_new_tokens)[0]
+        asked = planner if clip is None or perceiver is None else perceiver
+        return asked.generate([Prompt(text, clip)], config.max_new_tokens)[0]
 
-    sources = Sources(write, frames, accounts, parsed)
-    model = partial(log_probs, steered, config.batch_size)
-    with Bars(console) as bar:
+    shown = frames or partial(video_frames, most_pixels=config.max_pixels)
+    sources = Sources(write, shown, accounts, parsed)
+    model = partial(log_probs, judging, config.batch_size)
+    both = {"model": planner, "perceiver": perceiver}
+    distants = {name: m.endpoint for name, m in both.items() if isinstance(m, EndpointModel)}
+    with ExitStack() as kept, Bars(console) as bar:
+        for role, endpoint in distants.items():
+            file = kept_in(config.folder, "" if role == "model" else role)
+            kept.enter_context(endpoint.keeping(file))
         with Journal(config.folder / GATHERED, gathering) as journal:
-            save_config(config.folder, asdict(config))
+            save_config(config.folder, saved_options(config))
             done = bar.add_task("episodes", total=len(groups))
             episodes = gather_all(items, sources, journal, lambda: bar.advance(done))
         with Journal(config.folder / ANSWERS, about) as journal:
@@ -113,22 +138,19 @@ def run(
     write_atomic(config.folder / EPISODES, text.encode())
     chosen = {f"{config.mode}_{name}": name for name in ("label", "correct", "invalid")}
     saved_table = table.assign(**{new: table[old] for old, new in chosen.items()})
-    saved = {"config": asdict(config), "about": about, "results": results, "forced": forced}
+    saved = {
+        "config": saved_options(config),
+        "about": about,
+        "results": results,
+        "forced": forced,
+        "endpoints": {role: endpoint.usage for role, endpoint in distants.items()},
+    }
     save(console, config.folder / TABLE, saved_table, saved, loaded, map(_words, items))
     _print(console, config, results)
+    for role, endpoint in distants.items():
+        console.print(said_usage(role, endpoint.usage), soft_wrap=True)
+    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
     return table
-
-
-def log_probs(
-    model: SteeredModel, batch_size: int, prompts: Sequence[str], answers: tuple[str, str]
-) -> list[Judged]:
-    """Log-probabilities of both answers as the beginning of each reply, in nats."""
-    found: list[Judged] = []
-    for texts in in_batches(prompts, batch_size):
-        batch = [Prompt(text) for text in texts]
-        scores = model.option_log_probs(batch, [answers] * len(batch))
-        found += [(likely, unlikely) for likely, unlikely in scores]
-    return found
 
 
 def persons(items: Iterable[BenchmarkItem]) -> dict[str, People]:
@@ -193,11 +215,15 @@ def _answer(
     options = hypotheses(item, who, episode, sources.write)
     if options is None:
         return {"problem": "the options' wording was not understood"}
-    return {
-        "problem": "",
-        "hypotheses": {label: asdict(entry) for label, entry in options.items()},
-        "judged": judge(model, episode, who, options),
-    }
+    found = {label: asdict(entry) for label, entry in options.items()}
+    try:
+        return {
+            "problem": "",
+            "hypotheses": found,
+            "judged": judge(model, episode, who, options),
+        }
+    except HeldBack as error:
+        return {"problem": str(error), "hypotheses": found}
 
 
 def score(items: Sequence[BenchmarkItem], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
@@ -283,12 +309,11 @@ def _print(console: Console, config: LimpConfig, results: Mapping[str, Any]) -> 
     for kind in ("overall", *results[modes[0]]["groups"], "invalid"):
         cells = [results[mode].get(kind) or results[mode]["groups"][kind] for mode in modes]
         rows.append(["all" if kind == "overall" else kind, cells[0]["n"], *cells])
-    title = f"LIMP, {config.model}, {steered_by(config)} (% right)"
+    title = f"LIMP, {named(config)}, {steered_by(config)} (% right)"
     print_table(console, title, ["questions", "n", *modes], rows)
     console.print(f"both forms choose the same in {100 * results['agreement']:.1f} % of questions")
     for problem, n in results["problems"].items():
         console.print(escape(f"{n} questions without an answer: {problem}"), soft_wrap=True)
-    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
 
 
 if __name__ == "__main__":

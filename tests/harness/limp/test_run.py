@@ -22,7 +22,7 @@ from sally_anne.harness.limp import command
 from sally_anne.harness.limp.command import LimpConfig
 from sally_anne.harness.limp.episode import read_episodes
 from sally_anne.harness.limp.likelihood import posterior
-from sally_anne.harness.limp.pipeline import log_probs
+from sally_anne.harness.limp.models import log_probs
 from sally_anne.harness.limp.pipeline import run as work
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model

@@ -1,0 +1,223 @@
+"""LIMP with its two models behind an address: who is asked what, what is read, what is kept."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from sally_anne.benchmarks.items import BenchmarkItem
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.limp.command import LimpConfig
+from sally_anne.harness.limp.models import among
+from sally_anne.harness.limp.pipeline import run
+from tests.benchmarks.muma_tom.records import silent, talking, write
+from tests.harness.chat_server import Server, Step, completion, serving
+
+KEY = "sk-secret-limp"
+LIKELY = 0.9
+
+
+def film(item: BenchmarkItem) -> np.ndarray:
+    return np.zeros((2, 28, 28, 3), np.uint8)
+
+
+def judgement(likely: float, finish: str = "stop") -> bytes:
+    """A reply whose first token is A with this probability, and B otherwise."""
+    answers = (("A", likely), ("B", 1 - likely))
+    top = [{"token": token, "logprob": math.log(p)} for token, p in answers]
+    choice = {
+        "message": {"content": "A" if likely > 0.5 else "B"},
+        "finish_reason": finish,
+        "logprobs": {"content": [{**top[0], "top_logprobs": top}]},
+    }
+    usage = {"prompt_tokens": 100, "completion_tokens": 1}
+    return json.dumps({"choices": [choice], "usage": usage}).encode()
+
+
+def words(body: dict[str, Any]) -> str:
+    content = body["messages"][-1]["content"]
+    return content if isinstance(content, str) else content[-1]["text"]
+
+
+def planner(body: dict[str, Any]) -> Step:
+    """Sums up, and judges by what the true options say of a mind."""
+    text = words(body)
+    if "Is the last line likely?" in text:
+        assert body["max_tokens"] == 1 and body["logprobs"] and body["top_logprobs"] == 5
+        helps = "Dee's aim towards Cy: help" in text and "a hat on the bed" in text
+        hinders = "Dee's aim towards Cy: hinder" in text and "hat in the box" in text
+        wanted = "that Ada wants: to place the pear inside the oven" in text
+        other = 0.5 if "neither help" in text else 0.2
+        return 200, judgement(LIKELY if helps or hinders or wanted else other)
+    if "before anybody acted" in text:
+        hat = "hat" in text
+        said = '["There is a hat in the box."]' if hat else '["There is a pear in the hall."]'
+        return 200, completion(said, usage=(50, 10))
+    if "what Bob does" in text:
+        return 200, completion('["puts the pear in the oven"]', usage=(50, 10))
+    moved = '["takes the hat from the box"]' if "Cy" in text else '["puts the pear on the shelf"]'
+    return 200, completion(moved, usage=(50, 10))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    films = "videos/42.mp4 videos/video_4005.mp4"
+    return write(tmp_path / "data", {"42": silent(), "4005": talking()}, films=films)
+
+
+@pytest.fixture
+def config(data: Path, tmp_path: Path, server: Server, monkeypatch) -> LimpConfig:
+    monkeypatch.setenv("LIMP_KEY", KEY)
+    server.answer = planner
+    return LimpConfig(
+        data,
+        out=tmp_path / "run",
+        endpoint=server.url,
+        endpoint_model="reader",
+        endpoint_key="LIMP_KEY",
+        endpoint_prices=(2.0, 8.0),
+        batch_size=4,
+    )
+
+
+def worked(config: LimpConfig) -> tuple[pd.DataFrame, str]:
+    printed = io.StringIO()
+    return run(config, console=Console(file=printed, width=160), frames=film), printed.getvalue()
+
+
+def test_one_model_watches_and_another_reads_and_judges(config: LimpConfig, server: Server) -> None:
+    with serving() as other:
+        other.answer = lambda body: (200, completion("moves something", usage=(900, 5)))
+        config = replace(
+            config,
+            perceiver=other.url,
+            perceiver_model="watcher",
+            perceiver_key="LIMP_KEY",
+            perceiver_prices=(1.0, 4.0),
+        )
+        table, printed = worked(config)
+        watched = [body for _, _, body in other.seen]
+    assert [body["model"] for body in watched] == ["watcher"] * 2
+    kinds = [part["type"] for body in watched for part in body["messages"][-1]["content"]]
+    assert kinds == ["image_url", "image_url", "text"] * 2
+    asked = [body for _, _, body in server.seen]
+    assert {body["model"] for body in asked} == {"reader"}
+    assert all(isinstance(body["messages"][-1]["content"], str) for body in asked)
+    assert table["log_correct"].all() and (table["problem"] == "").all()
+    assert "reader, behind an endpoint" in printed and "endpoint of the perceiver: 2" in printed
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["about"]["perceiver"]["endpoint_model"] == "watcher"
+    spent = saved["endpoints"]["perceiver"]["cost"]
+    assert spent == pytest.approx(2 * (900 * 1.0 + 5 * 4.0) / 1e6)
+    for file in config.folder.rglob("*"):
+        assert KEY not in (file.read_text(errors="replace") if file.is_file() else "")
+
+    # Both addresses are gone, and nothing has to be asked again.
+    server.answer = other.answer = None
+    again, _ = worked(config)
+    pd.testing.assert_frame_equal(table, again)
+    with pytest.raises(HarnessError, match="holds another run"):
+        worked(replace(config, perceiver_model="another"))
+
+
+def test_what_was_asked_is_kept_when_an_endpoint_fails(config: LimpConfig, server: Server) -> None:
+    def out_of_credit(body: dict[str, Any]) -> Step:
+        if len(server.seen) > 9:
+            return 402, b'{"error": {"message": "pay first"}}'
+        return planner(body)
+
+    server.answer = out_of_credit
+    with pytest.raises(HarnessError, match="pay first"):
+        worked(config)
+    answered = {json.dumps(body) for _, _, body in server.seen[:9]}
+    server.seen.clear()
+    server.answer = planner
+    table, _ = worked(config)
+    assert table["log_correct"].all() and server.seen
+    assert not answered & {json.dumps(body) for _, _, body in server.seen}
+
+
+def test_a_limit_holds_for_both_models(config: LimpConfig, server: Server) -> None:
+    config = replace(config, endpoint_limit=0.0003, batch_size=1)
+    with pytest.raises(HarnessError, match="spending limit is reached"):
+        worked(config)
+    assert 0 < len(server.seen) < 10
+
+
+def test_an_endpoint_without_probabilities_is_named(config: LimpConfig, server: Server) -> None:
+    def untold(body: dict[str, Any]) -> Step:
+        return (200, completion("A")) if "logprobs" in body else planner(body)
+
+    server.answer = untold
+    with pytest.raises(HarnessError, match="reader at http.* does not tell how probable"):
+        worked(replace(config, endpoint_prices=None))
+
+
+def test_a_step_that_is_filtered_leaves_its_question_open(
+    config: LimpConfig, server: Server
+) -> None:
+    def filtered(body: dict[str, Any]) -> Step:
+        if "Is the last line likely?" in words(body) and "hinder Cy" in words(body):
+            return 400, b'{"error": {"code": "content_filter", "message": "no"}}'
+        return planner(body)
+
+    server.answer = filtered
+    table, printed = worked(config)
+    problems = dict(zip(table["item_id"], table["problem"], strict=True))
+    assert problems.pop("4005/2") == "the endpoint's filter held a step back"
+    assert set(problems.values()) == {""} and "1 questions without an answer" in printed
+    assert table.set_index("item_id")["log_invalid"]["4005/2"]
+
+
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [
+        ({"A": 0.7, "B": 0.2, "The": 0.1}, (0.7, 0.2)),
+        ({"A": 0.5, " A": 0.2, "B)": 0.2, "b": 0.1}, (0.7, 0.2)),
+        # Not listed: as much as is left, or as the last one has.
+        ({"A": 0.9, "The": 0.06}, (0.9, 0.04)),
+        ({"A": 0.6, "The": 0.1, "It": 0.05}, (0.6, 0.05)),
+        ({"The": 0.5, "It": 0.1}, (0.1, 0.1)),
+        ({"A": 1.0}, (1.0, 1e-9)),
+    ],
+)
+def test_answers_among_the_likeliest_tokens(
+    first: dict[str, float], found: tuple[float, float]
+) -> None:
+    judged = among({token: math.log(p) for token, p in first.items()}, ("A", "B"))
+    assert [math.exp(value) for value in judged] == pytest.approx(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steer": Path("vector")}, "--steer does not go with --endpoint"),
+        ({"perceiver": "https://host/v1"}, "--perceiver with an address needs --perceiver-model"),
+        ({"perceiver_key": "LIMP_KEY"}, "--perceiver-key is for a perceiver: give one with"),
+        (
+            {"perceiver": "qwen2-vl", "perceiver_model": "x"},
+            "at an address; --perceiver qwen2-vl is a model",
+        ),
+        (
+            {"perceiver": "https://host/v1", "perceiver_model": "x", "endpoint_limit": 1.0},
+            "--endpoint-limit needs --perceiver-prices, what the perceiver costs",
+        ),
+        ({"perceiver": "qwen2-vl", "actions": Path("a.json")}, "says what they show: leave one"),
+        ({"endpoint": None}, "--endpoint-model is for an endpoint"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    config: LimpConfig, server: Server, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(HarnessError, match=message):
+        worked(replace(config, **options))
+    assert not server.seen
