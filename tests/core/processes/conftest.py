@@ -15,7 +15,7 @@ from rich.console import Console
 from probing.config import ProbeConfig
 from probing.pipeline import run as probe
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.pipeline import run as evaluate
+from sally_anne.harness.run import run as evaluate
 from steering.pipeline import run as sweep
 from steering.sweep import SweepConfig
 
@@ -69,7 +69,7 @@ def alone(
         probe(configs["probe"], quiet)
         (folder / "old-probes").symlink_to("probes")
         assert isinstance(configs["evaluate"], EvalConfig)
-        evaluate(configs["evaluate"], console=quiet)
+        evaluate(configs["evaluate"])
         assert isinstance(configs["sweep"], SweepConfig)
         sweep(configs["sweep"], quiet)
     finally:
