@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformer_lens.model_bridge.bridge import TransformerBridge
+from transformer_lens.model_bridge.generalized_components import AttentionBridge
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 
 from hooks.backends import SharingBackend
@@ -17,10 +18,19 @@ from hooks.capture import Capture
 from hooks.edit import Edit
 from hooks.geometry import ATTN_OUT, HEAD_OUT, RESID
 from hooks.model_hooks import ModelHooks
+from hooks.positions import cache_in
 from sally_anne.core.errors import BackendError
 
 # TransformerLens' own names of the sites.
 HOOKS = {HEAD_OUT: "attn.hook_z", ATTN_OUT: "hook_attn_out", RESID: "hook_resid_post"}
+
+
+def _cache_by_its_former_name(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What transformers renamed in 5.24, by the name under which TransformerLens 4.3 looks."""
+    cache = cache_in(kwargs)
+    return args, {**{k: v for k, v in kwargs.items() if k != "cache"}, "past_key_values": cache}
 
 
 class TransformerLensBackend(SharingBackend):
@@ -40,9 +50,14 @@ class TransformerLensBackend(SharingBackend):
         register()
         architecture = type(model).__name__
         try:
-            return build_bridge_from_module(model, architecture, hf_config=model.config)
+            bridge = build_bridge_from_module(model, architecture, hf_config=model.config)
         except ValueError as error:
             raise BackendError(f"TransformerLens cannot take a {architecture}: {error}") from error
+        for module in bridge.modules():
+            # Its subclasses compute attention themselves; it hands all on to transformers.
+            if isinstance(module, AttentionBridge) and type(module) is not AttentionBridge:
+                module.register_forward_pre_hook(_cache_by_its_former_name, with_kwargs=True)
+        return bridge
 
     def _read(self, asked: Capture, inputs: dict[str, Any]) -> None:
         def keep(layer: int, tensor: Tensor, hook: Any) -> None:
