@@ -56,8 +56,8 @@ class Table1Config(ModelOptions):
         max_reality_drop: the same of the question where the participant is in reality.
         settings: which settings.
         orders: which orders.
-        limit: only the first so many stories of each split; probing runs that have to be made then
-            have three times so many in all, at least 20.
+        limit: only so many stories of each split, drawn evenly over maps; probing runs that have to
+            be made then have three times so many in all, at least 20.
         style: plain questions, or questions that ask for a JSON object.
         data: folder in the release layout; stories are generated if none is given.
         out: folder; named after the model by default. An existing one is resumed.

@@ -117,6 +117,7 @@ def run(
         "max_new_tokens": config.reply_tokens,
         "label": config.label,
         "data": questions.stories.fingerprint,
+        **questions.drawn,
         "fitted": dict(widest[0].fitted),
         # Of the widest vectors, which hold those of all K.
         "vector": " ".join(vector.describe()["numbers"] for vector in widest),

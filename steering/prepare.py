@@ -29,7 +29,7 @@ from sally_anne.harness.dry_run import loads_of, tokens_of
 from sally_anne.harness.items import Item
 from sally_anne.harness.pipeline import check as check_evaluation
 from sally_anne.harness.vectors import fitted_on
-from sally_anne.harness.work import Unseen, choose_stories, items_of
+from sally_anne.harness.work import Unseen, choose_stories, drawn_how, items_of
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, show
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.published import open_described
@@ -104,6 +104,7 @@ class Questions:
         options = config.model_options(*names, "batch_size", "max_new_tokens")
         self._asked = {split: EvalConfig(split=split, **options) for split in SPLITS}
         check_evaluation(self._asked["test"])
+        self.drawn = drawn_how(self._asked["test"])
         self.stories = open_stories(config.data, config.data_seed)
         self.leave_out(Lineage())
 

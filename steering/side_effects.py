@@ -25,7 +25,7 @@ class SideEffectsConfig(ModelOptions):
             (bigtom=FOLDER). One's own are asked as there: mine.jsonl, package.module:NAME.
         prompts: file with one neutral prompt a line; our own by default.
         setting: GridToM: frames and text, frames, or text.
-        limit: only the first so many stories of each task.
+        limit: only so many stories of each task, drawn as in ``sally-anne evaluate``.
         out: folder; named after vector and model by default. An existing one is resumed.
         batch_size: prompts that go through the model together.
         max_new_tokens: length of a reply; by default 16 to neutral prompts, and what a task needs.

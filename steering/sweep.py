@@ -56,8 +56,8 @@ class SweepConfig(ModelOptions):
         order: belief of first or second order.
         setting: what the model is given: frames and text, frames, or text.
         run: probing run that gives heads and directions; made if it is not there.
-        limit: only the first so many stories of each split; a probing run that has to be made then
-            has three times so many in all, at least 20.
+        limit: only so many stories of each split, drawn evenly over maps; a probing run that has to
+            be made then has three times so many in all, at least 20.
         style: plain questions, or questions that ask for a JSON object.
         reader: who reads the answers that choose K and alpha.
         max_initial_drop: K and alpha may lower the accuracy on initial-belief questions, which
@@ -139,7 +139,7 @@ class SweepConfig(ModelOptions):
         if self.data is not None:
             parts.append(f"data-{own_name(self.data)}")
         if self.limit is not None:
-            parts.append(f"{self.limit}stories")
+            parts.append(f"{self.limit}drawn")
         return Path("runs") / "sweep" / "-".join(parts)
 
 

@@ -60,7 +60,9 @@ class EvalConfig(ModelOptions, EndpointOptions):
         split: which items are asked about; auto is GridToM's test stories, and the benchmark's
             own choice for other tasks. GridToM's published is the test of its released code: all
             stories but the last 148 of the file.
-        limit: only the first so many stories of the split; films, episodes for other tasks.
+        limit: only so many stories of the split, drawn evenly over maps; for other tasks so many
+            films or episodes, whole, drawn evenly over what accuracy is broken down by.
+        limit_seed: which of them are drawn.
         style: GridToM: plain questions, or questions that ask for a JSON object.
         options: score the options by their probability as well.
         data: folder in the benchmark's release layout; GridToM's stories are generated if none is
@@ -99,6 +101,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
     alpha: float | None = None
     split: str = "auto"
     limit: int | None = None
+    limit_seed: Seed = 0
     style: Literal["plain", "json"] = "plain"
     options: bool = False
     data: Path | None = None
@@ -142,7 +145,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
         if self.data is not None:
             parts.append(f"data-{self.data.name}")
         if self.limit is not None:
-            parts.append(f"{self.limit}stories")
+            parts += [f"{self.limit}drawn", *changed(self, "limit_seed")]
         return run_folder(self, "eval", parts)
 
 

@@ -20,9 +20,9 @@ class DistractorConfig(ModelOptions):
         exact: ask all orders of the options rather than a few drawn ones.
         trials: number of drawn orders (N of the paper's algorithm 1).
         threshold: right answers from which on a set is biased (k).
-        seed: draws the orders.
+        seed: draws the orders, and the questions of a limit.
         split: which questions; the benchmark's own choice is validation.
-        limit: only the first so many questions of the split.
+        limit: only so many questions of the split, drawn evenly over abilities and cues.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that go through the model together.
     """
@@ -40,7 +40,9 @@ class DistractorConfig(ModelOptions):
     @property
     def folder(self) -> Path:
         parts = [self.data.name or "data", *(["exact"] if self.exact else [])]
-        parts += changed(self, "trials", "threshold", "seed", "split", "limit")
+        parts += changed(self, "trials", "threshold", "seed", "split")
+        if self.limit is not None:
+            parts.append(f"{self.limit}drawn")
         return run_folder(self, "distractors", parts)
 
 

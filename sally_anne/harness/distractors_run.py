@@ -25,6 +25,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import check_options
 from sally_anne.core.run_folder import DISTRACTORS, claims, save_config
 from sally_anne.harness.distractors import DistractorConfig
+from sally_anne.harness.drawing import draw
 from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.metrics import accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
@@ -156,7 +157,10 @@ def run(
     check_trials(config.trials, config.threshold)
     check_options(config)
     every = [r for r in MOMENTS.load(config.data) if r.split == config.split]
-    records = [record for record in every if not record.hidden][: config.limit]
+    keyed = {record.item_id: record for record in every if not record.hidden}
+    rows = ((name, record.tags) for name, record in keyed.items())
+    kept = draw(rows, MOMENTS.breakdowns, config.limit, config.seed)
+    records = [record for name, record in keyed.items() if name in kept]
     if not records:
         raise HarnessError(
             f"{config.data}: has no question of split {config.split!r} whose key is known"
@@ -166,6 +170,8 @@ def run(
     about = loaded.about | {
         "data": fingerprint((r.item_id, _published(r).prompt.text) for r in every)
     }
+    if config.limit is not None:
+        about["drawn"] = f"over {', '.join(MOMENTS.breakdowns)}, seed {config.seed}"
     asked = [
         Shuffled(record, order)
         for record in records

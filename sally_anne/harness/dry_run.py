@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.markup import escape
+
 from hooks.batch_size import AUTO, in_batches
 from sally_anne.core.console import Console
 from sally_anne.core.run_folder import EVALUATION, require_own
@@ -34,8 +36,8 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     console = console or Console()
     if work.unseen:
         console.print(str(work.unseen), soft_wrap=True)
-    if work.said:
-        console.print(work.said, soft_wrap=True)
+    for line in filter(None, (work.said, work.drawn)):
+        console.print(escape(str(line)), soft_wrap=True)
     items = work.items
     if config.endpoint is not None:
         return _requests(config, items, console)

@@ -77,8 +77,8 @@ def run(
     work = prepare(config, fitted_on(config.model, None if fitted is None else fitted.fitted))
     if work.unseen:
         console.print(str(work.unseen), soft_wrap=True)
-    if work.said:
-        console.print(work.said, soft_wrap=True)
+    for line in filter(None, (work.said, work.drawn)):
+        console.print(escape(str(line)), soft_wrap=True)
     budget = Budget(config.endpoint_limit)
     judge = _judge(config, work, device_map, budget) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
@@ -151,6 +151,7 @@ def run(
         "about": about,
         "agreement": agreed,
         "unseen": None if work.unseen is None else asdict(work.unseen),
+        "drawn": None if work.drawn is None else asdict(work.drawn),
         "forced": forced,
         "endpoints": used,
     }

@@ -16,6 +16,7 @@ from sally_anne.benchmarks.lineage import Lineage
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness import examples, gridtom, views
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.drawing import Drawn, draw
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import fingerprint
 from sally_anne.harness.protocols import PROTOCOLS, protocol_of
@@ -31,6 +32,7 @@ class Work:
     missing: tuple[str, ...] = ()  # ids of items whose films or words are not here
     unseen: Unseen | None = None  # None where no vector has seen anything
     said: str = ""  # to be told to the user
+    drawn: Drawn | None = None  # None without --limit
     departs: str = ""  # what of the authors' protocol is not known, or not as theirs
 
 
@@ -71,7 +73,9 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         if config.protocol == "official":
             departs = PROTOCOLS[protocol_of(config.task, config.order)].departs
             about |= {"protocol": config.protocol, "prompts": fingerprint(i.text for i in items)}
-        return Work(items, about | _prompted(config, items), unseen=unseen, departs=departs)
+        about |= drawn_how(config) | _prompted(config, items)
+        drawn = _drawn(config, items, ("map",))
+        return Work(items, about, unseen=unseen, drawn=drawn, departs=departs)
     known = find_task(config.task)
     how = views.shown(
         known,
@@ -131,7 +135,8 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         about |= {"protocol": config.protocol, "systems": fingerprint(i.system for i in items)}
     departs = how.protocol.departs if how.protocol else ""
     kinds = (known.breakdowns, known.cells)
-    return Work(items, about, *kinds, tuple(lacking), said=said, departs=departs)
+    drawn = _drawn(config, items, known.breakdowns)
+    return Work(items, about, *kinds, tuple(lacking), said=said, drawn=drawn, departs=departs)
 
 
 def _prompted(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:
@@ -147,7 +152,9 @@ def _prompted(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:
 def choose_stories(
     config: EvalConfig, stories: StorySet, seen: Collection[str] = ()
 ) -> tuple[dict[int, str], Unseen]:
-    """Split of each story's number, of those of the split that were not seen, up to the limit.
+    """Split of each story's number, of those of the split that were not seen.
+
+    With a limit they are so many of them, drawn evenly over the maps.
 
     ``seen`` holds what stories say, see :mod:`sally_anne.benchmarks.lineage`.
     """
@@ -165,7 +172,21 @@ def choose_stories(
             "fitting; give the split seed and data of the probing run, or other stories"
         )
     unseen = Unseen(len(members) - len(left), len(members))
-    return dict.fromkeys(left[: config.limit], wanted), unseen
+    rows = [(str(i), {"map": (stories.identity(i).map,)}) for i in left]
+    kept = draw(rows, ("map",), config.limit, config.limit_seed)
+    return dict.fromkeys((i for i in left if str(i) in kept), wanted), unseen
+
+
+def drawn_how(config: EvalConfig) -> dict[str, str]:
+    """Says in a run of GridToM that its stories were drawn; once they were the first so many."""
+    return {} if config.limit is None else {"drawn": f"over maps, seed {config.limit_seed}"}
+
+
+def _drawn(config: EvalConfig, items: Sequence[Item], kinds: Sequence[str]) -> Drawn | None:
+    if config.limit is None:
+        return None
+    rows = [(item.story, {"map": (item.map,), **item.tags}) for item in items]
+    return Drawn.of(rows, kinds, config.limit_seed)
 
 
 def choose_unseen(
@@ -197,7 +218,7 @@ def items_of(
 def _chosen(
     config: EvalConfig, known: Benchmark, records: Sequence[BenchmarkItem]
 ) -> list[BenchmarkItem]:
-    """Records of the chosen split, of the first so many groups."""
+    """Records of the chosen split, of as many groups as the limit draws."""
     there = dict.fromkeys(record.split for record in records)
     wanted = config.split
     if wanted == "auto":
@@ -208,5 +229,6 @@ def _chosen(
             f"{config.data or config.task}: no items of split {wanted or 'any'!r}; it has "
             f"{', '.join(there)}"
         )
-    groups = set(list(dict.fromkeys(record.group for record in members))[: config.limit])
+    rows = ((record.group, record.tags) for record in members)
+    groups = draw(rows, known.breakdowns, config.limit, config.limit_seed)
     return [record for record in members if record.group in groups]

@@ -243,8 +243,10 @@ def test_splits_and_judges_that_do_not_fit(config, tmp_path) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 def test_records_in_the_published_layouts(config, task, view, source) -> None:
     asked = replace(config, task=task, view=view, data=official_data(source, task), limit=1)
-    table, saved, _ = run(asked)
-    assert len(table) == saved["counts"]["asked"] > 0
+    table, saved, said = run(asked)
+    assert len(table) == saved["counts"]["asked"] == saved["drawn"]["items"] > 0
+    assert saved["drawn"]["groups"] == list(table["story"].unique())
+    assert f"(seed 0): 1 groups, {len(table)} items" in said
     assert saved["results"]["robust"]["overall"]["n"] == len(table)
 
 

@@ -58,10 +58,10 @@ def prepared(options: Mapping[str, Any]) -> Work:
     Args:
         options: as of ``sally-anne evaluate``, each may be left out or None: ``order`` (1, 2,
             initial), ``setting`` (multimodal, video, text), ``style`` (plain, json), ``split``
-            (test, validation, train), ``limit`` (only the first so many stories), ``data`` (folder
-            in GridToM's release layout), ``data_seed``, ``split_seed``; ``steer``, the folder of
-            the vector that steers, and ``model``, a folder into which one is baked: test stories
-            that a vector was fitted on are left out.
+            (test, validation, train), ``limit`` (only so many stories, drawn evenly over maps),
+            ``data`` (folder in GridToM's release layout), ``data_seed``, ``split_seed``; ``steer``,
+            the folder of the vector that steers, and ``model``, a folder into which one is baked:
+            test stories that a vector was fitted on are left out.
     """
     given = {name: value for name, value in options.items() if value is not None}
     known = (*_CHOICES, *_NUMBERS, *_FOLDERS)
@@ -122,7 +122,7 @@ def lm_eval_documents(
 ) -> dict[str, Any]:
     """The items of a task as lm-eval's ``custom_dataset`` gives them: ``test``, a data set.
 
-    ``stories`` are only the first so many. Vector and model (``steer``, ``pretrained``) come from
+    ``stories`` are only so many of them. Vector and model (``steer``, ``pretrained``) come from
     ``--model_args`` on lm-eval's command line; give them as metadata where a TaskManager is made by
     hand. Other metadata are options of :func:`prepared`; those of the model or the task are passed
     over.

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from sally_anne.core.commands import command
-from sally_anne.harness.config import DEFAULT_BATCH, run_folder, steered
+from sally_anne.core.options import Seed
+from sally_anne.harness.config import DEFAULT_BATCH, changed, run_folder, steered
 from sally_anne.harness.endpoint.options import EndpointOptions
 from sally_anne.models.options import ModelOptions
 
@@ -39,7 +40,8 @@ class LimpConfig(ModelOptions, EndpointOptions):
         alpha: strength of the vector; its own by default.
         mode: log sums logarithms; official is the released code's softmax over raw products. Both
             are computed, and this one is the run's answer.
-        limit: only the first so many episodes.
+        limit: only so many episodes, drawn evenly over the questions' types.
+        limit_seed: which of them are drawn.
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that go through the model together, or requests that are made to an
             endpoint at once.
@@ -58,6 +60,7 @@ class LimpConfig(ModelOptions, EndpointOptions):
     alpha: float | None = None
     mode: Mode = "log"
     limit: int | None = None
+    limit_seed: Seed = 0
     out: Path | None = None
     batch_size: int = DEFAULT_BATCH
     max_new_tokens: int = 256
@@ -73,7 +76,7 @@ class LimpConfig(ModelOptions, EndpointOptions):
             parts.append(f"perceiver-{Path(who).name}")
         parts += steered(self)
         if self.limit is not None:
-            parts.append(f"{self.limit}episodes")
+            parts += [f"{self.limit}drawn", *changed(self, "limit_seed")]
         return run_folder(self, "limp", parts)
 
 

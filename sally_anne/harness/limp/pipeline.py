@@ -26,6 +26,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.run_folder import LIMP, claims, save_config
 from sally_anne.harness.config import check_steered
+from sally_anne.harness.drawing import Drawn, draw
 from sally_anne.harness.endpoint.limits import Budget
 from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_endpoint, said_usage
 from sally_anne.harness.endpoint.options import check_endpoint, check_second, named
@@ -84,8 +85,13 @@ def run(
     if vector is None and config.steer is not None:
         vector = open_vector(config.steer, config.force)
     every = MUMA_TOM.load(config.data)
-    groups = set(list(dict.fromkeys(item.group for item in every))[: config.limit])
+    rows, kinds = [(item.group, item.tags) for item in every], MUMA_TOM.breakdowns
+    groups = draw(rows, kinds, config.limit, config.limit_seed)
     items = [item for item in every if item.group in groups]
+    drawn = None
+    if config.limit is not None:
+        drawn = Drawn.of([row for row in rows if row[0] in groups], kinds, config.limit_seed)
+        console.print(str(drawn), soft_wrap=True)
     persons(items)
     parsed = read_episodes(config.parsed) if config.parsed is not None else {}
     accounts = _accounts(config, items, parsed)
@@ -142,6 +148,7 @@ def run(
         "config": saved_options(config),
         "about": about,
         "results": results,
+        "drawn": drawn and asdict(drawn),
         "forced": forced,
         "endpoints": {role: endpoint.usage for role, endpoint in distants.items()},
     }

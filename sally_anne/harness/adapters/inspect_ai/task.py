@@ -55,8 +55,8 @@ def gridtom(
         order: belief of first or second order (1, 2), or the initial-belief questions (initial).
         setting: frames and text (multimodal), frames (video), or text.
         split: test, validation or train.
-        limit: only the first so many stories of the split; a story has two questions of first
-            order, four of second.
+        limit: only so many stories of the split, drawn evenly over maps; a story has two questions
+            of first order, four of second.
         style: plain questions, or questions that ask for a JSON object (json).
         data: folder in the release layout; stories are generated if none is given.
         data_seed: seed of generated stories.
