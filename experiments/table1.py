@@ -6,19 +6,30 @@ its own, in a folder of its own, so the command goes on where it was stopped.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import tyro
 
+from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
 from sally_anne.core.options import Natural, Seed
 from sally_anne.core.run_folder import RESULTS, TABLE1, claims, save_config
+from sally_anne.harness.prompting import Baseline
 from sally_anne.models.options import ModelOptions
-from steering.sweep import Direction, Heads, SweepConfig
+from steering.sweep import Direction, Heads, Side, SweepConfig
 
-SETTINGS = ("multimodal", "video", "text")
+if TYPE_CHECKING:
+    from sally_anne.harness.config import EvalConfig
+    from sally_anne.models.loading import LoadedModel
+    from steering.reporting import Sweep
+
+SETTINGS: tuple[Setting, ...] = ("multimodal", "video", "text")
+# How the method of such rows begins.
+PROMPTING = "prompting: "
 ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
 Numbers = tuple[float | None, float, float]
 # The paper's table for the two steered models: (family, setting, order) -> without and with
@@ -54,6 +65,9 @@ class Table1Config(ModelOptions):
         max_initial_drop: how far the choice may lower the accuracy on initial-belief questions (a
             share, on validation stories); none does not ask them.
         max_reality_drop: the same of the question where the participant is in reality.
+        prompting: ways to put the questions that are measured beside steering, on the same stories:
+            cot, simtom, few-shot, as of ``sally-anne evaluate``. In AxBench prompts steer better
+            than any vector.
         settings: which settings.
         orders: which orders.
         limit: only so many stories of each split, drawn evenly over maps; probing runs that have to
@@ -64,7 +78,8 @@ class Table1Config(ModelOptions):
         batch_size: prompts that are read together.
         decode_batch_size: answers that are given together; auto takes as many as fit in
             memory, 64 at most.
-        max_new_tokens: length of a reply; 16 by default, and 64 for a JSON object.
+        max_new_tokens: length of a reply; 16 by default, and 64 for a JSON object; 512 for
+            thoughts of cot.
         seed: of random directions and heads.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
@@ -80,7 +95,8 @@ class Table1Config(ModelOptions):
     leave_out: Natural = 8
     max_initial_drop: float | None = 0.01
     max_reality_drop: float | None = 0.01
-    settings: tuple[Literal["multimodal", "video", "text"], ...] = SETTINGS  # type: ignore[assignment]
+    prompting: tuple[Baseline, ...] = ()
+    settings: tuple[Setting, ...] = SETTINGS
     orders: tuple[Literal["1", "2"], ...] = ORDERS
     limit: int | None = None
     style: Literal["plain", "json"] = "plain"
@@ -110,11 +126,13 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
         row a kind: mean, lowest, highest and number of its draws. That of the chosen setting has
         its ``specificity`` among them, ``worse``, the share of stories made worse, ``heads``, what
         Both loses without each, and what was ``chosen``. ``initial`` and ``reality`` are the change
-        of accuracy on side questions, of controls as mean, lowest and highest.
+        of accuracy on side questions, of controls as mean, lowest and highest. A row of prompting
+        has ``over_steered``: how much more TB, FB and Both it has than the steered model, paired.
     """
     from sally_anne.core.console import Console
     from sally_anne.core.files import write_sealed
     from sally_anne.harness.metrics import over
+    from sally_anne.harness.pipeline import check
     from sally_anne.harness.reporting import BELIEF
     from sally_anne.models.loading import load_model
     from steering.cells import cell_metrics
@@ -122,6 +140,8 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     from steering.pipeline import run as sweep
 
     console = Console()
+    for part in product(config.settings, config.orders, config.prompting):
+        check(evaluation(config, *part))
     loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
     shared = {field.name for field in fields(SweepConfig)} & {
@@ -129,6 +149,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     }
     base = SweepConfig(**{name: getattr(config, name) for name in shared})
     save_config(config.folder, asdict(config))
+    require_room(config, loaded)
     for setting in config.settings:
         for order in config.orders:
             part = replace(
@@ -165,10 +186,102 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
                 if found.specificity is not None:
                     row["worse"] = found.specificity["worse"][kind]
                 rows.append(row)
+            for how in config.prompting:
+                rows.append(common | prompted(config, part, found, how, loaded, console))
     write_sealed(config.folder / RESULTS, {"config": asdict(config), "rows": rows})
     print_table(console, config.model, loaded.family.name, rows)
+    for line in against_prompting(rows):
+        console.print(line, soft_wrap=True)
     console.print(f"table: {config.folder / RESULTS}", soft_wrap=True)
     return rows
+
+
+def evaluation(
+    config: Table1Config, setting: Setting, asked: Literal["1", "2"] | Side, how: Baseline
+) -> EvalConfig:
+    """The run of the harness that asks beliefs or side questions in another way."""
+    from sally_anne.harness.config import EvalConfig
+
+    names = ("style", "limit", "data", "batch_size", "max_new_tokens", "split_seed", "data_seed")
+    kept = f"{asked if asked in get_args(Side) else f'order{asked}'}-{setting}-{how}"
+    options = config.model_options(*names)
+    return EvalConfig(
+        order=asked, setting=setting, prompting=how, out=config.folder / kept, **options
+    )
+
+
+def require_room(config: Table1Config, loaded: LoadedModel) -> None:
+    """Refuse prompts that cannot be made of the data, or that the model has no room for."""
+    from sally_anne.harness.evaluate import check_items
+    from sally_anne.harness.work import prepare
+
+    for part in product(config.settings, config.orders, config.prompting):
+        asked = evaluation(config, *part)
+        check_items(loaded, prepare(asked).items, asked.reply_tokens, asked.retold_tokens)
+
+
+def prompted(
+    config: Table1Config,
+    part: SweepConfig,
+    found: Sweep,
+    how: Baseline,
+    loaded: LoadedModel,
+    console: Any,
+) -> dict[str, Any]:
+    """The row of the unsteered model that is asked in another way, on a sweep's test stories."""
+    from hooks.vector import SteeringVector
+    from sally_anne.harness.metrics import belief_metrics, paired_accuracy, paired_difference
+    from sally_anne.harness.pipeline import run as evaluate
+    from sally_anne.harness.reporting import BELIEF
+    from sally_anne.harness.results import scores
+    from steering.cells import BASELINE, before_and_in
+    from steering.controls import made_worse
+
+    # Stories that it has seen are left out.
+    vector = SteeringVector.load(found.vector, force=config.force)
+
+    def asked(what: Literal["1", "2"] | Side) -> Any:
+        each = evaluation(config, part.setting, what, how)
+        return scores(evaluate(each, console=console, loaded=loaded, beside=vector), part.reader)
+
+    before, steered = before_and_in(found.test, found.chosen, part.reader)
+    after = asked(part.order)
+    metrics = belief_metrics(after)
+    row: dict[str, Any] = {"method": f"{PROMPTING}{how}", "cell": how}
+    row |= {name: vars(getattr(metrics, name)) for name in BELIEF}
+    row["worse"] = vars(made_worse(before, after))
+    row["over_steered"] = {k: vars(v) for k, v in paired_difference(steered, after).items()}
+    for side, tables in found.sides.items():
+        direct = tables["test"][tables["test"]["cell"] == BASELINE.name]
+        gain = paired_accuracy(scores(direct, part.reader), asked(side))["overall"]
+        row[side] = vars(gain)
+    return row
+
+
+def against_prompting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Of each setting and order with prompting: whether the best of it beats the steered model.
+
+    The best is chosen on the stories that it is compared on, which favours it.
+    """
+    from sally_anne.harness.reporting import percent
+
+    for setting, order in dict.fromkeys((row["setting"], row["order"]) for row in rows):
+        there = [r for r in rows if (r["setting"], r["order"]) == (setting, order)]
+        ways = [row for row in there if row["method"].startswith(PROMPTING)]
+        if not ways:
+            continue
+        best = max(ways, key=lambda row: row["Both"]["value"])
+        gain = best["over_steered"]["Both"]
+        if gain["low"] > 0:
+            verdict = "prompting beats steering"
+        elif gain["high"] < 0:
+            verdict = "steering beats prompting"
+        else:
+            verdict = "neither is shown to beat the other"
+        yield (
+            f"{setting}, order {order}: {verdict}; Both of the best prompting ({best['cell']}), "
+            f"less the steered model's: {percent(gain)} points"
+        )
 
 
 def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]]) -> None:

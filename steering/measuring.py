@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 import torch
 from rich.console import Console as Printer
 from rich.markup import escape
@@ -41,12 +42,15 @@ def measure(config: SideEffectsConfig) -> dict[str, Any]:
     """Measure, print and save ``kl`` (nats; value, low, high, n) and ``tasks``.
 
     Of each task: accuracy and share of invalid replies without and with the vector, and their
-    paired difference. Bad input is named before the model is loaded wherever it can be known.
+    paired difference. ``prompting`` has by its way and task the same of the model that is asked in
+    that way instead (``prompted``), its ``difference``, and how much it is ``over_steered``. Bad
+    input is named before the model is loaded wherever it can be known.
     """
     asked = {task: evaluation(config, task) for task in config.tasks}
     kept: dict[str, EvalConfig] = {}
     for task, each in asked.items():
-        check(each)
+        for how in ("direct", *config.prompting):
+            check(replace(each, prompting=how))
         if kept.setdefault(_kept_as(each), each) != each:
             raise SteeringError(
                 f"--tasks {task}: another one is kept as {_kept_as(each)} already; ask them in two "
@@ -58,10 +62,16 @@ def measure(config: SideEffectsConfig) -> dict[str, Any]:
     forced = require_fits(vector, loaded, config.alpha)
     plain, steered = SteeredModel(loaded), SteeredModel(loaded, vector, config.alpha)
     kl = divergences(plain, steered, prompts, config.max_new_tokens or REPLY, config.batch_size)
-    found = {
+    sheets = {task: _answers(config, each, vector, loaded) for task, each in asked.items()}
+    found: dict[str, Any] = {
         "kl": asdict(estimate_mean(kl, np.arange(len(kl)), draw_groups(len(kl)))),
-        "tasks": {task: _compare(config, each, vector, loaded) for task, each in asked.items()},
+        "tasks": {task: _compare(each, "steered") for task, each in sheets.items()},
     }
+    if config.prompting:
+        found["prompting"] = {
+            how: {task: _compare(each, how) for task, each in sheets.items()}
+            for how in config.prompting
+        }
     saved = {"config": asdict(config), "forced": forced, **found}
     save_config(config.folder, asdict(config))
     write_sealed(config.folder / RESULTS, saved)
@@ -132,42 +142,69 @@ def divergences(
     return np.array(found)
 
 
-def _compare(
+def _answers(
     config: SideEffectsConfig, asked: EvalConfig, vector: SteeringVector, loaded: LoadedModel
-) -> dict[str, dict[str, Any]]:
-    """One task without and with the vector."""
+) -> dict[str, pd.DataFrame]:
+    """Scores of one task by how it is answered: ``plain``, ``steered``, and each prompting."""
     kept = config.folder / _kept_as(asked)
-    plain = replace(asked, out=kept.with_name(f"{kept.name}-plain"))
-    steered = replace(asked, out=kept.with_name(f"{kept.name}-steered"), steer=config.vector)
-    before = evaluate(plain, loaded=loaded, beside=vector)
-    after = evaluate(replace(steered, alpha=config.alpha, force=config.force), loaded=loaded)
-    keyed = ~before["hidden"]
-    if "robust_correct" not in before or not keyed.any():
+
+    def run(name: str, **changes: Any) -> pd.DataFrame:
+        each = replace(asked, out=kept.with_name(f"{kept.name}-{name}"), **changes)
+        return evaluate(each, loaded=loaded, beside=None if each.steer else vector)
+
+    steered = {"steer": config.vector, "alpha": config.alpha, "force": config.force}
+    tables = {"plain": run("plain"), "steered": run("steered", **steered)}
+    keyed = ~tables["plain"]["hidden"]
+    if "robust_correct" not in tables["plain"] or not keyed.any():
         raise SteeringError(
             f"--tasks {asked.task}: no replies can be scored without a judge or key"
         )
-    sheets = [scores(table[keyed], "robust") for table in (before, after)]
-    rows = [accuracy(sheet) for sheet in sheets]
-    difference = paired_accuracy(*sheets)
+    tables |= {how: run(how, prompting=how) for how in config.prompting}
+    return {name: scores(table[~table["hidden"]], "robust") for name, table in tables.items()}
+
+
+def _compare(sheets: dict[str, pd.DataFrame], name: str) -> dict[str, dict[str, Any]]:
+    """The plain answers beside those of this name, on the items that both have.
+
+    Of few-shot prompting they may be fewer: where a benchmark has no others, some stories are the
+    examples.
+    """
+    after = sheets[name]
+    beside = {
+        other: sheets[other][sheets[other]["item_id"].isin(after["item_id"])]
+        for other in ("plain", "steered")
+    }
+    steers = name == "steered"
+    before, there = accuracy(beside["plain"]), accuracy(after)
+    gains = {"difference": paired_accuracy(beside["plain"], after)}
+    if not steers:
+        gains["over_steered"] = paired_accuracy(beside["steered"], after)
     return {
         measure: {
-            "plain": asdict(getattr(rows[0], measure)),
-            "steered": asdict(getattr(rows[1], measure)),
-            "difference": asdict(difference[measure]),
+            "plain": asdict(getattr(before, measure)),
+            "steered" if steers else "prompted": asdict(getattr(there, measure)),
+            **{gain: asdict(found[measure]) for gain, found in gains.items()},
         }
         for measure in ("overall", "invalid")
     }
 
 
-def _print(console: Printer, config: SideEffectsConfig, found: dict[str, Any]) -> None:
-    rows = [
+def _rows(tasks: dict[str, Any]) -> list[list[Any]]:
+    return [
         [f"{task}, {'right' if measure == 'overall' else measure} (%)", *cells.values()]
-        for task, measures in found["tasks"].items()
+        for task, measures in tasks.items()
         for measure, cells in measures.items()
     ]
+
+
+def _print(console: Printer, config: SideEffectsConfig, found: dict[str, Any]) -> None:
+    rows = _rows(found["tasks"])
     kl = found["kl"]
     moved = f"{kl['value']:.4f} [{kl['low']:.4f}, {kl['high']:.4f}]"
     rows.append([f"KL on {kl['n']} neutral prompts (nats a token)", "0", moved, moved])
     title = f"{config.model}: side effects of {config.vector.name}"
     print_table(console, title, ["what", "as it is", "steered", "difference"], rows)
+    for how, tasks in found.get("prompting", {}).items():
+        columns = ["what", "as it is", how, "difference", "beyond steered"]
+        print_table(console, f"{config.model}: {how} in its place", columns, _rows(tasks))
     console.print(f"folder: {escape(str(config.folder))}", soft_wrap=True)

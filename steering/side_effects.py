@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
+from sally_anne.harness.prompting import Baseline
 from sally_anne.models.options import ModelOptions
 from steering.sweep import own_name
 
@@ -24,6 +25,8 @@ class SideEffectsConfig(ModelOptions):
             its order after a colon (gridtom:initial), or with its folder after an equals sign
             (bigtom=FOLDER). One's own are asked as there: mine.jsonl, package.module:NAME.
         prompts: file with one neutral prompt a line; our own by default.
+        prompting: ways to put the questions that are measured beside steering, on the same items:
+            cot, simtom, few-shot, as of ``sally-anne evaluate``.
         setting: GridToM: frames and text, frames, or text.
         limit: only so many stories of each task, drawn as in ``sally-anne evaluate``.
         out: folder; named after vector and model by default. An existing one is resumed.
@@ -36,6 +39,7 @@ class SideEffectsConfig(ModelOptions):
     alpha: float | None = None
     tasks: tuple[str, ...] = ("gridtom:1", "gridtom:initial")
     prompts: Path = NEUTRAL
+    prompting: tuple[Baseline, ...] = ()
     setting: Setting = "multimodal"
     limit: int | None = 50
     out: Path | None = None

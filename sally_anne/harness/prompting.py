@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-Prompting = Literal["direct", "cot", "simtom", "few-shot"]
+Baseline = Literal["cot", "simtom", "few-shot"]
+Prompting = Literal["direct", Baseline]
 # Tokens of a reply that thinks before it answers, and of one that retells what a person knows.
 THOUGHTS, RETOLD = 512, 256
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 import steering.pipeline
 from experiments.train_tiny.families import Family
 from hooks.identity import ModelIdentity
+from hooks.saved_run import Run
 from hooks.vector import SteeringVector
 from probing.config import ProbeConfig
 from sally_anne.benchmarks.gridtom.stories import generated
@@ -27,12 +28,14 @@ from sally_anne.harness.adapters.lm_eval import export
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.harness.run import run as evaluation
+from sally_anne.harness.work import prepare
 from sally_anne.models.loading import load_model
 from steering import bake
 from steering.cells import run_cells
 from steering.fit import fit_vector
 from steering.measuring import measure
 from steering.pipeline import run as sweep
+from steering.prepare import Questions, lineage_of
 from steering.run import VectorConfig
 from steering.run import run as make_vector
 from steering.side_effects import SideEffectsConfig
@@ -87,7 +90,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steering.pipeline, "run_cells", prepared)
 
 
-def content_of(stories: pd.Series) -> set[str]:
+def content_of(stories: Iterable[str]) -> set[str]:
     return {generated().identity(int(group.removeprefix("story-"))).content for group in stories}
 
 
@@ -122,18 +125,20 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     model_folder: Path, vector_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vector = SteeringVector.load(vector_folder)
-    # The first two test stories were seen, one of them under another number.
-    first = [generated().identity(i).content for i in (0, 1)]
+    # The two test stories that a limit of 2 draws were seen, one of them under more numbers.
+    asked = EvalConfig(model=str(model_folder), setting="text", limit=2, max_new_tokens=2)
+    drawn = {item.story for item in prepare(asked).items}
+    first = sorted(content_of(drawn))
     seen = replace(vector, fitted={**vector.fitted, "seen": {"train": first, "validation": []}})
     folder = seen.save(tmp_path / "seen")
-    asked = EvalConfig(model=str(model_folder), setting="text", limit=2, max_new_tokens=2)
     steered = replace(asked, steer=folder, out=tmp_path / "eval")
     evaluation(steered)
     table = pd.read_parquet(tmp_path / "eval" / "answers.parquet")
-    assert set(table["story"]) == {"story-0002", "story-0003"}
+    others = set(table["story"])
+    assert len(others) == 2 and content_of(others).isdisjoint(first)
     saved = json.loads((tmp_path / "eval" / "results.json").read_text())
-    assert saved["unseen"] == {"left_out": 2, "of": 500, "known": True} and saved["forced"] == ""
-    assert "2 of 500 test stories left out: seen in fitting" in capsys.readouterr().out
+    assert saved["unseen"] == {"left_out": 3, "of": 500, "known": True} and saved["forced"] == ""
+    assert "3 of 500 test stories left out: seen in fitting" in capsys.readouterr().out
 
     unknown = replace(vector, fitted={}).save(tmp_path / "unknown")
     evaluation(replace(steered, steer=unknown, out=tmp_path / "blind"))
@@ -144,14 +149,14 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     # A vector that is baked into the weights is remembered, too, beside another one.
     baked = tmp_path / "baked"
     bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
-    third = [generated().identity(2).content]
+    third = sorted(content_of(sorted(others)[:1]))
     other = replace(vector, fitted={"seen": {"train": [], "validation": third}})
     other_folder = other.save(tmp_path / "other")
-    for steer, kept in ((None, {2, 3}), (other_folder, {3, 4})):
+    for steer, known in ((None, first), (other_folder, first + third)):
         out = tmp_path / f"baked-{steer is None}"
         evaluation(replace(asked, model=str(baked), steer=steer, out=out))
         table = pd.read_parquet(out / "answers.parquet")
-        assert set(table["story"]) == {f"story-{number:04d}" for number in kept}
+        assert table["story"].nunique() == 2 and content_of(table["story"]).isdisjoint(known)
 
     side = SideEffectsConfig(
         vector=folder,
@@ -164,18 +169,27 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     measure(replace(side, max_new_tokens=2))
     for run in ("plain", "steered"):
         table = pd.read_parquet(tmp_path / "s" / f"gridtom-1-{run}" / "answers.parquet")
-        assert set(table["story"]) == {"story-0002", "story-0003"}
+        assert set(table["story"]) == others
 
 
 def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(
-    config: SweepConfig, vector_folder: Path, model_folder: Path, answered: None, tmp_path: Path
+    config: SweepConfig,
+    vector_folder: Path,
+    model_folder: Path,
+    probed: Path,
+    answered: None,
+    tmp_path: Path,
 ) -> None:
     vector, baked = SteeringVector.load(vector_folder), tmp_path / "baked"
-    first = {"train": [generated().identity(0).content], "validation": []}
+    questions = Questions(replace(config, limit=2))
+    questions.leave_out(lineage_of(config, Run.open(probed)))
+    drawn = min(questions.members["test"])
+    first = {"train": [generated().identity(drawn).content], "validation": []}
     folder = replace(vector, fitted={**vector.fitted, "seen": first}).save(tmp_path / "v")
     bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
     found = sweep(replace(config, model=str(baked), force=True, limit=2))
-    assert found.test is not None and set(found.test["story"]) == {"story-0001", "story-0002"}
+    assert found.test is not None and found.test["story"].nunique() == 2
+    assert f"story-{drawn:04d}" not in set(found.test["story"])
 
 
 def test_a_sweep_takes_a_run_of_its_own_model_alone(

@@ -108,10 +108,12 @@ def test_one_table_of_all(
 # Of 30 initial-belief and 20 belief questions: how many are answered rightly without and with the
 # vector, and how many of the others choose nothing.
 PLAN = {
-    ("initial", False): (24, 3),
-    ("initial", True): (15, 6),
-    ("1", False): (8, 0),
-    ("1", True): (14, 2),
+    ("initial", "plain"): (24, 3),
+    ("initial", "steered"): (15, 6),
+    ("initial", "cot"): (12, 0),
+    ("1", "plain"): (8, 0),
+    ("1", "steered"): (14, 2),
+    ("1", "cot"): (18, 1),
 }
 ALPHA = 2.5
 
@@ -121,11 +123,14 @@ def answered(model: SteeredModel, items: Sequence[Item]) -> list[dict[str, str]]
     if model.steering is not None and model.alpha != ALPHA:
         return [{"item_id": item.item_id, "reply": "Hm."} for item in items]
     order = "1" if items[0].condition else "initial"
-    right, mute = PLAN[order, model.steering is not None]
+    how = "cot" if items[0].reasons else "plain" if model.steering is None else "steered"
+    right, mute = PLAN[order, how]
     found = []
     for n, item in enumerate(items):
         wrong = next(o.text for o in item.options if o.label not in item.answer)
-        reply = " and ".join(item.answer) if n < right else "Hm." if n < right + mute else wrong
+        said = " and ".join(item.answer) if n < right else wrong
+        cue = "I think. Answer: " if how == "cot" else ""
+        reply = "Hm." if right <= n < right + mute else f"{cue}{said}"
         found.append({"item_id": item.item_id, "reply": reply})
     return found
 
@@ -158,6 +163,7 @@ def test_every_number_is_where_it_belongs(
         model=str(model_folder),
         alpha=ALPHA,
         tasks=("gridtom:initial", "gridtom:1"),
+        prompting=("cot",),
         setting="text",
         limit=10,
         out=tmp_path / "out",
@@ -172,14 +178,27 @@ def test_every_number_is_where_it_belongs(
         ("gridtom:1", "overall"): (40.0, 70.0, 30.0),
         ("gridtom:1", "invalid"): (0.0, 10.0, 10.0),
     }
+    prompting = {
+        ("gridtom:initial", "overall"): 40.0,
+        ("gridtom:initial", "invalid"): 0.0,
+        ("gridtom:1", "overall"): 90.0,
+        ("gridtom:1", "invalid"): 5.0,
+    }
     for (task, measure), numbers in expected.items():
         cells = saved["tasks"][task][measure]
         found = [100 * cells[name]["value"] for name in ("plain", "steered", "difference")]
         assert found == pytest.approx(numbers)
         what = "right" if measure == "overall" else measure
-        (line,) = [line for line in lines if f"{task}, {what} (%)" in line]
+        line, asked = [line for line in lines if f"{task}, {what} (%)" in line]
         assert re.findall(r"(-?\d+\.\d) \[", line) == [f"{number:.1f}" for number in numbers]
-    (head,) = [line for line in lines if "as it is" in line]
+        cells = saved["prompting"]["cot"][task][measure]
+        found = [100 * cell["value"] for cell in cells.values()]
+        prompted, steered = prompting[task, measure], numbers[1]
+        wanted = [numbers[0], prompted, prompted - numbers[0], prompted - steered]
+        assert found == pytest.approx(wanted)
+        assert re.findall(r"(-?\d+\.\d) \[", asked) == [f"{number:.1f}" for number in wanted]
+    head, other = [line for line in lines if "as it is" in line]
+    assert head.index("as it is") < other.index("cot") < other.index("beyond steered")
     assert head.index("as it is") < head.index("steered") < head.index("difference")
     # The interval of a half over 100 values: 1.96 standard errors of 0.05.
     kl = saved["kl"]
@@ -187,3 +206,8 @@ def test_every_number_is_where_it_belongs(
     assert [kl["low"], kl["high"]] == pytest.approx([0.402, 0.598], abs=0.01)
     (line,) = [line for line in lines if "KL on 100 neutral prompts" in line]
     assert line.count(f"0.5000 [{kl['low']:.4f}, {kl['high']:.4f}]") == 2
+
+    # What is there is not asked again.
+    monkeypatch.setattr(sally_anne.harness.pipeline, "ask", ask)
+    monkeypatch.setattr(SteeredModel, "replies", None)
+    assert json.loads(json.dumps(run(config), default=str)).items() <= saved.items()

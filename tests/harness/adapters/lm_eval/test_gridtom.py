@@ -15,20 +15,20 @@ pytest.importorskip("lm_eval")
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-from sally_anne.benchmarks.gridtom import splits
 from sally_anne.benchmarks.gridtom.build import BuildConfig, build
-from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.gridtom import _items, both, lm_eval_results, pictures
 from sally_anne.harness.adapters.gridtom import lm_eval_documents as documents
 from sally_anne.harness.adapters.lm_eval import TASKS
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
+from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import prompt_of
-from sally_anne.harness.gridtom import items
 from sally_anne.harness.metrics import accuracy, belief_metrics
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.results import score
+from sally_anne.harness.work import prepare
 from sally_anne.models.loading import load_model
+from tests.harness.adapters.conftest import SEEN
 from tests.made_stories import (
     KEY_FRAMES,
     NUMBERS,
@@ -51,12 +51,8 @@ def trained():
 
 
 def asked(order: str, setting: str, stories: int) -> list:
-    """Our own items of the first test stories."""
-    there = open_stories(None)
-    members = splits.members(there, "test")[:stories]
-    return list(
-        items((there.story(i) for i in members), dict.fromkeys(members, "test"), order, setting)
-    )
+    """Our own items of so many test stories."""
+    return prepare(EvalConfig(order=order, setting=setting, limit=stories)).items
 
 
 def manager(**metadata) -> TaskManager:
@@ -90,7 +86,7 @@ def test_replies_and_scores_are_those_of_our_own_harness(
     results = simple_evaluate(
         model=SallyAnneLM(trained, vector, alpha),
         tasks=[name],
-        task_manager=manager(stories=stories + 1),
+        task_manager=manager(stories=stories),
         limit=len(own),
         apply_chat_template=True,
         bootstrap_iters=0,
@@ -256,7 +252,8 @@ def test_invalid_replies_are_wrong_and_counted() -> None:
 
 
 def test_what_a_vector_has_seen_is_left_out(seen_vector: str) -> None:
-    found = documents("1", "text", stories=2, steer=seen_vector)["test"]
-    assert found["story"] == ["story-0001", "story-0001", "story-0003", "story-0003"]
+    found = documents("1", "text", stories=3, steer=seen_vector)["test"]
+    assert len(set(found["story"])) == 3 and not set(SEEN).intersection(found["story"])
+    assert set(SEEN) < set(documents("1", "text", stories=3)["test"]["story"])
     whole = documents("1", "text", steer=seen_vector)["test"]
     assert len(set(whole["story"])) == 498

@@ -58,8 +58,9 @@ def replies(samples: list[Any]) -> dict[str, str]:
     return {sample["doc"]["item_id"]: sample["resps"][0][0] for sample in samples}
 
 
-def our_own(config: EvalConfig, model: SteeredModel, folder: Path):
-    items = prepare(config).items
+def our_own(config: EvalConfig, model: SteeredModel, folder: Path, count: int):
+    """Replies to the first so many items, and their metrics; lmms-eval's limit takes these."""
+    items = prepare(config).items[:count]
     with Journal(folder / "answers.jsonl", {}) as journal:
         table = ask(model, items, journal, BATCH, config.reply_tokens)
     return dict(zip(table["item_id"], table["reply"], strict=True)), summarise(table, config.order)
@@ -80,12 +81,13 @@ def test_a_steered_model_scores_as_in_the_harness(
     found, samples = evaluate(
         "gridtom_order1_multimodal", 12, pretrained=name, steer=vectors[name], alpha=30
     )
-    config = EvalConfig(setting="multimodal", limit=6)
+    config = EvalConfig(setting="multimodal")
     steered = SteeredModel(loaded(name), SteeringVector.load(vectors[name]), 30.0)
-    expected, metrics = our_own(config, steered, tmp_path)
+    expected, metrics = our_own(config, steered, tmp_path, 12)
     assert replies(samples) == expected and len(expected) == 12
     assert_same(found, metrics, "1")
-    plain = SteeredModel(loaded(name)).generate([prompt_of(i) for i in prepare(config).items])
+    items = prepare(config).items[:12]
+    plain = SteeredModel(loaded(name)).generate([prompt_of(item) for item in items])
     assert plain != list(expected.values())
 
 
@@ -103,10 +105,12 @@ def test_other_questions_score_as_in_the_harness(
     evaluate, loaded, tmp_path: Path, order: str
 ) -> None:
     task = "gridtom_initial_text" if order == "initial" else "gridtom_order2_text"
-    found, samples = evaluate(task, 3 * PER_STORY[order], pretrained="tiny-qwen2-vl")
-    config = EvalConfig(order=order, setting="text", limit=3)  # type: ignore[arg-type]
-    expected, metrics = our_own(config, SteeredModel(loaded("tiny-qwen2-vl")), tmp_path)
-    assert replies(samples) == expected and len(expected) == 3 * PER_STORY[order]
+    count = 3 * PER_STORY[order]
+    found, samples = evaluate(task, count, pretrained="tiny-qwen2-vl")
+    config = EvalConfig(order=order, setting="text")  # type: ignore[arg-type]
+    model = SteeredModel(loaded("tiny-qwen2-vl"))
+    expected, metrics = our_own(config, model, tmp_path, count)
+    assert replies(samples) == expected and len(expected) == count
     assert_same(found, metrics, order)
 
 
@@ -121,10 +125,8 @@ def test_a_task_of_ones_own(evaluate, loaded, tmp_path: Path) -> None:
     )
     found, samples = evaluate("mine", 4, tmp_path, pretrained="tiny-qwen2-vl")
     # As the task that is included says; style json would get more by itself.
-    config = EvalConfig(
-        setting="text", style="json", split="validation", limit=2, max_new_tokens=16
-    )
-    expected, metrics = our_own(config, SteeredModel(loaded("tiny-qwen2-vl")), tmp_path)
+    config = EvalConfig(setting="text", style="json", split="validation", max_new_tokens=16)
+    expected, metrics = our_own(config, SteeredModel(loaded("tiny-qwen2-vl")), tmp_path, 4)
     assert replies(samples) == expected and len(expected) == 4
     assert_same(found, metrics, "1")
 

@@ -35,6 +35,7 @@ from sally_anne.harness.results import (
     summarise,  # noqa: E402
 )
 from sally_anne.harness.work import prepare  # noqa: E402
+from tests.harness.adapters.conftest import SEEN
 from tests.made_stories import KEY_FRAMES, NUMBERS, STORIES, asked_of, made_stories, replies  # noqa: E402
 
 pytestmark = pytest.mark.plugins
@@ -97,7 +98,7 @@ def test_documents_and_numbers_are_those_made_by_hand(by_hand, order: str, setti
 def test_documents_are_the_items(options: dict[str, Any], count: int) -> None:
     found = documents(**options)
     assert len(found) == count
-    items = prepare(EvalConfig(**options, limit=3)).items
+    items = prepare(EvalConfig(**options)).items[: len(found) // 10]
     assert found["item_id"][: len(items)] == [item.item_id for item in items]
     assert found["text"][: len(items)] == [item.text for item in items]
     assert found["condition"][: len(items)] == [item.condition for item in items]
@@ -157,7 +158,7 @@ def test_every_task_has_its_questions() -> None:
 )
 def test_metrics_are_the_harness_own(order: str, reply) -> None:
     options: dict[str, Any] = {"order": order, "setting": "text", "split": "validation"}
-    found, items = documents(**options), prepare(EvalConfig(**options, limit=6)).items
+    found, items = documents(**options), prepare(EvalConfig(**options)).items[:24]
     table = score(items, [{"item_id": i.item_id, "reply": reply(i)} for i in items])
     rows: dict[str, list[dict[str, Any]]] = {}
     # As lmms-eval does: replies are stripped, each metric's rows are put together.
@@ -189,6 +190,6 @@ def test_initial_questions_have_accuracy() -> None:
 def test_what_a_vector_has_seen_is_left_out(seen_vector: str) -> None:
     found = documents(setting="text", steer=seen_vector)
     assert len(set(found["story"])) == 498
-    assert found["story"][:4] == ["story-0001", "story-0001", "story-0003", "story-0003"]
+    assert not set(SEEN).intersection(found["story"])
     with pytest.raises(HarnessError, match="steer must be a folder, is 3"):
         documents(steer=3)

@@ -1,0 +1,138 @@
+"""Rows of prompting in table 1: with planted replies, on the very stories of the sweep."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sally_anne.harness.pipeline
+from experiments import table1
+from experiments.table1 import Table1Config, against_prompting
+from probing.config import ProbeConfig
+from sally_anne.core.errors import ContextError
+from sally_anne.harness.evaluate import ask
+from sally_anne.harness.items import Item
+from sally_anne.harness.journal import Journal
+from sally_anne.harness.model import SteeredModel
+from tests.steering.conftest import answered, probed  # noqa: F401  # fixtures
+from tests.steering.made_sweep import STORIES, said
+
+# Of ten TB, ten FB, thirty initial-belief and twenty reality questions: how many are answered
+# rightly, from the first on. The chosen cell has 7 and 8, the model as it is 2, 10, 30 and 20.
+PLAN = {
+    "cot": {"TB": 10, "FB": 9, "initial": 15, "reality": 20},
+    "few-shot": {"TB": 3, "FB": 4, "initial": 30, "reality": 10},
+}
+
+
+def planted(items: Sequence[Item]) -> list[dict[str, str]]:
+    how = "cot" if items[0].reasons else "few-shot"
+    assert items[0].text.startswith("Here are questions") == (how == "few-shot")
+    counts: dict[str, int] = {}
+    found = []
+    for item in items:
+        kind = item.item_id.split("/")[1]
+        n = counts[kind] = counts.get(kind, 0) + 1
+        found.append({"item_id": item.item_id, "reply": said(item, n <= PLAN[how][kind])})
+    return found
+
+
+@pytest.fixture
+def config(
+    model_folder: Path,
+    probed: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Table1Config:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(probed, ProbeConfig(model=str(model_folder), setting="text").folder)
+    return Table1Config(
+        model=str(model_folder),
+        k=(2, 3, 4),
+        alpha=(1.0, 2.0),
+        draws=2,
+        leave_out=2,
+        settings=("text",),
+        orders=("1",),
+        limit=STORIES,
+        prompting=("cot", "few-shot"),
+        out=tmp_path / "table",
+    )
+
+
+@pytest.mark.integration
+def test_rows_of_prompting_stand_beside_the_steered_one(
+    config: Table1Config,
+    answered: Any,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def prepared(model: SteeredModel, items: Sequence[Item], journal: Journal, *rest, **named):
+        journal.add(planted(items))
+        return ask(model, items, journal, *rest, **named)
+
+    monkeypatch.setattr(sally_anne.harness.pipeline, "ask", prepared)
+    rows = {row["method"]: row for row in table1.run(config)}
+    printed = " ".join(capsys.readouterr().out.split())
+
+    def percents(row: dict[str, Any], *names: str) -> list[float]:
+        return [pytest.approx(100 * row[name]["value"]) for name in names]
+
+    measures = ("TB", "FB", "Both", "invalid", "worse", "initial", "reality")
+    assert percents(rows["+ alpha"], "TB", "FB", "Both") == [70, 80, 70]
+    assert percents(rows["prompting: cot"], *measures) == [100, 90, 90, 0, 10, -50, 0]
+    assert percents(rows["prompting: few-shot"], *measures) == [30, 40, 30, 0, 60, 0, -50]
+    assert percents(rows["prompting: cot"]["over_steered"], "TB", "FB", "Both") == [30, 10, 20]
+    assert rows["prompting: cot"]["Both"]["n"] == STORIES
+    assert "text, order 1: " in printed and "of the best prompting (cot)" in printed
+    assert "less the steered model's: 20.0 [" in printed
+
+    # What is there is not asked again.
+    monkeypatch.setattr(sally_anne.harness.pipeline, "ask", ask)
+    monkeypatch.setattr(SteeredModel, "replies", None)
+    again = {row["method"]: row for row in table1.run(config)}
+    assert json.dumps(again, default=str) == json.dumps(rows, default=str)
+
+
+@pytest.mark.integration
+def test_prompts_without_room_are_named_before_the_sweep(
+    config: Table1Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("steering.pipeline.run", None)
+    object.__setattr__(config, "max_new_tokens", 10**6)
+    with pytest.raises(ContextError, match="item story-"):
+        table1.run(config)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.02, 0.2, "prompting beats steering"),
+        (-0.3, -0.1, "steering beats prompting"),
+        (-0.1, 0.2, "neither is shown to beat the other"),
+    ],
+)
+def test_the_best_prompting_is_held_against_the_steered_model(low, high, verdict) -> None:
+    def row(how: str, both: float, low: float = 0.0, high: float = 0.0) -> dict[str, Any]:
+        gain = {"Both": {"value": (low + high) / 2, "low": low, "high": high}}
+        place = {"setting": "video", "order": 2}
+        both_right = {"Both": {"value": both}}
+        return place | {
+            "method": f"prompting: {how}",
+            "cell": how,
+            "over_steered": gain,
+            **both_right,
+        }
+
+    others = {"setting": "text", "order": 1, "method": "+ alpha", "Both": {"value": 1.0}}
+    (line,) = against_prompting([others, row("cot", 0.4), row("simtom", 0.5, low, high)])
+    value = f"{50 * (low + high):.1f}"
+    assert line == (
+        f"video, order 2: {verdict}; Both of the best prompting (simtom), less the steered model's: "
+        rf"{value} \[{100 * low:.1f}, {100 * high:.1f}] points"
+    )
