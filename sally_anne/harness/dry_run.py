@@ -17,7 +17,7 @@ from sally_anne.harness.evaluate import alike, second_step
 from sally_anne.harness.items import Item
 from sally_anne.harness.model import Prompt, laid_out
 from sally_anne.harness.pipeline import check
-from sally_anne.harness.prompting import RETOLD
+from sally_anne.harness.prompting import KNOWN_MARK, RETOLD
 from sally_anne.harness.vectors import facts_of, fitted_on
 from sally_anne.harness.work import prepare
 from sally_anne.models.decoding import split_common_prefix
@@ -61,14 +61,18 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
 def _requests(config: EvalConfig, items: Sequence[Item], console: Console) -> dict[str, Figure]:
     """What an endpoint would be asked; how it counts tokens is its own affair."""
     shapes = [item.shape(True) for item in items if item.shape]
-    words = sum(len(item.system) + len(item.before) + len(item.text) for item in items)
+    told = (item.told(item.notes() if item.notes else {}) for item in items)
+    words = sum(len(item.system) + len(text) for item, text in zip(items, told, strict=True))
+    words += sum(len(item.text) - len(KNOWN_MARK) for item in items if item.before)
     twice = sum(bool(item.before) for item in items)
     written = len(items) * config.reply_tokens + twice * config.retold_tokens
     each = "two an item" if twice else "one an item"
+    often = f"{each}; equal ones are made once, tries that fail come on top"
+    retold = ", without what simtom's first step retells" if twice else ""
     figures = [
-        exact("requests", len(items) + twice, f"{each}; tries that fail come on top"),
+        exact("requests", len(items) + twice, often),
         exact("frames sent", sum(shape[0] for shape in shapes), "as pictures"),
-        exact("characters sent", words, "of all prompts' words"),
+        exact("characters sent", words, f"of all prompts' words{retold}"),
         exact("tokens written", written, "by all requests, at most"),
     ]
     return show(console, config.endpoint_model, figures)

@@ -9,7 +9,7 @@ from sally_anne.harness.endpoint.client import Endpoint
 from sally_anne.harness.judge import WORDS, Asked, Judge, Verdict, Words, read_verdict
 
 # Greedy, as far as the endpoint can.
-SETTINGS: Mapping[str, Any] = {"temperature": 0, "max_tokens": 256}
+SETTINGS: dict[str, Any] = {"temperature": 0, "max_tokens": 256}
 
 
 class EndpointJudge(Judge):

@@ -23,7 +23,7 @@ from sally_anne.harness.endpoint import options as endpoint
 from sally_anne.harness.endpoint.address import key_from
 from sally_anne.harness.endpoint.limits import Budget
 from sally_anne.harness.endpoint.model import kept_in, open_endpoint, said_usage
-from sally_anne.harness.endpoint_judge import EndpointJudge
+from sally_anne.harness.endpoint_judge import SETTINGS, EndpointJudge
 from sally_anne.harness.evaluate import ask, check_items
 from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.judge import LocalJudge, judge_answers
@@ -267,6 +267,7 @@ def _judge(
         key_from(config.judge_key, "--judge-key"),
         words=words,
         at_once=DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size,
+        settings=SETTINGS | endpoint.request_fields(config),
         timeout=config.endpoint_timeout,
         rate=config.endpoint_rate,
         prices=config.judge_prices,

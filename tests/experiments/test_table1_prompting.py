@@ -120,19 +120,13 @@ def test_prompts_without_room_are_named_before_the_sweep(
 def test_the_best_prompting_is_held_against_the_steered_model(low, high, verdict) -> None:
     def row(how: str, both: float, low: float = 0.0, high: float = 0.0) -> dict[str, Any]:
         gain = {"Both": {"value": (low + high) / 2, "low": low, "high": high}}
-        place = {"setting": "video", "order": 2}
-        both_right = {"Both": {"value": both}}
-        return place | {
-            "method": f"prompting: {how}",
-            "cell": how,
-            "over_steered": gain,
-            **both_right,
-        }
+        row = {"setting": "video", "order": 2, "method": f"prompting: {how}", "cell": how}
+        return row | {"Both": {"value": both}, "over_steered": gain}
 
     others = {"setting": "text", "order": 1, "method": "+ alpha", "Both": {"value": 1.0}}
     (line,) = against_prompting([others, row("cot", 0.4), row("simtom", 0.5, low, high)])
     value = f"{50 * (low + high):.1f}"
     assert line == (
-        f"video, order 2: {verdict}; Both of the best prompting (simtom), less the steered model's: "
-        rf"{value} \[{100 * low:.1f}, {100 * high:.1f}] points"
+        f"video, order 2: {verdict}; Both of the best prompting (simtom), less the steered "
+        rf"model's: {value} \[{100 * low:.1f}, {100 * high:.1f}] points"
     )

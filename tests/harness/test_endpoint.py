@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from email.utils import formatdate
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,16 @@ from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.dry_run import dry_run
 from sally_anne.harness.endpoint.client import Endpoint
 from sally_anne.harness.endpoint.limits import Budget
 from sally_anne.harness.endpoint.model import EndpointModel
 from sally_anne.harness.endpoint.replies import retry_after
+from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.model import Prompt
 from sally_anne.harness.pipeline import check, run
+from sally_anne.harness.work import prepare
+from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, Sleeping, Step, completion
 
 KEY = "gsk_secret0123"
@@ -294,3 +299,92 @@ def test_what_does_not_go_with_an_endpoint(task: Path, wrong: dict[str, Any], ma
     with pytest.raises(HarnessError, match=match) as error:
         check(EvalConfig(**known | wrong))
     assert KEY not in str(error.value)
+
+
+def pictures_in(body: dict[str, Any]) -> list[np.ndarray]:
+    """The frames of a request, as whoever gets them decodes them."""
+    content = body["messages"][-1]["content"]
+    found = []
+    for part in content if isinstance(content, list) else ():
+        if part["type"] == "image_url":
+            kind, data = part["image_url"]["url"].split(",")
+            assert kind == "data:image/png;base64"
+            picture = Image.open(io.BytesIO(base64.b64decode(data)))
+            assert (picture.format, picture.mode) == ("PNG", "RGB")
+            found.append(np.asarray(picture))
+    return found
+
+
+def words_in(body: dict[str, Any]) -> str:
+    content = body["messages"][-1]["content"]
+    return content if isinstance(content, str) else content[-1]["text"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"task": "gridtom", "limit": 2},
+        {"task": "gridtom", "limit": 1, "order": "initial", "setting": "video"},
+        {"task": "gridtom", "limit": 1, "prompting": "simtom"},
+        {"task": "muma_tom", "frames": 3, "max_pixels": 32 * 32},
+        {"task": "mimeqa"},
+        {"task": "mimeqa", "protocol": "official"},
+    ],
+    ids=lambda asked: "-".join(map(str, asked.values())),
+)
+def test_an_evaluation_sends_each_items_frames_and_a_dry_run_counts_them(
+    server: Server, tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    if asked["task"] != "gridtom":
+        asked = asked | {"data": getattr(made, asked["task"])(tmp_path / "data")}
+    config = EvalConfig(
+        **asked, endpoint=server.url, endpoint_model="gpt-x", out=tmp_path / "run", batch_size=3
+    )
+    planned = dry_run(config, Console(quiet=True))
+    assert not server.seen and not config.folder.exists()
+    # Equal requests, as the second ones of simtom might be, are made once.
+    server.answer = lambda body: (200, completion(sha256(repr(body).encode()).hexdigest()))
+    run(config, console=Console(quiet=True))
+    items = prepare(config).items
+    bodies = [body for _, _, body in server.seen]
+    first = {words_in(body): body for body in bodies if pictures_in(body)}
+    for item in items:
+        assert item.clip is not None
+        prompt = prompt_of(item)
+        body = first.pop(prompt.text)
+        assert np.array_equal(np.stack(pictures_in(body)), item.clip())
+        assert [m["content"] for m in body["messages"][:-1]] == [item.system][: bool(item.system)]
+    assert not first
+    assert planned["requests"].value == len(bodies)
+    assert planned["frames sent"].value == sum(len(pictures_in(body)) for body in bodies)
+    assert planned["tokens written"].value == sum(body["max_tokens"] for body in bodies)
+    # What is retold in the first step of simtom, a hash here, is not known before.
+    words = sum(len(words_in(body)) for body in bodies) - 64 * sum(bool(i.before) for i in items)
+    words += sum(len(item.system) for item in items)
+    assert planned["characters sent"].value == words
+
+
+def test_further_fields_reach_the_judge(server: Server, tmp_path: Path) -> None:
+    fields = {"max_tokens": None, "max_completion_tokens": 77, "seed": 3}
+    config = EvalConfig(
+        task="mimeqa",
+        view="none",
+        data=made.mimeqa(tmp_path / "data"),
+        endpoint=server.url,
+        endpoint_model="asked",
+        endpoint_fields=json.dumps(fields),
+        judge=server.url,
+        judge_model="judge",
+        out=tmp_path / "run",
+    )
+    server.answer = lambda body: (200, completion("TRUE"))
+    table = run(config, console=Console(quiet=True))
+    assert table["judge_correct"].all()
+    assert {body["model"] for _, _, body in server.seen} == {"asked", "judge"}
+    for _, _, body in server.seen:
+        assert "max_tokens" not in body and body["max_completion_tokens"] == 77
+        assert body["seed"] == 3 and body["temperature"] == 0
+    # Verdicts depend on them.
+    (journal,) = config.folder.glob("verdicts-*.jsonl")
+    about = json.loads(journal.read_text().splitlines()[0])["about"]
+    assert about["judge_settings"] == {"temperature": 0, "max_completion_tokens": 77, "seed": 3}

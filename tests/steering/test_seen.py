@@ -137,8 +137,8 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     others = set(table["story"])
     assert len(others) == 2 and content_of(others).isdisjoint(first)
     saved = json.loads((tmp_path / "eval" / "results.json").read_text())
-    assert saved["unseen"] == {"left_out": 3, "of": 500, "known": True} and saved["forced"] == ""
-    assert "3 of 500 test stories left out: seen in fitting" in capsys.readouterr().out
+    assert saved["unseen"] == {"left_out": 4, "of": 500, "known": True} and saved["forced"] == ""
+    assert "4 of 500 test stories left out: seen in fitting" in capsys.readouterr().out
 
     unknown = replace(vector, fitted={}).save(tmp_path / "unknown")
     evaluation(replace(steered, steer=unknown, out=tmp_path / "blind"))

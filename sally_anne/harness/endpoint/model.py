@@ -97,6 +97,7 @@ def open_second(config: Any, role: str, budget: Budget) -> EndpointModel:
         getattr(config, role),
         getattr(config, f"{role}_model"),
         key_from(getattr(config, f"{role}_key"), f"--{role}-key"),
+        fields=request_fields(config),
         timeout=config.endpoint_timeout,
         rate=config.endpoint_rate,
         prices=getattr(config, f"{role}_prices"),

@@ -29,8 +29,9 @@ class EndpointOptions:
         endpoint_rate: requests a minute at most, of each endpoint.
         endpoint_prices: of a million tokens read and of a million written.
         endpoint_limit: what may be spent in this run folder, in the unit of the prices.
-        endpoint_fields: further fields of each request, as a JSON object; null leaves one out, as
-            in {"max_tokens": null, "max_completion_tokens": 500, "temperature": null}.
+        endpoint_fields: further fields of each request, also of a judge's or perceiver's at an
+            address, as a JSON object; null leaves one out, as in {"max_tokens": null,
+            "max_completion_tokens": 500, "temperature": null}.
         endpoint_timeout: seconds of one try.
     """
 

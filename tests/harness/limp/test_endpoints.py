@@ -103,6 +103,7 @@ def test_one_model_watches_and_another_reads_and_judges(config: LimpConfig, serv
             perceiver_model="watcher",
             perceiver_key="LIMP_KEY",
             perceiver_prices=(1.0, 4.0),
+            endpoint_fields='{"seed": 5}',
         )
         table, printed = worked(config)
         watched = [body for _, _, body in other.seen]
@@ -111,6 +112,7 @@ def test_one_model_watches_and_another_reads_and_judges(config: LimpConfig, serv
     assert kinds == ["image_url", "image_url", "text"] * 2
     asked = [body for _, _, body in server.seen]
     assert {body["model"] for body in asked} == {"reader"}
+    assert {body["seed"] for body in asked + watched} == {5}
     assert all(isinstance(body["messages"][-1]["content"], str) for body in asked)
     assert table["log_correct"].all() and (table["problem"] == "").all()
     assert "reader, behind an endpoint" in printed and "endpoint of the perceiver: 2" in printed
