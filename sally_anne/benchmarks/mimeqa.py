@@ -270,7 +270,7 @@ def in_minutes(seconds: float) -> str:
 MIMEQA = Benchmark(
     name=NAME,
     load=load,
-    views={"multimodal": ("scene",), "video": (), "text": ("scene",), "none": ()},
+    views={"multimodal": ("scene",), "video": (), "audio": (), "text": ("scene",), "none": ()},
     default_view="video",
     # As GPT-4o is shown the videos: a frame a second, at most 64.
     sampling=Sampling(rate=1, most=64),
@@ -286,6 +286,7 @@ MIMEQA = Benchmark(
             "as if they were really there. Say why in a few words, and do not go through the "
             "frames one by one."
         ),
+        "audio": "The question is about a mime's film, of which you hear the sound.",
         "text": "The question is about a mime's film, in which objects are hinted at by gestures.",
     },
     # Appendix B.4, where frames are sampled.

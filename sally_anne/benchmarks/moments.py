@@ -292,7 +292,13 @@ _END = "The question is about the moment at the end of this"
 MOMENTS = Benchmark(
     name=NAME,
     load=load,
-    views={"multimodal": ("transcript",), "video": (), "text": ("transcript",), "none": ()},
+    views={
+        "multimodal": ("transcript",),
+        "video": (),
+        "audio": (),
+        "text": ("transcript",),
+        "none": (),
+    },
     default_view="multimodal",
     # Section 5.1: 64 frames, spread evenly.
     sampling=Sampling(count=64),
@@ -302,6 +308,7 @@ MOMENTS = Benchmark(
     notes={
         "multimodal": f"{_END} part of the film.",
         "video": f"{_END} part of the film.",
+        "audio": f"{_END} part of the film, of which you hear the sound.",
         "text": f"{_END} transcript.",
     },
     # The keys of the test split are not public.

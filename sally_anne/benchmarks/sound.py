@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,32 @@ def read_sound(path: Path, start: float = 0.0, end: float | None = None) -> np.n
     if not len(cut):
         raise ClipError(f"{path}: its sound ends at {length / RATE:.2f} s, before {start:g} s")
     return cut
+
+
+def seconds_of(path: Path) -> float | None:
+    """How long a file's first sound is as its header says, 0 where it does not; None without one.
+
+    ClipError if the file cannot be opened.
+    """
+    changed = path.stat().st_mtime_ns if path.exists() else 0
+    return _seconds(path, changed)
+
+
+# Many questions are about one film.
+@lru_cache(maxsize=1024)
+def _seconds(path: Path, changed: int) -> float | None:
+    try:
+        check_file(path)
+        with av.open(str(path), metadata_errors="replace", container_options=_SAFE) as container:
+            for stream in container.streams.audio:
+                if stream.duration is not None and stream.time_base is not None:
+                    return float(stream.duration * stream.time_base)
+                return (container.duration or 0) / 1_000_000
+            return None
+    except ClipError as error:
+        raise ClipError(f"{path}: {error}") from error
+    except (av.FFmpegError, OSError, ValueError) as error:
+        raise ClipError(f"{path}: its sound cannot be opened ({error})") from error
 
 
 def _take(blocks: list[tuple[int, np.ndarray]], place: int, frames: list[Any]) -> int:

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from hooks.batch_size import AUTO, in_batches
 from sally_anne.core.console import Console
+from sally_anne.core.errors import HarnessError
 from sally_anne.core.run_folder import EVALUATION, require_own
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
 from sally_anne.harness.evaluate import alike, second_step
@@ -39,6 +40,8 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     for line in filter(None, (work.said, work.drawn)):
         console.print(escape(str(line)), soft_wrap=True)
     items = work.items
+    if any(item.sound for item in items):
+        raise HarnessError("--dry-run counts no tokens of sounds; leave it or --view audio out")
     if config.endpoint is not None:
         return _requests(config, items, console)
     loaded = open_described(config, videos=any(item.clip for item in items))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache, partial
 from typing import Any
 
 import pandas as pd
 
 from hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
+from sally_anne.benchmarks.sound import RATE
 from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
 from sally_anne.harness.config import DEFAULT_BATCH
 from sally_anne.harness.endpoint.model import EndpointModel
@@ -21,9 +23,10 @@ from sally_anne.harness.prompting import KNOWN_MARK, RETOLD
 from sally_anne.harness.replies import Reply
 from sally_anne.harness.results import score
 from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prompts import reply_prompt
-from sally_anne.models.videos import check_room, crop_notes
+from sally_anne.models.prompts import reply_prompt, sound_tokens
+from sally_anne.models.videos import REMEDY, check_room, crop_notes
 
+_HEARD_REMEDY = "play less of the film (--window focused), or take another --view"
 # What a frame's time takes in a note at most, and the words around the times.
 _NOTE_OF_A_FRAME, _NOTE = "0000 min:00.00 sec, ", 200 * " "
 
@@ -37,12 +40,15 @@ def check_items(
     user, a line each: that frames are padded, and how many films. A ContextError names the item.
     """
     sizes: Counter[tuple[int, int]] = Counter()
+    tokens = cache(partial(sound_tokens, loaded))
 
     def check(item: Item, shape: tuple[int, int, int] | None, notes: Mapping[str, str]) -> None:
         turns = Prompt(item.told(notes), system=item.system).turns
-        prompt = reply_prompt(loaded, turns, shape is not None)
-        written = retold if item.before else reply
-        check_room(loaded, f"item {item.item_id}", prompt, shape, written)
+        pieces = tokens(round(RATE * item.seconds())) if item.seconds else []
+        prompt = reply_prompt(loaded, turns, shape is not None, len(pieces))
+        written, heard = retold if item.before else reply, sum(pieces) - len(pieces)
+        remedy = _HEARD_REMEDY if pieces else REMEDY
+        check_room(loaded, f"item {item.item_id}", prompt, shape, written, remedy, heard)
         if item.before:
             prompt = reply_prompt(loaded, item.text, False)
             check_room(loaded, f"item {item.item_id}", prompt, None, retold + reply)
@@ -148,9 +154,10 @@ def alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
 
 
 def prompt_of(item: Item) -> Prompt:
-    """The user's first turn, with the frames drawn or decoded now."""
+    """The user's first turn, with the frames or the sound drawn or decoded now."""
     text = item.told(item.notes() if item.notes else {})
-    return Prompt(text, item.clip() if item.clip else None, system=item.system)
+    clip, sound = (made() if made else None for made in (item.clip, item.sound))
+    return Prompt(text, clip, sound=sound, system=item.system)
 
 
 def second_step(item: Item, told: str) -> Prompt:

@@ -128,6 +128,7 @@ def answered(example: Item) -> str:
 def _shown(item: Item, examples: Sequence[Item]) -> Item:
     told = "\n\n".join(map(answered, examples))
     films = " The pictures belong to it." if item.clip else ""
+    films = " The sound belongs to it." if item.sound else films
     head = "Here are questions on other stories, with their right answers."
     text = (
         f"{head}\n\n{told}\n\nThe question to answer now is on a new story.{films}\n\n{item.text}"

@@ -37,6 +37,10 @@ class Item:
     shape: Callable[[bool], tuple[int, int, int]] | None = field(
         default=None, compare=False, repr=False
     )
+    # Gives the sound ``float32 [S]``, 16,000 samples a second; None where none is played.
+    sound: Callable[[], np.ndarray] | None = field(default=None, compare=False, repr=False)
+    # Its seconds, without decoding it.
+    seconds: Callable[[], float] | None = field(default=None, compare=False, repr=False)
     # Says in words what the frames are: what stands for each mark in the text.
     notes: Callable[[], Mapping[str, str]] | None = field(default=None, compare=False, repr=False)
     question: str = ""  # without context and options, as a judge is given it

@@ -41,7 +41,7 @@ from sally_anne.harness.results import break_down, counts, summarise, write_subm
 from sally_anne.harness.tasks import short_name
 from sally_anne.harness.vectors import fitted_on, open_vector, require_fits
 from sally_anne.harness.work import Work, prepare
-from sally_anne.models.families import check_videos
+from sally_anne.models.families import check_sounds, check_videos
 from sally_anne.models.loading import LoadedModel, load_model
 
 ANSWERS, TABLE = "answers.jsonl", "answers.parquet"
@@ -83,11 +83,15 @@ def run(
     judge = _judge(config, work, device_map, budget) if processes.first else None
     human = None if config.human is None else read_labels(config.human)
     videos = any(item.clip for item in work.items)
+    sounds = any(item.sound for item in work.items)
     distant = None if config.endpoint is None else open_endpoint(config, budget)
     if loaded is None and distant is None:
-        loaded = load_model(**config.opening() | {"device_map": device_map}, videos=videos)
+        opening = config.opening() | {"device_map": device_map}
+        loaded = load_model(**opening, videos=videos, sounds=sounds)
     if loaded is not None and videos:
         check_videos(loaded.family, loaded.name)
+    if loaded is not None and sounds:
+        check_sounds(loaded.family, loaded.name)
     room = (config.reply_tokens, config.retold_tokens)
     for line in check_items(loaded, work.items, *room) if loaded else ():
         console.print(escape(line))
@@ -190,6 +194,8 @@ def check(config: EvalConfig) -> None:
     if config.human is not None and config.judge is None:
         raise HarnessError("--human is compared with a judge: give one with --judge")
     endpoint.check_endpoint(config)
+    if config.endpoint is not None and config.view == "audio":
+        raise HarnessError("--view audio does not go with --endpoint: sounds are not sent there")
     endpoint.check_second(config, "judge")
     if config.judge is None and config.judge_words != EvalConfig.judge_words:
         raise HarnessError("--judge-words is for a judge: give one with --judge")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sally_anne.benchmarks.clips import MOST_PIXELS, cut, read_clip, shape_of
+from sally_anne.benchmarks.clips import MOST_PIXELS, cut, read_clip, shape_of, window_of
 from sally_anne.benchmarks.items import (
     Benchmark,
     BenchmarkItem,
@@ -23,6 +24,7 @@ from sally_anne.benchmarks.items import (
     Window,
 )
 from sally_anne.benchmarks.mimeqa import clock, in_minutes
+from sally_anne.benchmarks.sound import read_sound, seconds_of
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
 from sally_anne.harness.items import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES_MARK, Item
@@ -30,6 +32,7 @@ from sally_anne.harness.prompting import THINK, Prompting, known, retell
 from sally_anne.harness.protocols import PROTOCOLS, Protocol, ProtocolName
 
 FILMED: tuple[View, ...] = ("multimodal", "video")
+HEARD: View = "audio"
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
 # What stands for frames that are not decoded yet.
 _MARKS = {"length": LENGTH_MARK, "count": COUNT_MARK, "times": TIMES_MARK}
@@ -128,6 +131,8 @@ def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> li
     parts = []
     if how.view in FILMED:
         parts += [f"its film ({m.url or 'no address'})" for m in record.media if m.path is None]
+    if how.view == HEARD:
+        parts += [lacks for media in record.media if (lacks := _unheard(media))]
     fields = benchmark.views[how.view]
     context = _context(record, how)
     if fields and not any(getattr(context, name) for name in fields):
@@ -136,20 +141,19 @@ def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> li
 
 
 def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) -> Iterator[Item]:
-    """Each record as a question to a model; a view with frames needs records with one film."""
+    """Each record as a question; a view with frames or sound needs records with one film."""
     for record in records:
         film: dict[str, Any] = {}
-        if how.view in FILMED:
+        if how.view in (*FILMED, HEARD):
             if len(record.media) != 1:
                 raise HarnessError(
                     f"{benchmark.name}, item {record.item_id}: {len(record.media)} films, where "
                     f"--view {how.view} shows one; use --view text"
                 )
-            media = record.media[0]
-            shape = partial(shape_of, media, how.window, how.sampling, how.most_pixels)
-            film = {"clip": partial(_frames, media, how), "shape": shape}
+            film = _film(record.media[0], how)
         text, before = prompt_text(benchmark, record, how), _before(benchmark, record, how)
-        if film and any(mark in before + text for mark in (FRAMES_MARK, *_MARKS.values())):
+        marks = (FRAMES_MARK, *_MARKS.values())
+        if "clip" in film and any(mark in before + text for mark in marks):
             film["notes"] = partial(_notes, record.media[0], how)
         options, answer = _offered(record, how)
         condition = record.tags.get("condition", ("",))[0]
@@ -173,8 +177,38 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
         )
 
 
+def _film(media: Media, how: Shown) -> dict[str, Any]:
+    """What an item shows or plays of its film, and how large that is, undecoded."""
+    if how.view == HEARD:
+        return {"sound": partial(_sound, media, how), "seconds": partial(_heard, media, how)}
+    shape = partial(shape_of, media, how.window, how.sampling, how.most_pixels)
+    return {"clip": partial(_frames, media, how), "shape": shape}
+
+
 def _frames(media: Media, how: Shown) -> np.ndarray:
     return read_clip(media, how.window, how.sampling, how.most_pixels).frames
+
+
+def _unheard(media: Media) -> str:
+    """What a film lacks to be heard; empty if nothing."""
+    if media.path is None:
+        return f"its film ({media.url or 'no address'})"
+    if media.kind == "video" and seconds_of(media.path) is not None:
+        return ""
+    return f"a sound track in its film ({media.path})"
+
+
+def _sound(media: Media, how: Shown) -> np.ndarray:
+    assert media.path is not None  # or the item was missing
+    return read_sound(media.path, *window_of(media, how.window))
+
+
+def _heard(media: Media, how: Shown) -> float:
+    """Seconds of the window in which the film sounds."""
+    assert media.path is not None
+    start, end = window_of(media, how.window)
+    known = seconds_of(media.path) or math.inf
+    return max(0.0, min(known, math.inf if end is None else end) - start)
 
 
 def _notes(media: Media, how: Shown) -> dict[str, str]:
@@ -253,8 +287,8 @@ def _before(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
 
 
 def told_in_words(benchmark: Benchmark, how: Shown) -> Shown:
-    """The view that examples have: the asked one's, in words where that has frames."""
-    if how.view not in FILMED:
+    """The view that examples have: the asked one's, in words where that has frames or sound."""
+    if how.view not in (*FILMED, HEARD):
         return how
     return replace(how, view="text" if "text" in benchmark.views else "none")
 

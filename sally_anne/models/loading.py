@@ -20,7 +20,13 @@ from hooks.identity import ModelIdentity, folder_hash, weights_hash
 from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
 from sally_anne.core.processes import SPREAD
 from sally_anne.models.decoding import decode, greedy, prefill
-from sally_anne.models.families import Family, check_videos, family_of, takes_no_videos
+from sally_anne.models.families import (
+    Family,
+    check_sounds,
+    check_videos,
+    family_of,
+    takes_no_videos,
+)
 from sally_anne.models.options import (
     CATALOGUE,
     DEFAULT_MODEL,
@@ -195,11 +201,13 @@ def load_model(
     quantization: Quantization = "none",
     max_pixels: int | None = None,
     videos: bool = False,
+    sounds: bool = False,
 ) -> LoadedModel:
     """Open a model by catalogue name, hub id or local folder.
 
     The options are those of :class:`sally_anne.models.options.ModelOptions`, and what is wrong with
-    them is said before anything is read; ``videos`` says whether it will be shown videos.
+    them is said before anything is read; ``videos`` and ``sounds`` say whether it will be shown
+    and played any.
 
     Raises:
         UnknownModelError: nothing of that name, or its files cannot be had from here.
@@ -233,6 +241,8 @@ def load_model(
         family = family_of(config.model_type, name)
         if videos:
             check_videos(family, name)
+        if sounds:
+            check_sounds(family, name)
         if max_pixels is not None:
             check_pixels(family, name, max_pixels)
         # A branch may move before the weights are read.

@@ -115,6 +115,18 @@ def pieces_of(loaded: OpenModel, sound: np.ndarray) -> list[np.ndarray]:
     return parts
 
 
+def sound_tokens(loaded: OpenModel, samples: int) -> list[int]:
+    """How many tokens each piece of a sound of so many samples takes; the processor says it."""
+    mark = loaded.processor.tokenizer.convert_tokens_to_ids(loaded.processor.audio_token)
+    lengths = [len(piece) for piece in pieces_of(loaded, np.zeros(samples, np.float32))]
+    counts = {}
+    for length in set(lengths):
+        prompt = reply_prompt(loaded, "?", False, 1)
+        inputs = process(loaded, [prompt], None, [[np.zeros(length, np.float32)]])
+        counts[length] = int((inputs["input_ids"] == mark).sum())
+    return [counts[length] for length in lengths]
+
+
 def encode(
     loaded: OpenModel,
     prompts: Sequence[str],

@@ -188,21 +188,24 @@ def check_room(
     shape: tuple[int, int, int] | None,
     reply: int,
     remedy: str = REMEDY,
+    heard: int = 0,
 ) -> None:
     """Refuse a prompt that does not fit the model's context with its reply; nothing is decoded.
 
     ``what`` names the rendered prompt in the message, ``shape`` is frames, height and width of its
-    clip, and ``reply`` counts the tokens that are written after it.
+    clip, ``heard`` counts the tokens of its sound beyond their marks, and ``reply`` those that are
+    written after it.
     """
     context = context_of(loaded)
-    video = 0 if shape is None else video_size(loaded, shape)[0]
+    video = heard if shape is None else heard + video_size(loaded, shape)[0]
     # No token is shorter than a byte; most prompts need not be cut to know that they fit.
     if context is None or video + len(prompt.encode()) + reply + 1 <= context:
         return
     words = words_of(loaded, prompt, shape is not None)
     if words + video + reply > context:
+        shown = "sound" if heard else "frames"
         raise ContextError(
-            f"{what}: {words + video:,} tokens ({video:,} of them frames) and a reply of {reply} "
+            f"{what}: {words + video:,} tokens ({video:,} of them {shown}) and a reply of {reply} "
             f"are more than the {context:,} that {loaded.name} can read; {remedy}"
         )
 

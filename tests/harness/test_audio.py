@@ -1,0 +1,219 @@
+"""--view audio: films are heard, by tiny random models of the very classes.
+
+Two films of one length with other sounds, and one without any, are asked the same question.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+
+from hooks.capture import Capture
+from hooks.geometry import find_geometry
+from hooks.vector import SteeringVector
+from sally_anne.core.errors import ClipError, ContextError, HarnessError, ModelError
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.dry_run import dry_run
+from sally_anne.harness.evaluate import check_items, prompt_of
+from sally_anne.harness.model import SteeredModel, cut_prompts, laid_out
+from sally_anne.harness.pipeline import check, run
+from sally_anne.harness.work import prepare
+from sally_anne.models.decoding import extend
+from sally_anne.models.loading import LoadedModel, load_model
+from tests.harness import made_benchmarks as made
+from tests.models.checkpoints import HEADS, HEARS, LAYERS, save
+
+RATE, WINDOW = 16_000, 2.5
+
+
+def wave(seed: int) -> np.ndarray:
+    """Three seconds as a film keeps them, ``int16 [S]``."""
+    noise = np.random.default_rng(seed).normal(0, 3000, 3 * RATE)
+    return noise.round().astype(np.int16)
+
+
+def film(path: Path, sound: np.ndarray) -> None:
+    """A film with this sound, which no encoder changes."""
+    with av.open(str(path), "w", format="matroska") as container:
+        picture = container.add_stream("mpeg4", rate=10)
+        picture.width = picture.height = 64
+        track = container.add_stream("pcm_s16le", rate=RATE)
+        track.layout = "mono"
+        for number in range(30):
+            grey = np.full((64, 64, 3), 8 * number, np.uint8)
+            container.mux(picture.encode(av.VideoFrame.from_ndarray(grey, format="rgb24")))
+        container.mux(picture.encode(None))
+        block = av.AudioFrame.from_ndarray(sound[None], format="s16", layout="mono")
+        block.sample_rate, block.pts = RATE, 0
+        container.mux(track.encode(block))
+        container.mux(track.encode(None))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> EvalConfig:
+    data = made.moments(tmp_path / "data")
+    path = data / "moments_validation_questions.json"
+    records = json.loads(path.read_text())
+    for number, record in enumerate(records):
+        record |= {"video_url": f"https://vimeo.com/{number + 1}", "movie_title": f"FILM {number}"}
+    path.write_text(json.dumps(records))
+    for number in range(2):
+        film(data / "videos" / f"{number + 1}.mp4", wave(number))
+        (data / "transcripts" / f"{number + 1}.srt").write_text(
+            f"1\n00:00:00,200 --> 00:00:00,800\nHello {number}.\n"
+        )
+    (data / "videos" / "12345.mp4").rename(data / "videos" / "3.mp4")
+    return EvalConfig(
+        task="moments", view="audio", data=data, options=True, max_new_tokens=2, out=tmp_path / "r"
+    )
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
+    kept: dict[str, LoadedModel] = {}
+
+    def get(name: str) -> LoadedModel:
+        if name not in kept:
+            kept[name] = load_model(str(save(name, tmp_path_factory.mktemp(name))))
+        return kept[name]
+
+    return get
+
+
+def evaluated(config: EvalConfig, loaded: LoadedModel, **more: Any) -> dict[str, list[float]]:
+    """Log-probabilities of the options, by item."""
+    run(replace(config, model=loaded.name), console=Console(quiet=True), loaded=loaded, **more)
+    lines = (config.folder / "answers.jsonl").read_text().splitlines()[1:]
+    return {line["item_id"]: line["option_log_probs"] for line in map(json.loads, lines)}
+
+
+def vector(loaded: LoadedModel, alpha: float) -> SteeringVector:
+    width = find_geometry(loaded.model).head_dim
+    theta = torch.randn(1, width, generator=torch.Generator().manual_seed(3))
+    return SteeringVector(((1, 2),), theta / theta.norm(), torch.ones(1), LAYERS, HEADS, alpha)
+
+
+def test_items_hear_their_window_of_their_own_film(config: EvalConfig) -> None:
+    work = prepare(config)
+    assert [item.item_id for item in work.items] == ["q0", "q1"] and work.missing == ("q2",)
+    for number, item in enumerate(work.items):
+        assert item.clip is None and item.sound is not None and item.seconds is not None
+        heard = wave(number)[: round(WINDOW * RATE)] / np.float32(32768)
+        assert np.array_equal(item.sound(), heard) and item.seconds() == WINDOW
+        assert "of which you hear the sound" in item.text and "Hello" not in item.text
+    (focused, _) = prepare(replace(config, window="focused")).items
+    assert focused.sound is not None
+    assert np.array_equal(focused.sound(), wave(0)[RATE : round(2.5 * RATE)] / np.float32(32768))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", HEARS)
+@torch.inference_mode()
+def test_what_a_film_sounds_like_changes_the_answer(opened, config, name: str) -> None:
+    loaded = opened(name)
+    found = evaluated(config, loaded)
+    assert set(found) == {"q0", "q1"}
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["counts"]["missing"] == 1
+    silent = evaluated(replace(config, view="none", out=config.folder / "none"), loaded)
+    for one, other in (("q0", "q1"), ("q1", "q0")):
+        assert found[one] != pytest.approx(found[other], abs=1e-4)
+        assert found[one] != pytest.approx(silent[one], abs=1e-4)
+
+    # The model gets what its processor makes of the wave, and says what a plain forward says.
+    items = prepare(config).items
+    inputs, _ = cut_prompts(loaded, [prompt_of(item) for item in items])
+    waves = [wave(number)[: round(WINDOW * RATE)] / np.float32(32768) for number in range(2)]
+    prompts = [laid_out(loaded, prompt_of(item)) for item in items]
+    own = loaded.processor(
+        text=prompts, audio=waves, sampling_rate=RATE, return_tensors="pt", padding=True
+    )
+    assert torch.equal(inputs["input_features"], own["input_features"])
+    assert torch.equal(inputs["feature_attention_mask"], own["feature_attention_mask"])
+    assert not torch.equal(own["input_features"][0], own["input_features"][1])
+    model = SteeredModel(loaded)
+    heads = []
+    for prompt, item, sound in zip(prompts, items, waves, strict=True):
+        alone = loaded.processor(text=prompt, audio=sound, sampling_rate=RATE, return_tensors="pt")
+        with Capture(loaded.model) as capture:
+            logits = loaded.model(**alone, use_cache=False).logits[0, -1].log_softmax(-1)
+            heads.append(capture.take()[0, 0])
+        firsts = [ids[0] for ids in model.continuations(prompt_of(item), list("ABCD"))]
+        assert [float(logits[i]) for i in firsts] == pytest.approx(found[item.item_id], abs=1e-4)
+
+    # Heads are captured in the evaluation's own batch as in these forwards.
+    with Capture(loaded.model) as capture:
+        with model.prefilled([prompt_of(item) for item in items]) as (begun, ends):
+            capture.take()
+            extend(loaded, begun, range(2), ends)
+        batch = capture.take()[:, 0]
+    for row, alone in zip(batch, heads, strict=True):
+        assert (row - alone).abs().max() <= 1e-5 * alone.abs().max()
+    assert not torch.allclose(heads[0], heads[1])
+
+    # And steered.
+    still = replace(config, out=config.folder / "still")
+    moved = replace(config, out=config.folder / "moved")
+    assert evaluated(still, loaded, vector=vector(loaded, 0.0)) == found
+    steered = evaluated(moved, loaded, vector=vector(loaded, 20.0))
+    for item in ("q0", "q1"):
+        assert steered[item] != pytest.approx(found[item], abs=1e-3)
+
+
+@pytest.mark.integration
+def test_other_ways_to_ask_about_what_is_heard(opened, config) -> None:
+    loaded = opened("qwen2-audio")
+    asked = replace(config, options=False, out=config.folder / "simtom", prompting="simtom")
+    run(replace(asked, model=loaded.name), console=Console(quiet=True), loaded=loaded)
+    assert len(pd.read_parquet(asked.folder / "answers.parquet")) == 2
+    shown = prepare(replace(config, prompting="few-shot", shots=1)).items
+    assert [item.sound is not None for item in shown] == [True]
+    assert "new story. The sound belongs to it." in shown[0].text and "Hello" in shown[0].text
+
+
+@pytest.mark.integration
+def test_who_cannot_hear_is_refused_at_once(opened, config) -> None:
+    with pytest.raises(ModelError, match="takes no sounds; take a model of one of the families"):
+        run(replace(config, model="tiny-qwen2-vl"), console=Console(quiet=True))
+    assert not (config.folder / "answers.jsonl").exists()
+    there = replace(config, endpoint="https://host/v1", endpoint_model="m", options=False)
+    with pytest.raises(HarnessError, match="--view audio does not go with --endpoint"):
+        check(there)
+    with pytest.raises(HarnessError, match="--dry-run counts no tokens of sounds"):
+        dry_run(replace(config, model="tiny-qwen2-vl"), Console(file=io.StringIO()))
+    for path in (config.data / "videos").glob("[12].mp4"):  # type: ignore[operator]
+        made.film(path)
+    with pytest.raises(HarnessError, match=r"item q0 lacks a sound track in its film .*1\.mp4"):
+        prepare(config)
+    path.write_bytes(b"no film")
+    with pytest.raises(ClipError, match=rf"{path.name}: its sound cannot be opened"):
+        prepare(config)
+
+
+@pytest.mark.integration
+def test_a_sound_too_long_for_the_model_is_named_before_it_is_played(
+    opened, config, monkeypatch
+) -> None:
+    """The room is counted to the token: what just fits is not refused, one token more is."""
+    loaded = opened("qwen2-audio")
+    (item, _) = prepare(config).items
+    prompt = prompt_of(item)
+    whole = loaded.processor(
+        text=laid_out(loaded, prompt), audio=prompt.sound, sampling_rate=RATE, return_tensors="pt"
+    )["input_ids"].shape[1]
+    monkeypatch.setattr("sally_anne.models.videos.context_of", lambda loaded: whole + 7)
+    monkeypatch.setattr("sally_anne.models.prompts.context_of", lambda loaded: whole + 7)
+    assert check_items(loaded, [item], 7) == []
+    with pytest.raises(ContextError, match="item q0: .* of them sound.*--window focused"):
+        check_items(loaded, [replace(item, sound=None)], 8)
