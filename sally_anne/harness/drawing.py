@@ -48,8 +48,8 @@ def draw(rows: Iterable[Row], kinds: Sequence[str], limit: int | None, seed: int
     """
     counts: dict[str, Counter[tuple[str, str]]] = {}
     for group, tags in rows:
-        values = ((kind, value) for kind in kinds for value in tags.get(kind, ()))
-        counts.setdefault(group, Counter()).update(values)
+        tagged = ((kind, value) for kind in kinds for value in tags.get(kind, ()))
+        counts.setdefault(group, Counter()).update(tagged)
     if limit is None or limit >= len(counts):
         return set(counts)
     names = sorted(counts, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())

@@ -44,7 +44,8 @@ def check_items(
 
     def check(item: Item, shape: tuple[int, int, int] | None, notes: Mapping[str, str]) -> None:
         turns = Prompt(item.told(notes), system=item.system).turns
-        pieces = tokens(round(RATE * item.seconds())) if item.seconds else []
+        samples = round(RATE * item.seconds()) if item.seconds else 0
+        pieces = tokens(samples) if samples else []
         prompt = reply_prompt(loaded, turns, shape is not None, len(pieces))
         written, heard = retold if item.before else reply, sum(pieces) - len(pieces)
         remedy = _HEARD_REMEDY if pieces else REMEDY

@@ -39,7 +39,7 @@ class Item:
     )
     # Gives the sound ``float32 [S]``, 16,000 samples a second; None where none is played.
     sound: Callable[[], np.ndarray] | None = field(default=None, compare=False, repr=False)
-    # Its seconds, without decoding it.
+    # Its seconds, without decoding it; 0 where that cannot be known.
     seconds: Callable[[], float] | None = field(default=None, compare=False, repr=False)
     # Says in words what the frames are: what stands for each mark in the text.
     notes: Callable[[], Mapping[str, str]] | None = field(default=None, compare=False, repr=False)

@@ -204,11 +204,11 @@ def _sound(media: Media, how: Shown) -> np.ndarray:
 
 
 def _heard(media: Media, how: Shown) -> float:
-    """Seconds of the window in which the film sounds."""
+    """Seconds of the window in which the film sounds; 0 where its header does not tell."""
     assert media.path is not None
     start, end = window_of(media, how.window)
-    known = seconds_of(media.path) or math.inf
-    return max(0.0, min(known, math.inf if end is None else end) - start)
+    left = min(seconds_of(media.path) or math.inf, math.inf if end is None else end) - start
+    return left if 0 < left < math.inf else 0.0
 
 
 def _notes(media: Media, how: Shown) -> dict[str, str]:

@@ -30,7 +30,16 @@ from tests.steering.conftest import Made
 pytestmark = pytest.mark.integration
 
 HARMED, ELSEWHERE = (-1, 2), (1, 5)
-ALPHA, STORIES = 200.0, 12
+ALPHA, STORIES = 200.0, 6
+
+
+@pytest.fixture(autouse=True)
+def stories_of_one_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first so many, of which the unharmed model answers most."""
+    monkeypatch.setattr(
+        "sally_anne.harness.work.draw",
+        lambda rows, kinds, limit, seed: {name for name, _ in rows[:limit]},
+    )
 
 
 @pytest.fixture(scope="module")
