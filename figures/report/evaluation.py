@@ -77,6 +77,8 @@ def measures(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for kind, values in found.get("groups", {}).items():
             for value, one in values.items():
                 yield {"reader": reader, "part": f"{kind}: {value}", "measure": "overall", **one}
+        for value, one in found.get("joint", {}).items():
+            yield {"reader": reader, "part": f"all right: {value}", "measure": "overall", **one}
 
 
 def best_reader(results: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ story, so its questions form a group.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sally_anne.benchmarks.fields import Field, read_bytes
-from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Context, Option, Sampling
+from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Context, two_options
 from sally_anne.benchmarks.tables import csv_rows, needed
 from sally_anne.core.errors import RecordError
 
@@ -41,7 +40,6 @@ CONDITIONS = {
 }
 INITIAL = {"0": "hidden", "1": "told"}
 COLUMNS = ("story", "question", "right answer", "wrong answer")
-LABELS = ("A", "B")
 LAYOUT = (
     "folders such as 0_forward_belief_false_belief (or conditions/... or data/conditions/...), "
     f"each with {STORIES}"
@@ -113,11 +111,7 @@ def read_stories(content: bytes, path: Path, cell: Cell) -> list[tuple[Benchmark
 
 
 def read_row(row: list[Field], cell: Cell, number: int, right_first: bool = True) -> BenchmarkItem:
-    """The question of one row, numbered from 1.
-
-    Which answer is A depends on the two texts and the item's name, never on which of them is right.
-    ``right_first`` says what the authors' code draws.
-    """
+    """The question of one row, numbered from 1; ``right_first`` is what the authors' code draws."""
     if len(row) != len(COLUMNS):
         row[0].fail(
             f"must have {len(COLUMNS)} columns ({', '.join(COLUMNS)}) parted by semicolons, has "
@@ -128,18 +122,16 @@ def read_row(row: list[Field], cell: Cell, number: int, right_first: bool = True
     if right == wrong:
         named[3].fail("is the right answer too")
     item_id = f"{cell.name}/{number:03d}"
-    texts = sorted((right, wrong))
-    first = right if right_first else wrong
-    if hashlib.sha256(item_id.encode()).digest()[0] % 2:
-        texts.reverse()
+    options, answer = two_options(item_id, right, wrong)
+    first = [option.label == answer for option in options].index(right_first)
     return BenchmarkItem(
         item_id=item_id,
         benchmark="bigtom",
         split="test",
         group=f"story-{number:03d}",
         question=question,
-        options=tuple(map(Option, LABELS, texts)),
-        answer=LABELS[texts.index(right)],
+        options=options,
+        answer=answer,
         context=Context(scene=story),
         tags={
             "variable": (cell.variable,),
@@ -147,7 +139,7 @@ def read_row(row: list[Field], cell: Cell, number: int, right_first: bool = True
             "initial_belief": (cell.initial,),
         },
         licence="MIT",
-        drawn=(texts.index(first), 1 - texts.index(first)),
+        drawn=(first, 1 - first),
     )
 
 
@@ -188,9 +180,6 @@ BIGTOM = Benchmark(
     official="bigtom",
     load=load,
     views={"text": ("scene",), "none": ()},
-    default_view="text",
-    # There are no videos, so no view shows any frame of them.
-    sampling=Sampling(count=8),
     breakdowns=("variable", "condition", "initial_belief"),
     layout=LAYOUT,
     # The paper's headline figures.

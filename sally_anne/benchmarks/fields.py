@@ -126,6 +126,14 @@ class Field:
             self.fail(f"must be {what}, is {text if len(text) <= 60 else text[:57] + '...'}")
 
 
+def find_file(folder: Path, names: Collection[str], layout: str) -> Path:
+    """The first of these files that is in a folder; RecordError says what the folder must hold."""
+    paths = [Path(folder) / name for name in names]
+    if (found := next((path for path in paths if path.is_file()), None)) is None:
+        raise RecordError(f"{folder}: must hold {layout}")
+    return found
+
+
 def read_bytes(path: Path, hint: str = "") -> bytes:
     """A file's bytes; RecordError names it and ends with the hint."""
     try:

@@ -6,6 +6,7 @@ chosen when it is asked.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,17 @@ class Option:
 
     label: str
     text: str
+
+
+def two_options(item_id: str, right: str, wrong: str) -> tuple[tuple[Option, ...], str]:
+    """Two answers as A and B, and the label of the right one.
+
+    Which is A depends on the two texts and the item's name, never on which of them is right.
+    """
+    texts = sorted((right, wrong))
+    if hashlib.sha256(item_id.encode()).digest()[0] % 2:
+        texts.reverse()
+    return tuple(map(Option, "AB", texts)), "AB"[texts.index(right)]
 
 
 @dataclass(frozen=True)
@@ -93,7 +105,8 @@ class BenchmarkItem:
         reference: right answer of an open question; None where it is hidden or options are given.
         media: videos or pictures; empty for text alone.
         tags: values by kind (``ability``, ``cue``, ``type``, ``order``, ``condition`` ...), each
-            one or more, for breakdowns.
+            one or more, for breakdowns. A value of ``joint`` names a score that wants all its
+            questions of a group to be right, or all of one ``set`` where groups have several.
         polarity: ``least`` where the least likely option is asked for.
         asked: the question as it is published, with all that its text holds, or as the authors'
             code words it; empty where that is ``question``.
@@ -173,9 +186,10 @@ class Benchmark:
             plays the film's sound.
         default_view: the benchmark's own.
         windows: those that it has; the first is its own.
-        sampling: which frames its own protocol takes.
+        sampling: which frames its own protocol takes; no matter where there are no videos.
         breakdowns: kinds of tags by which accuracy is reported.
-        cells: kinds of tags for each combination of which TB, FB and both are reported.
+        cells: kinds of tags for each combination of which TB, FB and both are reported; TB and FB
+            of a group belong together where these are the same, and without any where all tags are.
         notes: sentences that every question is asked with, by view or for all (key ``""``), e.g.
             that it refers to the end of the video.
         default_split: the split asked about if none is chosen.
@@ -184,15 +198,16 @@ class Benchmark:
         official: whose own reader of replies is reported beside the robust one, see
             harness/official.py; empty for the reader of JSON objects.
         layout: what the folder holds, for the message when it does not.
+        left_out: which published questions are not among the items, and why; told with every run.
     """
 
     name: str
     load: Callable[[Path], list[BenchmarkItem]]
     views: Mapping[View, tuple[str, ...]]
-    default_view: View
-    sampling: Sampling
     breakdowns: tuple[str, ...]
     layout: str
+    default_view: View = "text"
+    sampling: Sampling = Sampling(count=8)
     windows: tuple[Window, ...] = ("full",)
     notes: Mapping[str, str] | None = None
     default_split: str = "test"
@@ -200,3 +215,4 @@ class Benchmark:
     open_ended: bool = False
     cells: tuple[str, ...] = ()
     official: str = ""
+    left_out: str = ""

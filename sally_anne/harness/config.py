@@ -24,8 +24,9 @@ class EvalConfig(ModelOptions, EndpointOptions):
     """Ask a model, steered or not, the questions of a task.
 
     Attributes:
-        task: gridtom, moments, mmtom_qa, muma_tom, mimeqa or bigtom; a file of one's own questions
-            (JSON lines); package.module:NAME of a Benchmark; or an installed package's task.
+        task: gridtom, moments, mmtom_qa, muma_tom, mimeqa, bigtom, tomi, hi_tom, fantom, opentom
+            or tombench; a file of one's own questions (JSON lines); package.module:NAME of a
+            Benchmark; or an installed package's task.
         order: GridToM: belief of first or second order, the initial-belief questions, or where the
             participant is in reality.
         setting: GridToM: what the model is given: frames and text, frames, or text.

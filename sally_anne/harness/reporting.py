@@ -149,6 +149,7 @@ def print_breakdown(
         cells = {"all": found["overall"]}
         for kind, values in found["groups"].items():
             cells |= {f"{kind}: {value}": cell for value, cell in values.items()}
+        cells |= {f"all right: {name}": cell for name, cell in found.get("joint", {}).items()}
         cells |= {f"belief: {name}": found["belief"][name] for name in BELIEF if "belief" in found}
         cells["invalid"] = found["invalid"]
         for name, cell in cells.items():

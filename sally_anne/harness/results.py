@@ -138,8 +138,9 @@ def break_down(
     left out. By reader ``overall``, ``invalid``, ``groups`` (by kind and value), and ``belief``
     (TB, FB, Both, invalid) where items with a condition make pairs; ``cells`` has the same for each
     combination of the values of these kinds of tags, which it names in their order. Questions asked
-    in one condition alone, as BigToM's percept_to_belief, are in none of them. Intervals are over
-    groups, as everywhere. Empty if no item has a key.
+    in one condition alone, as BigToM's percept_to_belief, are in none of them. ``joint`` has, for
+    each value of that tag, the share of groups (or of their sets) that have all its questions
+    right. Intervals are over groups, as everywhere. Empty if no item has a key.
     """
     keyed = table[~table["hidden"]]
     found: dict[str, Any] = {}
@@ -151,7 +152,9 @@ def break_down(
             for value, having in by_value(tagged):
                 groups[kind][value] = asdict(accuracy(theirs[having]).overall)
         found[reader] = asdict(accuracy(theirs)) | {"groups": groups}
-        if (pairs := _pairs(keyed, theirs)) is not None:
+        if "tag_joint" in keyed:
+            found[reader]["joint"] = _joint(keyed, theirs)
+        if (pairs := _pairs(keyed, theirs, cells)) is not None:
             found[reader]["belief"] = asdict(belief_metrics(pairs, unit="map"))
             if cells:
                 names = [f"tag_{kind}" for kind in cells]
@@ -176,15 +179,31 @@ def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
     return found
 
 
-def _pairs(keyed: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame | None:
+def _joint(keyed: pd.DataFrame, theirs: pd.DataFrame) -> dict[str, Any]:
+    """By value of the tag ``joint``: how often all questions that have it are right together."""
+    right = theirs.assign(
+        item_id=keyed["story"] + "/" + keyed.get("tag_set", pd.Series("", keyed.index)),
+        correct=theirs["correct"] & ~theirs["invalid"],
+    )
+    how = {"story": "first", "correct": "all", "invalid": "any"}
+    return {
+        value: asdict(accuracy(right[having].groupby("item_id", as_index=False).agg(how)).overall)
+        for value, having in by_value(keyed["tag_joint"])
+    }
+
+
+def _pairs(
+    keyed: pd.DataFrame, theirs: pd.DataFrame, cells: Sequence[str] = ()
+) -> pd.DataFrame | None:
     """Items with a belief condition, TB and FB of what is else the same side by side.
 
-    Their group and all other tags tell which belong together; tags that come with one condition
-    alone are left out. The group stands as ``map``, which intervals are over: the questions of a
-    story about several variables are not independent of each other.
+    Their group and the tags of these kinds, or without any all other tags, tell which belong
+    together; tags that come with one condition alone are left out. The group stands as ``map``,
+    which intervals are over: the questions of a story about several variables are not independent
+    of each other.
     """
     tags = [c for c in keyed if c.startswith("tag_") and c != "tag_condition"]
-    kind = keyed[["split", *tags]].agg("/".join, axis=1)
+    kind = keyed[["split", *([f"tag_{c}" for c in cells] or tags)]].agg("/".join, axis=1)
     both = keyed[keyed["condition"] != ""].groupby(kind)["condition"].nunique() == 2
     beliefs = (keyed["condition"] != "") & kind.isin(both.index[both])
     if not beliefs.any():

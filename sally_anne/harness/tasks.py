@@ -21,7 +21,10 @@ from sally_anne.harness.protocols import PROTOCOLS, ProtocolName
 if TYPE_CHECKING:
     from sally_anne.benchmarks.items import Benchmark
 
-TASKS = ("gridtom", "moments", "mmtom_qa", "muma_tom", "mimeqa", "bigtom")
+TASKS = (
+    *("gridtom", "moments", "mmtom_qa", "muma_tom", "mimeqa", "bigtom"),
+    *("tomi", "hi_tom", "fantom", "opentom", "tombench"),
+)
 GROUP = "sally_anne.tasks"
 
 

@@ -105,7 +105,7 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
             f"{data or config.task}: nothing that --view {how.view} shows is there (item {item} "
             f"lacks {' and '.join(parts)}); try --view {' or '.join(others)}"
         )
-    said = ""
+    said = [known.left_out] if known.left_out else []
     if config.prompting == "few-shot":
         words = views.told_in_words(known, how)
         whole = [r for r in there if not views.missing_parts(known, r, words)]
@@ -113,7 +113,7 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         pool, asked = examples.set_apart(whole, here, *shots)
         if len(asked) < len(here):
             left = len(here) - len(asked)
-            said = f"{left} of {len(here)} items not asked: their stories are shown as examples"
+            said += [f"{left} of {len(here)} items not asked: their stories are shown as examples"]
         here = asked
         items = examples.with_examples(
             views.items(known, here, how), list(views.items(known, pool, words)), *shots
@@ -136,7 +136,8 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
     departs = how.protocol.departs if how.protocol else ""
     kinds = (known.breakdowns, known.cells)
     drawn = _drawn(config, items, known.breakdowns)
-    return Work(items, about, *kinds, tuple(lacking), said=said, drawn=drawn, departs=departs)
+    told = "\n".join(said)
+    return Work(items, about, *kinds, tuple(lacking), said=told, drawn=drawn, departs=departs)
 
 
 def _prompted(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:
