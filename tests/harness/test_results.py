@@ -164,3 +164,34 @@ def test_intervals_over_stories_stand_beside_those_over_maps() -> None:
     assert found["overall"]["low"] < found["over_stories"]["overall"]["low"]
     few = scored([replace(i, map="map-00") for i in items], ["A"] * 24)
     assert "over_stories" not in summarise(few, "initial")["robust"]
+
+
+def test_joint_scores_want_all_questions_of_a_story_or_set_to_be_right() -> None:
+    items, replies = [], []
+    for story, rights in enumerate([(1, 1, 1), (1, 0, 1), (0, 1, 1), (1, 1, 0)]):
+        for order, right in enumerate(rights):
+            joint = tuple(f"up to {top}" for top in range(max(order, 1), 3))
+            one = item(len(items), joint=joint, set=("x" if story < 3 else "y",))
+            # Stories 2 and 3 are two sets of one group.
+            items.append(replace(one, story=f"s{min(story, 2)}"))
+            replies.append("A" if right else "B")
+    found = break_down(scored(items, replies), ())["robust"]["joint"]
+    assert {name: (cell["value"], cell["n"]) for name, cell in found.items()} == {
+        "up to 1": (0.5, 4),
+        "up to 2": (0.25, 4),
+    }
+
+
+def test_cells_say_what_makes_a_pair() -> None:
+    """A tag that tells TB from FB, as whose belief it is, would part all pairs."""
+    items = [
+        item(0, condition=("TB",), who=("mover",), kind=("a",)),
+        item(1, condition=("FB",), who=("other",), kind=("a",)),
+        item(2, who=("mover",), kind=("b",)),
+    ]
+    items = [replace(one, story="s") for one in items]
+    table = scored(items, ["A", "A", "B"])
+    assert "belief" not in break_down(table, ())["robust"]
+    found = break_down(table, ("who",), ("kind",))["robust"]
+    assert (found["belief"]["Both"]["value"], found["belief"]["Both"]["n"]) == (1.0, 1)
+    assert set(found["cells"]) == {"a"}
