@@ -96,13 +96,15 @@ def hi_tom(folder: Path) -> Path:
 def fantom_set(name: str = "3-1-0", access: str = "inaccessible") -> dict[str, Any]:
     """One set of questions; Di is in the whole conversation alone."""
     told = {"missed_info_accessibility": access}
+    heard = "I am back" if access == "inaccessible" else "I know"
+    told_in = f"Al: My dog is called Rex.\nCy: Nice.\nBo: {heard}."
     yes_no = [("Al", "yes"), ("Bo", "no" if access == "inaccessible" else "yes"), ("Di", "no:long")]
     return {
         "set_id": name,
         "part_id": name.rpartition("-")[0],
         "conv_id": 3,
-        "short_context": "Al: My dog is called Rex.\nCy: Nice.\nBo: I am back.",
-        "full_context": "Di: Bye.\nAl: My dog is called Rex.\nCy: Nice.\nBo: I am back.\nBo: Well.",
+        "short_context": told_in,
+        "full_context": f"Di: Bye.\n{told_in}\nBo: Well.",
         "missed_info": "Al has a dog called Rex.",
         "joining_speaker": "Bo",
         "factQA": {
