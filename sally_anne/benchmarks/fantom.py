@@ -32,7 +32,7 @@ BINARY = {
     "answerability": ("answerabilityQAs_binary", "Target: {question}"),
     "info-access": ("infoAccessibilityQAs_binary", "Information: {question} {answer}"),
 }
-# With the second answer a speaker is not in the short conversation, where it is not asked.
+# With the last answer a speaker is not in the short conversation, and is not asked about there.
 ANSWERS = ("yes", "no", "no:long")
 LEFT_OUT = (
     "of each set of FANToM the fact question, the two lists of speakers and the belief questions "

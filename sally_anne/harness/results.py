@@ -203,7 +203,8 @@ def _pairs(
     of each other.
     """
     tags = [c for c in keyed if c.startswith("tag_") and c != "tag_condition"]
-    kind = keyed[["split", *([f"tag_{c}" for c in cells] or tags)]].agg("/".join, axis=1)
+    named = [f"tag_{kind}" for kind in cells if f"tag_{kind}" in keyed]
+    kind = keyed[["split", *(named or tags)]].agg("/".join, axis=1)
     both = keyed[keyed["condition"] != ""].groupby(kind)["condition"].nunique() == 2
     beliefs = (keyed["condition"] != "") & kind.isin(both.index[both])
     if not beliefs.any():

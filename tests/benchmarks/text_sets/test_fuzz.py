@@ -59,9 +59,9 @@ def damage(rng: random.Random, record: Any) -> Any:
                 other = other[step]
             inside[name] = copy.deepcopy(other)
         elif how == 3 and isinstance(inside, list):
-            inside.insert(name, rng.choice(JUNK))
+            inside.insert(name, copy.deepcopy(rng.choice(JUNK)))
         else:
-            inside[name] = rng.choice(JUNK)
+            inside[name] = copy.deepcopy(rng.choice(JUNK))
     return record
 
 
