@@ -290,10 +290,9 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
     Below them what stands beside a steered model's numbers: its rank among the draws, the share of
     stories made worse, and how the side questions move. Both fit in 80 columns.
     """
-    from sally_anne.harness.reporting import BELIEF
+    from sally_anne.harness.reporting import BELIEF, TIGHT
     from sally_anne.harness.reporting import print_table as table
     from steering.controls import CONTROL_LABELS, NOT_SPECIFIC, SIDE_LABELS
-    from steering.reporting import TIGHT
 
     accuracies: list[list[Any]] = []
     beside: list[list[Any]] = []

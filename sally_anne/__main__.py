@@ -16,6 +16,7 @@ COMMANDS = {
     "sweep": ("steering.sweep", "choose how many heads to steer, and how strongly"),
     "steer": ("steering.run", "make a steering vector from a probing run"),
     "evaluate": ("sally_anne.harness.run", "ask a model, steered or not, a benchmark's questions"),
+    "compare": ("sally_anne.harness.compare.__main__", "set finished evaluations side by side"),
     "side-effects": ("steering.side_effects", "measure what else a steering vector changes"),
     "bake": ("steering.bake", "write a checkpoint with a steering vector in its weights"),
     "build": ("sally_anne.benchmarks.gridtom.build", "build the GridToM stories and films"),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 
 from hooks.vector import SteeringVector
@@ -20,7 +19,7 @@ from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.run_folder import RESULTS
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.metrics import accuracy, mcnemar_both, over, paired_difference
-from sally_anne.harness.reporting import BELIEF, percent, print_table
+from sally_anne.harness.reporting import BELIEF, TIGHT, percent, print_table
 from sally_anne.harness.results import scores
 from sally_anne.harness.work import Unseen
 from steering.cells import BASELINE, Cell, before_and_in, cell_metrics, only_guessed, side_gain
@@ -32,13 +31,6 @@ ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
 FACTS = ["direction", "heads", "k", "alpha"]
 # Best settings that are printed, the mark of the chosen one, and columns of the terminal.
 TOP, MARK, WIDTH = 5, " *", 100
-# Without edges and wide gaps rows with intervals have room.
-TIGHT: dict[str, Any] = {
-    "box": SIMPLE_HEAD,
-    "show_edge": False,
-    "pad_edge": False,
-    "padding": (0, 1, 0, 0),
-}
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ TABLE1 = Kind("a table 1", ("table1.json", "order?-*/validation.jsonl"))
 TRANSFER = Kind("a transfer", ("transfer.parquet",))
 VECTOR = Kind("a steering vector", ("vector.safetensors", ".vector.safetensors.tmp"))
 BUILD = Kind("a benchmark build", ("build.json",))
+COMPARED = Kind("a comparison of evaluations", ("comparison.parquet",))
 COMPARISON = Kind("a comparison of speed", ("table.md",))
 TRAINING = Kind("a training of tiny models", ("decoder/loss.csv", "decoder/checkpoint.safetensors"))
 PLANTING = Kind("a model with planted heads", ("difference.safetensors", "checkpoint.safetensors"))
@@ -71,7 +72,7 @@ LOCALISATION = Kind("a comparison of localisers", ("localisation.parquet",))
 # What a folder is taken for; the first that fits. The last ones are never claimed.
 _KNOWN = (
     *(SWEEP, LIMP, DISTRACTORS, EVALUATION, PROBING, SIDE_EFFECTS, TABLE1, TRANSFER, VECTOR),
-    *(BUILD, COMPARISON, TRAINING, PLANTING, LOCALISATION, COPILOT, FILMS, TRANSCRIPTS),
+    *(BUILD, COMPARED, COMPARISON, TRAINING, PLANTING, LOCALISATION, COPILOT, FILMS, TRANSCRIPTS),
     Kind("a store of activations", ("manifest.json",)),
     Kind("a model", ("*model*.safetensors", "pytorch_model*.bin", "tokenizer*.json")),
 )

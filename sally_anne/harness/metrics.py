@@ -20,6 +20,8 @@ CONDITIONS = ("TB", "FB")
 Unit = Literal["story", "map"]
 # Fewer maps than these say nothing of other maps.
 FEWEST_MAPS = 5
+# What both tables of a comparison must say of an item.
+_BELIEF_FACTS = ("story", "condition", "first")
 # Values to average, and the number of the group that each belongs to; both [n].
 _Grouped = tuple[np.ndarray, np.ndarray]
 
@@ -43,6 +45,22 @@ class Metrics:
     FB: Estimate
     Both: Estimate
     invalid: Estimate
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One measure of two runs on the same items, and their difference, the second minus the first.
+
+    ``only_first`` and ``only_second`` count what only one of them has (items that are right, for
+    Both pairs, for invalid items without an answer); ``p`` is McNemar's.
+    """
+
+    first: Estimate
+    second: Estimate
+    difference: Estimate
+    only_first: int
+    only_second: int
+    p: float
 
 
 @dataclass(frozen=True)
@@ -120,16 +138,51 @@ def paired_accuracy(
     return _estimates(_gains(*map(_plain, tables)), **resampling)
 
 
-def mcnemar_both(a: pd.DataFrame, b: pd.DataFrame) -> float:
-    """Exact two-sided McNemar test of whether ``a`` and ``b`` differ in Both on the same items.
+def paired(
+    a: pd.DataFrame,
+    b: pd.DataFrame,
+    *,
+    beliefs: bool,
+    unit: Unit | None = None,
+    **resampling: Unpack[Resampling],
+) -> dict[str, Paired]:
+    """Each measure of ``a`` and ``b``, two tables of scores of the same items, and its difference.
 
-    Of the pairs that only one of them gets right, each is a fair coin under the null hypothesis.
-    In second order two pairs share a story, which the test takes as independent. The p-value is 1
-    if no pair differs.
+    Measures are those of :func:`belief_metrics` where ``beliefs``, else of :func:`accuracy`, each
+    with the interval that these give; one draw of groups serves both runs and the difference.
     """
-    before, after = (found["Both"][0] for found in _both_beliefs(a, b))
-    won, lost = int((after > before).sum()), int((after < before).sum())
-    return float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
+    if beliefs:
+        tables = _matched(_checked_beliefs(a, unit), _checked_beliefs(b, unit), *_BELIEF_FACTS)
+        before, after = (_beliefs(t) | {"invalid": _grouped(t, "invalid")} for t in tables)
+    else:
+        tables = _matched(_checked(a, [], unit), _checked(b, [], unit), "story")
+        before, after = map(_plain, tables)
+    gains = _gains(before, after)
+    first, second, difference = (_estimates(g, **resampling) for g in (before, after, gains))
+    return {
+        name: Paired(first[name], second[name], difference[name], *mcnemar(gain))
+        for name, (gain, _) in gains.items()
+    }
+
+
+def mcnemar(gains: np.ndarray) -> tuple[int, int, float]:
+    """Exact two-sided McNemar test of paired outcomes, given as second minus first.
+
+    Of those that only one of the two has right, each is a fair coin under the null hypothesis,
+    which takes them as independent. Returns how many only the first has, how many only the second,
+    and the p-value: 1 if nothing differs.
+    """
+    won, lost = int((gains > 0).sum()), int((gains < 0).sum())
+    p = float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
+    return lost, won, p
+
+
+def mcnemar_both(a: pd.DataFrame, b: pd.DataFrame) -> float:
+    """The p-value of :func:`mcnemar` of whether ``a`` and ``b`` differ in Both on the same items.
+
+    In second order two pairs share a story, which the test takes as independent.
+    """
+    return mcnemar(_gains(*_both_beliefs(a, b))["Both"][0])[2]
 
 
 def _require(items: pd.DataFrame, good: pd.Series, problem: str) -> None:
@@ -189,7 +242,7 @@ def _matched(left: pd.DataFrame, right: pd.DataFrame, *facts: str) -> list[pd.Da
 
 def _both_beliefs(a: pd.DataFrame, b: pd.DataFrame) -> list[dict[str, _Grouped]]:
     tables = _checked_beliefs(a), _checked_beliefs(b)
-    return [_beliefs(table) for table in _matched(*tables, "story", "condition", "first")]
+    return [_beliefs(table) for table in _matched(*tables, *_BELIEF_FACTS)]
 
 
 def _grouped(items: pd.DataFrame, column: str) -> _Grouped:

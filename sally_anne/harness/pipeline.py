@@ -18,6 +18,7 @@ from sally_anne.core.options import spelled
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import EVALUATION, claims, save_config
 from sally_anne.harness.agreement import agreement, read_labels
+from sally_anne.harness.baselines import Asked, print_published
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check_steered
 from sally_anne.harness.endpoint import options as endpoint
 from sally_anne.harness.endpoint.address import key_from
@@ -176,6 +177,9 @@ def run(
     else:
         print_breakdown(console, printed, number, config, work.missing)
         print_cells(console, printed, work.cells)
+    if printed:
+        scored = number["asked"] - number["hidden"]
+        print_published(console, [Asked(endpoint.saved(config), about, scored)])
     if agreed:
         console.print(
             f"judge and people agree on {100 * agreed['agreement']:.1f} % of {agreed['n']} replies "

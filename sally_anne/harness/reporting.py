@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -24,12 +25,21 @@ from sally_anne.models.processor import unknown_words
 
 BELIEF = ("TB", "FB", "Both", "invalid")
 INITIAL = ("overall", "invalid")
+# Without edges and wide gaps rows with intervals have room.
+TIGHT: dict[str, Any] = {
+    "box": SIMPLE_HEAD,
+    "show_edge": False,
+    "pad_edge": False,
+    "padding": (0, 1, 0, 0),
+}
 
 
 def percent(estimate: Mapping[str, float], gap: str = " ") -> str:
-    """A share and its interval in %, as rich's markup."""
-    value, low, high = (f"{100 * estimate[name]:.1f}" for name in ("value", "low", "high"))
-    return rf"{value}{gap}\[{low}, {high}]"
+    """A share and its interval in %, as rich's markup; with a sign if it is ``signed``."""
+    # Rounded first, so that nothing is written as minus zero.
+    value, low, high = (round(100 * estimate[name], 1) + 0.0 for name in ("value", "low", "high"))
+    sign = "+" if estimate.get("signed") else ""
+    return rf"{value:{sign}.1f}{gap}\[{low:.1f}, {high:.1f}]"
 
 
 def print_table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from sally_anne.harness.official import OFFICIAL
 # In the order of the printed columns.
 ALL_READERS = ("robust", "official", "options", "judge")
 UNAVAILABLE = "NA"
+# The tag that names a score which wants all its questions to be right.
+JOINT = "joint"
 
 
 def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
@@ -129,6 +131,45 @@ def by_value(cells: pd.Series) -> Iterator[tuple[str, pd.Series]]:
         yield value, values.map(lambda cell, value=value: value in cell)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Scores of some items, of which numbers are reported; see :func:`parts`.
+
+    Attributes:
+        kind: of tags; ``cells`` of a combination of several, ``joint`` of what must be right
+            together, empty of all items.
+        value: of the tag, or of the combination.
+        rows: scores, as :mod:`sally_anne.harness.metrics` takes them.
+        beliefs: whether TB, FB and Both are reported, or plain accuracy.
+        unit: what intervals resample; None as :func:`sally_anne.harness.metrics.over` says.
+    """
+
+    kind: str
+    value: str
+    rows: pd.DataFrame
+    beliefs: bool = False
+    unit: Unit | None = None
+
+
+def parts(
+    keyed: pd.DataFrame, reader: str, kinds: Sequence[str], cells: Sequence[str] = ()
+) -> Iterator[Part]:
+    """What one reader's numbers are reported of, as :func:`break_down` says, in its order."""
+    theirs = scores(keyed, reader)
+    yield Part("", "", theirs)
+    for kind in kinds:
+        for value, having in by_value(keyed.get(f"tag_{kind}", pd.Series("", keyed.index))):
+            yield Part(kind, value, theirs[having])
+    if f"tag_{JOINT}" in keyed:
+        yield from _joint(keyed, theirs)
+    if (pairs := _pairs(keyed, theirs, cells)) is None:
+        return
+    yield Part("", "", pairs, beliefs=True, unit="map")
+    if cells:
+        for values, rows in pairs.groupby([keyed.loc[pairs.index, f"tag_{c}"] for c in cells]):
+            yield Part("cells", ", ".join(values), rows, beliefs=True, unit="map")
+
+
 def break_down(
     table: pd.DataFrame, kinds: Sequence[str], cells: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -145,23 +186,21 @@ def break_down(
     keyed = table[~table["hidden"]]
     found: dict[str, Any] = {}
     for reader in readers(keyed) if not keyed.empty else ():
-        theirs = scores(keyed, reader)
-        groups: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
-        for kind in kinds:
-            tagged = keyed.get(f"tag_{kind}", pd.Series("", keyed.index))
-            for value, having in by_value(tagged):
-                groups[kind][value] = asdict(accuracy(theirs[having]).overall)
-        found[reader] = asdict(accuracy(theirs)) | {"groups": groups}
-        if "tag_joint" in keyed:
-            found[reader]["joint"] = _joint(keyed, theirs)
-        if (pairs := _pairs(keyed, theirs, cells)) is not None:
-            found[reader]["belief"] = asdict(belief_metrics(pairs, unit="map"))
-            if cells:
-                names = [f"tag_{kind}" for kind in cells]
-                found[reader]["cells"] = {
-                    ", ".join(values): asdict(belief_metrics(rows, unit="map"))
-                    for values, rows in pairs.groupby([keyed.loc[pairs.index, n] for n in names])
-                }
+        own: dict[str, Any] = {}
+        for part in parts(keyed, reader, kinds, cells):
+            if part.beliefs:
+                measured = asdict(belief_metrics(part.rows, unit=part.unit))
+                if part.kind:
+                    own.setdefault(part.kind, {})[part.value] = measured
+                else:
+                    own["belief"] = measured
+            elif part.kind:
+                place = own if part.kind == JOINT else own["groups"]
+                measured = asdict(accuracy(part.rows).overall)
+                place.setdefault(part.kind, {})[part.value] = measured
+            else:
+                own = asdict(accuracy(part.rows)) | {"groups": {kind: {} for kind in kinds}}
+        found[reader] = own
     return found
 
 
@@ -179,17 +218,15 @@ def counts(table: pd.DataFrame, missing: Sequence[str] = ()) -> dict[str, int]:
     return found
 
 
-def _joint(keyed: pd.DataFrame, theirs: pd.DataFrame) -> dict[str, Any]:
-    """By value of the tag ``joint``: how often all questions that have it are right together."""
+def _joint(keyed: pd.DataFrame, theirs: pd.DataFrame) -> Iterator[Part]:
+    """By value of the tag ``joint``: whether all questions of a group, or set, are right."""
     right = theirs.assign(
         item_id=keyed["story"] + "/" + keyed.get("tag_set", pd.Series("", keyed.index)),
         correct=theirs["correct"] & ~theirs["invalid"],
     )
     how = {"story": "first", "correct": "all", "invalid": "any"}
-    return {
-        value: asdict(accuracy(right[having].groupby("item_id", as_index=False).agg(how)).overall)
-        for value, having in by_value(keyed["tag_joint"])
-    }
+    for value, having in by_value(keyed[f"tag_{JOINT}"]):
+        yield Part(JOINT, value, right[having].groupby("item_id", as_index=False).agg(how))
 
 
 def _pairs(

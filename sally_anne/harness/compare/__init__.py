@@ -1,0 +1,1 @@
+"""Finished evaluations of the same questions beside each other: ``sally-anne compare``."""
