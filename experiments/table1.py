@@ -31,23 +31,6 @@ SETTINGS: tuple[Setting, ...] = ("multimodal", "video", "text")
 # How the method of such rows begins.
 PROMPTING = "prompting: "
 ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
-Numbers = tuple[float | None, float, float]
-# The paper's table for the two steered models: (family, setting, order) -> without and with
-# steering TB, FB, Both in %. Qwen2-VL's text-only first-order TB is not legible in our copy.
-PAPER: dict[tuple[str, str, int], tuple[Numbers, Numbers | None]] = {
-    ("llava-next-video", "multimodal", 1): ((53.2, 42.8, 0.8), (63.8, 51.6, 22.0)),
-    ("llava-next-video", "multimodal", 2): ((48.7, 39.8, 0.2), (61.1, 42.2, 10.2)),
-    ("qwen2-vl", "multimodal", 1): ((26.6, 97.0, 23.6), (60.4, 97.4, 31.2)),
-    ("qwen2-vl", "multimodal", 2): ((64.3, 37.8, 15.4), (75.1, 46.6, 24.2)),
-    ("llava-next-video", "video", 1): ((50.8, 48.2, 0.4), (54.4, 51.2, 16.4)),
-    ("llava-next-video", "video", 2): ((50.1, 41.2, 0.3), (55.9, 42.2, 12.3)),
-    ("qwen2-vl", "video", 1): ((52.2, 48.6, 5.2), (53.8, 52.2, 18.6)),
-    ("qwen2-vl", "video", 2): ((49.1, 40.0, 2.1), (52.1, 46.0, 19.5)),
-    ("llava-next-video", "text", 1): ((40.8, 56.4, 0.0), None),
-    ("llava-next-video", "text", 2): ((49.3, 50.1, 0.7), None),
-    ("qwen2-vl", "text", 1): ((None, 66.2, 14.8), None),
-    ("qwen2-vl", "text", 2): ((61.4, 52.7, 16.3), None),
-}
 
 
 @dataclass(frozen=True)
@@ -284,6 +267,19 @@ def against_prompting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
 
 
+def paper(family: str, setting: str, order: int) -> dict[str, tuple[float | None, ...]]:
+    """The paper's TB, FB and Both (%) of this family's 7B model, by method; None if not legible."""
+    from sally_anne.harness.baselines import published
+
+    return {
+        "+ alpha" if row.steered else "baseline": row.values
+        for table in published()
+        if (table.task, table.order) == ("gridtom", str(order))
+        for row in table.rows
+        if (row.model, row.view) == (family, setting)
+    }
+
+
 def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]]) -> None:
     """Ours with intervals, and the paper's numbers of the full-size model of this family.
 
@@ -312,8 +308,7 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
         else:
             label = method
         accuracies.append([label, *(row[column] for column in BELIEF)])
-        known = PAPER.get((family, row["setting"], row["order"]), (None, None))
-        if numbers := dict(zip(("baseline", "+ alpha"), known, strict=True)).get(method):
+        if numbers := paper(family, row["setting"], row["order"]).get(method):
             told = ["?" if number is None else f"{number:.1f}" for number in numbers]
             accuracies.append([f"  paper, 7B {family}", *told])
         if method == "baseline":

@@ -22,7 +22,7 @@ FACTS = ("item_id", "story", "condition", "first", "hidden")
 # Options by which answers, or what is compared of them, do not differ.
 _SILENT = frozenset(
     ("out", "data", "batch_size", "device", "device_map", "dry_run", "force", "human", "limit")
-    + ("split", "split_seed", "judge_key", "judge_prices")
+    + ("split", "split_seed", "judge_key", "judge_prices", "endpoint")
     + tuple(f"endpoint_{n}" for n in ("key", "rate", "prices", "limit", "timeout", "model"))
 )
 # Options whose values say of themselves what they are of.
@@ -197,7 +197,10 @@ def _protocol(run: Finished) -> str:
 
 
 def _options(run: Finished) -> dict[str, Any]:
-    """The options by which runs can differ; views and windows that were not chosen as they were."""
+    """The options by which runs can differ; views and windows that were not chosen as they were.
+
+    A model behind an endpoint goes by its name there.
+    """
     found = {name: value for name, value in run.options.items() if name not in _SILENT}
     found |= {name: run.about[name] for name in ("view", "window") if name in run.about}
     if run.options.get("endpoint") is not None:

@@ -1,0 +1,224 @@
+"""Published figures: well formed, as the papers print them, and the right ones beside a run."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from importlib.resources import files
+
+import pytest
+
+from sally_anne.core.console import Console
+from sally_anne.harness.baselines import (
+    FILE,
+    KINDS,
+    Asked,
+    Baseline,
+    Published,
+    beside,
+    differs,
+    print_published,
+    published,
+)
+from sally_anne.harness.prompting import Prompting
+from sally_anne.harness.tasks import TASKS, find_task
+from sally_anne.models.options import CATALOGUE
+from tests.shared_data import FOLDER
+
+TABLES = published()
+EACH = pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t.source.split(',')[0]} {t.order}")
+# Where the text of a source is kept beside the checkout, and where its table begins there.
+TEXTS = {
+    "GridToM (ICML 2025), table 1": ("gridtom-icml.txt", "METHOD\tSETTING"),
+    "GridToM (ICML 2025), table 3": ("gridtom-icml.txt", "MODEL\tACC(%)"),
+    "MoMentS (EMNLP 2025), table 3": ("moments-emnlp.txt", "Each model receives 64"),
+    "MoMentS (EMNLP 2025), table 5": ("moments-emnlp.txt", "Model SIQ2-dev"),
+    "MuMA-ToM (AAAI 2025), table 3": ("muma-tom-appendix.txt", "Method\tBelief"),
+    "MimeQA (Li et al., 2025), table 1": ("mimeqa.txt", "Avg GI I AR"),
+    "MimeQA (Li et al., 2025), table 4": ("mimeqa.txt", "T NT T NT"),
+}
+LONGEST = 3500  # characters of a table there
+
+
+def asked(task: str, questions: int = 10, about: dict | None = None, **options: object) -> Asked:
+    return Asked({"task": task, "model": "tiny-qwen2-vl"} | options, about or {}, questions)
+
+
+def rows(run: Asked) -> list[Baseline]:
+    return [row for _, found in beside(run) for row in found]
+
+
+def test_each_benchmark_has_figures_of_models() -> None:
+    assert {table.task for table in TABLES} == set(TASKS)
+    for task in TASKS:
+        assert any(row.kind == "model" for t in TABLES if t.task == task for row in t.rows)
+
+
+@EACH
+def test_tables_are_well_formed(table: Published) -> None:
+    assert table.source and table.note and table.best_by in table.measures
+    assert (table.order != "") == (table.task == "gridtom")
+    views = {None, "multimodal", "video", "text"}
+    windows: set[str | None] = {None}
+    if table.task != "gridtom":
+        views |= set(find_task(table.task).views)
+        windows |= set(find_task(table.task).windows)
+    for row in table.rows:
+        assert len(row.values) == len(table.measures)
+        assert all(value is None or 0 <= value <= 100 for value in row.values)
+        assert any(value is not None for value in row.values)
+        assert row.kind in KINDS and (row.kind == "chance") == (row.who == "chance")
+        assert row.kind != "human" or row.who.startswith("human")
+        assert row.view in views and row.window in windows
+        assert row.prompting in Prompting.__args__
+        assert row.model is None or row.model in CATALOGUE
+    keys = [(r.who, r.shown) for r in table.rows]
+    assert len(keys) == len(set(keys))
+
+
+@EACH
+def test_both_is_never_more_than_either(table: Published) -> None:
+    if table.measures != ("TB", "FB", "Both"):
+        pytest.skip("has no Both")
+    for row in table.rows:
+        tb, fb, both = (100 if value is None else value for value in row.values)
+        assert row.kind == "chance" or both <= min(tb, fb)
+
+
+def test_the_file_holds_no_figure_twice_in_one_row_of_a_table() -> None:
+    """What is read is what the file says, number by number."""
+    raw = json.loads((files("sally_anne.harness") / FILE).read_text(encoding="utf-8"))
+    assert [[r["values"] for r in t["rows"]] for t in raw] == [
+        [list(row.values) for row in table.rows] for table in TABLES
+    ]
+
+
+def _plain(text: str) -> str:
+    """Letters and digits alone; small capitals are read as one or the other."""
+    return re.sub(r"[^a-z0-9]", "", text.lower()).replace("o", "0")
+
+
+@EACH
+def test_each_figure_stands_in_its_papers_text(table: Published) -> None:
+    """In the table's own lines, each beside its name, all of a row in their order."""
+    if table.source not in TEXTS:
+        pytest.skip("its text is not kept beside the checkout")
+    name, begin = TEXTS[table.source]
+    path = FOLDER.parent / "papers" / name
+    if not path.exists():
+        pytest.skip(f"no {name}")
+    text = path.read_text(encoding="utf-8")
+    # Gains stand in brackets behind the figures.
+    part = re.sub(r"\([+-][^)]*\)", "", text[text.index(begin) :][:LONGEST])
+    lines = [
+        (_plain(line), re.findall(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])", line))
+        for line in part.split("\n")
+    ]
+    for row in table.rows:
+        who = _plain(row.who.removesuffix(" CoT"))
+        known = [value for value in row.values if value is not None]
+        if row.kind == "chance":
+            assert "random guesses is 50%" in text and set(known) == {50}
+            continue
+        fits = [
+            numbers
+            for names, numbers in lines
+            if who in names and _in_order(known, [float(number) for number in numbers])
+        ]
+        assert fits, row
+
+
+def _in_order(wanted: list[float], there: list[float]) -> bool:
+    """Whether all wanted ones come in this order, with others between."""
+    rest = iter(there)
+    return all(any(value == one for one in rest) for value in wanted)
+
+
+def test_a_runs_view_and_model_choose_the_rows() -> None:
+    run = asked("gridtom", about={"setting": "video"}, order="1", model="qwen2-vl", data="d")
+    assert [(r.who, r.view, r.values) for r in rows(run)] == [
+        ("Qwen2-VL-7B-Instruct", "video", (52.2, 48.6, 5.2)),
+        ("doubao-1.5-vision-pro", "video", (46.6, 55.8, 7.2)),
+        ("human", "video", (84.6, 99.8, 84.6)),
+        ("chance", None, (50, 50, None)),
+    ]
+    steered = asked("gridtom", about={"setting": "video"}, order="1", steer="v")
+    assert [r.values for r in rows(steered) if r.kind == "model"] == [(53.8, 52.2, 18.6)]
+    by_id = asked(
+        "gridtom", about={"setting": "video"}, order="2", model="Qwen/Qwen2-VL-7B-Instruct"
+    )
+    assert rows(by_id)[0].values == (49.1, 40.0, 2.1)
+    assert rows(asked("gridtom", order="reality")) == []
+    assert rows(asked("riddles:RIDDLES")) == []
+
+
+@pytest.mark.parametrize(
+    ("prompting", "who", "right"),
+    [
+        ("direct", "Gemini 1.5 Pro", 56.4),
+        ("cot", "Gemini 1.5 Pro CoT", 54.5),
+        ("simtom", "SimToM", 47.6),
+    ],
+)
+def test_prompting_chooses_like_prompting(prompting: str, who: str, right: float) -> None:
+    run = asked("muma_tom", about={"view": "multimodal"}, prompting=prompting)
+    found = [row for row in rows(run) if row.who == who]
+    if prompting == "direct":  # LIMP is not prompted otherwise, and is best
+        assert [(r.who, r.values[-1]) for r in rows(run)] == [("LIMP with GPT-4o", 76.6)]
+    else:
+        assert [row.values[-1] for row in found] == [right]
+
+
+def test_windows_choose_like_windows() -> None:
+    run = asked("moments", about={"view": "text", "window": "focused"})
+    assert [(r.who, r.values) for r in rows(run)] == [
+        ("LLaVA-Video-72B", (62.1,)),
+        ("human (majority-vote)", (91.0,)),
+    ]
+    none = asked("moments", about={"view": "none", "window": "full"})
+    assert {table.source for table, _ in beside(none)} == {"MoMentS (EMNLP 2025), table 5"}
+
+
+def test_what_differs_is_said() -> None:
+    (gridtom, _), *_ = beside(asked("gridtom", order="1"))
+    assert list(differs(gridtom, asked("gridtom", order="1"))) == [
+        "stories are made here, theirs are the release's",
+        "asked in this project's words (--protocol official: in theirs)",
+    ]
+    alike = {"data": "d", "split": "published", "protocol": "official", "order": "1"}
+    assert list(differs(gridtom, asked("gridtom", **alike))) == []
+    assert list(differs(gridtom, asked("gridtom", **alike | {"split": "test", "limit": 4}))) == [
+        "--split test, theirs is published",
+        "--limit 4",
+    ]
+    (moments, _), *_ = beside(asked("moments"))
+    some = asked("moments", 325, protocol="official", frames=8, limit=3)
+    assert list(differs(moments, some)) == [
+        "325 of their 2,335 questions",
+        "8 frames, theirs 64",
+    ]
+    assert list(differs(moments, asked("moments", 2335, protocol="official", frames=64))) == []
+
+
+def test_what_is_printed_is_exact_and_marked() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    text = asked("moments", 325, {"view": "text", "window": "focused"})
+    print_published(
+        console, [text, asked("moments", 325, {"view": "multimodal", "window": "full"})]
+    )
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert "LLaVA-Video-72B text, focused 62.1" in lines
+    assert "LLaVA-Video-72B multimodal, full 65.96" in lines
+    # People are as the second run asks, and not as the first.
+    assert "human (majority-vote) multimodal, full 91.0" in lines
+    assert any(line.startswith("theirs: all questions") for line in lines)
+    assert any("325 of their 2,335 questions" in line for line in lines)
+    alone = Console(file=io.StringIO(), width=100)
+    print_published(alone, [text])
+    said = alone.file.getvalue()  # type: ignore[attr-defined]
+    assert "human (majority-vote) *" in said and "* not shown or asked as here" in said
+    nothing = Console(file=io.StringIO())
+    print_published(nothing, [asked("riddles:RIDDLES")])
+    assert nothing.file.getvalue() == ""  # type: ignore[attr-defined]
