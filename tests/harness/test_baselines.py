@@ -86,8 +86,7 @@ def test_both_is_never_more_than_either(table: Published) -> None:
         assert row.kind == "chance" or both <= min(tb, fb)
 
 
-def test_the_file_holds_no_figure_twice_in_one_row_of_a_table() -> None:
-    """What is read is what the file says, number by number."""
+def test_what_is_read_is_what_the_file_holds() -> None:
     raw = json.loads((files("sally_anne.harness") / FILE).read_text(encoding="utf-8"))
     assert [[r["values"] for r in t["rows"]] for t in raw] == [
         [list(row.values) for row in table.rows] for table in TABLES
