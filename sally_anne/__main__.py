@@ -43,6 +43,10 @@ COMMANDS = {
         "sally_anne.harness.adapters.lm_eval.__main__",
         "run lm-eval with steered models and our tasks",
     ),
+    "lmms-eval": (
+        "sally_anne.harness.adapters.lmms_eval.__main__",
+        "run lmms-eval with steered models and our tasks",
+    ),
     "export-lm-eval": (
         "sally_anne.harness.adapters.lm_eval.export",
         "write a steering vector as lm-eval's own `steered` model reads it",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 
@@ -23,7 +23,7 @@ from sally_anne.harness.answers import (
 )
 from sally_anne.harness.gridtom import REWORDED
 from sally_anne.harness.items import Item
-from sally_anne.harness.metrics import Unit, accuracy, belief_metrics, over
+from sally_anne.harness.metrics import Resampling, Unit, accuracy, belief_metrics, over
 from sally_anne.harness.official import OFFICIAL
 
 # In the order of the printed columns.
@@ -171,7 +171,10 @@ def parts(
 
 
 def break_down(
-    table: pd.DataFrame, kinds: Sequence[str], cells: Sequence[str] = ()
+    table: pd.DataFrame,
+    kinds: Sequence[str],
+    cells: Sequence[str] = (),
+    **resampling: Unpack[Resampling],
 ) -> dict[str, Any]:
     """Each reader's accuracy: overall, by tags, and of beliefs.
 
@@ -189,17 +192,18 @@ def break_down(
         own: dict[str, Any] = {}
         for part in parts(keyed, reader, kinds, cells):
             if part.beliefs:
-                measured = asdict(belief_metrics(part.rows, unit=part.unit))
+                measured = asdict(belief_metrics(part.rows, unit=part.unit, **resampling))
                 if part.kind:
                     own.setdefault(part.kind, {})[part.value] = measured
                 else:
                     own["belief"] = measured
             elif part.kind:
                 place = own if part.kind == JOINT else own["groups"]
-                measured = asdict(accuracy(part.rows).overall)
+                measured = asdict(accuracy(part.rows, **resampling).overall)
                 place.setdefault(part.kind, {})[part.value] = measured
             else:
-                own = asdict(accuracy(part.rows)) | {"groups": {kind: {} for kind in kinds}}
+                own = asdict(accuracy(part.rows, **resampling))
+                own["groups"] = {kind: {} for kind in kinds}
         found[reader] = own
     return found
 

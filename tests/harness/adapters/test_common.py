@@ -11,7 +11,7 @@ import pytest
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import HarnessError, ModelError
 from sally_anne.harness.adapters.common import Decoding, decoding, open_steered, whole
-from sally_anne.harness.adapters.gridtom import prepared
+from sally_anne.harness.adapters.questions import prepared
 from sally_anne.models.options import DEFAULT_MODEL
 
 
@@ -50,8 +50,8 @@ def test_what_a_baked_vector_has_seen_is_left_out(seen_vector: str, tmp_path: Pa
     seen = {"train": [generated().identity(1).content], "validation": []}
     record = {"vector": {"fitted": {"seen": seen}}}
     (tmp_path / "steering.json").write_text(json.dumps(record))
-    baked = prepared({"setting": "text", "model": str(tmp_path)})
+    baked = prepared({"setting": "text", "model": str(tmp_path)}).work
     assert "story-0001" not in {item.story for item in baked.items}
     assert baked.unseen is not None and baked.unseen.left_out == 1
-    both = prepared({"setting": "text", "model": str(tmp_path), "steer": seen_vector})
+    both = prepared({"setting": "text", "model": str(tmp_path), "steer": seen_vector}).work
     assert both.unseen is not None and both.unseen.left_out == 3

@@ -1,4 +1,7 @@
-"""Plug-in for inspect-ai: the model provider ``sally-anne`` and the task ``sally_anne/gridtom``."""
+"""Plug-in for inspect-ai: the model provider ``sally-anne``, and our tasks.
+
+Those are ``sally_anne/gridtom`` and, for all other benchmarks, ``sally_anne/benchmark``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from inspect_ai._util.registry import registry_add, registry_info
 from inspect_ai.model import modelapi
 
-from sally_anne.harness.adapters.inspect_ai.task import belief, gridtom, official, robust
+from sally_anne.harness.adapters.inspect_ai.task import (
+    belief,
+    benchmark,
+    gridtom,
+    official,
+    robust,
+    shown,
+)
 
 if TYPE_CHECKING:
     from inspect_ai.model import ModelAPI
@@ -31,5 +41,5 @@ def _under_our_name(thing: Any) -> None:
     registry_add(thing, info.model_copy(update={"name": name}))
 
 
-for _thing in (gridtom, robust, official, belief):
+for _thing in (gridtom, benchmark, shown, robust, official, belief):
     _under_our_name(_thing)

@@ -1,7 +1,7 @@
-"""Steered models in EleutherAI's lm-eval (0.4.13), and GridToM as tasks of it, in ``TASKS``.
+"""Steered models in EleutherAI's lm-eval (0.4.13), and our tasks; those of GridToM in ``TASKS``.
 
 Importing this package registers the model ``sally-anne``; ``sally-anne lm-eval`` is ``lm_eval``
-with it and these tasks, beside those of the user's own ``--include_path``.
+with it and the tasks of all benchmarks, beside those of the user's own ``--include_path``.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from sally_anne.core.commands import plain_errors
@@ -24,21 +25,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit("error: lm-eval is not installed: pip install 'sally-anne[lm-eval]'")
     from lm_eval.__main__ import cli_evaluate
 
+    from sally_anne.harness.adapters.questions import names, task_files
+
     if arguments is not None:
         sys.argv = ["sally-anne lm-eval", *arguments]
-    _with_our_tasks()
+    ours = ("gridtom", *names())
+
+    def unexpected(record: logging.LogRecord) -> bool:
+        said = record.getMessage()
+        return not (_MEANT[record.name] in said and any(name in said for name in ours))
+
     for name in _MEANT:
-        logging.getLogger(name).addFilter(_unexpected)
-    with plain_errors():
+        logging.getLogger(name).addFilter(unexpected)
+    with plain_errors(), task_files(f"{__package__}.questions.Questions") as files:
+        _with_tasks(TASKS, files)
         cli_evaluate()
 
 
-def _unexpected(record: logging.LogRecord) -> bool:
-    said = record.getMessage()
-    return not (_MEANT[record.name] in said and "gridtom" in said)
-
-
-def _with_our_tasks() -> None:
+def _with_tasks(*ours: Path) -> None:
     """Every search for tasks finds ours, too; a user's own of the same name go before."""
     import lm_eval.tasks
 
@@ -47,7 +51,7 @@ def _with_our_tasks() -> None:
     def with_ours(*args: Any, include_path: Any = None, **kwargs: Any) -> Any:
         several = isinstance(include_path, (list, tuple))
         own = list(include_path) if several else [include_path] if include_path else []
-        return manager(*args, include_path=[TASKS, *own], **kwargs)
+        return manager(*args, include_path=[*ours, *own], **kwargs)
 
     lm_eval.tasks.TaskManager = with_ours  # type: ignore[assignment,misc]
 

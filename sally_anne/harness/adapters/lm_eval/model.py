@@ -24,7 +24,6 @@ from sally_anne.harness.adapters.common import (
     open_steered,
     whole,
 )
-from sally_anne.harness.adapters.gridtom import MARK
 from sally_anne.harness.adapters.lm_eval.requests import (
     Context,
     batches,
@@ -33,6 +32,7 @@ from sally_anne.harness.adapters.lm_eval.requests import (
     place_clip,
     split,
 )
+from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.continuation import complete, continuation_log_probs, token_inputs
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import DEFAULT_MODEL

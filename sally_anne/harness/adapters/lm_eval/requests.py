@@ -17,7 +17,7 @@ from PIL import Image
 from hooks.batch_size import in_batches
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.common import checked
-from sally_anne.harness.adapters.gridtom import MARK
+from sally_anne.harness.adapters.questions import MARK
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import reply_prompt
 

@@ -1,7 +1,7 @@
-"""Plug-in for lmms-eval: the model ``sally_anne``, found by its entry point, and GridToM as tasks.
+"""Plug-in for lmms-eval: the model ``sally_anne``, found by its entry point, and our tasks.
 
-The tasks, in ``TASKS`` for ``--include_path``, work with the other models of lmms-eval, too; for
-other stories or questions see :func:`sally_anne.harness.adapters.gridtom.prepared`.
+GridToM's are in ``TASKS`` for ``--include_path``; ``sally-anne lmms-eval`` is lmms-eval with these
+and all other benchmarks. They work with the other models of lmms-eval, too.
 """
 
 from __future__ import annotations

@@ -17,10 +17,11 @@ from lm_eval.tasks import TaskManager
 
 from sally_anne.benchmarks.gridtom.build import BuildConfig, build
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.adapters.gridtom import _items, both, lm_eval_results, pictures
+from sally_anne.harness.adapters.gridtom import both, lm_eval_results, pictures
 from sally_anne.harness.adapters.gridtom import lm_eval_documents as documents
 from sally_anne.harness.adapters.lm_eval import TASKS
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
+from sally_anne.harness.adapters.questions import asked_by
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.metrics import accuracy, belief_metrics
@@ -112,9 +113,9 @@ def test_replies_and_scores_are_those_of_our_own_harness(
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Asks about stories made by hand."""
     monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
-    _items.cache_clear()
+    asked_by.cache_clear()
     yield
-    _items.cache_clear()
+    asked_by.cache_clear()
 
 
 def numbers_of(found) -> list[int]:
@@ -146,6 +147,7 @@ def test_documents_are_those_made_by_hand(by_hand, order, setting) -> None:
                 "split": split,
                 "condition": asked.condition,
                 "first": asked.first,
+                "system": "",
                 "text": mark + asked.text,
                 "options": list(asked.options),
                 "answer": ", ".join(asked.answer),
@@ -222,7 +224,7 @@ def test_a_folder_of_stories_may_be_asked(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"split": "dev"}, "split must be one of train, validation, test, is 'dev'"),
+        ({"split": "dev"}, "split must be one of train, validation, test, published, is 'dev'"),
         ({"style": "loud"}, "style must be one of plain, json"),
         ({"stories": 0}, "limit must be a whole number from 1 on"),
         ({"stories": "ten"}, "limit must be a whole number from 1 on"),

@@ -18,7 +18,6 @@ from sally_anne.core.errors import (
     HarnessError,  # noqa: E402
 )
 from sally_anne.harness.adapters.gridtom import (  # noqa: E402
-    _items,
     both,
     false_belief,
     invalid,
@@ -29,6 +28,7 @@ from sally_anne.harness.adapters.gridtom import (  # noqa: E402
     true_belief,
 )
 from sally_anne.harness.adapters.lmms_eval import TASKS  # noqa: E402
+from sally_anne.harness.adapters.questions import asked_by  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.results import (
     score,  # noqa: E402
@@ -49,9 +49,9 @@ def documents(**options: Any) -> Dataset:
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Asks about stories made by hand."""
     monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
-    _items.cache_clear()
+    asked_by.cache_clear()
     yield
-    _items.cache_clear()
+    asked_by.cache_clear()
 
 
 @pytest.mark.parametrize("setting", ["text", "multimodal"])

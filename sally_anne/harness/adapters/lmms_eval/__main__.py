@@ -1,0 +1,61 @@
+"""``sally-anne lmms-eval``: lmms-eval's own command line, with our tasks and their options.
+
+``--metadata name=value ...`` says, as to lm-eval, what the tasks ask; a vector and a model that
+``--model_args`` name are known to them as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from sally_anne.core.commands import plain_errors
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.lmms_eval import TASKS
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    if find_spec("lmms_eval") is None:
+        sys.exit("error: lmms-eval is not installed: pip install 'sally-anne[lmms-eval]'")
+    import lmms_eval.__main__ as theirs
+    from lmms_eval.utils import simple_parse_args_string
+
+    from sally_anne.harness.adapters.questions import METADATA, task_files
+
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    finder = argparse.ArgumentParser(
+        prog="sally-anne lmms-eval", add_help=False, allow_abbrev=False
+    )
+    finder.add_argument("--metadata", nargs="+", default=[])
+    found, rest = finder.parse_known_args(words)
+    finder.add_argument("--model_args", default="")
+    of_model = simple_parse_args_string(finder.parse_known_args(words)[0].model_args)
+    manager: Any = theirs.TaskManager
+
+    def with_ours(*args: Any, include_path: Any = None, **kwargs: Any) -> Any:
+        # The first of a name stands: a user's own.
+        own = [include_path] if isinstance(include_path, str) else list(include_path or ())
+        return manager(*args, include_path=[*own, str(TASKS), str(files)], **kwargs)
+
+    with plain_errors(), task_files(f"{__package__}.questions.Questions") as files:
+        os.environ[METADATA] = json.dumps(of_model | _options(found.metadata))
+        theirs.TaskManager = with_ours
+        sys.argv = ["sally-anne lmms-eval", *rest]
+        theirs.cli_evaluate()
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """``name=value`` each."""
+    found = dict(word.split("=", 1) for word in words if "=" in word)
+    if wrong := [word for word in words if "=" not in word]:
+        raise HarnessError(f"--metadata {wrong[0]}: write name=value")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Small folders of the benchmarks, and what `sally-anne evaluate` makes of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import prompt_of
+from sally_anne.harness.items import Item
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.pipeline import run
+from sally_anne.harness.replies import Reply
+from sally_anne.harness.reporting import asked_readers
+from sally_anne.harness.work import prepare
+from tests.harness import made_benchmarks as made
+from tests.made_replies import replied
+from tests.shared_data import MADE
+
+MODEL = "tiny-qwen2-vl"
+
+
+def riddles(folder: Path) -> Path:
+    """Four questions of a user's own."""
+    folder.mkdir(parents=True)
+    rows = [
+        {"question": f"What is {n}, then?", "options": ["red", "blue"], "answer": n % 2}
+        | {"context": f"It was {n}.", "tags": {"kind": ["odd, or so"] if n % 2 else ["even"]}}
+        for n in range(4)
+    ]
+    path = folder / "riddles.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def _records(folder: Path) -> Path:
+    """The made records of a benchmark in the official layout, without films."""
+    return MADE / folder.name
+
+
+# What makes a folder of a benchmark's name, and options of the run: a view with frames and one of
+# words alone of those that have both, and each prompt that the authors' own reader asks for.
+SYSTEM = "bigtom official"  # with a system message
+Case = tuple[str, Callable[[Path], Path], dict[str, Any]]
+CASES: dict[str, Case] = {
+    "bigtom": ("bigtom", _records, {"limit": 2}),
+    "mmtom_qa": ("mmtom_qa", made.mmtom_qa_frames, {"frames": 2}),
+    "mmtom_qa text": ("mmtom_qa", _records, {"view": "text", "limit": 4}),
+    "muma_tom": ("muma_tom", made.muma_tom, {"frames": 2, "max_pixels": 3136}),
+    "muma_tom text": ("muma_tom", _records, {"view": "text", "protocol": "official", "limit": 1}),
+    "moments": ("moments", made.moments, {"frames": 2, "window": "focused"}),
+    "moments none": ("moments", _records, {"view": "none"}),
+    "mimeqa": ("mimeqa", made.mimeqa, {"frames": 2}),
+    "own": ("own", riddles, {"prompting": "few-shot", "shots": 1}),
+    SYSTEM: ("bigtom", _records, {"protocol": "official", "limit": 1}),
+}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a task's items are, and what evaluate says of the replies."""
+
+    options: dict[str, Any]  # in the words of a plug-in; ``task`` beside
+    task: str
+    items: list[Item]
+    replies: dict[str, str]
+    numbers: dict[str, dict[str, float]]  # by reader
+
+    @property
+    def prompts(self) -> dict[str, Prompt]:
+        return {item.item_id: prompt_of(item) for item in self.items}
+
+
+def expected(case: Case, folder: Path) -> Expected:
+    """Runs a whole evaluation of the shipped model."""
+    task, build, options = case
+    place = build(folder / task)
+    own = task == "own"
+    task = str(place) if own else task
+    config = EvalConfig(
+        model=MODEL, task=task, data=None if own else place, out=folder / "run", **options
+    )
+    table = run(config)
+    found = json.loads((folder / "run" / "results.json").read_text())["results"]
+    items = prepare(config).items
+    return Expected(
+        options=options | ({} if own else {"data": str(place)}),
+        task=task,
+        items=items,
+        replies=dict(zip(table["item_id"], table["reply"], strict=True)),
+        numbers={r: flat(figures) for r, figures in asked_readers(found, items).items()},
+    )
+
+
+def flat(found: Mapping[str, Any]) -> dict[str, float]:
+    """One reader's figures by the names that harnesses show."""
+    cells = {"": found.get("belief"), **found.get("cells", {})}
+    parts = {"accuracy": found["overall"], "invalid": found["invalid"]}
+    for kind in found["groups"]:
+        parts |= {f"{kind}: {value}": part for value, part in found["groups"][kind].items()}
+    for cell, belief in cells.items():
+        for name in ("TB", "FB", "Both") if belief else ():
+            parts[f"{cell}: {name}" if cell else name] = belief[name]
+    return {name.replace(",", ";"): part["value"] for name, part in parts.items()}
+
+
+def speak(monkeypatch: Any) -> Callable[[str], str]:
+    """Models of this project reply by hand, whoever asks: right, wrong and not at all.
+
+    A reply hangs on the words after the last "Question:", with which all prompts end.
+    """
+    answers = ("A", "B.", "(b)", "a) it is", "Answer: A", "I cannot tell", "B", "a")
+
+    def reply(prompt: str) -> str:
+        asked = prompt.replace("<image>", "").rpartition("uestion")[2]
+        asked = re.sub(r"<\|?\w+\|?>.*", "", asked, flags=re.DOTALL).strip()
+        return answers[hashlib.sha256(asked.encode()).digest()[0] % len(answers)]
+
+    def replies(self: Any, prompts: Any, *rest: Any, **named: Any) -> list[Reply]:
+        return replied(reply(prompt.text) for prompt in prompts)
+
+    monkeypatch.setattr(SteeredModel, "replies", replies)
+    return reply

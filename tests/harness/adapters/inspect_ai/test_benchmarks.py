@@ -1,0 +1,109 @@
+"""Every benchmark in inspect-ai: the prompts, replies and scores of our own harness."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("inspect_ai")
+
+from inspect_ai import Task  # noqa: E402
+from inspect_ai import eval as evaluate  # noqa: E402
+from inspect_ai._util.error import PrerequisiteError  # noqa: E402
+from inspect_ai.log import EvalLog, resolve_sample_attachments  # noqa: E402
+from inspect_ai.model import get_model  # noqa: E402
+
+from sally_anne.harness.adapters.inspect_ai import benchmark  # noqa: E402
+from sally_anne.harness.adapters.inspect_ai.messages import prompt_of  # noqa: E402
+from sally_anne.harness.model import laid_out  # noqa: E402
+from sally_anne.models.loading import load_model  # noqa: E402
+from tests.harness.adapters.benchmarks import (  # noqa: E402
+    CASES,
+    MODEL,
+    Case,
+    expected,
+    speak,
+)
+from tests.shared_data import MADE  # noqa: E402
+
+pytestmark = pytest.mark.plugins
+
+BIGTOM = str(MADE / "bigtom")
+
+
+def run(task: Task, folder: Path, **options: Any) -> EvalLog:
+    model = get_model(f"sally-anne/{MODEL}", memoize=False)
+    log = evaluate(task, model=model, log_dir=str(folder), display="none", **options)[0]
+    assert log.status == "success", log.error
+    return log
+
+
+def assert_same(case: Case, folder: Path) -> None:
+    own = expected(case, folder)
+    log = run(benchmark(task=own.task, **own.options), folder)
+    # Films lie beside the messages in a log.
+    whole = [resolve_sample_attachments(sample, "full") for sample in log.samples or []]
+    samples = {str(sample.id): sample for sample in whole}
+    loaded = load_model(MODEL)
+    for name, prompt in own.prompts.items():
+        asked = prompt_of(loaded, samples[name].messages[:-1])
+        assert asked.text == laid_out(loaded, prompt)
+        assert np.array_equal(asked.clip, prompt.clip)
+    replies = {name: sample.output.completion for name, sample in samples.items()}
+    assert replies == own.replies
+    assert log.results is not None
+    found = {
+        score.name: {name: metric.value for name, metric in score.metrics.items()}
+        for score in log.results.scores
+    }
+    assert {reader: numbers for reader, numbers in found.items() if numbers} == own.numbers
+    unscored = sum(item.hidden or not item.options for item in own.items)
+    assert [score.unscored_samples for score in log.results.scores] == [unscored] * len(found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_replies_and_scores_are_those_of_evaluate(name: str, tmp_path: Path) -> None:
+    assert_same(CASES[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_said_by_hand_has_the_scores_of_evaluate(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speak(monkeypatch)
+    assert_same(CASES[name], tmp_path)
+
+
+def test_thoughts_are_read_as_in_evaluate(tmp_path: Path) -> None:
+    """Also where they were cut, which a reply says here."""
+    case = ("bigtom", CASES["bigtom"][1], {"prompting": "cot", "limit": 1})
+    assert_same(case, tmp_path)
+
+
+def test_epochs_count_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    speak(monkeypatch)
+    logs = [run(benchmark("bigtom", BIGTOM, limit=2), tmp_path, epochs=n) for n in (1, 2)]
+    once, twice = ([score.metrics for score in log.results.scores] for log in logs if log.results)
+    assert [{n: m.value for n, m in found.items()} for found in once] == [
+        {n: m.value for n, m in found.items()} for found in twice
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "bigtom"}, "bigtom needs its data: say data=FOLDER with"),
+        ({"task": "bigtom", "data": 7}, "7: has no condition"),
+        ({"task": "riddle"}, "--task riddle: it is none of gridtom, moments"),
+        ({"task": "bigtom", "data": BIGTOM, "view": "video"}, "--view video: bigtom has text"),
+        ({"task": "bigtom", "data": BIGTOM, "media": "sound"}, "is 'sound'"),
+        ({"task": "bigtom", "data": BIGTOM, "prompting": "simtom"}, "simtom asks in two steps"),
+    ],
+)
+def test_bad_arguments_are_one_message(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(PrerequisiteError) as refused:
+        benchmark(**arguments)
+    assert message in str(refused.value)

@@ -1,0 +1,143 @@
+"""Every benchmark in lmms-eval: the prompts, replies and scores of our own harness."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lmms_eval")
+
+import lmms_eval.__main__  # noqa: E402
+from lmms_eval import evaluator  # noqa: E402
+from lmms_eval.tasks import TaskManager  # noqa: E402
+
+from sally_anne.core.errors import HarnessError  # noqa: E402
+from sally_anne.harness.adapters.gridtom import lmms_eval_documents  # noqa: E402
+from sally_anne.harness.adapters.lmms_eval.__main__ import main  # noqa: E402
+from sally_anne.harness.adapters.questions import (  # noqa: E402
+    METADATA,
+    from_environment,
+    names,
+    pictures,
+    task_files,
+)
+from tests.harness.adapters.benchmarks import (  # noqa: E402
+    CASES,
+    MODEL,
+    SYSTEM,
+    Case,
+    expected,
+    speak,
+)
+from tests.shared_data import MADE  # noqa: E402
+
+pytestmark = pytest.mark.plugins
+
+CLASS = "sally_anne.harness.adapters.lmms_eval.questions.Questions"
+OFFERED = [name for name in CASES if name != SYSTEM]
+
+
+@pytest.fixture(scope="module")
+def files() -> Iterator[Path]:
+    with task_files(CLASS) as folder:
+        yield folder
+
+
+def assert_same(files: Path, case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = expected(case, folder)
+    task = own.task
+    if task in names():
+        monkeypatch.setenv(METADATA, json.dumps(own.options))
+    else:
+        kwargs = "".join(f"  {n}: {v}\n" for n, v in ({"task": task} | own.options).items())
+        text = f"class: !function {CLASS}\ntask: own\ndataset_kwargs:\n{kwargs}"
+        (folder / "own.yaml").write_text(text)
+        task, files = "own", folder
+    found = evaluator.simple_evaluate(
+        "sally_anne",
+        model_args=f"pretrained={MODEL}",
+        tasks=[task],
+        task_manager=TaskManager(include_path=str(files), include_defaults=False),
+        batch_size=4,
+        bootstrap_iters=0,
+    )
+    assert found is not None
+    samples = found["samples"][task]
+    assert [sample["doc"]["item_id"] for sample in samples] == [i.item_id for i in own.items]
+    for sample in samples:
+        prompt = own.prompts[sample["doc"]["item_id"]]
+        shown = pictures(sample["doc"])
+        assert sample["doc"]["text"] == sample["arguments"][0] == prompt.text
+        if prompt.clip is None:
+            assert not shown
+        else:
+            assert np.array_equal(prompt.clip, [np.asarray(picture) for picture in shown])
+    assert {s["doc"]["item_id"]: s["resps"][0][0] for s in samples} == own.replies
+    numbers = {
+        name.removesuffix(",none"): value
+        for name, value in found["results"][task].items()
+        if name.endswith(",none") and "_stderr" not in name
+    }
+    unscored = [item.hidden or not item.options for item in own.items]
+    assert numbers.pop("unscored", 0) == any(unscored)
+    official = own.numbers.get("official", {})
+    wanted = own.numbers["robust"] if own.numbers else {}
+    assert numbers == wanted | {f"official_{name}": value for name, value in official.items()}
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_replies_and_scores_are_those_of_evaluate(files, name, tmp_path, monkeypatch) -> None:
+    assert_same(files, CASES[name], tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_what_is_said_by_hand_has_the_scores_of_evaluate(
+    files, name, tmp_path, monkeypatch
+) -> None:
+    speak(monkeypatch)
+    assert_same(files, CASES[name], tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "bigtom needs its data: say data=FOLDER with --metadata"),
+        ({"data": str(MADE / "bigtom"), "protocol": "official"}, "has a system message"),
+        ({"data": str(MADE / "bigtom"), "prompting": "cot"}, "prompting cot is not offered here"),
+    ],
+)
+def test_what_is_wrong_is_named_at_once(files, options, message, monkeypatch) -> None:
+    monkeypatch.setenv(METADATA, json.dumps(options))
+    manager = TaskManager(include_path=str(files), include_defaults=False)
+    with pytest.raises(HarnessError, match=message):
+        manager.load_task_or_group(["bigtom"])
+
+
+def test_the_command_says_what_is_asked(monkeypatch, seen_vector: str) -> None:
+    """Options, vector and model reach all tasks, GridToM's as well, and its names are found."""
+    seen: dict[str, Any] = {}
+
+    def evaluate() -> None:
+        manager = lmms_eval.__main__.TaskManager(include_defaults=False)
+        seen["tasks"] = set(manager.all_subtasks) | {
+            name for name, entry in manager.task_index.items() if entry["type"] == "python_task"
+        }
+        seen["options"] = from_environment()
+        seen["stories"] = lmms_eval_documents([{"order": "1", "setting": "text"}])["story"][0]
+
+    monkeypatch.setenv(METADATA, "")
+    monkeypatch.setattr(lmms_eval.__main__, "cli_evaluate", evaluate)
+    monkeypatch.setattr(lmms_eval.__main__, "TaskManager", TaskManager)
+    words = ["--model_args", f"pretrained={MODEL},steer={seen_vector}", "--metadata", "limit=1"]
+    main([*words, "--tasks", "bigtom"])
+    assert {*names(), "gridtom_order1_text"} <= seen["tasks"]
+    assert seen["options"] == {"limit": "1", "model": MODEL, "steer": seen_vector}
+    # The first story was seen in fitting.
+    assert seen["stories"] == "story-0001"
+    with pytest.raises(SystemExit, match="1"):
+        main(["--metadata", "limit"])
