@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -87,7 +87,7 @@ class Run:
     saved: dict[str, Any] = field(repr=False)
 
     @classmethod
-    def open(cls, folder: Path | str) -> Run:
+    def open(cls, folder: Path | str) -> Self:
         """Open a run folder; only ``config.json`` is read, all else when it is asked for."""
         folder = Path(folder)
         if not folder.is_dir():

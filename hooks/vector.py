@@ -1,6 +1,6 @@
 """A steering vector: heads, directions, widths and strength (GridToM paper, equation 4).
 
-On disk it is a folder that can be pushed to a hub as it is: a safetensors file and a card.
+On disk, and in a repository of a hub, it is a safetensors file and a card.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from hooks.edit import Edit, Gate
 from hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, slice_width
 from hooks.identity import FORCED, SEEN, ModelIdentity, require_fitted
 from hooks.positions import LAST_PROMPT_GENERATED, check_spec
+from hooks.tensor_file import TensorFile
 from sally_anne.core.errors import PositionError, SteeringError
-from sally_anne.core.files import reading, write_atomic
+from sally_anne.core.files import write_atomic
+from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
 from sally_anne.core.run_folder import VECTOR, require_own
 
-FILE, CARD = "vector.safetensors", "README.md"
+FILE = "vector.safetensors"
 # In a checkpoint that a vector is baked into: the vector's facts.
 RECORD = "steering.json"
 FORMAT = "sally-anne steering vector 2"
@@ -34,11 +34,14 @@ FORMAT = "sally-anne steering vector 2"
 GATED = "sally-anne steering vector 3"
 # What a vector is beside its tensors ``theta`` and ``sigma``.
 FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "positions", "fitted")
-# The one entry of the file's metadata: with more, safetensors leaves their order to chance.
-_ENTRY = "sally-anne"
-# Of earlier versions: two entries, "format" and "vector", and no checksum.
-_UNSUMMED = "sally-anne steering vector 1"
-_MADE_BY = "sally-anne steer"
+_FILE = TensorFile(
+    what="steering vector",
+    formats=(FORMAT, GATED),
+    part="vector",
+    made_by="sally-anne steer",
+    error=SteeringError,
+    unsummed="sally-anne steering vector 1",
+)
 
 
 class HoldsModel(Protocol):
@@ -49,7 +52,7 @@ class HoldsModel(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SteeringVector:
+class SteeringVector(Shared):
     """What is added to the outputs of K heads: ``alpha * sigma * theta``.
 
         with vector.apply(model):
@@ -67,6 +70,8 @@ class SteeringVector:
         fitted: where it comes from: model and revision, contrast, splits, probe settings, data.
         gate: a probe without whose consent nothing is added, see :class:`hooks.edit.Gate`.
     """
+
+    SIGN: ClassVar[str] = FILE
 
     heads: tuple[tuple[int, int], ...]
     theta: Tensor = field(repr=False)
@@ -215,35 +220,33 @@ class SteeringVector:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SteeringError(f"{folder} cannot be made ({error.strerror})") from error
-        tensors = self._tensors()
-        text, kind = json.dumps(self._said(), default=dict), GATED if self.gate else FORMAT
-        entry = {"format": kind, "sha256": _digest(text, tensors), "vector": text}
-        write_atomic(folder / FILE, save(tensors, {_ENTRY: json.dumps(entry)}))
-        write_atomic(folder / CARD, _card(self).encode())
+        kind = GATED if self.gate else FORMAT
+        _FILE.write(folder / FILE, self._said(), self._tensors(), kind)
+        write_atomic(folder / CARD, _card(self))
         return folder
 
     @classmethod
     def load(
         cls, path: Path | str, model: nn.Module | HoldsModel | None = None, force: bool = False
-    ) -> SteeringVector:
+    ) -> Self:
         """Read a vector.
 
         Args:
-            path: the folder, or the safetensors file itself.
+            path: the folder, the safetensors file itself, or a repository of a hub,
+                ``user/name`` or ``user/name@revision``.
             model: refuse a vector that does not fit this model, or was fitted on another one as
                 far as the modules can tell.
             force: take a vector that was fitted on another model; its facts say ``forced``.
 
         Raises:
             OtherModelError: it was fitted on other weights or in another dtype; both are named.
+            HubError: there is no such folder, and no such repository can be had.
             SteeringError: no such file, a file cut short, altered or of another kind, a part that
                 is missing, or a vector for another model (both shapes are named).
         """
-        file = Path(path) / FILE if Path(path).is_dir() else Path(path)
-        with reading(file, SteeringError, _MADE_BY), safe_open(file, "pt") as stored:
-            metadata = stored.metadata() or {}
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        text = _facts(file, metadata, tensors)
+        place = at_hand(path, (FILE, CARD))
+        file = place / FILE if place.is_dir() else place
+        text, tensors = _FILE.read(file)
         try:
             facts = json.loads(text)
             parts = {name: facts[name] for name in FACTS}
@@ -262,6 +265,10 @@ class SteeringVector:
             vector.check(module)
             require_fitted(vector, ModelIdentity.of_module(module))
         return vector
+
+    def to_give(self) -> Self:
+        """The same, whose facts hold no paths of this machine."""
+        return replace(self, fitted=without_paths(dict(self.fitted)))
 
     def _tensors(self) -> dict[str, Tensor]:
         own = {"theta": self.theta, "sigma": self.sigma}
@@ -286,39 +293,7 @@ def _finite(strength: Tensor) -> None:
         raise SteeringError(f"alpha must be finite, got {strength.tolist()}")
 
 
-def _facts(file: Path, metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    """The facts of a vector as JSON, as they were written."""
-    if metadata.get("format") == _UNSUMMED and "vector" in metadata:
-        return metadata["vector"]
-    try:
-        entry = json.loads(metadata[_ENTRY])
-        found, digest, text = entry["format"], entry["sha256"], str(entry["vector"])
-    except (KeyError, TypeError, ValueError):
-        raise SteeringError(
-            f"{file} is not a steering vector of this toolkit: its format is "
-            f"{metadata.get('format')!r}, not {FORMAT!r}"
-        ) from None
-    if digest != _digest(text, tensors):
-        raise SteeringError(
-            f"{file} is altered: its checksum does not fit; write the vector again with "
-            f"`{_MADE_BY}`"
-        )
-    if found not in (FORMAT, GATED):
-        raise SteeringError(f"{file} is of format {found!r}; this toolkit reads {FORMAT!r}")
-    return text
-
-
-def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the facts and of every tensor with its name, type and shape."""
-    digest = hashlib.sha256(facts.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _card(vector: SteeringVector) -> str:
+def _card(vector: SteeringVector) -> bytes:
     """The README of a saved vector."""
     model = vector.fitted.get("model", "unknown")
     rows = "\n".join(f"| {n} | {_in_words(n, value)} |" for n, value in vector.fitted.items())
@@ -327,12 +302,7 @@ def _card(vector: SteeringVector) -> str:
     if gate := vector.gate:
         bound = f"{'>' if gate.above else '<='} {gate.threshold:.4g}"
         where += f",\nthere only where the probe of L{gate.layer}H{gate.head} says p {bound}"
-    return f"""---
-license: apache-2.0
-base_model: {json.dumps(model)}
-tags: [steering-vector, theory-of-mind, interpretability]
----
-# Steering vector for {model}
+    body = f"""# Steering vector for {model}
 
 Adds `alpha * sigma * theta` to the `{vector.site}` of {vector.k} attention heads
 ({vector.n_layers} layers x {vector.n_heads} heads x {vector.width}), {where}.
@@ -350,11 +320,12 @@ Adds `alpha * sigma * theta` to the `{vector.site}` of {vector.k} attention head
 ```python
 import sally_anne as sa
 
-vector = sa.SteeringVector.load("this/folder", model)
+vector = sa.SteeringVector.load("this/folder", model)  # or "user/name" of a hub
 with vector.apply(model):
     model.generate(**inputs)
 ```
 """
+    return card(body, vector.fitted, "steering-vector")
 
 
 def _in_words(name: str, value: Any) -> str:

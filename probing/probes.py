@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -19,13 +20,16 @@ from hooks.positions import LAST_PROMPT_GENERATED
 from hooks.vector import SteeringVector
 from probing.activations import Activations
 from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
+from probing.directions import best_heads, towards_class
 from probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve
-from sally_anne.core.errors import ProbingError, SteeringError
+from probing.probe_file import FILE, KEPT, read, write
+from sally_anne.core.errors import ProbingError
+from sally_anne.core.hub import Shared, without_paths
 
 MEASURED = ("validation", "test")
 
 
-class HeadProbes(BaseEstimator):
+class HeadProbes(Shared, BaseEstimator):
     """A logistic regression for each head, with scikit-learn's interface.
 
     Binary labels give one direction a head; more than two classes give multinomial probes with
@@ -34,6 +38,7 @@ class HeadProbes(BaseEstimator):
         probes = HeadProbes().fit(x.train, label="y_p")
         heads = probes.rank(x.validation)
         vector = probes.to_vector(k=4, alpha=1.0)
+        probes.push_to_hub("user/name")  # or probes.save(folder); HeadProbes.load("user/name")
 
     Args:
         c: inverse strength of the L2 penalty; the intercept is not penalised.
@@ -49,6 +54,9 @@ class HeadProbes(BaseEstimator):
         intercept_: ``[L, H]``, or ``[L, H, n_classes]``.
         unconverged_: number of heads whose solver stopped at ``max_iter``.
         label_: what was fitted, if it was fitted on :class:`probing.activations.Activations`.
+        sigma_: ``[L, H]``, or ``[L, H, n_classes]``: standard deviation of these activations along
+            ``theta_``.
+        site_, model_: where these were read, and of which model.
         ranked_: the heads as (layer, head), best first, once :meth:`rank` was asked.
     """
 
@@ -57,7 +65,12 @@ class HeadProbes(BaseEstimator):
     intercept_: np.ndarray
     unconverged_: int
     label_: str
+    sigma_: np.ndarray
+    site_: str
+    model_: dict[str, Any]
     ranked_: list[tuple[int, int]]
+
+    SIGN = FILE
 
     def __init__(
         self, c: float = DEFAULT_C, max_iter: int = DEFAULT_MAX_ITER, solver: Solver = "batched"
@@ -81,12 +94,13 @@ class HeadProbes(BaseEstimator):
                 positive, a solver that is not known, or NaN or infinity in a head's activations
                 (batched).
         """
-        for name in ("label_", "ranked_", "_train"):
+        for name in (*KEPT, "_train"):
             self.__dict__.pop(name, None)
         if isinstance(x, Activations):
             if label is None:
                 raise ProbingError(f"say which label to fit: one of {', '.join(x.labels)}")
             self._train, self.label_ = x, label
+            self.site_, self.model_ = x.site, dict(x.model)
             y = x.values(label)
         x, y = np.asarray(x.x if isinstance(x, Activations) else x), np.asarray(y)
         if x.ndim != 4 or y.shape != (len(x),):
@@ -108,6 +122,8 @@ class HeadProbes(BaseEstimator):
         # Two classes have one direction.
         self.coef_ = coef[:, :, 0] if self.binary else coef
         self.intercept_ = intercept[:, :, 0] if self.binary else intercept
+        if hasattr(self, "_train"):
+            self.sigma_ = self.sigma(x)
         return self
 
     def rank(self, x: Activations) -> pd.DataFrame:
@@ -136,7 +152,7 @@ class HeadProbes(BaseEstimator):
             own[f"{split}_accuracy"] = self.score(part.x, y) if len(part) else blank
             own[f"{split}_log_loss"] = self.log_loss(part.x, y) if len(part) else blank
             own[f"{split}_auc"] = self.auc(part.x, y) if len(part) and self.binary else blank
-        own["sigma"] = self.sigma(train.x) if self.binary else blank
+        own["sigma"] = self.sigma_ if self.binary else blank
         order = np.lexsort(
             (own["validation_log_loss"].ravel(), -own["validation_accuracy"].ravel())
         )
@@ -165,7 +181,7 @@ class HeadProbes(BaseEstimator):
             ProbingError: the heads are not ranked, fewer than ``k`` have a direction, or
                 ``towards`` is not a class, or is needed.
         """
-        train = self.fitted_on()
+        self._require_samples()
         if not hasattr(self, "ranked_"):
             raise ProbingError("rank the heads first: probes.rank(x.validation)")
         classes = self.classes_.tolist()
@@ -173,19 +189,20 @@ class HeadProbes(BaseEstimator):
         if wanted not in classes:
             raise ProbingError(f"towards must be one of the classes {classes}, got {towards!r}")
         place = classes.index(wanted)
-        coef = towards_class(self.coef_, place)
-        chosen = best_heads(self.ranked_, coef, k)
-        x = np.stack([train.x[:, layer, head].astype(np.float64) for layer, head in chosen], axis=1)
-        return vector_on(
-            chosen,
-            x,
-            [coef[head] for head in chosen],
-            coef.shape[:2],
+        chosen = best_heads(self.ranked_, towards_class(self.coef_, place), k)
+        at = tuple(np.transpose(chosen))
+        sigma = self.sigma_ if self.binary else self.sigma_[:, :, place]
+        return SteeringVector(
+            heads=tuple(chosen),
+            theta=torch.from_numpy(towards_class(self.theta_, place)[at]),
+            sigma=torch.from_numpy(sigma[at]),
+            n_layers=self.coef_.shape[0],
+            n_heads=self.coef_.shape[1],
             alpha=alpha,
-            site=train.site,
+            site=self.site_,
             positions=positions,
             fitted={
-                **train.model,
+                **self.model_,
                 "label": self.label_,
                 "split": "heads by validation samples, directions and sigma from training samples",
                 "c": self.c,
@@ -194,6 +211,37 @@ class HeadProbes(BaseEstimator):
             },
         )
 
+    def save(self, folder: Path | str) -> Path:
+        """Write ``head_probes.safetensors`` and a card, see :mod:`probing.probe_file`.
+
+        Probes that are read again predict and make vectors, and rank no more. Gives the folder.
+
+        Raises:
+            ProbingError: they were not fitted on activations.
+            StoreError, FolderError: it cannot be written there.
+        """
+        self._require_samples()
+        names = (*self.get_params(), *KEPT)
+        return write(folder, {name: getattr(self, name) for name in names if hasattr(self, name)})
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read probes from a folder, or from a hub's repository ``user/name[@revision]``.
+
+        Raises:
+            HubError: there is no such folder, and no such repository can be had.
+            ProbingError: no such file, or one that is cut short, altered or of another kind.
+        """
+        probes = cls()
+        probes.__dict__.update(read(path, probes.get_params()))
+        return probes
+
+    def to_give(self) -> Self:
+        """The same, which names no paths of this machine."""
+        found = copy(self)
+        found.model_ = without_paths(getattr(self, "model_", {}))
+        return found
+
     @property
     def binary(self) -> bool:
         """Whether there are two classes, and so one direction a head."""
@@ -201,10 +249,15 @@ class HeadProbes(BaseEstimator):
         return len(self.classes_) == 2
 
     def fitted_on(self) -> Activations:
-        """The training activations; a ProbingError says if the probes were fitted on arrays."""
+        """The training activations; a ProbingError says if they are not known."""
+        self._require_samples()
         if not hasattr(self, "_train"):
-            raise ProbingError('fit the probes on activations first: fit(x.train, label="...")')
+            raise ProbingError("these probes were read from a file, which has no samples: fit anew")
         return self._train
+
+    def _require_samples(self) -> None:
+        if not hasattr(self, "label_"):
+            raise ProbingError('fit the probes on activations first: fit(x.train, label="...")')
 
     def _fit_in_turn(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         """Weights ``[L, H, K, D]``, intercepts ``[L, H, K]`` and how many did not converge."""
@@ -311,71 +364,3 @@ def _project(x: np.ndarray, directions: np.ndarray) -> np.ndarray:
     for layer in range(x.shape[1]):
         out[:, layer] = np.einsum(spec, x[:, layer].astype(np.float64), directions[layer])
     return out
-
-
-def best_heads(
-    ranked: Sequence[tuple[int, int]], coef: np.ndarray, k: int
-) -> list[tuple[int, int]]:
-    """The first ``k`` of the ranked heads whose probe has weights ``[L, H, D]`` other than zero.
-
-    Raises:
-        ProbingError: there are fewer.
-    """
-    if not 1 <= k <= len(ranked):
-        layers, heads = coef.shape[:2]
-        raise ProbingError(f"K = {k}: the model has {layers} x {heads} = {len(ranked)} heads")
-    usable = [head for head in ranked if coef[head].any()]
-    if k > len(usable):
-        raise ProbingError(
-            f"K = {k}: only {len(usable)} of {len(ranked)} heads have a probe with weights, and "
-            "thus a direction"
-        )
-    return usable[:k]
-
-
-def towards_class(coef: np.ndarray, place: int) -> np.ndarray:
-    """Weights ``[L, H, D]`` that point to one class of probes, by its place among them."""
-    if coef.ndim == 4:
-        return coef[:, :, place]
-    return coef if place else -coef
-
-
-def vector_on(
-    heads: Sequence[tuple[int, int]],
-    x: np.ndarray,
-    directions: Sequence[np.ndarray],
-    shape: tuple[int, ...],
-    direction: str = "logistic",
-    **facts: Any,
-) -> SteeringVector:
-    """A vector on K heads of a model with ``shape`` (L, H).
-
-    Args:
-        heads: best first.
-        x: their training activations ``[N, K, D]`` in float64, whose standard deviation along the
-            direction is sigma.
-        directions: a vector ``[D]`` of any length for each.
-        shape: layers and heads of the model.
-        direction: how the directions were found.
-        facts: of the vector.
-
-    Raises:
-        SteeringError: a direction is zero.
-    """
-    theta = np.empty((len(heads), x.shape[2]))
-    for i, ((layer, head), found) in enumerate(zip(heads, directions, strict=True)):
-        norm = np.linalg.norm(found)
-        if not norm > 0:
-            raise SteeringError(
-                f"{direction} has no direction at layer {layer} head {head}; lower K"
-            )
-        theta[i] = found / norm
-    return SteeringVector(
-        heads=tuple(heads),
-        theta=torch.from_numpy(theta),
-        sigma=torch.from_numpy(np.einsum("nkd,kd->nk", x, theta).std(axis=0)),
-        n_layers=shape[0],
-        n_heads=shape[1],
-        direction=direction,
-        **facts,
-    )

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Self
 
 from hooks import saved_run
+from hooks.given_run import NAMES, copy_run
+from hooks.saved_run import HEADS
 from hooks.vector import SteeringVector
 from sally_anne.benchmarks.gridtom.contrasts import Contrast, Order, plots_of, sample_set
 from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.items import Setting
 from sally_anne.benchmarks.samples import Frames, Label, Sample, Split
 from sally_anne.core.errors import RecordError
+from sally_anne.core.hub import at_hand, push
 from steering.fit import fit_vector
 
 __version__ = version("sally-anne")
@@ -88,6 +92,34 @@ def samples(
 
 class Run(saved_run.Run):
     """A finished probing run: ``Run.open(folder)``, then its config, heads, samples and more."""
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Self:
+        """Open a run folder, or a hub's repository ``user/name[@revision]``, fetched whole.
+
+        Raises:
+            HubError: there is no such folder, and no such repository can be had.
+            RunFolderError, AlteredError: it is damaged, or not as the run left it.
+        """
+        return super().open(at_hand(folder, NAMES))
+
+    def push_to_hub(
+        self, repository: str, private: bool | None = None, activations: bool = False
+    ) -> str:
+        """Push table, probes and results to ``user/name``; gives the commit's address.
+
+        Paths of this machine are not pushed; neither are figures and page, which may show them.
+
+        Args:
+            repository: it is made if it is not there.
+            private: whether it is made so.
+            activations: also the activations, and what the samples say.
+
+        Raises:
+            HubError: it holds something else, or cannot be reached or written.
+            RunFolderError, StoreError, AlteredError: the run is damaged.
+        """
+        return push(repository, HEADS, lambda folder: copy_run(self, folder, activations), private)
 
     def vector(
         self,

@@ -23,7 +23,7 @@ class BakeConfig:
     """Write a checkpoint with a steering vector in its weights, which acts at all positions.
 
     Attributes:
-        vector: folder of a steering vector.
+        vector: folder of a steering vector, or user/name[@revision] on a hub.
         out: folder of the checkpoint; must be empty, or not there yet.
         model: catalogue name, hub id or folder.
         alpha: strength, in standard deviations; the vector's own by default.

@@ -16,7 +16,7 @@ import torch
 
 from hooks.saved_run import AGAIN, CONFIG, HEADS, PROBES, Run
 from hooks.vector import SteeringVector
-from probing.probes import best_heads, towards_class, vector_on
+from probing.directions import best_heads, towards_class, vector_on
 from sally_anne.benchmarks.lineage import SEEN
 from sally_anne.core.errors import SteeringError
 from steering.sweep import Direction, Heads

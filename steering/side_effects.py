@@ -19,7 +19,7 @@ class SideEffectsConfig(ModelOptions):
     """Measure what a steering vector changes beside what it is for.
 
     Attributes:
-        vector: folder of a steering vector.
+        vector: folder of a steering vector, or user/name[@revision] on a hub.
         alpha: strength; the vector's own by default.
         tasks: what is asked with and without the vector: a task of ``sally-anne evaluate``, with
             its order after a colon (gridtom:initial), or with its folder after an equals sign

@@ -20,9 +20,10 @@ from experiments.localisation.stories import Side
 from hooks.edit import Edit
 from hooks.positions import ALL
 from hooks.vector import SteeringVector
+from probing.directions import vector_on
 from probing.interchange import Side as Reading
 from probing.interchange import read_twins
-from probing.probes import HeadProbes, vector_on
+from probing.probes import HeadProbes
 from sally_anne.benchmarks.twins import Twins
 from sally_anne.models.decoding import read_side_by_side
 from sally_anne.models.loading import LoadedModel

@@ -22,6 +22,10 @@ class AlteredError(SallyAnneError):
     """A file of a finished run is not as the run wrote it."""
 
 
+class HubError(SallyAnneError):
+    """A repository of a hub cannot be read or written as asked."""
+
+
 class ProcessError(SallyAnneError):
     """The processes of a run do not fit together, or one of them has ended."""
 

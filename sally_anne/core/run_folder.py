@@ -62,6 +62,7 @@ SIDE_EFFECTS = Kind("a measurement of side effects", ("side_effects.json", "*-pl
 TABLE1 = Kind("a table 1", ("table1.json", "order?-*/validation.jsonl"))
 TRANSFER = Kind("a transfer", ("transfer.parquet",))
 VECTOR = Kind("a steering vector", ("vector.safetensors", ".vector.safetensors.tmp"))
+PROBES = Kind("a set of probes", ("head_probes.safetensors", ".head_probes.safetensors.tmp"))
 BUILD = Kind("a benchmark build", ("build.json",))
 COMPARED = Kind("a comparison of evaluations", ("comparison.parquet",))
 COMPARISON = Kind("a comparison of speed", ("table.md",))
@@ -72,6 +73,7 @@ LOCALISATION = Kind("a comparison of localisers", ("localisation.parquet",))
 # What a folder is taken for; the first that fits. The last ones are never claimed.
 _KNOWN = (
     *(SWEEP, LIMP, DISTRACTORS, EVALUATION, PROBING, SIDE_EFFECTS, TABLE1, TRANSFER, VECTOR),
+    PROBES,
     *(BUILD, COMPARED, COMPARISON, TRAINING, PLANTING, LOCALISATION, COPILOT, FILMS, TRANSCRIPTS),
     Kind("a store of activations", ("manifest.json",)),
     Kind("a model", ("*model*.safetensors", "pytorch_model*.bin", "tokenizer*.json")),

@@ -56,7 +56,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
         human: CSV with people's verdicts on the same replies (item_id, label), with which the judge
             is compared.
         judge_words: what the judge says of a right and of a wrong reply.
-        steer: folder of a steering vector; none leaves the model as it is.
+        steer: folder of a steering vector, or user/name[@revision] on a hub; none leaves the model
+            as it is.
         alpha: strength of the vector; its own by default.
         split: which items are asked about; auto is GridToM's test stories, and the benchmark's
             own choice for other tasks. GridToM's published is the test of its released code: all

@@ -86,5 +86,6 @@ def test_what_is_in_the_wheel(source: Path, tmp_path: Path) -> None:
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     assert not [name for name in names if name.split("/")[0] in ("tests", "bench", "docs")]
     assert "sally_anne/py.typed" in names and "sally_anne/__main__.py" in names
+    assert "experiments/recipes/figure-5.yaml" in names
     assert "sally_anne/models/tiny/tiny-qwen2-vl/model.safetensors" in names
     assert any(name.startswith("sally_anne/harness/adapters/lm_eval/tasks/") for name in names)

@@ -220,15 +220,19 @@ def test_a_folder_that_cannot_be_made(make, tmp_path: Path) -> None:
         make().save(tmp_path / "file" / "vector")
 
 
-@pytest.mark.parametrize("model", ["tiny-qwen2-vl", "models/a: b", "#1", "C:\\q", "it's", "- x"])
+@pytest.mark.parametrize(
+    "model", ["tiny-qwen2-vl", "Qwen/Qwen2-VL-7B-Instruct", "#1", "C:\\q", "- x"]
+)
 def test_card_has_front_matter(make, tmp_path: Path, model: str) -> None:
-    vector = make(fitted={"model": model, "stories": None})
+    commit = "0123456789" * 4 if "/" in model else "0123456789abcdef"
+    vector = make(fitted={"model": model, "revision": commit, "stories": None})
     text = (vector.save(tmp_path) / "README.md").read_text()
     start, matter, body = text.split("---\n", 2)
     assert start == ""
     assert yaml.safe_load(matter) == {
         "license": "apache-2.0",
-        "base_model": model,
+        "library_name": "sally-anne",
+        **({"base_model": model} if "/" in model else {}),
         "tags": ["steering-vector", "theory-of-mind", "interpretability"],
     }
     assert body.startswith(f"# Steering vector for {model}\n")
@@ -248,7 +252,7 @@ def test_card_says_what_the_vector_is(make, tmp_path: Path) -> None:
     ):
         assert said in text
     made_by_hand = make(fitted={}).save(tmp_path) / "README.md"
-    assert 'base_model: "unknown"' in made_by_hand.read_text()
+    assert "base_model" not in made_by_hand.read_text()
 
 
 def test_describe_tells_vectors_apart(make) -> None:

@@ -35,8 +35,8 @@ class LimpConfig(ModelOptions, EndpointOptions):
         perceiver_prices: of a million tokens that it reads and of a million that it writes;
             --endpoint-limit holds for both models together, --endpoint-rate for each.
         parsed: episodes that need no reading, as in a run's episodes.json.
-        steer: folder of a steering vector. It steers the judging of likelihoods alone: texts and
-            films are read by the model as it is.
+        steer: folder of a steering vector, or user/name[@revision] on a hub. It steers the judging
+            of likelihoods alone: texts and films are read by the model as it is.
         alpha: strength of the vector; its own by default.
         mode: log sums logarithms; official is the released code's softmax over raw products. Both
             are computed, and this one is the run's answer.

@@ -27,7 +27,7 @@ class ExportConfig(ModelOptions):
     """Write a steering vector for lm-eval's model type `steered`.
 
     Attributes:
-        vector: folder of a steering vector.
+        vector: folder of a steering vector, or user/name[@revision] on a hub.
         out: file to write, .pt or .pth.
         alpha: strength, in standard deviations; the vector's own by default.
         all_positions: write a vector that was made for other positions; it will act at all.

@@ -1,0 +1,103 @@
+"""A probing run to be given away: a copy of its data without paths of this machine.
+
+Figures and page are left out, as they may show such paths; they can be drawn again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hooks.saved_run import (
+    ACTIVATIONS,
+    CAUSES,
+    CONFIG,
+    FOUND,
+    HEADS,
+    MANIFEST,
+    PROBES,
+    PROMPTS,
+    Run,
+)
+from sally_anne.core.files import FILES, write_atomic, write_sealed
+from sally_anne.core.hub import CARD, card, without_paths
+
+# What a run is in a repository; the last two, what was asked and what was read, only on demand.
+NAMES = (CARD, CONFIG, FOUND, CAUSES, HEADS, PROBES, PROMPTS, f"{ACTIVATIONS}/*")
+BEST = 10
+
+
+def copy_run(run: Run, folder: Path, activations: bool = False) -> None:
+    """Write a run, which is read and checked first, into an empty folder.
+
+    Args:
+        activations: also its activations, and what its samples say.
+
+    Raises:
+        RunFolderError, StoreError, AlteredError: as :class:`Run`.
+    """
+    _ = run.heads, run.probes
+    copied, sealed = [HEADS, PROBES], [HEADS, PROBES]
+    if activations:
+        run.store.verify()
+        _copy_store(run, folder / ACTIVATIONS)
+        sealed.append(MANIFEST)
+        copied += [] if run.prompts is None else [PROMPTS]
+    for name in copied:
+        shutil.copyfile(run.folder / name, folder / name)
+    for name, found in ((FOUND, {**run.found, "figures": []}), (CAUSES, run.causes)):
+        if (run.folder / name).exists():
+            write_sealed(folder / name, without_paths(_unsealed(found), run.saved))
+    write_sealed(folder / CONFIG, without_paths(_unsealed(run.saved)), sealed)
+    write_atomic(folder / CARD, _card(run))
+
+
+def _unsealed(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name != FILES}
+
+
+def _copy_store(run: Run, folder: Path) -> None:
+    """Links to the files of a run's store, under a manifest without paths."""
+    from hooks.store.files import MANIFEST_NAME, read_manifest, write_manifest
+
+    source = run.folder / ACTIVATIONS
+    others = shutil.ignore_patterns(".*", MANIFEST_NAME)
+    shutil.copytree(source.resolve(), folder, ignore=others, copy_function=os.symlink)
+    manifest = read_manifest(source)
+    meta = manifest.meta
+    cleaned = without_paths({"model_id": meta.model_id, "extra": meta.extra}, run.saved)
+    write_manifest(folder, replace(manifest, meta=replace(meta, **cleaned)))
+
+
+def _card(run: Run) -> bytes:
+    """The README of a run: what was probed, and its best heads."""
+    model = run.saved.get("model", {})
+    parts = without_paths(run.title, run.saved)
+    rows = [
+        f"| {label} | {row.layer} | {row.head} | {getattr(row, column):.3f} |"
+        for label in run.labels
+        if (column := f"{label}_validation_accuracy") in run.heads
+        for row in run.ranked(label).head(BEST).itertuples()
+    ]
+    body = f"""# Probes of every attention head: {parts[0]}
+
+{", ".join(parts[1:])}.
+
+| label | layer | head | validation accuracy |
+|---|---|---|---|
+{chr(10).join(rows)}
+
+## Use
+
+```python
+import sally_anne as sa
+
+run = sa.Run.open("user/name")
+run.heads  # accuracy, AUC and rank of every head
+```
+"""
+    return card(body, {**model, "model": model.get("source")}, "probes")

@@ -1,0 +1,134 @@
+"""``sally-anne recipe``: every step is one that its command takes, and what is done stays done."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.recipe import RecipeConfig, Step, recipes, steps
+from experiments.table1 import Table1Config
+from sally_anne.__main__ import main
+from sally_anne.core import commands
+from sally_anne.models.options import ModelOptions
+from steering.sweep import SweepConfig
+
+NAMES = tuple(recipes())
+
+
+class Read(BaseException):
+    """What a command would have worked on."""
+
+
+def options_of(step: Step, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A step's options, as its command reads them; it does no work."""
+    real = commands.read_options
+
+    def reading(*given: Any) -> None:
+        raise Read(real(*given))
+
+    with monkeypatch.context() as patched, pytest.raises(Read) as found:
+        patched.setattr(commands, "read_options", reading)
+        main([step.command, *step.words])
+    return found.value.args[0]
+
+
+@pytest.mark.parametrize("few", [None, 7])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_step_is_taken_by_its_command(
+    name: str, few: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = RecipeConfig(
+        name=name,
+        model="qwen2-vl",
+        device_map="auto",
+        dtype="bfloat16",
+        data=tmp_path / "my data",
+        stories=few,
+        out=tmp_path / "out",
+    )
+    found = steps(asked)
+    made: list[Path] = []
+    for step in found:
+        options = options_of(step, monkeypatch)
+        if isinstance(options, ModelOptions):
+            assert (options.model, options.device_map, options.dtype) == (
+                "qwen2-vl",
+                "auto",
+                "bfloat16",
+            )
+            assert options.data == asked.data  # type: ignore[attr-defined]
+            limit = "stories" if step.command == "probe" else "limit"
+            known = getattr(options, "task", "gridtom") == "gridtom"
+            assert getattr(options, limit) == (few if known else None)
+            assert options.folder.is_relative_to(asked.folder)  # type: ignore[attr-defined]
+            made.append(options.folder)  # type: ignore[attr-defined]
+        else:
+            # It draws what a step before it has made.
+            assert options.run in made
+    assert made
+
+
+def test_the_sweep_of_figures_15_to_18_is_a_part_of_table_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = RecipeConfig(name="table-1", stories=3, out=tmp_path)
+    (step,) = steps(asked)
+    table = options_of(step, monkeypatch)
+    shared = {field.name for field in fields(SweepConfig)} & {f.name for f in fields(Table1Config)}
+    own = SweepConfig(**{name: getattr(table, name) for name in shared})
+    part = replace(own, setting="multimodal", order="1", out=table.folder / "order1-multimodal")
+    first, _ = steps(replace(asked, name="figures-15-to-18"))
+    assert options_of(first, monkeypatch) == part
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dry_run_prints_the_commands_and_runs_none(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["recipe", name, "--dry-run", "--data", "here", "--stories", "5"])
+    lines = capsys.readouterr().out.splitlines()
+    own = steps(RecipeConfig(name=name, data=Path("here"), stories=5))
+    assert lines == [f"[{n}/{len(own)}] {step}" for n, step in enumerate(own, 1)]
+    assert all("runs/paper/tiny-qwen2-vl-5stories" in line for line in lines)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_says_what_each_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["recipe", "--list"])
+    shown = capsys.readouterr().out
+    assert all(
+        name in shown and str(recipe["shows"]) in shown for name, recipe in recipes().items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["figure-23"], "there is no recipe 'figure-23'"),
+        (["figure-22"], "recipe figure-22 needs MMToM-QA's official files"),
+        (["figure-5", "--stories", "0"], "--stories must be at least 1"),
+    ],
+)
+def test_what_cannot_be_made_is_named(words: list[str], said: str) -> None:
+    with pytest.raises(SystemExit, match=said):
+        main(["recipe", *words, "--dry-run"])
+
+
+@pytest.mark.integration
+def test_a_recipe_runs_and_what_is_done_is_not_done_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["recipe", "table-3", "--stories", "1", "--out", str(tmp_path)]
+    main(words)
+    first = capsys.readouterr().out
+    assert first.startswith("[1/1] sally-anne evaluate ") and "%" in first
+    kept = tmp_path / "initial-belief" / "answers.jsonl"
+    before = kept.stat().st_mtime_ns, kept.read_bytes()
+    main(words)
+    assert (kept.stat().st_mtime_ns, kept.read_bytes()) == before
+    main(["table", str(kept.parent)])
+    assert "overall" in capsys.readouterr().out
