@@ -21,6 +21,7 @@ COMMANDS = {
     "bake": ("steering.bake", "write a checkpoint with a steering vector in its weights"),
     "build": ("sally_anne.benchmarks.gridtom.build", "build the GridToM stories and films"),
     "limp": ("sally_anne.harness.limp.command", "answer MuMA-ToM by inverse planning"),
+    "bip-alm": ("sally_anne.harness.bip_alm.command", "answer MMToM-QA by inverse planning"),
     "distractors": ("sally_anne.harness.distractors", "find questions that options alone answer"),
     "copilot": ("sally_anne.harness.copilot", "write wrong options that do not tell the right one"),
     "films": ("sally_anne.harness.films", "rank films by how social their synopses are"),

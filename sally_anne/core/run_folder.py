@@ -53,6 +53,7 @@ class Kind:
 PROBING = Kind("a probing run", ("activations/manifest.json", "probes.safetensors"))
 SWEEP = Kind("a sweep", ("validation.jsonl", "sweep.parquet"))
 LIMP = Kind("a LIMP run", ("episodes.jsonl",))
+BIP_ALM = Kind("a BIP-ALM run", ())
 EVALUATION = Kind("an evaluation", ("answers.jsonl",))
 DISTRACTORS = Kind("a check of distractors", ("distractors.parquet", "answers.jsonl"))
 COPILOT = Kind("a session of distractors", ("session.jsonl",))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sally_anne.benchmarks.items import BenchmarkItem
+
 # An item's group (story, film, episode) and its tags, by kind.
 Row = tuple[str, Mapping[str, Sequence[str]]]
 
@@ -68,3 +70,14 @@ def draw(rows: Iterable[Row], kinds: Sequence[str], limit: int | None, seed: int
         left[best] = False
         sums = [total + part[best] for part, total in zip(parts, sums, strict=True)]
     return {name for name, waits in zip(names, left, strict=True) if not waits}
+
+
+def draw_items(
+    items: Sequence[BenchmarkItem], kinds: Sequence[str], limit: int | None, seed: int
+) -> tuple[list[BenchmarkItem], Drawn | None]:
+    """The items of the drawn groups, and what was drawn; all and None without a limit."""
+    if limit is None:
+        return list(items), None
+    groups = draw(((item.group, item.tags) for item in items), kinds, limit, seed)
+    kept = [item for item in items if item.group in groups]
+    return kept, Drawn.of([(item.group, item.tags) for item in kept], kinds, seed)

@@ -19,6 +19,7 @@ from sally_anne.__main__ import COMMANDS, main
 from sally_anne.core.commands import command, read_options
 from sally_anne.core.options import Positive
 from sally_anne.core.run_folder import save_config
+from sally_anne.harness.bip_alm.command import BipAlmConfig
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.copilot import CopilotConfig
 from sally_anne.harness.distractors import DistractorConfig
@@ -182,6 +183,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         EvalConfig(task="mimeqa", data=Path("d"), judge="a", judge_words=("YES", "NO")),
         SweepConfig(k=(1, 2), alpha=(-1.0, 2.5), order="2", decode_batch_size="auto", test=False),
         LimpConfig(data=Path("d"), limit=3),
+        BipAlmConfig(data=Path("d"), likelihood="judged"),
         DistractorConfig(data=Path("d"), seed=3),
         CopilotConfig(data=Path("d.jsonl"), checker="qwen3", rounds=2),
         SideEffectsConfig(vector=Path("v"), tasks=("gridtom-1",)),

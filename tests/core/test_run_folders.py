@@ -40,6 +40,10 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
         "LimpConfig",
         {},
     ),
+    "BIP-ALM": (
+        *("sally_anne.harness.bip_alm.pipeline", "run"),
+        *("sally_anne.harness.bip_alm.command", "BipAlmConfig", {}),
+    ),
     "distractors": (
         *("sally_anne.harness.distractors_run", "run"),
         *("sally_anne.harness.distractors", "DistractorConfig"),
@@ -99,6 +103,7 @@ KINDS = {
     "sweep": run_folder.SWEEP,
     "side effects": run_folder.SIDE_EFFECTS,
     "LIMP": run_folder.LIMP,
+    "BIP-ALM": run_folder.BIP_ALM,
     "distractors": run_folder.DISTRACTORS,
     "copilot": run_folder.COPILOT,
     "films": run_folder.FILMS,

@@ -77,9 +77,9 @@ def test_judging(tmp_path: Path) -> None:
 
 
 def test_inverse_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(config: LimpConfig) -> None:
+    def full(config: LimpConfig, vector: None) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("sally_anne.harness.limp.pipeline.check_steered", full)
+    monkeypatch.setattr("sally_anne.harness.limp.pipeline.check_planning", full)
     with pytest.raises(OutOfMemoryError, match="smaller --batch-size, or .* --actions"):
         run(LimpConfig(tmp_path, out=tmp_path / "out"))

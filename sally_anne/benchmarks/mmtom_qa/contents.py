@@ -1,8 +1,9 @@
-"""What is in which container, read from the description of an apartment.
+"""What is in which container or on which surface, read from the description of an apartment.
 
 The descriptions are free prose with a small stock of words; sentences such as "the stove holds a
 plate", "there is a salmon in the stove" and "the first and third cabinets are empty" are
-understood. What is not told is left open.
+understood. What is not told is left open. Places are named ``fridge``, ``kitchen cabinet 3``,
+``bathroom cabinet``, ``living room sofa``, ``kitchen table``.
 """
 
 from __future__ import annotations
@@ -22,16 +23,20 @@ _NUMBERS = {
     **{"1st": 1, "2nd": 2, "3rd": 3},
     **{f"{number}th": number for number in range(4, 11)},
 }
+ROOMS = ("kitchen", "bathroom", "bedroom", "living room")
+SURFACES = ("coffee table", "desk", "sofa")
 
 
 def _pattern(thing: str) -> str:
-    """One or several of the thing."""
+    """One or several of the thing; "the wine" and "the chips" are so called, too."""
     head, of, rest = thing.partition(" of ")
-    return head.replace(" ", " ?") + ("(?:es)?" if head.endswith("s") else "s?") + of + rest
+    several = head.replace(" ", " ?") + ("(?:es)?" if head.endswith("s") else "s?")
+    return rf"(?:{several}{of})?{rest}(?! ?glass)" if of else several
 
 
 _ORDINAL = rf"\b(?:{'|'.join(_NUMBERS)})\b"
-_WORD = re.compile(
+# A thing, a place or a room; :func:`said_thing` and :func:`said_places` say which.
+WORD = re.compile(
     rf"(?P<numbered>{_ORDINAL}(?:(?:,? and |,? through |, | to )(?:the )?{_ORDINAL})*)"
     r"(?P<named> (?:kitchen )?cabinets?| ones?\b)?"
     r"|(?P<cabinet>\bcabinets?\b)"
@@ -42,7 +47,7 @@ _WORD = re.compile(
     re.IGNORECASE,
 )
 # "..., the microwave and the stove": containers side by side are spoken of together.
-_BESIDE = re.compile(r"(?:,|,? and|,? as well as)(?: both)?(?: the)? ")
+BESIDE = re.compile(r"(?:,|,? and|,? as well as|,? followed by)(?: both)?(?: the)? ")
 # "... is in both the": what is spoken of just before is in the container that follows.
 _WITHIN = re.compile(
     r"[^,;]*\b(?:in|inside|within|on|upon|atop)(?: both)?(?: one of| each of)?(?: the)? "
@@ -70,9 +75,11 @@ class Contents:
     def __init__(self, scene: str) -> None:
         self._inside: set[tuple[str, str]] = set()
         self._told: set[str] = set()
+        # The room of each place, also of those of which is told only that they are there.
+        self.rooms: dict[str, str] = {}
         # Things of which it is not clear where they are.
         self._loose: set[str] = set()
-        for sentence, mentions in _sentences(scene):
+        for sentence, mentions in _sentences(scene, self.rooms):
             _place(sentence, mentions)
             for mention in mentions:
                 if mention.thing:
@@ -89,18 +96,22 @@ class Contents:
         Both as the questions name them, e.g. ``dishbowl``, ``4th kitchen cabinet``; ``cabinet`` is
         one outside of kitchen and bathroom, of which there may be two.
         """
-        name = next((t for t in THINGS if re.fullmatch(_pattern(t), thing, re.IGNORECASE)), None)
+        name = thing_of(thing)
         if name is None:
             return None
-        container = container.lower()
-        number, _, rest = container.partition(" ")
-        if rest == "kitchen cabinet" and number in _NUMBERS:
-            return self._one(f"kitchen cabinet {_NUMBERS[number]}", name)
-        if container != "cabinet":
-            return self._one(container, name)
-        places = (f"{room} cabinet" for room in ("bedroom", "living room"))
-        found = {self._one(place, name) for place in places if self._speaks_of(place)}
+        called = places_called(container)
+        told = [place for place in called if len(called) == 1 or self._speaks_of(place)]
+        found = {self._one(place, name) for place in told}
         return found.pop() if len(found) == 1 else None
+
+    def places_of(self, thing: str) -> set[str]:
+        """Where a thing of :data:`THINGS` is said to be."""
+        return {place for name, place in self._inside if name == thing}
+
+    def things_in(self, place: str) -> list[str] | None:
+        """What is said to be in a place, in the order of :data:`THINGS`; None if nothing is."""
+        found = [thing for thing in THINGS if (thing, place) in self._inside]
+        return found if self._speaks_of(place) else None
 
     def _one(self, place: str, thing: str) -> bool | None:
         if (thing, place) in self._inside:
@@ -111,21 +122,46 @@ class Contents:
         return place in self._told or any(place == where for _, where in self._inside)
 
 
-def _sentences(scene: str) -> Iterator[tuple[str, list[_Mention]]]:
-    """Each sentence with its things and containers in order."""
+def is_surface(place: str) -> bool:
+    """Whether what lies there is seen by all in the room, as nothing closes it."""
+    return place.endswith((*SURFACES, "kitchen table"))
+
+
+def thing_of(name: str) -> str | None:
+    """The one of :data:`THINGS` that goes by a name, such as "dishbowl"; None if there is none."""
+    return next((t for t in THINGS if re.fullmatch(_pattern(t), name, re.IGNORECASE)), None)
+
+
+def places_called(name: str) -> tuple[str, ...]:
+    """The places that may be meant by a name as the questions have it, in lower case.
+
+    ``4th kitchen cabinet`` is one; ``cabinet`` and ``desk`` may stand in one room or another.
+    """
+    name = name.lower()
+    number, _, rest = name.partition(" ")
+    if rest == "kitchen cabinet" and number in _NUMBERS:
+        return (f"kitchen cabinet {_NUMBERS[number]}",)
+    if name == "cabinet":
+        return ("bedroom cabinet", "living room cabinet")
+    return tuple(f"{room} {name}" for room in ROOMS) if name in SURFACES else (name,)
+
+
+def _sentences(scene: str, rooms: dict[str, str]) -> Iterator[tuple[str, list[_Mention]]]:
+    """Each sentence with its things and containers in order; the room of each place is noted."""
     room = ""
     for sentence in re.split(r"(?<=\.)\s+|\n", scene):
         mentions: list[_Mention] = []
-        for match in _WORD.finditer(sentence):
+        for match in WORD.finditer(sentence):
             if match["room"]:
                 room = match["room"].lower()
-            elif str(match.lastgroup).startswith("thing"):
-                thing = THINGS[int(str(match.lastgroup).removeprefix("thing"))]
+            elif thing := said_thing(match):
                 mentions.append(_Mention(*match.span(), thing=thing))
-            elif places := _containers(match, room):
+            elif places := said_places(match, room):
+                # Of kitchen cabinets the numbered ones are places.
+                rooms.update((place, room) for place in places if place != "kitchen cabinet")
                 last = mentions[-1] if mentions else None
                 beside = last and not last.thing and sentence[last.end : match.start()]
-                if last and beside and _BESIDE.fullmatch(beside):
+                if last and beside and BESIDE.fullmatch(beside):
                     last.end = match.end()
                     last.containers += places
                 else:
@@ -133,11 +169,19 @@ def _sentences(scene: str) -> Iterator[tuple[str, list[_Mention]]]:
         yield sentence, mentions
 
 
-def _containers(match: re.Match[str], room: str) -> tuple[str, ...]:
+def said_thing(match: re.Match[str]) -> str:
+    """The thing that a match of :data:`WORD` names; empty if it names none."""
+    group = str(match.lastgroup)
+    return THINGS[int(group.removeprefix("thing"))] if group.startswith("thing") else ""
+
+
+def said_places(match: re.Match[str], room: str) -> tuple[str, ...]:
+    """The places that a match of :data:`WORD` names, spoken of in this room."""
     if match["appliance"]:
         return (match["appliance"].lower().replace("refrigerator", "fridge"),)
     if match["surface"]:
-        return (match["surface"].lower(),)
+        surface = match["surface"].lower().removesuffix("s")
+        return (f"{room} {surface}" if surface in SURFACES else "kitchen table",)
     if match["cabinet"]:
         return (f"{room} cabinet",)
     if not match["named"] and room != "kitchen":

@@ -32,7 +32,7 @@ MEANING = {
 }
 FEATURES = {"says": "word inside or not inside in the statement"}
 _GOAL = re.compile(r"If (?P<goal>[^,]+), which one of the following statements is more likely\b")
-_STATEMENT = re.compile(
+STATEMENT = re.compile(
     r"(?P<person>.+?) thinks that the (?P<thing>.+?) is (?P<no>not )?inside the (?P<place>.+?)\.?"
 )
 
@@ -111,7 +111,7 @@ def belief_pairs(items: Iterable[BenchmarkItem]) -> list[BeliefPair]:
 
 def belief_pair(item: BenchmarkItem) -> BeliefPair | None:
     """The pair of one belief item; None where it is not certain whether the belief is true."""
-    read = {o.label: _STATEMENT.fullmatch(o.text.strip()) for o in item.options}
+    read = {o.label: STATEMENT.fullmatch(o.text.strip()) for o in item.options}
     goal = _GOAL.match(item.question)
     # Chance wording is no reason to fail; a pair that cannot be labelled is left out.
     if goal is None or item.answer not in read or len(read) != 2:

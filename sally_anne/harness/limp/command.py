@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sally_anne.core.commands import command
-from sally_anne.core.options import Seed
-from sally_anne.harness.config import DEFAULT_BATCH, changed, run_folder, steered
-from sally_anne.harness.endpoint.options import EndpointOptions
-from sally_anne.models.options import ModelOptions
+from sally_anne.harness.inverse_planning.options import PlanningOptions
 
-# How the steps are weighed, see :class:`sally_anne.harness.limp.likelihood.Posterior`.
-Mode = Literal["log", "official"]
+Latents = Literal["rules", "model"]
 
 
 @dataclass(frozen=True)
-class LimpConfig(ModelOptions, EndpointOptions):
+class LimpConfig(PlanningOptions):
     """Answer MuMA-ToM's questions by inverse planning.
 
     The model, or the one behind --endpoint, reads texts and judges what is likely; an endpoint must
@@ -35,49 +31,41 @@ class LimpConfig(ModelOptions, EndpointOptions):
         perceiver_prices: of a million tokens that it reads and of a million that it writes;
             --endpoint-limit holds for both models together, --endpoint-rate for each.
         parsed: episodes that need no reading, as in a run's episodes.json.
-        steer: folder of a steering vector, or user/name[@revision] on a hub. It steers the judging
-            of likelihoods alone: texts and films are read by the model as it is.
-        alpha: strength of the vector; its own by default.
-        mode: log sums logarithms; official is the released code's softmax over raw products. Both
-            are computed, and this one is the run's answer.
-        limit: only so many episodes, drawn evenly over the questions' types.
-        limit_seed: which of them are drawn.
-        out: run folder; named after the options by default. An existing one is resumed.
-        batch_size: prompts that go through the model together, or requests that are made to an
-            endpoint at once.
+        latents: what an option says of a mind is read by rules where they know its wording, else
+            by the model; model has it read every option, as in the paper, and counts how often it
+            and the rules agree.
+        utterance_goal: whether the prompt of an utterance tells what its speaker thinks that the
+            other wants, as in the paper; the released code leaves it out.
+        choice: who chooses in the end: the posterior, or the model that is shown the posterior, as
+            in the released code.
         max_new_tokens: length of a list that the model writes.
-        force: steer a model that the vector was not fitted on.
     """
 
-    data: Path
     actions: Path | None = None
     perceiver: str | None = None
     perceiver_model: str = ""
     perceiver_key: str | None = None
     perceiver_prices: tuple[float, float] | None = None
     parsed: Path | None = None
-    steer: Path | None = None
-    alpha: float | None = None
-    mode: Mode = "log"
-    limit: int | None = None
-    limit_seed: Seed = 0
-    out: Path | None = None
-    batch_size: int = DEFAULT_BATCH
+    latents: Latents = "rules"
+    utterance_goal: bool = True
+    choice: Literal["posterior", "model"] = "posterior"
     max_new_tokens: int = 256
-    force: bool = False
+    method: ClassVar = "limp"
 
     @property
-    def folder(self) -> Path:
+    def parts(self) -> list[str]:
         parts = ["muma_tom"]
         for name in ("actions", "parsed"):
             if (path := getattr(self, name)) is not None:
                 parts.append(f"{name}-{path.stem}")
         if (who := self.perceiver_model or self.perceiver) is not None:
             parts.append(f"perceiver-{Path(who).name}")
-        parts += steered(self)
-        if self.limit is not None:
-            parts += [f"{self.limit}drawn", *changed(self, "limit_seed")]
-        return run_folder(self, "limp", parts)
+        if self.latents != "rules":
+            parts.append(f"latents-{self.latents}")
+        if not self.utterance_goal:
+            parts.append("no-utterance-goal")
+        return parts
 
 
 main = command("sally-anne limp", LimpConfig, "sally_anne.harness.limp.pipeline:run", resumes=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
-from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from rich.markup import escape
 
 from hooks.batch_size import within_memory
 from hooks.vector import SteeringVector
@@ -25,14 +24,24 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.run_folder import LIMP, claims, save_config
-from sally_anne.harness.config import check_steered
-from sally_anne.harness.drawing import Drawn, draw
+from sally_anne.harness.answers import read_answer
+from sally_anne.harness.drawing import draw_items
 from sally_anne.harness.endpoint.limits import Budget
-from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_endpoint, said_usage
-from sally_anne.harness.endpoint.options import check_endpoint, check_second, named
+from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_second
+from sally_anne.harness.endpoint.options import check_second
 from sally_anne.harness.endpoint.options import saved as saved_options
+from sally_anne.harness.inverse_planning import Mode, results
+from sally_anne.harness.inverse_planning.models import (
+    AnyModel,
+    check_planning,
+    judged_by,
+    open_models,
+)
+from sally_anne.harness.inverse_planning.posterior import HeldBack, Judged, judge, of_judged
+from sally_anne.harness.inverse_planning.results import ANSWERS, finish, marked, score
 from sally_anne.harness.journal import Journal, fingerprint
-from sally_anne.harness.limp.command import LimpConfig
+from sally_anne.harness.limp import latents, prompts
+from sally_anne.harness.limp.command import Latents, LimpConfig
 from sally_anne.harness.limp.episode import (
     Episode,
     from_json,
@@ -41,17 +50,22 @@ from sally_anne.harness.limp.episode import (
     steps,
     to_json,
 )
-from sally_anne.harness.limp.likelihood import MODES, HeldBack, LikelihoodModel, judge, posterior
-from sally_anne.harness.limp.models import log_probs, open_perceiver
-from sally_anne.harness.limp.understanding import Account, Sources, account, gather, hypotheses
-from sally_anne.harness.metrics import accuracy
+from sally_anne.harness.limp.understanding import (
+    Account,
+    Sources,
+    account,
+    by_model,
+    by_rules,
+    gather,
+)
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.reporting import print_table, save, steered_by
-from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.models.loading import LoadedModel, load_model
 
-GATHERED, ANSWERS = "episodes.jsonl", "answers.jsonl"
-EPISODES, TABLE = "episodes.json", "answers.parquet"
+GATHERED, CHOICES, EPISODES = "episodes.jsonl", "choices.jsonl", "episodes.json"
+# The most tokens of a reply that is one letter.
+LETTER = 16
+# Prompts to how the model judges each.
+LikelihoodModel = Callable[[Sequence[str]], list[Judged]]
 
 
 def video_frames(item: BenchmarkItem, most_pixels: int | None = None) -> np.ndarray:
@@ -72,39 +86,30 @@ def run(
 
     ``vector`` steers the likelihoods in place of the one in ``config.steer``; ``loaded`` is the
     model if it is loaded already; ``frames`` gives a record's frames. Bad input is named before
-    long work wherever it can be known. What is returned is :func:`score` of the questions.
+    long work wherever it can be known. What is returned is :func:`results.score` of the questions.
     """
     console = console or Console()
-    check_steered(config)
-    check_endpoint(config)
+    vector = check_planning(config, vector)
     check_second(config, "perceiver")
     if config.perceiver is not None and config.actions is not None:
         raise HarnessError(
             "--perceiver watches films, and --actions says what they show: leave one out"
         )
-    if vector is None and config.steer is not None:
-        vector = open_vector(config.steer, config.force)
     every = MUMA_TOM.load(config.data)
-    rows, kinds = [(item.group, item.tags) for item in every], MUMA_TOM.breakdowns
-    groups = draw(rows, kinds, config.limit, config.limit_seed)
-    items = [item for item in every if item.group in groups]
-    drawn = None
-    if config.limit is not None:
-        drawn = Drawn.of([row for row in rows if row[0] in groups], kinds, config.limit_seed)
+    items, drawn = draw_items(every, MUMA_TOM.breakdowns, config.limit, config.limit_seed)
+    if drawn:
         console.print(str(drawn), soft_wrap=True)
+    groups = {item.group for item in items}
     persons(items)
     parsed = read_episodes(config.parsed) if config.parsed is not None else {}
     accounts = _accounts(config, items, parsed)
     watched = accounts is None and not groups <= parsed.keys()
     budget = Budget(config.endpoint_limit)
-    distant = None if config.endpoint is None else open_endpoint(config, budget)
-    if loaded is None and distant is None:
-        loaded = load_model(**config.opening(), videos=watched and config.perceiver is None)
-    planner = distant or SteeredModel(cast(LoadedModel, loaded))
-    perceiver = open_perceiver(config, budget) if watched else None
+    models = open_models(config, vector, loaded, budget, watched and config.perceiver is None)
+    perceiver = _open_perceiver(config, budget) if watched else None
     read = sorted((n, to_json(e)) for n, e in parsed.items())
     gathering = {
-        **(distant.about if distant else cast(LoadedModel, loaded).about),
+        **models.about,
         **({} if perceiver is None else {"perceiver": perceiver.about}),
         **({} if config.max_pixels is None else {"max_pixels": config.max_pixels}),
         "max_new_tokens": config.max_new_tokens,
@@ -112,51 +117,52 @@ def run(
         "actions": fingerprint([sorted(accounts.items())]) if accounts is not None else None,
         "parsed": fingerprint([read]) if parsed else None,
     }
-    judging = distant or SteeredModel(cast(LoadedModel, loaded), vector, config.alpha)
-    about = gathering | judging.about
-    forced = require_fits(vector, loaded, config.alpha) if vector and loaded else ""
+    # Named where they differ from what runs before these options did.
+    forms = {name: getattr(config, name) for name in ("latents", "utterance_goal")}
+    changed = {name: form for name, form in forms.items() if form != getattr(LimpConfig, name)}
+    about = gathering | models.judging.about | changed
 
-    def write(text: str, clip: np.ndarray | None = None) -> str:
-        asked = planner if clip is None or perceiver is None else perceiver
-        return asked.generate([Prompt(text, clip)], config.max_new_tokens)[0]
+    def write(text: str, clip: np.ndarray | None = None, most: int = config.max_new_tokens) -> str:
+        asked = models.reading if clip is None or perceiver is None else perceiver
+        return asked.generate([Prompt(text, clip)], most)[0]
 
     shown = frames or partial(video_frames, most_pixels=config.max_pixels)
     sources = Sources(write, shown, accounts, parsed)
-    model = partial(log_probs, judging, config.batch_size)
-    both = {"model": planner, "perceiver": perceiver}
-    distants = {name: m.endpoint for name, m in both.items() if isinstance(m, EndpointModel)}
+    model = partial(judged_by, models.judging, config.batch_size)
+    others = {} if perceiver is None else {"perceiver": perceiver}
     with ExitStack() as kept, Bars(console) as bar:
-        for role, endpoint in distants.items():
-            file = kept_in(config.folder, "" if role == "model" else role)
-            kept.enter_context(endpoint.keeping(file))
+        for role, asked in {"": models.reading, **others}.items():
+            if isinstance(asked, EndpointModel):
+                kept.enter_context(asked.endpoint.keeping(kept_in(config.folder, role)))
         with Journal(config.folder / GATHERED, gathering) as journal:
             save_config(config.folder, saved_options(config))
             done = bar.add_task("episodes", total=len(groups))
             episodes = gather_all(items, sources, journal, lambda: bar.advance(done))
         with Journal(config.folder / ANSWERS, about) as journal:
             judged = bar.add_task("questions", total=len(items))
-            table = answer_all(
-                items, episodes, sources, model, journal, lambda: bar.advance(judged)
+            answers = answer_all(
+                items, episodes, sources, model, journal, lambda: bar.advance(judged), **forms
             )
-    results = summarise(table)
-    forms = {number: to_json(episode) for number, episode in episodes.items()}
-    text = json.dumps(forms, indent=2, default=str) + "\n"
+        table = score(items, answers, of_judged)
+        if config.choice == "model":
+            with Journal(config.folder / CHOICES, about | {"mode": config.mode}) as journal:
+                chosen = choose_all(
+                    items, answers, config.mode, partial(write, most=LETTER), journal
+                )
+            labels = zip(chosen, items, strict=True)
+            marks = [marked("model", label, item) for label, item in labels]
+            table = table.join(pd.DataFrame(marks, index=table.index))
+    text = json.dumps({n: to_json(e) for n, e in episodes.items()}, indent=2, default=str) + "\n"
     write_atomic(config.folder / EPISODES, text.encode())
-    chosen = {f"{config.mode}_{name}": name for name in ("label", "correct", "invalid")}
-    saved_table = table.assign(**{new: table[old] for old, new in chosen.items()})
-    saved = {
-        "config": saved_options(config),
-        "about": about,
-        "results": results,
-        "drawn": drawn and asdict(drawn),
-        "forced": forced,
-        "endpoints": {role: endpoint.usage for role, endpoint in distants.items()},
-    }
-    save(console, config.folder / TABLE, saved_table, saved, loaded, map(_words, items))
-    _print(console, config, results)
-    for role, endpoint in distants.items():
-        console.print(said_usage(role, endpoint.usage), soft_wrap=True)
-    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+    further = {}
+    if config.latents == "model":
+        found = list(latents.compared(answers))
+        table["latents_agree"] = [entry and all(entry.values()) for entry in found]
+        further = {"latents": latents.summarise(found)}
+    choosers = ["model"] if config.choice == "model" else []
+    finish(console, config, "LIMP", items, table, models, about, drawn, others, choosers, further)
+    if further:
+        console.print(latents.said(further["latents"]), soft_wrap=True)
     return table
 
 
@@ -203,84 +209,69 @@ def answer_all(
     model: LikelihoodModel,
     journal: Journal,
     on_progress: Callable[[], None] = lambda: None,
-) -> pd.DataFrame:
-    """Judge what the open journal does not hold yet; :func:`score` of all items."""
+    latents: Latents = "rules",
+    utterance_goal: bool = True,
+) -> list[results.Answer]:
+    """The answer to each item; those that the open journal holds are not judged again."""
     who = persons(items)
-    for item in items:
-        if item.item_id not in journal.answers:
-            found = _answer(item, who[item.group], episodes[item.group], sources, model)
-            journal.add([{"item_id": item.item_id, **found}])
-        on_progress()
-    return score(items, [journal.answers[item.item_id] for item in items])
 
-
-def _answer(
-    item: BenchmarkItem, who: People, episode: Episode, sources: Sources, model: LikelihoodModel
-) -> dict[str, Any]:
-    if not steps(episode.person(who.subject)):
-        return {"problem": f"nothing is known of what {who.subject} says or does"}
-    options = hypotheses(item, who, episode, sources.write)
-    if options is None:
-        return {"problem": "the options' wording was not understood"}
-    found = {label: asdict(entry) for label, entry in options.items()}
-    try:
-        return {
-            "problem": "",
-            "hypotheses": found,
-            "judged": judge(model, episode, who, options),
+    def answer(item: BenchmarkItem) -> results.Answer:
+        pair, episode = who[item.group], episodes[item.group]
+        todo = steps(episode.person(pair.subject))
+        if not todo:
+            return {"problem": f"nothing is known of what {pair.subject} says or does"}
+        ruled = by_rules(item, pair, episode)
+        read = latents == "model" or ruled is None
+        options = by_model(item, pair, episode, sources.write) if read else ruled
+        if options is None:
+            return {"problem": "the options' wording was not understood"}
+        found: results.Answer = {"hypotheses": {k: asdict(v) for k, v in options.items()}}
+        if read and ruled is not None:
+            found["rules"] = {label: asdict(entry) for label, entry in ruled.items()}
+        asked = {
+            label: [prompts.judge(step, mind, pair, episode, utterance_goal) for step in todo]
+            for label, mind in options.items()
         }
-    except HeldBack as error:
-        return {"problem": str(error), "hypotheses": found}
-
-
-def score(items: Sequence[BenchmarkItem], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """One row a question, in both forms of the rule.
-
-    Columns ``item_id, story, type, polarity, answer, steps, problem``, for each of the modes
-    ``log`` and ``official`` ``<mode>_label``, ``<mode>_correct``, ``<mode>_invalid`` (no option
-    stands out, or there is a problem) and ``<mode>_scores`` (posterior by label as JSON-like text;
-    logarithms for ``log``), and ``agree``: whether both choose the same.
-    """
-    rows = []
-    for item, answer in zip(items, answers, strict=True):
-        judged = answer.get("judged", {})
         try:
-            found = posterior({k: [(p, q) for p, q in pairs] for k, pairs in judged.items()})
-        except HarnessError as error:
-            raise HarnessError(f"item {item.item_id}: {error}") from error
-        row: dict[str, Any] = {
-            "item_id": item.item_id,
-            "story": item.group,
-            "type": "|".join(item.tags.get("type", ())),
-            "polarity": item.polarity,
-            "answer": item.answer,
-            "steps": max((len(pairs) for pairs in judged.values()), default=0),
-            "problem": answer["problem"],
-        }
-        for mode in MODES:
-            label = found.choose(item.polarity, mode)
-            right = label is not None and label == item.answer
-            row |= {f"{mode}_label": label, f"{mode}_correct": right}
-            row[f"{mode}_invalid"] = label is None
-            beliefs: dict[str, float] = getattr(found, mode)
-            row[f"{mode}_scores"] = ", ".join(f"{k}: {v!r}" for k, v in beliefs.items())
-        row["agree"] = row["log_label"] == row["official_label"]
-        rows.append(row)
-    return pd.DataFrame(rows)
+            return {"problem": "", **found, "judged": judge(model, asked)}
+        except HeldBack as error:
+            return {"problem": str(error), **found}
+
+    return results.answer_all(items, journal, answer, on_progress)
 
 
-def summarise(table: pd.DataFrame) -> dict[str, Any]:
-    """Accuracy in both forms of the rule, overall and by type, and how often they agree."""
-    found: dict[str, Any] = {}
-    for mode in MODES:
-        names = {f"{mode}_correct": "correct", f"{mode}_invalid": "invalid"}
-        theirs = table[["item_id", "story", "type", *names]].rename(columns=names)
-        found[mode] = asdict(accuracy(theirs, by="type"))
-    found["agreement"] = float(table["agree"].mean())
-    found["problems"] = {
-        str(problem): int(n) for problem, n in table["problem"].value_counts().items() if problem
-    }
-    return found
+def choose_all(
+    items: Sequence[BenchmarkItem],
+    answers: Sequence[results.Answer],
+    mode: Mode,
+    write: Callable[[str], str],
+    journal: Journal,
+) -> list[str | None]:
+    """The option that a model chooses that is shown the posterior; None where it chooses none."""
+
+    def answer(item: BenchmarkItem) -> results.Answer:
+        found = of_judged(judged[item.item_id])
+        beliefs = (
+            found.official if mode == "official" else {k: math.exp(v) for k, v in found.log.items()}
+        )
+        return {"reply": write(prompts.choose(item, beliefs)) if beliefs else ""}
+
+    judged = {item.item_id: a.get("judged", {}) for item, a in zip(items, answers, strict=True)}
+    found = results.answer_all(items, journal, answer)
+    return [
+        read_answer(a["reply"], item.options, "robust")
+        for item, a in zip(items, found, strict=True)
+    ]
+
+
+def _open_perceiver(config: LimpConfig, budget: Budget) -> AnyModel | None:
+    """Who watches films in the place of the model that reads, if anybody does."""
+    if config.perceiver is None:
+        return None
+    if "://" in config.perceiver:
+        return open_second(config, "perceiver", budget)
+    own = {"name": config.perceiver, "revision": None}
+    return SteeredModel(load_model(**config.opening() | own, videos=True))
 
 
 def _accounts(
@@ -300,27 +291,6 @@ def _accounts(
     if missing := [group for group in todo if group not in entries]:
         raise HarnessError(f"--actions {config.actions}: has no entry for episode {missing[0]}")
     return {group: account(entries[group]) for group in todo}
-
-
-def _words(item: BenchmarkItem) -> str:
-    """All that is told and asked in a question."""
-    context = item.context
-    words = (context.scene, context.actions, context.dialogue)
-    return "\n".join([*words, item.question, *(option.text for option in item.options)])
-
-
-def _print(console: Console, config: LimpConfig, results: Mapping[str, Any]) -> None:
-    """Accuracy by type, the run's own form of the rule first."""
-    modes = sorted(MODES, key=lambda mode: mode != config.mode)
-    rows = []
-    for kind in ("overall", *results[modes[0]]["groups"], "invalid"):
-        cells = [results[mode].get(kind) or results[mode]["groups"][kind] for mode in modes]
-        rows.append(["all" if kind == "overall" else kind, cells[0]["n"], *cells])
-    title = f"LIMP, {named(config)}, {steered_by(config)} (% right)"
-    print_table(console, title, ["questions", "n", *modes], rows)
-    console.print(f"both forms choose the same in {100 * results['agreement']:.1f} % of questions")
-    for problem, n in results["problems"].items():
-        console.print(escape(f"{n} questions without an answer: {problem}"), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.benchmarks.muma_tom import People
+from sally_anne.harness.inverse_planning.models import likely
 from sally_anne.harness.limp.episode import Episode, Hypothesis, Step
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.):])\s*")
@@ -17,7 +18,6 @@ _NOTHING = {"", "none", "nothing", "n/a", "null", "blank", "[]"}
 # A reply that repeats itself up to its last token is no list of actions.
 MOST = 40
 
-LIKELY, UNLIKELY = ANSWERS = ("A", "B")
 _LIST = "Reply with a JSON list of short texts and nothing else."
 _RULES = {
     "utterance": (
@@ -73,18 +73,22 @@ def list_hypotheses(item: BenchmarkItem, who: People, episode: Episode) -> str:
     )
 
 
-def judge(step: Step, hypothesis: Hypothesis, who: People, episode: Episode) -> str:
+def judge(
+    step: Step, hypothesis: Hypothesis, who: People, episode: Episode, utterance_goal: bool = True
+) -> str:
     """Is a step likely under a hypothesis?
 
-    An utterance is judged by what its speaker believes and was asked; what was really where and
-    what was done afterwards is left out, as in the released code. An action is judged by all that
-    the other did and the person did before.
+    An utterance is judged by what its speaker believes and was asked, and with ``utterance_goal``
+    by what the other is thought to want; what was really where and what was done afterwards is left
+    out, as in the released code. An action is judged by all that the other did and the person did
+    before.
     """
     lines = [
         f"{who.subject}'s aim towards {who.other}: {hypothesis.social_goal}",
         f"{who.subject} believes: {hypothesis.belief}",
-        f"{who.subject} thinks that {who.other} wants: {hypothesis.believed_goal}",
     ]
+    if step.kind == "action" or utterance_goal:
+        lines.append(f"{who.subject} thinks that {who.other} wants: {hypothesis.believed_goal}")
     known = [line for line in lines if not line.endswith(": ")]
     other = episode.person(who.other)
     if step.kind == "utterance":
@@ -95,10 +99,18 @@ def judge(step: Step, hypothesis: Hypothesis, who: People, episode: Episode) -> 
         known += [f"{who.other}: {text}" for text in other.actions]
         known += [f"{who.subject}: {text}" for text in step.before]
         last = f"Then {who.subject}: {step.text}"
-    before = "\n".join([*known, last])
+    return likely([*known, last], _RULES[step.kind])
+
+
+def choose(item: BenchmarkItem, beliefs: Mapping[str, float]) -> str:
+    """Which option answers the question, when so much is believed in each?"""
+    options = "\n".join(
+        f"{o.label}. {o.text} (probability that this is so: {beliefs[o.label]:.4f})"
+        for o in item.options
+    )
     return (
-        f"{before}\n\n{_RULES[step.kind]} Is the last line likely?\n"
-        f"{LIKELY}) likely\n{UNLIKELY}) unlikely\nReply with {LIKELY} or {UNLIKELY} only."
+        f"Question: {item.question}\n{options}\n\nGo by these probabilities. Reply with the letter "
+        "of the option that answers the question, and nothing else."
     )
 
 

@@ -114,21 +114,22 @@ def _watched(item: BenchmarkItem, name: str, sources: Sources) -> tuple[str, ...
     return read_list(sources.write(prompts.list_actions(seen, name, known)))
 
 
-def hypotheses(
-    item: BenchmarkItem, who: People, episode: Episode, write: Write | None = None
-) -> dict[str, Hypothesis] | None:
-    """The hypothesis of each option, by label; None if neither rules nor a reply give all of them.
+def by_rules(item: BenchmarkItem, who: People, episode: Episode) -> dict[str, Hypothesis] | None:
+    """The hypothesis of each option, by label; None if the wording of one is not known.
 
-    "Knows what is in the box" and "at the desired location" mean what the episode has there;
-    ``write`` asks a model, for options whose wording the rules do not know.
+    "Knows what is in the box" and "at the desired location" mean what the episode has there.
     """
     found = {
         o.label: _hypothesis(_PREAMBLE.sub("", o.text), item, who, episode) for o in item.options
     }
-    if found and None not in found.values():
-        return {label: entry for label, entry in found.items() if entry}
-    if write is None:
-        return None
+    read = {label: entry for label, entry in found.items() if entry}
+    return read if found and len(read) == len(found) else None
+
+
+def by_model(
+    item: BenchmarkItem, who: People, episode: Episode, write: Write
+) -> dict[str, Hypothesis] | None:
+    """The same as a model reads it; None if its reply leaves one out."""
     reply = write(prompts.list_hypotheses(item, who, episode))
     return read_hypotheses(reply, [option.label for option in item.options])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option, Polarity
 from sally_anne.benchmarks.muma_tom import People
-from sally_anne.harness.limp.likelihood import Judged
+from sally_anne.harness.inverse_planning.posterior import Judged
 
 WHO = People("Dee", "Cy")
 
@@ -32,8 +32,7 @@ class ScriptedLikelihood:
     rule: Callable[[str], tuple[float, float]]
     asked: list[str] = field(default_factory=list)
 
-    def __call__(self, prompts: Sequence[str], answers: tuple[str, str]) -> list[Judged]:
-        assert answers == ("A", "B")
+    def __call__(self, prompts: Sequence[str]) -> list[Judged]:
         self.asked += prompts
         return logs(*(self.rule(prompt) for prompt in prompts))
 

@@ -11,9 +11,11 @@ import pytest
 
 from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.inverse_planning.posterior import of_judged
+from sally_anne.harness.inverse_planning.results import score, summarise
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.limp.episode import Episode, Person
-from sally_anne.harness.limp.pipeline import answer_all, gather_all, persons, summarise
+from sally_anne.harness.limp.pipeline import answer_all, gather_all, persons
 from sally_anne.harness.limp.understanding import Sources
 from tests.harness.limp.scripted import (
     ScriptedLikelihood,
@@ -57,7 +59,7 @@ def answered(
     sources = Sources(ScriptedWriter({"": "?"}), no_film, None, episodes)
     with Journal(folder / "e.jsonl", {}) as kept, Journal(folder / "a.jsonl", {}) as journal:
         gathered = gather_all(items, sources, kept)
-        return answer_all(items, gathered, sources, model, journal)
+        return score(items, answer_all(items, gathered, sources, model, journal), of_judged)
 
 
 def scores(row: pd.Series, mode: str) -> dict[str, float]:

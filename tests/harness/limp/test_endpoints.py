@@ -16,8 +16,8 @@ from rich.console import Console
 
 from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.inverse_planning.models import among
 from sally_anne.harness.limp.command import LimpConfig
-from sally_anne.harness.limp.models import among
 from sally_anne.harness.limp.pipeline import run
 from tests.benchmarks.muma_tom.records import silent, talking, write
 from tests.harness.chat_server import Server, Step, completion, serving
@@ -129,6 +129,39 @@ def test_one_model_watches_and_another_reads_and_judges(config: LimpConfig, serv
     pd.testing.assert_frame_equal(table, again)
     with pytest.raises(HarnessError, match="holds another run"):
         worked(replace(config, perceiver_model="another"))
+
+
+def test_the_model_reads_the_options_and_has_the_last_word(
+    config: LimpConfig, server: Server
+) -> None:
+    mind = {"belief": "a hat on the bed", "social_goal": "help Cy"}
+
+    def reading(body: dict[str, Any]) -> Step:
+        text = words(body)
+        if "For each option, tell" in text:
+            return 200, completion(json.dumps(dict.fromkeys("ABC", mind)), usage=(50, 10))
+        if "Go by these probabilities" in text:
+            assert body["max_tokens"] == 16 and text.count("probability that this is so") == 3
+            return 200, completion("B", usage=(50, 1))
+        return planner(body)
+
+    server.answer = reading
+    config = replace(config, latents="model", utterance_goal=False)
+    plain, printed = worked(config)
+    assert "the model and the rules read the same out of the options in 0.0 % of 4" in printed
+    assert not plain["latents_agree"].any() and "model_label" not in plain
+    # All hypotheses are the same, so that the posterior chooses none of them; the model does.
+    asked = len(server.seen)
+    table, printed = worked(replace(config, choice="model"))
+    assert len(server.seen) == asked + 4
+    assert plain["log_invalid"].all() and set(table["model_label"]) == {"B"}
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["results"]["model"]["overall"]["value"] == table["model_correct"].mean()
+    assert saved["results"]["latents"]["n"] == 4 and saved["about"]["latents"] == "model"
+    stored = pd.read_parquet(config.folder / "answers.parquet")
+    assert stored["label"].equals(stored["model_label"])
+    with pytest.raises(HarnessError, match="holds another run: utterance_goal is False there"):
+        worked(replace(config, utterance_goal=True))
 
 
 def test_what_was_asked_is_kept_when_an_endpoint_fails(config: LimpConfig, server: Server) -> None:

@@ -18,11 +18,11 @@ from rich.console import Console
 from hooks.geometry import find_geometry
 from hooks.vector import SteeringVector
 from sally_anne.core.errors import HarnessError
+from sally_anne.harness.inverse_planning.models import judged_by
+from sally_anne.harness.inverse_planning.posterior import of_judged
 from sally_anne.harness.limp import command
 from sally_anne.harness.limp.command import LimpConfig
 from sally_anne.harness.limp.episode import read_episodes
-from sally_anne.harness.limp.likelihood import posterior
-from sally_anne.harness.limp.models import log_probs
 from sally_anne.harness.limp.pipeline import run as work
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model
@@ -134,7 +134,7 @@ def test_the_model_judges_as_its_probabilities_say(config, loaded, parsed) -> No
     for row, record in zip(table.itertuples(), map(json.loads, lines), strict=True):
         judged = {k: [(p, q) for p, q in pairs] for k, pairs in record["judged"].items()}
         assert len({pair for pairs in judged.values() for pair in pairs}) > 1
-        found = posterior(judged)
+        found = of_judged(judged)
         labels = [None if pd.isna(x) else x for x in (row.log_label, row.official_label)]
         assert labels == [found.choose(row.polarity), found.choose(row.polarity, "official")]
 
@@ -142,7 +142,7 @@ def test_the_model_judges_as_its_probabilities_say(config, loaded, parsed) -> No
 def test_likelihoods_are_the_models_own(loaded) -> None:
     texts = ["Is it likely? A) yes B) no", "The red room.", "Where is the blue agent now?"]
     model = SteeredModel(loaded)
-    found = log_probs(model, 2, texts, ("A", "B"))
+    found = judged_by(model, 2, texts)
     for text, pair in zip(texts, found, strict=True):
         alone = model.option_log_probs([Prompt(text)], [("A", "B")])[0]
         assert pair == pytest.approx(tuple(alone), abs=1e-4)
