@@ -121,7 +121,9 @@ def causal_figure(table: pd.DataFrame, label: str, probed: Head, title: list[str
 def _draw_map(panel: Axes, rows: pd.DataFrame, kind: str, probed: Head) -> None:
     cells = rows.pivot(index="layer", columns="head", values="share").to_numpy()
     reach = max(0.1, float(np.nanmax(np.abs(cells))))
-    mesh = style.cells(panel, cells, "PuOr", (-reach, reach), 0.5 if cells.size < 200 else 0.1)
+    mesh = style.cells(
+        panel, cells, style.DIVERGING, (-reach, reach), 0.5 if cells.size < 200 else 0.1
+    )
     panel.set_xlabel("head")
     panel.set_ylabel("layer (0 at the top)")
     if max(cells.shape) <= 12:

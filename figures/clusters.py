@@ -2,13 +2,14 @@
 
 Left, the head whose worse label is read best on validation samples; right, of the others whose
 probes have weights, the one whose better label is read worst. The plane is spanned by the weights
-of the head's two probes, so each boundary is an exact line.
+of the head's two probes, so each boundary is an exact line; the axes have scales of their own, so
+that angles are not those of the activation space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ class ClustersConfig(FigureConfig):
 
 @dataclass(frozen=True)
 class Panel:
-    """One head in its plane.
+    """One head in its plane; ``why`` says how it was chosen.
 
     ``points`` has a row a sample shown: ``item_id, split, condition``, both labels, ``x, y``;
     ``boundaries`` holds each probe's line in the plane, but of probes that have no weights.
@@ -57,14 +58,15 @@ class Panel:
     points: pd.DataFrame
     boundaries: dict[str, lines.Line]
     notes: tuple[str, ...] = ()
+    why: str = "as asked"
 
     def frame(self) -> lines.Frame:
-        """A square frame round the points, so that angles are true."""
+        """A frame that the points fill; the two axes have scales of their own."""
         points = self.points[["x", "y"]].to_numpy()
         low, high = points.min(axis=0), points.max(axis=0)
-        half = 0.56 * float((high - low).max()) or 1.0
-        x, y = map(float, (low + high) / 2)
-        return x - half, x + half, y - half, y + half
+        margin = np.where(high > low, 0.06 * (high - low), 1.0)
+        (left, bottom), (right, top) = (low - margin).tolist(), (high + margin).tolist()
+        return left, right, bottom, top
 
     def accuracy(self, label: str) -> float | None:
         """Share of the points on the right side of the probe's line; None without a line."""
@@ -93,17 +95,32 @@ def draw(config: ClustersConfig) -> list[Path]:
         right = insensitive(heads, has_weights, left, labels)
     train, shown = select(items, "train"), select(items, config.split)
     panels = []
-    for role, head in (("sensitive", left), ("insensitive", right)):
+    worse, better = (_of_validation(heads, labels, *pair) for pair in ((left, min), (right, max)))
+    why_left = f"worse label is best of all heads (validation {worse:.2f})"
+    why_right = f"better label is worst of all heads (validation {better:.2f})"
+    for role, head, why, asked in (
+        ("sensitive", left, why_left, config.sensitive),
+        ("insensitive", right, why_right, config.insensitive),
+    ):
         activations = run.head_activations(*head)
         probes = {label: run.probe(label, *head) for label in labels}
         seen = activations[train], activations[shown], items[shown]
-        panels.append(head_panel(role, head, *seen, probes))
+        panel = head_panel(role, head, *seen, probes)
+        panels.append(panel if asked else replace(panel, why=why))
     heads_asked = filter(None, (config.sensitive, config.insensitive))
     places = [(f"l{layer}h{head}", None) for layer, head in heads_asked]
     name = file_name("clusters", *places, (config.split, "held-out"))
     with style.look():
         figure = clusters_figure(panels, config.split, run.title)
         return style.save(figure, config.folder, name, plotted_table(panels))
+
+
+def _of_validation(
+    heads: pd.DataFrame, labels: Sequence[str], head: Head, of: Callable[[list[float]], float]
+) -> float:
+    """The least or largest validation accuracy of a head's labels."""
+    row = heads[(heads["layer"] == head.layer) & (heads["head"] == head.head)].iloc[0]
+    return of([float(row[f"{label}_validation_accuracy"]) for label in labels])
 
 
 def pair_of(run: Run) -> tuple[str, str] | None:
@@ -162,7 +179,7 @@ def plotted_table(panels: Sequence[Panel]) -> pd.DataFrame:
 
 def clusters_figure(panels: Sequence[Panel], split: str, title: Sequence[str]) -> Figure:
     """Panels side by side, one legend below."""
-    figure = style.new_figure(4.1 * len(panels) + 0.4, 5.5)
+    figure = style.new_figure(4.1 * len(panels) + 0.4, 5.4)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, panel in zip(axes, panels, strict=True):
         _draw_panel(axis, panel)
@@ -215,17 +232,18 @@ def _draw_panel(axis: Axes, panel: Panel) -> None:
         else:
             dash = DASHES[panel.labels.index(label)]
             axis.plot(*ends.T, color="0.15", linewidth=1.6, linestyle=dash, zorder=3)
-    axis.set(xlim=frame[:2], ylim=frame[2:], aspect="equal")
+    axis.set(xlim=frame[:2], ylim=frame[2:])
     first, second = map(style.symbol, panel.labels)
     axis.set_xlabel(f"along θ of the {first} probe")
     axis.set_ylabel(f"along θ of the {second} probe, part ⊥ θ of {first}")
     scores = [
-        f"{style.symbol(label)} {accuracy:.2f}"
+        f"{style.symbol(label)} {accuracy:.2f} right"
         for label in panel.labels
         if (accuracy := panel.accuracy(label)) is not None
     ]
     axis.set_title(
-        f"{panel.role}: {panel.head}\naccuracy: {', '.join(scores) or 'no probe has weights'}"
+        f"{panel.role}: {panel.head}\n{panel.why}\n"
+        f"shown: {', '.join(scores) or 'no probe has weights'}"
     )
     axis.tick_params(length=2.5)
     style.write_notes(axis, notes)

@@ -28,8 +28,6 @@ MADE_BY = "sally-anne evaluate"
 TABLE = "answers.parquet"
 TITLE_WORDS = ("task", "view", "window", "steer", "alpha")
 READERS = ("judge", "robust", "official", "options")
-# Purple to orange through white: apart for colour-blind readers, and in print.
-DIVERGING = "PuOr_r"
 SMALLEST_LIMIT = 0.3
 NUMBERS_UP_TO = 8  # numbers are written in the cells up to so many columns
 LEGEND = ("n: films with both", "bold: the 95 % interval leaves out 0")
@@ -147,7 +145,7 @@ def _draw_cells(
     cells = np.full((len(rows), len(columns)), np.nan)
     for pair in table.itertuples(index=False):
         cells[rows.index(pair.second), columns.index(pair.first)] = pair.correlation
-    mesh = style.cells(axis, cells, DIVERGING, (-limit, limit), 0.8)
+    mesh = style.cells(axis, cells, style.DIVERGING + "_r", (-limit, limit), 0.8)
     axis.set_aspect("equal")
     few = len(columns) <= NUMBERS_UP_TO
     for pair in table.itertuples(index=False):

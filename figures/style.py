@@ -42,6 +42,8 @@ PERSPECTIVE = {"y_p": "protagonist", "y_o": "omniscient"}
 CLASS_COLOURS = (TRUE, FALSE, "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 CLASS_MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 SEQUENTIAL = "Greens"
+# Orange below the middle, purple above: apart for colour-blind readers, and in print.
+DIVERGING = "PuOr"
 MISSING = "#BDBDBD"
 
 
@@ -149,6 +151,22 @@ def cells(
     return mesh
 
 
+def outline(axis: Axes, marked: np.ndarray, linewidth: float) -> None:
+    """Draw a line round the cells of ``marked [rows, columns]`` that are true."""
+    from matplotlib.collections import LineCollection
+
+    padded = np.pad(marked.astype(bool), 1)
+    sides = []
+    # A side stands where a cell differs from the one above it, or from the one to its left.
+    for row, column in np.argwhere(padded[1:, 1:-1] != padded[:-1, 1:-1]):
+        sides.append([(column - 0.5, row - 0.5), (column + 0.5, row - 0.5)])
+    for row, column in np.argwhere(padded[1:-1, 1:] != padded[1:-1, :-1]):
+        sides.append([(column - 0.5, row - 0.5), (column - 0.5, row + 0.5)])
+    lines = LineCollection(sides, colors="black", linewidths=linewidth, capstyle="projecting")
+    lines.set_clip_on(False)
+    axis.add_collection(lines, autolim=False)
+
+
 def write(
     axis: Axes, x: float, y: float, text: str, size: float, colour: str, weight: str = "normal"
 ) -> None:
@@ -196,10 +214,15 @@ def wrap(parts: Sequence[str], room: float, size: float) -> list[str]:
     return lines
 
 
-def _fill(parts: Sequence[str], room: float, size: float) -> list[str]:
+def paragraph(text: str, room: float, size: float) -> str:
+    """``text`` with line breaks between words, so that no line is wider than ``room`` points."""
+    return "\n".join(_fill(text.split(), room, size, " "))
+
+
+def _fill(parts: Sequence[str], room: float, size: float, joint: str = "  ·  ") -> list[str]:
     lines: list[str] = []
     for part in parts:
-        longer = f"{lines[-1]}  ·  {part}" if lines else part
+        longer = f"{lines[-1]}{joint}{part}" if lines else part
         if lines and text_width(longer, size) <= room:
             lines[-1] = longer
         else:

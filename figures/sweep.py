@@ -1,16 +1,17 @@
 """Accuracy against alpha, a panel for each K: figures 15 to 18 of the GridToM paper.
 
-Shown are the validation stories of `sally-anne sweep`, on which every K and alpha was tried. At
-alpha 0 all curves meet in the model without steering; the line is its Both. Of the controls, random
-directions in the same heads and directions of the same kind in random heads, Both alone is drawn.
-What steering should leave alone (initial belief, reality) is asked of few settings: those that were
-tried for the choice.
+Shown are the validation stories of `sally-anne sweep`, on which every K and alpha was tried; the
+strengths stand side by side, evenly, as grids reach over powers of ten. At alpha 0 all curves meet
+in the model without steering; the line is its Both. Of the controls, random directions in the same
+heads and directions of the same kind in random heads, Both alone is drawn. What steering should
+leave alone (initial belief, reality) is asked of few settings: those that were tried for the
+choice. The star is the setting that was chosen, rings are those before it that cost too much.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -21,8 +22,9 @@ import tyro
 
 from figures import style
 from figures.command import FigureConfig, figure_command, run_table, run_title
-from hooks.saved_run import require_columns
+from hooks.saved_run import require_columns, saved_results
 from sally_anne.core.errors import ChoiceError, RunFolderError
+from sally_anne.core.run_folder import RESULTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,10 +47,13 @@ MEASURE_TEXT = {"invalid": "invalid (share of answers)", **SIDES}
 DASHES = {"random": (0, (5, 2)), "random_heads": (0, (1.5, 1.5))}
 CONTROL_COLOURS = {"random": "#CC79A7", "random_heads": "#D55E00"}
 PANELS_IN_A_ROW = 4
-# Strengths this many times the smallest make a grid over powers of ten.
-WIDE = 15
-TICKS_UP_TO = 7  # so many alphas have a tick each, however far apart
-LABEL_GAP = 0.12  # of an axis' width, between two of its labels
+MINUS = "\N{MINUS SIGN}"
+TICKS_UP_TO = 25  # so many alphas have a label each
+STAR, RINGED = "chosen", "better, but costs too much"
+MARKS: dict[str, dict[str, Any]] = {
+    STAR: {"color": "black", "marker": "*", "markersize": 13, "markeredgecolor": "white"},
+    RINGED: {"color": "#B2182B", "marker": "o", "markersize": 11, "markerfacecolor": "none"},
+}
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,9 @@ class Panel(NamedTuple):
 def draw(config: SweepConfig) -> list[Path]:
     """Draw and save the figure; return the paths written."""
     table = curves(read_sweep(config.run))
+    choice = read_choice(config.run)
     with style.look():
-        figure = sweep_figure(table, read_title(config.run))
+        figure = sweep_figure(table, read_title(config.run), choice)
         return style.save(figure, config.folder, "sweep", table)
 
 
@@ -129,6 +135,58 @@ def read_title(folder: Path) -> list[str]:
     return run_title(folder, MADE_BY, TITLE_WORDS)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The setting that a sweep chose, and what it costs on validation stories.
+
+    Attributes:
+        costs: of each side question that was asked, its change (a share, less than 0 if it falls),
+            and by how much it may fall.
+    """
+
+    panel: Panel
+    alpha: float
+    costs: Mapping[str, tuple[float, float]]
+
+    @property
+    def said(self) -> str:
+        """In words, for a heading."""
+        parts = [
+            f"{SIDES[side]} {100 * change:+.1f} points (may fall by {100 * most:g})"
+            for side, (change, most) in self.costs.items()
+        ]
+        chosen = f"chosen: K = {self.panel.k}, α = {self.alpha:g}"
+        return ", ".join([chosen, *parts]).replace("-", MINUS)
+
+
+def read_choice(folder: Path) -> Choice | None:
+    """What the sweep chose; None if its results do not say."""
+    saved = saved_results(folder / RESULTS, MADE_BY) or {}
+    chosen = saved.get("chosen")
+    if not chosen:
+        return None
+    costs = {
+        side: (float(found["value"]), float(most))
+        for side in SIDES
+        if (found := saved.get(side, {}).get(SPLIT))
+        and (most := saved["config"].get(f"max_{side}_drop")) is not None
+    }
+    panel = Panel(chosen["direction"], chosen.get("heads", "probe"), int(chosen["k"]))
+    return Choice(panel, float(chosen["alpha"]), costs)
+
+
+def refused(table: pd.DataFrame, choice: Choice | None) -> pd.DataFrame:
+    """Both of the settings that were tried before the chosen one, and cost too much."""
+    if choice is None:
+        return table.iloc[:0]
+    keys = ["panel", "heads", "k", "alpha"]
+    of_choice = (table["direction"] == choice.panel.direction) & (table["alpha"] != 0)
+    asked = table[of_choice & table["measure"].isin(SIDES)][keys].drop_duplicates()
+    both = table[of_choice & (table["measure"] == "Both")].merge(asked, on=keys)
+    is_chosen = (both["heads"] == choice.panel.heads) & (both["k"] == choice.panel.k)
+    return both[~(is_chosen & (both["alpha"] == choice.alpha))]
+
+
 def curves(table: pd.DataFrame) -> pd.DataFrame:
     """The numbers shown, a row a point, alpha rising along each curve.
 
@@ -163,7 +221,7 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[columns]
 
 
-def sweep_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
+def sweep_figure(table: pd.DataFrame, title: Sequence[str], choice: Choice | None = None) -> Figure:
     """A panel for each K, and for each direction if there are several; one legend below.
 
     ``table`` is from `curves`.
@@ -173,6 +231,7 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
     panels = _arranged(table)
     rows, columns = len(panels), len(panels[0])
     shown = [panel for row in panels for panel in row if panel is not None]
+    alphas = sorted(map(float, table["alpha"].unique()))
     several = len({panel.direction for panel in shown}) > 1
     ranked = len({panel.heads for panel in shown}) > 1
     figure = style.new_figure(max(2.4 * columns + 0.6, 5.2), 2.35 * rows + 1.35)
@@ -183,11 +242,13 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
             axis.remove()
             continue
         own = table[(table["panel"] == panel.direction) & (table["heads"] == panel.heads)]
-        _draw_panel(axis, own[own["k"] == panel.k], panel.direction)
+        own = own[own["k"] == panel.k]
+        _draw_panel(axis, own, panel.direction, alphas)
+        _mark(axis, own, panel, choice, refused(table, choice), alphas)
         told = [f"K = {panel.k}", *([panel.direction] if several else [])]
         axis.set_title(", ".join([*told, *([f"heads by {panel.heads}"] if ranked else [])]))
         if row + 1 == rows or panels[row + 1][column] is None:
-            axis.set_xlabel("α (standard deviations)")
+            axis.set_xlabel("α (standard deviations),\neach that was run")
             axis.tick_params(labelbottom=True)
         if column == 0 or panels[row][column - 1] is None:
             axis.set_ylabel("accuracy (%)")
@@ -196,46 +257,21 @@ def sweep_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
     first.set_ylim(-0.03, 1.03)
     first.set_yticks([i / 5 for i in range(6)])
     first.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=None))
-    _alpha_axis(first, sorted(table["alpha"].unique()))
-    _legend(figure, table)
+    step = -(-len(alphas) // TICKS_UP_TO)
+    written = [f"{alpha:g}".replace("-", MINUS) for alpha in alphas]
+    labels = [text if i % step == 0 else "" for i, text in enumerate(written)]
+    turned = 90 if len(alphas) > 7 else 0
+    first.set_xticks(range(len(alphas)), labels=labels)
+    for axis in figure.axes:
+        axis.tick_params(axis="x", labelrotation=turned, labelsize=7.5)
+    _legend(figure, table, choice)
     pairs = sorted({int(n) for n in table.loc[table["measure"] == "Both", "n"]})
     count = f"{pairs[0]}" if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]}"
     parts = [*title] if several else [*title, f"direction {shown[0].direction}"]
     parts += [] if ranked or shown[0].heads == "probe" else [f"heads by {shown[0].heads}"]
+    parts += [] if choice is None else [choice.said]
     style.heading(figure, parts, f"{SPLIT} stories (N = {count} pairs of TB and FB)")
     return figure
-
-
-def _alpha_axis(axis: Axes, alphas: Sequence[float]) -> None:
-    """Ticks at the strengths that were run; a grid over powers of ten is drawn as one."""
-    strengths = sorted({abs(alpha) for alpha in alphas if alpha})
-    wide = strengths[-1] >= WIDE * strengths[0]
-    if wide:
-        axis.set_xscale("symlog", linthresh=strengths[0], linscale=0.6)
-        axis.set_xlim(-1.2 * strengths[-1], 1.2 * strengths[-1])
-        axis.minorticks_off()
-    if not wide and len(alphas) > TICKS_UP_TO:
-        return
-    axis.set_xticks(alphas, labels=_labels(axis, alphas))
-
-
-def _labels(axis: Axes, alphas: Sequence[float]) -> list[str]:
-    """Labels of the alphas, empty where they would touch; zero, the ends and one come first."""
-    at = axis.transData.transform([(alpha, 0.0) for alpha in alphas])[:, 0] / axis.bbox.width
-    ends = (min(alphas), max(alphas))
-
-    def rank(i: int) -> tuple[bool, bool, bool, float]:
-        alpha = alphas[i]
-        return (alpha != 0, alpha not in ends, abs(alpha) != 1, -abs(alpha))
-
-    written: list[int] = []
-    for i in sorted(range(len(alphas)), key=rank):
-        if all(abs(at[i] - at[j]) >= LABEL_GAP for j in written):
-            written.append(i)
-    return [
-        f"{alpha:g}".replace("-", "\N{MINUS SIGN}") if i in written else ""
-        for i, alpha in enumerate(alphas)
-    ]
 
 
 def _arranged(table: pd.DataFrame) -> list[list[Panel | None]]:
@@ -255,23 +291,54 @@ def _arranged(table: pd.DataFrame) -> list[list[Panel | None]]:
     return rows
 
 
-def _draw_panel(axis: Axes, table: pd.DataFrame, main: str) -> None:
+def _draw_panel(axis: Axes, table: pd.DataFrame, main: str, alphas: Sequence[float]) -> None:
+    # TB and FB lie over Both, on which they often stand.
     for measure in (*MEASURES, *SIDES):
         points = table[(table["direction"] == main) & (table["measure"] == measure)]
         if points.empty:
             continue
-        alpha, colour = points["alpha"], COLOURS[measure]
+        places, colour = [alphas.index(alpha) for alpha in points["alpha"]], COLOURS[measure]
         band: dict[str, Any] = {"color": colour, "alpha": 0.16, "linewidth": 0, "zorder": 1}
-        axis.fill_between(alpha, points["low"], points["high"], **band)
-        axis.plot(alpha, points["value"], zorder=4 if measure == "Both" else 3, **_line(measure))
+        axis.fill_between(places, points["low"], points["high"], **band)
+        order = 3 if measure == "Both" else 4
+        axis.plot(places, points["value"], zorder=order, **_line(measure))
     for control in CONTROLS:
         points = table[(table["direction"] == control) & (table["direction"] != main)]
         if not points.empty:  # a control that lies on the curve must be seen
-            axis.plot(points["alpha"], points["value"], zorder=5, **_line(control))
+            places = [alphas.index(alpha) for alpha in points["alpha"]]
+            axis.plot(places, points["value"], zorder=5, **_line(control))
     plain = table[(table["measure"] == "Both") & (table["alpha"] == 0)]
     axis.axhline(float(plain["value"].iloc[0]), color="black", linewidth=0.7, zorder=2)
     axis.tick_params(length=2.5)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def _mark(
+    axis: Axes,
+    table: pd.DataFrame,
+    panel: Panel,
+    choice: Choice | None,
+    before: pd.DataFrame,
+    alphas: Sequence[float],
+) -> None:
+    """The chosen point of a panel, and those that were tried before it, on Both."""
+    own = before[(before["panel"] == panel.direction) & (before["heads"] == panel.heads)]
+    for _, row in own[own["k"] == panel.k].iterrows():
+        axis.plot(
+            [alphas.index(row["alpha"])],
+            [row["value"]],
+            zorder=6,
+            linestyle="none",
+            **MARKS[RINGED],
+        )
+    if choice is not None and choice.panel == panel:
+        both = table[(table["measure"] == "Both") & (table["direction"] == panel.direction)]
+        at = both[both["alpha"] == choice.alpha]
+        if not at.empty:
+            place = alphas.index(choice.alpha)
+            axis.plot(
+                [place], [float(at["value"].iloc[0])], zorder=7, linestyle="none", **MARKS[STAR]
+            )
 
 
 def _line(shown: str) -> dict[str, Any]:
@@ -279,12 +346,13 @@ def _line(shown: str) -> dict[str, Any]:
     if shown in CONTROLS:
         colour = {"color": CONTROL_COLOURS[shown]}
         return {**colour, "linewidth": 1.1, "linestyle": DASHES[shown]}
-    width = 2.0 if shown == "Both" else 1.3
-    marker = {"marker": MARKERS[shown], "markersize": 4}
-    return {"color": COLOURS[shown], "linewidth": width, **marker}
+    width = 3.0 if shown == "Both" else 1.3
+    marker = {"marker": MARKERS[shown], "markersize": 6 if shown == "Both" else 4}
+    dash = {"linestyle": (0, (4, 1.5))} if shown == "TB" else {}
+    return {"color": COLOURS[shown], "linewidth": width, **marker, **dash}
 
 
-def _legend(figure: Figure, table: pd.DataFrame) -> None:
+def _legend(figure: Figure, table: pd.DataFrame, choice: Choice | None) -> None:
     from matplotlib.patches import Patch
 
     asked = [m for m in (*MEASURES, *SIDES) if (table["measure"] == m).any()]
@@ -297,6 +365,10 @@ def _legend(figure: Figure, table: pd.DataFrame) -> None:
     handles: list[Any] = [style.sign(text, **_line(shown)) for shown, text in texts.items()]
     handles.append(style.sign("Both without steering", "black", linewidth=0.7))
     handles.append(Patch(color="0.5", alpha=0.25, linewidth=0, label="bands: 95 % intervals"))
+    if choice is not None:
+        handles.append(style.sign(STAR, linestyle="none", **MARKS[STAR]))
+    if not refused(table, choice).empty:
+        handles.append(style.sign(RINGED, linestyle="none", **MARKS[RINGED]))
     wide = figure.get_figwidth() > 7
     style.legend(figure, handles, 4 if wide else 3, columnspacing=1.6)
 

@@ -20,15 +20,23 @@ if TYPE_CHECKING:
 
 # Of each measure its title, colours and their ends.
 PANELS: dict[str, tuple[str, str, tuple[float, float]]] = {
-    "accuracy": ("test accuracy of the best head's probe", "PuOr", (0.0, 1.0)),
-    "spearman": ("rank correlation of probes' accuracies", "PuOr", (-1.0, 1.0)),
+    "accuracy": ("test accuracy of the best head's probe", style.DIVERGING, (0.0, 1.0)),
+    "spearman": ("rank correlation of probes' accuracies", style.DIVERGING, (-1.0, 1.0)),
     "overlap": ("share of the best probes' heads in common", style.SEQUENTIAL, (0.0, 1.0)),
     "cosine": ("|cos| of directions", style.SEQUENTIAL, (0.0, 1.0)),
-    "question_spearman": ("rank correlation of effects on the answer", "PuOr", (-1.0, 1.0)),
+    "question_spearman": (
+        "rank correlation of effects on the answer",
+        style.DIVERGING,
+        (-1.0, 1.0),
+    ),
     "question_overlap": ("share of the answer's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
     "share": ("share of the answer's gap carried", style.SEQUENTIAL, (0.0, 1.0)),
-    "steered": ("gain of both answers right, steered", "PuOr", (-1.0, 1.0)),
-    "verdict_spearman": ("rank correlation of effects on the verdict", "PuOr", (-1.0, 1.0)),
+    "steered": ("gain of both answers right, steered", style.DIVERGING, (-1.0, 1.0)),
+    "verdict_spearman": (
+        "rank correlation of effects on the verdict",
+        style.DIVERGING,
+        (-1.0, 1.0),
+    ),
     "verdict_overlap": ("share of the verdict's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
 }
 # Intervals and controls are written up to so many rows; above, values alone.
@@ -83,7 +91,7 @@ def _draw_panel(panel: Axes, part: pd.DataFrame, names: list[str], measure: str)
             continue
         cell = part.loc[(names[row], names[column])]
         place = (value - limits[0]) / (limits[1] - limits[0])
-        dark = abs(place - 0.5) > 0.3 if colours == "PuOr" else place > 0.6
+        dark = abs(place - 0.5) > 0.3 if colours == style.DIVERGING else place > 0.6
         ink, pale = ("white", "0.85") if dark else ("black", "0.4")
         colour, weight = (ink, "bold") if cell["above"] else (pale, "normal")
         small = len(names) > WRITTEN_UP_TO

@@ -36,6 +36,7 @@ COMMANDS = {
     "correlations": ("figures.correlations", "draw how a benchmark's answers go together"),
     "sweep-figure": ("figures.sweep", "draw the curves of a sweep"),
     "recipe": ("experiments.recipe", "make a figure or table of the GridToM paper"),
+    "story": ("figures.story", "draw a GridToM story: who sees and believes what, frame by frame"),
     "table1": ("experiments.table1", "measure table 1 of the GridToM paper"),
     "transfer": ("experiments.transfer", "fit on one run, test on another: what carries over"),
     "localisation": ("experiments.localisation.config", "score localisers on heads that are known"),

@@ -9,7 +9,7 @@ import pandas as pd
 
 from figures.choose import SPLITS
 from figures.clusters import pair_of
-from figures.kde import classes_of
+from figures.kde import classes_of, guessed, logits_of
 from figures.plane import pca_plane, probe_plane
 from figures.report.page import packed
 from hooks.saved_run import Run
@@ -118,23 +118,17 @@ def _head(
     values = run.samples[label]
     classes = classes_of(values)
     truth = np.array([classes.index(value) for value in values])
+    logits = logits_of(run, label, layer, head, z)
+    guess = guessed(logits, values)
     if "line" in found:
         coef, intercept = run.probe(label, layer, head)
         plane = probe_plane(coef, z[train], truth[train] == 0)
-        scores = z @ coef + intercept
         # Of two classes the second is what the probe calls true; True is the first in colours.
-        positive = 0 if values.dtype == bool else len(classes) - 1
-        guess = np.where(scores > 0, positive, len(classes) - 1 - positive)
+        turn = 1 if values.dtype == bool else -1
         slope, _, offset = plane.line(coef, intercept)
-        found["line"].append([slope, offset] if positive == 0 else [-slope, -offset])
+        found["line"].append([turn * slope, turn * offset])
     else:
         plane = pca_plane(z[train], truth[train] == 0)
-        tensors = (run.probes[f"{label}.{part}"][layer, head] for part in ("coef", "intercept"))
-        weights, biases = tensors
-        logits = z @ weights.T.astype("float64") + biases
-        order = [run.saved["labels"][label].index(value) for value in classes]
-        logits = logits[:, order]
-        guess = logits.argmax(axis=1)
         first = np.sort(logits, axis=1)
         margin = (first[:, -1] - first[:, -2])[rows]
         found["sure"].append(packed(margin.astype(np.float32)))

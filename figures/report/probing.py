@@ -12,6 +12,7 @@ import pandas as pd
 from figures import style
 from figures.causal import KINDS, kinds_of
 from figures.choose import best
+from figures.report.frames import strips_of
 from figures.report.page import Page, Table, facts
 from figures.report.points import points_of, samples_of
 from hooks.saved_run import LEVEL, Run, given_away, verdicts
@@ -39,9 +40,10 @@ def page(run: Run) -> Page:
             for kind in kinds
         ],
         "heads": heads.drop(columns=[f"{kind}_verdict" for kind in kinds], errors="ignore"),
-        "sizes": list(run.config.get("sizes") or ()) if kinds else [],
+        "sizes": list(run.config.get("sizes") or ()),
         "samples": samples,
         "points": points_of(run, heads, rows),
+        "frames": strips_of(run, rows),
         "name": run.folder.resolve().name,
     }
     return Page(

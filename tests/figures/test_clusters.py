@@ -140,10 +140,14 @@ def test_the_picture_is_labelled_and_counts_conditions(run) -> None:
     assert left.get_xlabel() == "along θ of the $Y_p$ probe"
     assert left.get_ylabel() == "along θ of the $Y_o$ probe, part ⊥ θ of $Y_p$"
     assert left.get_title().startswith(
-        "sensitive: layer 4, head 3\naccuracy: $Y_p$ 0.99, $Y_o$ 1.00"
+        "sensitive: layer 4, head 3\nas asked\nshown: $Y_p$ 0.99 right, $Y_o$ 1.00 right"
     )
     assert right.get_title().startswith("insensitive: layer 0, head 0\n")
-    assert left.get_aspect() == 1.0
+    # The points fill their frame.
+    for axis, panel in ((left, panel_of(run, 4, 3)), (right, panel_of(run, 0, 0))):
+        for name, ends in (("x", axis.get_xlim()), ("y", axis.get_ylim())):
+            assert np.ptp(panel.points[name]) > 0.88 * np.ptp(ends)
+            assert ends[0] < panel.points[name].min() and panel.points[name].max() < ends[1]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         "$Y_p$ = 1, $Y_o$ = 1 (TB: n = 25)",
         "$Y_p$ = 0, $Y_o$ = 0 (TB: n = 25)",
@@ -206,7 +210,7 @@ def test_probes_without_weights_and_flat_activations_are_drawn_with_notes(run) -
     panel = clusters.head_panel("sensitive", Head(0, 0), flat, flat, items, probes)
     axis = drawn([panel]).axes[0]
     assert "probe has no weights" in axis.texts[0].get_text()
-    assert axis.get_title().endswith("accuracy: no probe has weights")
+    assert axis.get_title().endswith("shown: no probe has weights")
     assert axis.patches[:] == [] and len(axis.lines) == 0
     assert panel.accuracy("y_p") is None
     assert len(clusters.plotted_table([panel])) == 8

@@ -15,12 +15,16 @@ pytestmark = pytest.mark.integration
 TITLE = ["model", "order 1"]
 
 
-def table_of(cells: np.ndarray, label: str = "y_p", threshold: float = np.nan) -> pd.DataFrame:
+def table_of(
+    cells: np.ndarray, label: str = "y_p", threshold: float = np.nan, chance: float = 0.5
+) -> pd.DataFrame:
     layer, head = np.indices(cells.shape)
     table = pd.DataFrame({"label": label, "layer": layer.ravel(), "head": head.ravel()})
     table["accuracy"] = cells.ravel()
     table["best"] = table["accuracy"] == table["accuracy"].max()
     table["threshold"] = threshold
+    table["above"] = table["accuracy"] > threshold
+    table["chance"] = chance
     return table
 
 
@@ -35,7 +39,9 @@ def test_the_saved_numbers_are_those_of_the_head_table(run, numbers_only) -> Non
     png, pdf, numbers = heatmap.draw(heatmap.HeatmapConfig(run.folder))
     assert {p.parent for p in (png, pdf, numbers)} == {run.folder / "figures"}
     table = pd.read_parquet(numbers)
-    assert list(table.columns) == ["label", "layer", "head", "accuracy", "best", "threshold"]
+    named = ["label", "layer", "head", "accuracy", "best", "threshold", "above", "chance"]
+    assert list(table.columns) == named
+    assert set(table["chance"]) == {0.5} and not table["above"].any()
     assert len(table) == 2 * 6 * 8
     for label in ("y_p", "y_o"):
         rows = table[table["label"] == label]
@@ -106,25 +112,49 @@ def test_cells_ring_and_numbers_sit_where_they_belong() -> None:
     assert len(written) == 12
 
 
-def test_both_panels_share_one_scale_that_marks_chance() -> None:
+def test_both_panels_share_one_scale_that_parts_at_chance() -> None:
     table = pd.concat(
         [table_of(np.full((2, 2), 0.9), "y_p"), table_of(np.full((2, 2), 0.34), "y_o")]
     )
     figure = figure_of(table)
     left, right, *_, bar = figure.axes
-    assert left.collections[0].get_clim() == right.collections[0].get_clim() == (0.3, 1.0)
+    assert left.collections[0].get_clim() == right.collections[0].get_clim() == (0.0, 1.0)
+    above, below = (panel.collections[0].get_facecolor()[0] for panel in (left, right))
+    assert above[2] > above[0] and below[0] > below[2]  # purple, and orange
     assert bar.get_ylabel() == "validation accuracy\n(N = 40 samples)"
     words = [text.get_text() for text in bar.get_yticklabels()]
-    assert words == ["0.3", "0.4", "0.5 chance", "0.6", "0.7", "0.8", "0.9", "1.0"]
+    assert words == [*(f"{n / 10:.1f}" for n in range(11) if n != 5), "0.5 chance"]
     assert any(list(line.get_ydata()) == [0.5, 0.5] for line in bar.lines)
 
 
 @pytest.mark.parametrize(
-    ("worst", "low"), [(0.7, 0.5), (0.5, 0.5), (0.4999, 0.4), (0.4, 0.4), (0.3, 0.3), (0.0, 0.0)]
+    ("worst", "chance", "ends"),
+    [(0.7, 0.5, (0.0, 1.0)), (0.3, 0.5, (0.0, 1.0)), (0.1, 0.25, (-0.5, 1.0)), (0, 0.6, (0, 1.2))],
 )
-def test_the_scale_starts_at_chance_or_the_tenth_below_the_worst(worst, low) -> None:
-    limits = heatmap.colour_limits(pd.DataFrame({"accuracy": [worst, 1.0]}))
-    assert limits == (pytest.approx(low), 1.0)
+def test_the_scale_reaches_as_far_below_chance_as_above(worst, chance, ends) -> None:
+    limits = heatmap.colour_limits(pd.DataFrame({"accuracy": [worst, 1.0], "chance": chance}))
+    assert limits == pytest.approx(ends)
+
+
+def test_labels_of_other_chances_have_scales_of_their_own() -> None:
+    cells = np.array([[0.5, 0.125], [0.9, 0.06]])
+    tables = [table_of(cells, "fits"), table_of(cells, "room", chance=0.125)]
+    figure = figure_of(pd.concat(tables))
+    assert len(figure.axes) == 6
+    fits, room, *_, first, second = figure.axes
+    white = fits.collections[0].get_facecolor()[0]
+    np.testing.assert_allclose(room.collections[0].get_facecolor()[1], white)
+    assert second.get_ylim() == (0.0, 1.0)
+    assert "0.12 chance" in [text.get_text() for text in second.get_yticklabels()]
+    assert "0.5 chance" in [text.get_text() for text in first.get_yticklabels()]
+
+
+def test_chance_is_what_the_most_frequent_class_of_train_gives() -> None:
+    samples = pd.DataFrame({"split": ["train"] * 5 + ["test"] * 4, "room": list("aabcb" + "abbc")})
+    samples.loc[0, "room"] = "b"
+    shown = (samples["split"] == "test").to_numpy()
+    assert heatmap.chance_of(samples, "room", shown) == 0.5
+    assert heatmap.chance_of(samples, "room", ~shown) == 0.6
 
 
 @pytest.mark.parametrize("size", [28, 32, 80])
@@ -177,14 +207,37 @@ def test_a_missing_or_empty_column_is_named(run) -> None:
         heatmap.accuracy_table(run.heads.assign(y_p_test_accuracy=np.nan), ["y_p"], "test")
 
 
-def test_what_the_null_reaches_is_written_in_grey_and_marked_on_the_scale() -> None:
+def sides_of(panel) -> set[frozenset[tuple[float, float]]]:
+    """Ends of the lines drawn round cells."""
+    return {frozenset(map(tuple, side)) for side in panel.collections[1].get_segments()}
+
+
+def test_heads_above_the_null_are_outlined_and_it_is_written_beside() -> None:
     table = table_of(np.array([[0.5, 0.7], [0.71, 1.0]]), threshold=0.7)
     figure = figure_of(table)
-    colours = {text.get_text(): text.get_color() for text in figure.axes[0].texts}
-    assert {t: c for t, c in colours.items() if c == "0.55"} == {".50": "0.55", ".70": "0.55"}
-    assert [text.get_text() for text in figure.axes[-1].texts] == ["null"]
-    assert any(line.get_ydata()[0] == 0.7 for line in figure.axes[-1].lines)
-    assert not figure_of(table_of(np.eye(2))).axes[-1].texts
+    corners = [(-0.5, 0.5), (0.5, 0.5), (1.5, 0.5), (1.5, 1.5), (0.5, 1.5), (-0.5, 1.5)]
+    # The two cells of the lower row have no line between them.
+    wanted = {frozenset(pair) for pair in zip(corners, [*corners[1:], corners[0]], strict=True)}
+    assert sides_of(figure.axes[0]) == wanted
+    assert figure.axes[1].get_title() == "null .70"
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words[1] == "above the null of permuted labels" and words[-1] == "null"
+    without = figure_of(table_of(np.eye(2)))
+    assert not sides_of(without.axes[0]) and not without.axes[1].get_title()
+    assert not any("null" in text.get_text() for text in without.legends[0].get_texts())
+
+
+def test_on_test_samples_heads_are_outlined_that_validation_found(run, numbers_only) -> None:
+    heads = run.heads.assign(y_p_threshold=0.8)
+    above = heads["y_p_validation_accuracy"] > 0.8
+    assert 0 < above.sum() < len(heads)
+    table = heatmap.accuracy_table(heads, ["y_p"], "test")
+    np.testing.assert_array_equal(table["above"], above)
+    with style.look():
+        figure = heatmap.heatmap_figure(table, "test", 40, TITLE)
+    assert sides_of(figure.axes[0]) and not figure.axes[1].get_title()
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words[1] == "on validation above the null of permuted labels"
 
 
 def test_beside_each_panel_stand_best_mean_and_null_of_each_layer() -> None:

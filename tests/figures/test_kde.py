@@ -13,6 +13,14 @@ from sally_anne.core.errors import ChoiceError
 pytestmark = pytest.mark.integration
 
 
+@pytest.fixture
+def saved_figure(monkeypatch: pytest.MonkeyPatch) -> list:
+    """Figures as they are when they are saved."""
+    found: list = []
+    monkeypatch.setattr("figures.style._picture", lambda figure, *_: found.append(figure) or b"")
+    return found
+
+
 def drawn(table: pd.DataFrame, **more):
     with style.look():
         figure = kde.kde_figure(table, "y_p", "layer 0, head 0", ["model"], **more)
@@ -91,12 +99,94 @@ def test_the_picture_is_labelled_and_counted() -> None:
     figure = drawn(table_of(cloud(40, 2.0), cloud(30)), boundary=1.0)
     joint = next(a for a in figure.axes if a.get_xlabel())
     assert joint.get_xlabel() == "projection on θ (probe direction)"
-    assert joint.get_ylabel() == "projection on θ′ (main direction ⊥ θ)"
+    assert joint.get_ylabel().splitlines()[0] == "projection on θ′ (main direction ⊥ θ)"
     assert legend_words(figure) == ["$Y_p$ true (n = 40)", "$Y_p$ false (n = 30)", "probe at 0.5"]
     assert figure.get_suptitle() == "layer 0, head 0\nmodel"
     assert said(figure) == ""
     points = [len(c.get_offsets()) for c in joint.collections if len(c.get_offsets()) > 1]
     assert points == [40, 30]
+
+
+def reach_of(figure, colour: str) -> tuple[float, float]:
+    """From which x to which the contours and the margin of a colour are drawn."""
+    from matplotlib.colors import to_rgb
+
+    panels = {axis.get_label(): axis for axis in figure.axes}
+    places = [
+        path.vertices[:, 0]
+        for lines in panels["joint"].collections
+        if type(lines).__name__ == "QuadContourSet" and not lines.filled
+        if to_rgb(lines.get_edgecolor()[0]) == to_rgb(colour)
+        for path in lines.get_paths()
+    ]
+    margin = next(line for line in panels["top"].lines if line.get_color() == colour)
+    places.append(margin.get_xdata()[np.isfinite(margin.get_ydata())])
+    found = np.concatenate(places)
+    return float(found.min()), float(found.max())
+
+
+@pytest.mark.parametrize("gap", [0.4, 1.0, 6.0])
+@pytest.mark.parametrize("count", [12, 400])
+def test_no_density_crosses_a_boundary_that_all_samples_keep(gap, count) -> None:
+    draw = np.random.default_rng(count)
+    # The false class in two heaps, one of them far off; the boundary midway in the gap.
+    heaps = [draw.uniform(start, start + 3, count) for start in (-14 - gap, -3 - gap)]
+    false = np.stack([np.concatenate(heaps), draw.normal(size=2 * count)], axis=1)
+    true = np.stack([draw.uniform(gap, gap + 3, count), draw.normal(size=count)], axis=1)
+    figure = drawn(table_of(true, false), boundary=0.0)
+    assert reach_of(figure, style.TRUE)[0] > 0.0
+    assert reach_of(figure, style.FALSE)[1] < 0.0
+
+
+def test_a_class_in_two_heaps_is_not_smeared_over_the_gap_between_them() -> None:
+    heaps = np.concatenate([cloud(100), cloud(100) + [20.0, 0.0]])
+    places = np.linspace(-5, 25, kde.GRID)
+    density = kde.heap(heaps[:, 0], (-5.0, 25.0)).mean(axis=1)
+    assert density[np.abs(places - 10) < 2].max() == 0.0
+    assert density[np.abs(places) < 1].max() > 0.05
+    # One heap is as wide as another, wherever it lies; the rule of thumb made it ten times so.
+    assert kde.spread_of(heaps[:, 0]) < 4 < heaps[:, 0].std()
+    assert np.trapezoid(density, places) == pytest.approx(1.0, abs=0.01)
+
+
+def test_samples_on_the_wrong_side_are_drawn_there() -> None:
+    true = np.concatenate([cloud(50, 5.0), cloud(20, -5.0)])
+    figure = drawn(table_of(true, cloud(40, -4.0)), boundary=0.0)
+    assert reach_of(figure, style.TRUE)[0] < -5.0
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (7.0, 3.0)])
+def test_densities_are_the_same_in_any_unit(scale, shift) -> None:
+    values = cloud(60)[:, 0]
+    first = kde.heap(values, (-4.0, 4.0), -1.5)
+    other = kde.heap(
+        scale * values + shift, (shift - 4 * scale, shift + 4 * scale), shift - 1.5 * scale
+    )
+    np.testing.assert_allclose(scale * other, first, atol=1e-9)
+
+
+def test_the_title_says_accuracy_and_auc_of_what_is_shown(run, saved_figure) -> None:
+    kde.draw(kde.KdeConfig(run.folder, layer=1, head=2, split="test"))
+    items, z = run.items, run.z[:, 1, 2].astype("float64")
+    shown = (items["split"] == "test").to_numpy()
+    coef, bias = run.probes["y_p.coef"][1, 2], run.probes["y_p.intercept"][1, 2]
+    scores, truth = (z @ coef + bias)[shown], items["y_p"].to_numpy(dtype=bool)[shown]
+    pairs = scores[truth][:, None] - scores[~truth]
+    auc = ((pairs > 0) + 0.5 * (pairs == 0)).mean()
+    accuracy = ((scores > 0) == truth).mean()
+    assert f"accuracy {accuracy:.3f}, AUC {auc:.3f}" in saved_figure[0].get_suptitle()
+    row = run.heads[(run.heads["layer"] == 1) & (run.heads["head"] == 2)].iloc[0]
+    assert accuracy == pytest.approx(row["y_p_test_accuracy"])
+
+
+def test_the_scale_of_the_second_axis_is_said() -> None:
+    points = cloud(200) * [10.0, 1.0]
+    figure = drawn(table_of(points[:100], points[100:] + [1.0, 0.0]))
+    joint = next(a for a in figure.axes if a.get_xlabel())
+    size = joint.bbox.height / np.ptp(joint.get_ylim()), joint.bbox.width / np.ptp(joint.get_xlim())
+    said = float(joint.get_ylabel().split("drawn ")[1].split(" times")[0])
+    assert said == pytest.approx(size[0] / size[1], rel=0.06)
+    assert 5 < said < 20
 
 
 def test_both_groups_have_contours_and_margins_in_their_colours() -> None:

@@ -129,3 +129,70 @@ def test_a_folder_of_no_known_run_names_what_makes_one(tmp_path: Path) -> None:
         write_report(tmp_path)
     with pytest.raises(MissingRunFileError, match="no run folder at"):
         write_report(tmp_path / "none")
+
+
+def with_films(make_run, tmp_path: Path):
+    """A made run of a file of samples, each pair of which was shown two pictures of its own."""
+    from PIL import Image
+
+    from sally_anne.benchmarks import samples as own
+
+    groups = {"train": 5, "validation": 2, "test": 4}
+    path = tmp_path / "films.jsonl"
+    config = {"model": "tiny-qwen2-vl", "samples": str(path), "site": "head_out"}
+    run = make_run(layers=2, heads=2, groups=groups, config=config)
+    lines = []
+    for number, row in run.items.iterrows():
+        for picture in range(2):
+            drawn = Image.new("RGB", (30, 60), (5 * number, 0, 100 * picture))
+            drawn.paste((112, 39, 195), (2, 2, 6, 6))
+            drawn.save(tmp_path / f"{number}-{picture}.png")
+        facts = {name: row[name] for name in ("item_id", "group", "split")}
+        labels = {name: bool(row[name]) for name in ("y_p", "y_o")}
+        images = [f"{number}-{picture}.png" for picture in range(2)]
+        lines.append(facts | {"text": "It is.", "labels": labels, "images": images})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    data = own.sample_set(own.read_samples(path), path.name, 0, {"setting": "multimodal"})
+    saved = json.loads((run.folder / "config.json").read_text())
+    saved["data"] = {"source": data.source, "fingerprint": data.fingerprint}
+    (run.folder / "config.json").write_text(json.dumps(saved))
+    return run
+
+
+def test_the_most_and_least_certain_samples_show_their_own_frames(make_run, tmp_path) -> None:
+    import io
+
+    from PIL import Image
+
+    run = with_films(make_run, tmp_path)
+    found = page_of(run.folder)[1]["frames"]
+    ids = list(run.items["item_id"])
+    for item_id, number in found["of"].items():
+        with Image.open(io.BytesIO(base64.b64decode(found["images"][number]))) as strip:
+            assert strip.size == (2 * 48 + 2, 96)
+            red = 5 * ids.index(item_id)
+            picture = strip.convert("RGB")
+            assert picture.getpixel((20, 50)) == (red, 0, 0)
+            assert picture.getpixel((70, 50)) == (red, 0, 100)
+            # What is small keeps its colour.
+            assert picture.getpixel((6, 6)) == picture.getpixel((56, 6)) == (112, 39, 195)
+    # Of the best head of Y_p: held-out samples by the margin of its probe, worked out here.
+    best = run.heads.loc[run.heads["y_p_rank"] == 1].iloc[0]
+    layer, head = int(best["layer"]), int(best["head"])
+    z = run.z[:, layer, head].astype("float64")
+    logits = z @ run.probes["y_p.coef"][layer, head] + run.probes["y_p.intercept"][layer, head]
+    held_out = np.flatnonzero(run.items["split"] != "train")
+    order = held_out[np.argsort(-np.abs(logits[held_out]))]
+    right = (logits > 0) == run.items["y_p"].to_numpy(dtype=bool)
+    wanted = [*order[right[order]][:4], *order[~right[order]][:4], *order[::-1][:4]]
+    assert {ids[n] for n in wanted} <= set(found["of"])
+    assert not any(name.startswith("train") for name in found["of"])
+
+
+def test_without_its_films_a_run_has_a_page_without_frames(make_run, tmp_path) -> None:
+    run = with_films(make_run, tmp_path)
+    for picture in tmp_path.glob("*.png"):
+        picture.unlink()
+    assert page_of(run.folder)[1]["frames"] == {}
+    (tmp_path / "films.jsonl").unlink()
+    assert page_of(run.folder)[1]["frames"] == {}

@@ -135,13 +135,17 @@ def test_a_panel_for_each_k_with_every_line() -> None:
             rows = rows[(rows["measure"] == measure) & (rows["split"] == "validation")]
             x, y = line_of(axis, colour).get_data()
             assert list(np.delete(y, 2)) == list(rows["value"])
-            assert list(x) == [-10, -5, 0, 5, 10]
+            assert list(x) == [0, 1, 2, 3, 4]
         for control, colour in sweep.CONTROL_COLOURS.items():
             line = line_of(axis, colour)
             assert line.get_linestyle() == "--" and line.get_linewidth() < 1.3, control
+        # TB and FB are drawn over Both, on which they often stand.
+        order = [line_of(axis, sweep.COLOURS[name]).get_zorder() for name in ("Both", "TB", "FB")]
+        assert order[0] < min(order[1:])
+        assert line_of(axis, sweep.COLOURS["TB"]).get_linestyle() == "--"
         both = table[(table["k"] == 0) & (table["measure"] == "Both")]["value"].iloc[0]
         assert set(line_of(axis, "black").get_ydata()) == {both}
-        assert axis.get_xlabel() == "α (standard deviations)"
+        assert axis.get_xlabel() == "α (standard deviations),\neach that was run"
     assert [axis.get_ylabel() for axis in figure.axes] == ["accuracy (%)", "", ""]
     assert len(figure.legends) == 1
     words = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -175,30 +179,85 @@ def test_the_axis_is_written_in_percent() -> None:
     assert [text.get_text() for text in axis.get_xticklabels()] == ["−10", "−5", "0", "5", "10"]
 
 
-def test_many_alphas_are_not_all_written() -> None:
-    figure = picture(full(alphas=tuple(float(a) for a in range(-50, 51, 5) if a)))
-    figure.canvas.draw()
-    assert len(figure.axes[0].get_xticks()) < 12
-
-
-def test_a_grid_over_powers_of_ten_is_drawn_as_one() -> None:
-    figure = picture(full(alphas=(-10.0, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 10.0)))
-    figure.canvas.draw()
-    axis = figure.axes[0]
-    assert axis.get_xscale() == "symlog"
-    labels = [text.get_text() for text in axis.get_xticklabels()]
-    assert labels == ["−10", "", "−1", "", "0", "", "1", "", "10"]
-
-
-def test_labels_of_near_alphas_do_not_touch() -> None:
-    near = (0.5, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0)
-    figure = picture(full(alphas=(*(-alpha for alpha in near), *near)))
+@pytest.mark.parametrize(
+    "strengths",
+    [
+        (0.5, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0),
+        tuple(float(alpha) for alpha in range(5, 51, 5)),
+        (0.01, 0.1, 1.0, 10.0, 100.0),
+    ],
+)
+def test_every_strength_has_its_label_and_none_touch(strengths) -> None:
+    alphas = sorted([*(-alpha for alpha in strengths), 0.0, *strengths])
+    figure = picture(full(alphas=tuple(alpha for alpha in alphas if alpha)))
     figure.canvas.draw()
     for axis in figure.axes:
-        written = [label for label in axis.get_xticklabels() if label.get_text()]
-        assert [label.get_text() for label in written] == ["−10", "−1", "0", "1", "10"]
-        boxes = [label.get_window_extent() for label in written]
+        labels = axis.get_xticklabels()
+        assert [text.get_text() for text in labels] == [f"{a:g}".replace("-", "−") for a in alphas]
+        boxes = [label.get_window_extent() for label in labels]
         assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
+def test_of_very_many_strengths_some_are_written() -> None:
+    figure = picture(full(alphas=tuple(float(a) for a in range(-50, 51, 2) if a), ks=(4,)))
+    figure.canvas.draw()
+    written = [t.get_text() for t in figure.axes[0].get_xticklabels() if t.get_text()]
+    assert written[0] == "−50" and 12 < len(written) <= sweep.TICKS_UP_TO
+
+
+def with_sides(table: pd.DataFrame) -> pd.DataFrame:
+    """The side questions, asked of K 14 at 5 and of K 8 at 10, which was taken."""
+    rows = []
+    for direction, k, alpha, values in (
+        ("none", 0, 0.0, (0.9, 0.8)),
+        ("logistic", 14, 5.0, (0.5, 0.8)),
+        ("logistic", 8, 10.0, (0.9, 0.79)),
+        ("random", 8, 10.0, (0.2, 0.1)),
+    ):
+        row = setting(direction, k, alpha)[0]
+        rows += [
+            row | {"measure": side, "value": value}
+            for side, value in zip(("initial", "reality"), values, strict=True)
+        ]
+    return pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
+
+
+def test_the_chosen_point_and_what_decided_it_are_marked(folder) -> None:
+    config = {"model": "m", "max_initial_drop": 0.01, "max_reality_drop": None}
+    run = folder(with_sides(full()), config)
+    results = json.loads((run / "results.json").read_text())
+    chosen = {"direction": "logistic", "heads": "probe", "k": 8, "alpha": 10.0}
+    costs = {side: {"validation": {"value": -0.002}} for side in ("initial", "reality")}
+    (run / "results.json").write_text(json.dumps(results | {"chosen": chosen} | costs))
+    choice = sweep.read_choice(run)
+    assert choice == sweep.Choice(
+        sweep.Panel("logistic", "probe", 8), 10.0, {"initial": (-0.002, 0.01)}
+    )
+    table = sweep.curves(sweep.read_sweep(run))
+    with style.look():
+        figure = sweep.sweep_figure(table, ["m"], choice)
+    own = table[(table["direction"] == "logistic") & (table["measure"] == "Both")]
+    both = own.set_index(["k", "alpha"])["value"]
+    marks = {
+        axis.get_title(): [
+            (line.get_marker(), *line.get_xydata()[0])
+            for line in axis.lines
+            if len(line.get_xdata()) == 1
+        ]
+        for axis in figure.axes
+    }
+    assert marks == {
+        "K = 4": [],
+        "K = 8": [("*", 4, both[8, 10.0])],
+        "K = 14": [("o", 3, both[14, 5.0])],
+    }
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words[-2:] == ["chosen", "better, but costs too much"]
+    said = figure.get_suptitle()
+    assert "chosen: K = 8, α = 10, initial belief −0.2 points (may fall by 1)" in said
+    assert "reality" not in said
+    # Without results nothing is marked.
+    assert sweep.read_choice(run / "none") is None
 
 
 def test_without_controls_the_legend_has_none() -> None:

@@ -128,33 +128,37 @@ function opened(label, i) {
   return { points, classes, line: found.line && found.line[i], axes: found.axes };
 }
 
-// Gaussian kernel density on a grid, by the covariance of the points, narrower than the rule of
-// thumb, which smears over a gap between two clusters of one class.
-function density(points, xs, ys) {
-  const n = points.length;
-  if (n < 3) return null;
-  const mean = (f) => points.reduce((a, p) => a + f(p), 0) / n;
-  const mx = mean((p) => p.x), my = mean((p) => p.y);
-  const factor = (0.6 * n ** (-1 / 6)) ** 2;
-  const cxx = factor * mean((p) => (p.x - mx) ** 2), cyy = factor * mean((p) => (p.y - my) ** 2), cxy = factor * mean((p) => (p.x - mx) * (p.y - my));
-  const det = cxx * cyy - cxy * cxy;
-  if (!(det > 1e-12 * Math.max(cxx, cyy) ** 2)) return null;
-  const a = cyy / det / 2, b = -cxy / det, c = cxx / det / 2, norm = 1 / (n * 2 * Math.PI * Math.sqrt(det));
-  return ys.map((y) => xs.map((x) => {
-    let sum = 0;
-    for (const p of points) {
-      const dx = x - p.x, dy = y - p.y, q = a * dx * dx + b * dx * dy + c * dy * dy;
-      if (q < 20) sum += Math.exp(-q);
-    }
-    return norm * sum;
-  }));
+// As the density figure: a kernel's width is by the spread of the densest half of its class, so that
+// it does not smear over gaps, and is less next to a boundary that most of the class keeps.
+function widths(values, ends, boundary) {
+  const sorted = [...values].sort((a, b) => a - b), n = sorted.length, half = Math.ceil(n / 2);
+  const mean = sorted.reduce((a, b) => a + b, 0) / n;
+  const whole = Math.sqrt(sorted.reduce((a, b) => a + (b - mean) ** 2, 0) / n);
+  let shortest = Infinity;
+  for (let i = 0; i + half <= n; i += 1) shortest = Math.min(shortest, sorted[i + half - 1] - sorted[i]);
+  const least = (ends[1] - ends[0]) / 160;
+  const width = Math.max(least, (shortest > 0 ? Math.min(whole, shortest / 1.349) : whole) * n ** (-1 / 6));
+  if (boundary === null) return values.map(() => width);
+  const side = Math.sign((sorted[half - 1] + sorted[n - half]) / 2 - boundary);
+  return values.map((v) => { const room = ((v - boundary) * side) / 3; return room > 0 ? Math.min(width, Math.max(room, least / 3)) : width; });
+}
+function density(points, xs, ys, boundary) {
+  if (points.length < 3) return null;
+  const kernels = (name, places, at) => {
+    const values = points.map((p) => p[name]), wide = widths(values, [places[0], places[places.length - 1]], at);
+    if (Math.max(...values) === Math.min(...values)) return null;
+    return places.map((x) => values.map((v, i) => { const off = (x - v) / wide[i]; return Math.abs(off) < 3 ? Math.exp(-off * off / 2) / wide[i] : 0; }));
+  };
+  const across = kernels("x", xs, boundary), up = kernels("y", ys, null);
+  if (!across || !up) return null;
+  return up.map((row) => across.map((column) => row.reduce((sum, k, i) => sum + k * column[i], 0) / points.length));
 }
 
 const spread = (values) => {
   const low = Math.min(...values), high = Math.max(...values), margin = 0.12 * (high - low) || 0.5;
   return [low - margin, high + margin];
 };
-const steps = ([low, high], n = 48) => Array.from({ length: n }, (_, i) => low + ((high - low) * i) / (n - 1));
+const steps = ([low, high], n = 64) => Array.from({ length: n }, (_, i) => low + ((high - low) * i) / (n - 1));
 const sampleText = (p, classes) => literal(`${samples.ids[p.n]} (${samples.split[p.n]}): ${classes[p.truth]}, probe says ${classes[p.said]}`);
 const lineAt = (frame, at, more = {}) => ({ type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1, line: { color: colour("ink"), width: 1.5, dash: "dash" }, ...more });
 
@@ -163,12 +167,12 @@ function drawDensity() {
   if (!points.length) return { traces: [], layout: { title: { text: `no ${now.shown} samples` } }, words: `No ${now.shown} samples.` };
   const xf = spread(points.map((p) => p.x)), yf = spread(points.map((p) => p.y));
   const xs = steps(xf), ys = steps(yf), traces = [];
+  const at = line && line[0] ? -line[1] / line[0] : null, inside = at !== null && at > xf[0] && at < xf[1];
   classes.forEach((name, c) => {
-    const own = points.filter((p) => p.truth === c), shade = colour(CLASSES[c % 4]), z = density(own, xs, ys);
+    const own = points.filter((p) => p.truth === c), shade = colour(CLASSES[c % 4]), z = density(own, xs, ys, at);
     if (z) traces.push({ type: "contour", x: xs, y: ys, z, showscale: false, ncontours: 7, contours: { coloring: "lines" }, line: { width: 1.3, color: shade }, colorscale: [[0, shade], [1, shade]], hoverinfo: "skip", showlegend: false });
     traces.push({ x: own.map((p) => p.x), y: own.map((p) => p.y), mode: "markers", name: literal(`${now.label.short} ${name} (n = ${own.length})`), text: own.map((p) => sampleText(p, classes)), hovertemplate: "%{text}<extra></extra>", marker: { color: shade, size: 5, symbol: MARKS[c % 4], opacity: 0.6 } });
   });
-  const at = line && line[0] ? -line[1] / line[0] : null, inside = at !== null && at > xf[0] && at < xf[1];
   const right = points.filter((p) => p.truth === p.said).length / points.length;
   const off = at === null || inside ? "" : "; its boundary lies outside";
   return {
@@ -234,10 +238,12 @@ function fillSamples({ points, classes }) {
     const items = found.slice(0, 4).map((p) => {
       const summary = make("summary", `${samples.ids[p.n]} (${samples.split[p.n]}): is ${classes[p.truth]}, probe says ${classes[p.said]}, logit ${p.certain.toFixed(2)}`);
       const words = samples.texts ? samples.texts[samples.text[p.n]] : "This run keeps no prompts.";
-      return make("li", null, {}, [make("details", null, {}, [summary, make("p", words)])]);
+      const film = data.frames.of ? data.frames.of[samples.ids[p.n]] : undefined;
+      const shown = film === undefined ? [] : [make("img", null, { class: "strip", src: `data:image/png;base64,${data.frames.images[film]}`, alt: `what the model was shown with ${samples.ids[p.n]}, frame by frame` })];
+      return make("li", null, {}, [make("details", null, {}, [summary, ...shown, make("p", words)])]);
     });
     return [make("h3", title), make("ol", null, { class: "samples" }, items)];
-  }), make("p", points.length && samples.of > samples.ids.length ? `Points and lists are of ${samples.ids.length} of ${samples.of} samples, taken evenly; tables are of all.` : "", { class: "hint" }));
+  }), make("p", points.length && samples.of > samples.ids.length ? `Points and lists are of ${samples.ids.length} of ${samples.of} samples, taken evenly; tables are of all.` : "", { class: "hint" }), ...(data.frames.of ? [make("p", "Frames stand in the page for held-out samples that the best heads of each label list.", { class: "hint" })] : []));
 }
 
 function drawUsed() {

@@ -221,6 +221,15 @@ class StoryRecord:
         return found
 
 
+def beliefs_at_nodes(record: StoryRecord, case: BeliefCase) -> list[tuple[str, str, str]]:
+    """As :func:`beliefs`, at each of the four nodes; in the first all is in the ``corridor``.
+
+    Until the last stage begins, everybody has seen where the participant went.
+    """
+    alike = ("corridor", record.cast.visited(record.plot)[0], record.cast.first_room)
+    return [*((place,) * 3 for place in alike), beliefs(case.cast, case.first, case.second)]
+
+
 def context_text(
     record: StoryRecord,
     case: BeliefCase,
