@@ -1,4 +1,4 @@
-"""The README's commands, run as a reader would."""
+"""The commands of README and docs, run as a reader would."""
 
 from __future__ import annotations
 
@@ -16,11 +16,20 @@ pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+DOCS = ROOT / "docs"
 # Least test accuracy of the best Y_p head of each shipped model.
 FLOOR = {"tiny-qwen2-vl": 0.95, "tiny-llava-next-video": 0.95}
 # Least share of the answer's gap that eight heads carry which few validation twins ranked.
 CARRIED = {"tiny-qwen2-vl": 0.8, "tiny-llava-next-video": 0.45}
 RUN_FILES = ("config.json", "heads.parquet", "probes.safetensors", "activations/manifest.json")
+
+
+def undocumented(table: pd.DataFrame) -> list[str]:
+    """Columns that the page of files does not explain."""
+    page = (DOCS / "files.md").read_text()
+    names = {name: re.sub(r"^y_[po]_", "LABEL_", name) for name in table}
+    names = {own: re.sub(r"^(question|verdict)_", "KIND_", name) for own, name in names.items()}
+    return [own for own, name in names.items() if f"`{name}`" not in page]
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
@@ -48,6 +57,7 @@ def test_main_job_finds_belief_heads(run_folder: Path) -> None:
     heads = pd.read_parquet(run_folder / "heads.parquet")
     best = heads.loc[heads["y_p_rank"].idxmin()]
     assert best["y_p_test_accuracy"] >= FLOOR[run_folder.name]
+    assert undocumented(heads) == []
     assert heads.loc[heads["layer"] == 0, "y_p_test_accuracy"].median() <= 0.65
     saved = json.loads((run_folder / "results.json").read_text())
     assert saved["results"]["stories"] == {"test": 500, "train": 86, "validation": 45}
@@ -70,8 +80,9 @@ def test_second_run_computes_nothing_again(run_folder: Path) -> None:
     assert {p: t for p, t in before.items() if p.name != ".lock"} == after
 
 
-def test_figure_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None:
-    lines = re.findall(r"^sally-anne (\w+) RUN(.*)$", README, re.MULTILINE)
+def test_figure_commands(run_folder: Path, tmp_path: Path) -> None:
+    page = (DOCS / "probing.md").read_text()
+    lines = re.findall(r"^sally-anne (heatmap|kde|clusters) RUN(.*)$", page, re.MULTILINE)
     assert len(lines) == 3
     for name, rest in lines:
         words = (name, str(run_folder), *rest.split(), "--out", str(tmp_path))
@@ -80,7 +91,7 @@ def test_figure_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None
     assert len(list(tmp_path.glob("*.png"))) >= 3
 
 
-def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> None:
+def test_steering_commands(run_folder: Path, tmp_path: Path) -> None:
     model, vector = run_folder.name, str(tmp_path / "my-vector")
     swept = str(tmp_path / "sweep")
     baked = str(tmp_path / "baked")
@@ -96,8 +107,9 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
         + ("--out", str(tmp_path / "eval-baked")),
         ("sweep-figure", swept, "--out", str(tmp_path / "pictures")),
     )
+    page = (DOCS / "steering.md").read_text()
     for name, *options in steps:
-        assert f"sally-anne {name}" in README
+        assert f"sally-anne {name}" in page
         done = command("-m", "sally_anne", name, *options)
         assert done.returncode == 0, done.stdout + done.stderr
         if name == "sweep":
@@ -110,6 +122,8 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
     assert len(pd.read_parquet(tmp_path / "next" / "answers.parquet")) == 4
     assert len(pd.read_parquet(tmp_path / "eval" / "answers.parquet")) == 8
     sweep = pd.read_parquet(tmp_path / "sweep" / "sweep.parquet")
+    assert undocumented(sweep) == []
+    assert undocumented(pd.read_parquet(tmp_path / "sweep" / "answers.parquet")) == []
     asked = sweep[sweep["split"] == "validation"]
     assert set(asked["direction"]) == {"none", "logistic", "random", "random_heads"}
     assert (tmp_path / "pictures" / "sweep.png").exists()
@@ -125,28 +139,14 @@ def test_steering_commands_of_the_readme(run_folder: Path, tmp_path: Path) -> No
     assert specific["specific"] == (specific["rank"] == 1)
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_python_of_the_readme(number: int, tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2 and README.index("```python") < README.index("```sh")
-    done = command(
-        "-c",
-        "import os, sys\nsys.path.insert(0, os.getcwd())\n"
-        f"os.chdir({str(tmp_path)!r})\n" + blocks[number],
-    )
-    assert done.returncode == 0, done.stderr
-    if number == 0:
-        assert {path.name for path in tmp_path.iterdir()} == {"heatmap.png", "my-vector"}
-        assert done.stdout.strip()
-
-
 def test_first_command_of_the_readme_is_the_main_job() -> None:
     block = re.search(r"```sh\n(.*?)```", README, re.DOTALL)
+    assert README.index("```python") < README.index("```sh")
     assert block and block.group(1).strip().endswith("pip install . && python -m probing.run")
 
 
-def test_build_command_of_the_readme(tmp_path: Path) -> None:
-    assert "sally-anne build --out DIR" in README
+def test_build_command(tmp_path: Path) -> None:
+    assert "sally-anne build --out DIR" in (DOCS / "stories.md").read_text()
     done = command("-m", "sally_anne", "build", "--out", str(tmp_path / "g"), "--stories", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = (tmp_path / "g" / "info.json").read_text().splitlines()

@@ -1,0 +1,70 @@
+"""What of the site is made as it is built: the help of each command, and pages from elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import re
+import textwrap
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from sally_anne.__main__ import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
+TINY = "sally_anne/models/tiny"
+FETCHED = re.compile(
+    r"<(?:link|script|img|iframe|source|video)\b[^>]*(?:href|src)=\"?(?:https?:)?//"
+)
+# Roles of another markup, in docstrings.
+ROLE = re.compile(r":(?:class|data|func|meth|mod):(?=<code>)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add the pages whose text stands elsewhere."""
+    cards = {f"cards/{card.parent.name}.md": card for card in ROOT.glob(f"{TINY}/*/README.md")}
+    for uri, path in {**PAGES, **cards}.items():
+        files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
+    files.append(File.generated(config, "commands.md", content=commands()))
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """What docstrings refer to, by its name alone."""
+    return ROLE.sub("", html)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> None:
+    """PluginError where a page would fetch anything from elsewhere."""
+    if found := FETCHED.search(output):
+        raise PluginError(f"{page.file.src_uri} fetches from elsewhere: {found[0]}")
+
+
+def commands() -> str:
+    """A section for each command, with what its ``--help`` prints."""
+    parts = ["# Commands\n", "What `sally-anne NAME --help` prints.\n"]
+    for name, (module, does) in COMMANDS.items():
+        parts += [f"## {name}\n", f"{does[0].upper()}{does[1:]}.\n"]
+        if name == "lm-eval":  # another project's options
+            parts.append("It takes lm-eval's own options, and knows our model and tasks.\n")
+        else:
+            parts.append(f"```text\n{said_help(module)}```\n")
+    return "\n".join(parts)
+
+
+def said_help(module: str) -> str:
+    """The help of a command, 88 columns wide."""
+    os.environ["COLUMNS"] = "88"
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        importlib.import_module(module).main(["--help"])
+    lines = (
+        textwrap.fill(line, 88) if len(line) > 88 else line for line in said.getvalue().split("\n")
+    )
+    return "\n".join(lines)

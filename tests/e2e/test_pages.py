@@ -1,0 +1,164 @@
+"""README and docs: every command is one that there is, and every Python block runs as it says.
+
+``sh`` blocks are read by the commands' own parsers; those of the tutorial also run, in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sally_anne as sa
+from sally_anne.__main__ import COMMANDS
+from sally_anne.core import commands
+from sally_anne.core.options import spelled
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+# A fence, what it is of, and what it holds.
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+# A command of ours in a line of the shell: by its name, or as a module that a launcher may start.
+OURS = re.compile(
+    r"(?:^|\s)(?:sally-anne|-m(?=\s+(?:bench|experiments|probing|sally_anne|steering)\b))\s+(\S+)(.*)"
+)
+INLINE = re.compile(r"`sally-anne\s+([^`]+)`")
+NUMBER = re.compile(r"-?\d*\.?\d+")
+PYTHON = [page for page in PAGES if "```python\n" in page.read_text(encoding="utf-8")]
+READ = commands.read_options
+FOLLOWED = DOCS / "tutorial.md"
+named = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+class Asked(Exception):
+    """In place of a command's work: the type of its options, its name and its words."""
+
+
+@pytest.fixture
+def parsers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands stop where they would read their options."""
+
+    def stop(*asked: Any) -> None:
+        raise Asked(*asked)
+
+    monkeypatch.setattr(commands, "read_options", stop)
+
+
+def asked(name: str, words: list[str]) -> tuple[Any, str, list[str]]:
+    """The options' type of a command, or of a module that is one, its name and words."""
+    module = importlib.import_module(COMMANDS[name][0] if name in COMMANDS else name)
+    if not hasattr(module, "main"):
+        module = importlib.import_module(f"{name}.__main__")
+    with pytest.raises(Asked) as found:
+        module.main(words)
+    return found.value.args  # type: ignore[return-value]
+
+
+def shell_commands(text: str) -> list[tuple[str, list[str]]]:
+    """Name and words of each command of ours in a page's blocks; lm-eval's options are its own."""
+    shells = [code for _, kind, code in BLOCK.findall(text) if kind == "sh"]
+    lines = "\n".join(shells).replace("\\\n", " ").splitlines()
+    parts = (part for line in lines for part in re.split(r"&&|\||;", line))
+    found = [match.groups() for part in parts if (match := OURS.search(part))]
+    return [(name, shlex.split(rest, comments=True)) for name, rest in found if name != "lm-eval"]
+
+
+@named
+def test_commands_are_read_by_their_own_parsers(page: Path, parsers: None) -> None:
+    for name, words in shell_commands(page.read_text(encoding="utf-8")):
+        READ(*asked(name, words))
+
+
+@named
+def test_commands_in_the_text_have_the_options_that_they_name(page: Path, parsers: None) -> None:
+    for words in map(str.split, INLINE.findall(page.read_text(encoding="utf-8"))):
+        name, *options = words
+        if name in ("NAME", "--help", "lm-eval"):
+            continue
+        assert name in COMMANDS, f"there is no command {name}"
+        known = {"--help", "--config"}
+        for field in fields(asked(name, [])[0]):
+            known |= {spelled(field.name), spelled(f"no_{field.name}")}
+        unknown = {word for word in options if word.startswith("--")} - known
+        assert not unknown, (name, unknown)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    """Those between docs are `mkdocs build --strict`'s."""
+    targets = re.findall(r"\]\(([^)#:]+)[^)]*\)", (ROOT / name).read_text(encoding="utf-8"))
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_no_page_lacks_a_command() -> None:
+    """Every command stands on a page, beside the generated list of all."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [name for name in COMMANDS if f"sally-anne {name}" not in text] == []
+
+
+def test_the_reference_has_every_name() -> None:
+    paths = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    found = {path.rpartition(".")[2]: pkgutil.resolve_name(path) for path in paths}
+    assert found == {name: getattr(sa, name) for name in sa.__all__ if name != "__version__"}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.name)
+def test_python_of_a_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks run one after the other, and print what stands below them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").symlink_to(DOCS)
+    names: dict[str, Any] = {"__name__": "page"}
+    said = ""
+    for _, kind, code in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if kind == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(compile(code, str(page), "exec"), names)
+            said = out.getvalue()
+        elif kind == "sh" and page == FOLLOWED:
+            said = shell(code)
+        elif kind == "text":
+            assert_shown(code, said)
+    if page.name == "README.md":
+        assert {"heatmap.png", "my-vector"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def shell(code: str) -> str:
+    """What the commands of a block print."""
+    ours = f'sally-anne() {{ {shlex.quote(sys.executable)} -m sally_anne "$@"; }}\n'
+    done = subprocess.run(
+        ["bash", "-euc", ours + code],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def assert_shown(shown: str, said: str) -> None:
+    """Each line that a page shows was said, in this order; numbers within a quarter, or a tenth."""
+    lines = iter(said.splitlines())
+    for wanted in shown.splitlines():
+        if wanted.strip() not in ("", "..."):
+            assert any(fits(wanted, line) for line in lines), f"{wanted!r} is not in\n{said}"
+
+
+def fits(wanted: str, line: str) -> bool:
+    numbers = [map(float, NUMBER.findall(text)) for text in (wanted, line)]
+    words = [NUMBER.sub("#", text).split() for text in (wanted, line)]
+    return words[0] == words[1] and all(
+        abs(a - b) <= max(0.1, abs(a) / 4) for a, b in zip(*numbers, strict=True)
+    )
