@@ -214,7 +214,7 @@ def _draw_profile(panel: Axes, cells: np.ndarray, chance: float, null: float) ->
 def _draw_bar(axis: Axes, mesh: QuadMesh, chance: float) -> None:
     """The colour scale, with chance on it; no accuracy is below 0 or above 1."""
     bar = axis.figure.colorbar(mesh, cax=axis)
-    low = max(0.0, mesh.norm.vmin or 0.0)
+    low = max(0.0, float(mesh.get_clim()[0] or 0.0))
     axis.set_ylim(low, 1.0)
     marks = [m / 10 for m in range(11) if m / 10 >= low and abs(m / 10 - chance) > 0.04]
     bar.set_ticks([*marks, chance], labels=[*(f"{m:.1f}" for m in marks), f"{chance:.2g} chance"])
