@@ -75,20 +75,16 @@ def _seconds(path: Path, changed: int) -> float | None:
     try:
         check_file(path)
         with av.open(str(path), metadata_errors="replace", container_options=_SAFE) as container:
-            length = _length(container)
+            found = None
+            for stream in container.streams.audio[:1]:
+                found = (container.duration or 0) / 1_000_000
+                if stream.duration is not None and stream.time_base is not None:
+                    found = float(stream.duration * stream.time_base)
     except ClipError as error:
         raise ClipError(f"{path}: {error}") from error
     except (av.FFmpegError, OSError, ValueError) as error:
         raise ClipError(f"{path}: its sound cannot be opened ({error})") from error
-    return length
-
-
-def _length(container: Any) -> float | None:
-    for stream in container.streams.audio:
-        if stream.duration is not None and stream.time_base is not None:
-            return float(stream.duration * stream.time_base)
-        return (container.duration or 0) / 1_000_000
-    return None
+    return found
 
 
 def _take(blocks: list[tuple[int, np.ndarray]], place: int, frames: list[Any]) -> int:
