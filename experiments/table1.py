@@ -123,8 +123,8 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     from steering.pipeline import run as sweep
 
     console = Console()
-    for part in product(config.settings, config.orders, config.prompting):
-        check(evaluation(config, *part))
+    for way in product(config.settings, config.orders, config.prompting):
+        check(evaluation(config, *way))
     loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
     shared = {field.name for field in fields(SweepConfig)} & {
