@@ -49,7 +49,8 @@ def measure(config: SideEffectsConfig) -> dict[str, Any]:
     asked = {task: evaluation(config, task) for task in config.tasks}
     kept: dict[str, EvalConfig] = {}
     for task, each in asked.items():
-        for how in ("direct", *config.prompting):
+        check(each)
+        for how in config.prompting:
             check(replace(each, prompting=how))
         if kept.setdefault(_kept_as(each), each) != each:
             raise SteeringError(

@@ -74,8 +74,8 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
             departs = PROTOCOLS[protocol_of(config.task, config.order)].departs
             about |= {"protocol": config.protocol, "prompts": fingerprint(i.text for i in items)}
         about |= drawn_how(config) | _prompted(config, items)
-        drawn = _drawn(config, items, ("map",))
-        return Work(items, about, unseen=unseen, drawn=drawn, departs=departs)
+        counted = _drawn(config, items, ("map",))
+        return Work(items, about, unseen=unseen, drawn=counted, departs=departs)
     known = find_task(config.task)
     how = views.shown(
         known,
@@ -135,9 +135,10 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         about |= {"protocol": config.protocol, "systems": fingerprint(i.system for i in items)}
     departs = how.protocol.departs if how.protocol else ""
     kinds = (known.breakdowns, known.cells)
-    drawn = _drawn(config, items, known.breakdowns)
-    told = "\n".join(said)
-    return Work(items, about, *kinds, tuple(lacking), said=told, drawn=drawn, departs=departs)
+    counted = _drawn(config, items, known.breakdowns)
+    words = "
+".join(said)
+    return Work(items, about, *kinds, tuple(lacking), said=lines, drawn=counted, departs=departs)
 
 
 def _prompted(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:
