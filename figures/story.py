@@ -31,7 +31,13 @@ from sally_anne.benchmarks.gridtom.records import (
     StorySet,
     beliefs_at_nodes,
 )
-from sally_anne.benchmarks.gridtom.render import HEIGHT, PERSPECTIVES, WIDTH, key_frames
+from sally_anne.benchmarks.gridtom.render import (
+    HEIGHT,
+    PERSPECTIVES,
+    WIDTH,
+    Perspective,
+    key_frames,
+)
 from sally_anne.benchmarks.gridtom.stories import DEFAULT_SEED, generated, open_stories
 from sally_anne.core.commands import command
 from sally_anne.core.errors import ChoiceError
@@ -117,7 +123,7 @@ def story_table(record: StoryRecord, case: BeliefCase) -> pd.DataFrame:
     return table
 
 
-def seen_by(case: BeliefCase) -> list[str]:
+def seen_by(case: BeliefCase) -> list[Perspective]:
     """The perspectives of which there are frames; a release may lack some."""
     video = case.video
     return [

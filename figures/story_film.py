@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from figures.story import WHO, condition_of, is_wrong, seen_by, tint
 from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord, beliefs_at_nodes
-from sally_anne.benchmarks.gridtom.render import FPS, HEIGHT, WIDTH
+from sally_anne.benchmarks.gridtom.render import FPS, HEIGHT, WIDTH, Perspective
 from sally_anne.core.files import write_atomic
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def _in_one_palette(pictures: list[Image]) -> list[Image]:
 
     counts: Counter[tuple[int, ...]] = Counter()
     for picture in pictures:
-        counts.update({colour: n for n, colour in picture.getcolors(1 << 12)})
+        found: Any = picture.getcolors(1 << 12)  # none of them has more colours
+        counts.update({colour: n for n, colour in found})
     colours = np.array([colour for colour, _ in counts.most_common()])
     kept = colours[:256]
     # The place in the palette of each colour, by its number.
@@ -61,7 +63,7 @@ def _in_one_palette(pictures: list[Image]) -> list[Image]:
 
 
 def _picture(
-    record: StoryRecord, case: BeliefCase, views: dict[str, np.ndarray], tick: int
+    record: StoryRecord, case: BeliefCase, views: Mapping[Perspective, np.ndarray], tick: int
 ) -> Image:
     """One frame: what each sees, its number and stage, and who believes what."""
     from matplotlib.font_manager import findfont

@@ -136,8 +136,7 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
     departs = how.protocol.departs if how.protocol else ""
     kinds = (known.breakdowns, known.cells)
     counted = _drawn(config, items, known.breakdowns)
-    words = "
-".join(said)
+    lines = "\n".join(said)
     return Work(items, about, *kinds, tuple(lacking), said=lines, drawn=counted, departs=departs)
 
 
