@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,9 @@ def assert_same(case: Case, folder: Path) -> None:
     replies = {name: sample.output.completion for name, sample in samples.items()}
     assert replies == own.replies
     assert log.results is not None
+    # Where nothing is scored, inspect-ai has a metric that is no number.
     found = {
-        score.name: {name: metric.value for name, metric in score.metrics.items()}
+        score.name: {n: m.value for n, m in score.metrics.items() if not math.isnan(m.value)}
         for score in log.results.scores
     }
     assert {reader: numbers for reader, numbers in found.items() if numbers} == own.numbers

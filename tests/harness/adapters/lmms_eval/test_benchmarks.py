@@ -139,5 +139,5 @@ def test_the_command_says_what_is_asked(monkeypatch, seen_vector: str) -> None:
     assert seen["options"] == {"limit": "1", "model": MODEL, "steer": seen_vector}
     # The first story was seen in fitting.
     assert seen["stories"] == "story-0001"
-    with pytest.raises(SystemExit, match="1"):
+    with pytest.raises(SystemExit, match="--metadata limit: write name=value"):
         main(["--metadata", "limit"])
