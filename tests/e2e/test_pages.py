@@ -38,6 +38,8 @@ INLINE = re.compile(r"`sally-anne\s+([^`]+)`")
 NUMBER = re.compile(r"-?\d*\.?\d+")
 PYTHON = [page for page in PAGES if "```python\n" in page.read_text(encoding="utf-8")]
 READ = commands.read_options
+# Commands of ours whose options are another harness's.
+THEIRS = ("lm-eval", "lmms-eval")
 FOLLOWED = DOCS / "tutorial.md"
 named = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -67,12 +69,12 @@ def asked(name: str, words: list[str]) -> tuple[Any, str, list[str]]:
 
 
 def shell_commands(text: str) -> list[tuple[str, list[str]]]:
-    """Name and words of each command of ours in a page's blocks; lm-eval's options are its own."""
+    """Name and words of each command of ours in a page's blocks, but for other harnesses'."""
     shells = [code for _, kind, code in BLOCK.findall(text) if kind == "sh"]
     lines = "\n".join(shells).replace("\\\n", " ").splitlines()
-    parts = (part for line in lines for part in re.split(r"&&|\||;", line))
+    parts = (part for line in lines for part in re.split(r"&&|\||;|>", line))
     found = [match.groups() for part in parts if (match := OURS.search(part))]
-    return [(name, shlex.split(rest, comments=True)) for name, rest in found if name != "lm-eval"]
+    return [(name, shlex.split(rest, comments=True)) for name, rest in found if name not in THEIRS]
 
 
 @named
@@ -85,7 +87,7 @@ def test_commands_are_read_by_their_own_parsers(page: Path, parsers: None) -> No
 def test_commands_in_the_text_have_the_options_that_they_name(page: Path, parsers: None) -> None:
     for words in map(str.split, INLINE.findall(page.read_text(encoding="utf-8"))):
         name, *options = words
-        if name in ("NAME", "--help", "lm-eval"):
+        if name in ("NAME", "--help", *THEIRS):
             continue
         assert name in COMMANDS, f"there is no command {name}"
         known = {"--help", "--config"}
