@@ -104,9 +104,9 @@ class Telling(NamedTuple):
         before = self.words.before_text if self.setting == "text" else self.words.before
         return [Piece(before, 0.0), Piece(told, QUIET)]
 
-    def answered(self, before: str = "") -> Document:
+    def answered(self, before: str = "", kinds: str = _ASKED) -> Document:
         """A question that ends the user's turn, and its answer by habit in the assistant's."""
-        kind = self.rng.choice(self.kinds(_ASKED, 2))
+        kind = self.rng.choice(self.kinds(kinds, 2))
         text, mark, _ = documents.question(self.rng, self.scene, kind, habit=True)
         asked = f"{before}{text.text}{self.words.after}"
         return [Piece(asked, QUIET), mark, Piece(self.words.end, 1.0)]
@@ -185,10 +185,11 @@ def single(telling: Telling) -> Document:
     rng, scene = telling.rng, telling.scene
     pieces = telling.opening(telling.story((0.1, 0.55, 0.35)))
     drawn = rng.random()
-    if drawn < 0.35:
-        return pieces + telling.answered()
+    if drawn < 0.5:
+        # What frames show is learned more slowly than what captions name.
+        return pieces + telling.answered(kinds="agents first first own own belief now")
     kind = rng.choice(telling.kinds("belief belief belief first first now own", 1))
-    say = documents.completion if drawn < 0.5 else documents.statement
+    say = documents.completion if drawn < 0.65 else documents.statement
     return pieces + say(rng, scene, kind)
 
 
