@@ -11,12 +11,9 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from importlib.metadata import entry_points
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import pandas as pd
@@ -30,7 +27,7 @@ from sally_anne.harness.items import Item
 from sally_anne.harness.pipeline import check
 from sally_anne.harness.reporting import BELIEF, asked_readers
 from sally_anne.harness.results import break_down, score
-from sally_anne.harness.tasks import GROUP, TASKS, find_task, own_file
+from sally_anne.harness.tasks import find_task, own_file
 from sally_anne.harness.vectors import facts_of, fitted_on
 from sally_anne.harness.work import Work, prepare
 
@@ -353,27 +350,6 @@ class Questions:
     def download(self, dataset_kwargs: Any = None, **kwargs: Any) -> None:
         """The documents, in place of a data set of the hub."""
         self.dataset = self.dataset_no_image = {"test": self.documents}
-
-
-def names() -> list[str]:
-    """The benchmarks that are tasks by their name: this project's and those of installed packages.
-
-    GridToM's tasks have files of their own.
-    """
-    return [*TASKS[1:], *sorted(point.name for point in entry_points(group=GROUP))]
-
-
-@contextmanager
-def task_files(questions: str) -> Iterator[Path]:
-    """A folder with a file for each of :func:`names`, as a task of a harness.
-
-    ``questions`` is the harness's class as ``package.module.Class``.
-    """
-    with TemporaryDirectory(prefix="sally-anne-tasks-") as folder:
-        for number, name in enumerate(names()):
-            text = f"class: !function {questions}\ntask: {json.dumps(name)}\n"
-            (Path(folder) / f"{number}.yaml").write_text(text, encoding="utf-8")
-        yield Path(folder)
 
 
 def _unscored(item: Item) -> bool:

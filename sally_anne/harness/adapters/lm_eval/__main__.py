@@ -11,6 +11,7 @@ from typing import Any
 
 from sally_anne.core.commands import plain_errors
 from sally_anne.harness.adapters.lm_eval import TASKS
+from sally_anne.harness.adapters.task_files import names, task_files
 
 # What lm-eval says of our tasks at each run, and is as it should be: their number of stories may be
 # set by --metadata, and a question is of TB or of FB.
@@ -24,8 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if find_spec("lm_eval") is None:
         sys.exit("error: lm-eval is not installed: pip install 'sally-anne[lm-eval]'")
     from lm_eval.__main__ import cli_evaluate
-
-    from sally_anne.harness.adapters.questions import names, task_files
 
     if arguments is not None:
         sys.argv = ["sally-anne lm-eval", *arguments]

@@ -17,24 +17,31 @@ from typing import Any
 from sally_anne.core.commands import plain_errors
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lmms_eval import TASKS
+from sally_anne.harness.adapters.task_files import task_files
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    finder = argparse.ArgumentParser(
+        prog="sally-anne lmms-eval",
+        description="lmms-eval with steered models and our tasks.",
+        epilog="All other options are lmms-eval's: python -m lmms_eval --help.",
+        allow_abbrev=False,
+    )
+    finder.add_argument(
+        "--metadata", nargs="+", default=[], metavar="NAME=VALUE", help="what our tasks ask"
+    )
+    found, rest = finder.parse_known_args(words)
+    finder.add_argument("--model_args", default="")
+    model_args = finder.parse_known_args(words)[0].model_args
     if find_spec("lmms_eval") is None:
         sys.exit("error: lmms-eval is not installed: pip install 'sally-anne[lmms-eval]'")
+    # Heavy libraries are imported here, so that --help answers at once.
     import lmms_eval.__main__ as theirs
     from lmms_eval.utils import simple_parse_args_string
 
-    from sally_anne.harness.adapters.questions import METADATA, task_files
+    from sally_anne.harness.adapters.questions import METADATA
 
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    finder = argparse.ArgumentParser(
-        prog="sally-anne lmms-eval", add_help=False, allow_abbrev=False
-    )
-    finder.add_argument("--metadata", nargs="+", default=[])
-    found, rest = finder.parse_known_args(words)
-    finder.add_argument("--model_args", default="")
-    of_model = simple_parse_args_string(finder.parse_known_args(words)[0].model_args)
     manager: Any = theirs.TaskManager
 
     def with_ours(*args: Any, include_path: Any = None, **kwargs: Any) -> Any:
@@ -43,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return manager(*args, include_path=[*own, str(TASKS), str(files)], **kwargs)
 
     with plain_errors(), task_files(f"{__package__}.questions.Questions") as files:
-        os.environ[METADATA] = json.dumps(of_model | _options(found.metadata))
+        os.environ[METADATA] = json.dumps(
+            simple_parse_args_string(model_args) | _options(found.metadata)
+        )
         theirs.TaskManager = with_ours
         sys.argv = ["sally-anne lmms-eval", *rest]
         theirs.cli_evaluate()

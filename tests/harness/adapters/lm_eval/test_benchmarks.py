@@ -16,7 +16,8 @@ from lm_eval.tasks import TaskManager
 
 from sally_anne.core.errors import HarnessError, SallyAnneError
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
-from sally_anne.harness.adapters.questions import names, pictures, task_files
+from sally_anne.harness.adapters.questions import pictures
+from sally_anne.harness.adapters.task_files import names, task_files
 from sally_anne.harness.model import laid_out
 from sally_anne.harness.tasks import TASKS
 from sally_anne.models.loading import load_model

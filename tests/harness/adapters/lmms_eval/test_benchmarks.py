@@ -22,10 +22,9 @@ from sally_anne.harness.adapters.lmms_eval.__main__ import main  # noqa: E402
 from sally_anne.harness.adapters.questions import (  # noqa: E402
     METADATA,
     from_environment,
-    names,
     pictures,
-    task_files,
 )
+from sally_anne.harness.adapters.task_files import names, task_files  # noqa: E402
 from tests.harness.adapters.benchmarks import (  # noqa: E402
     CASES,
     MODEL,
