@@ -1,4 +1,4 @@
-"""The files by which lm-eval and lmms-eval find a benchmark as a task; nothing heavy is imported."""
+"""The files by which lm-eval and lmms-eval find benchmarks as tasks; imports nothing heavy."""
 
 from __future__ import annotations
 
