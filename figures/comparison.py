@@ -26,7 +26,7 @@ NAME = "comparison"
 SPREAD = 0.3
 
 
-def draw(table: pd.DataFrame, title: Sequence[str], folder: Path) -> list[Path]:
+def draw_comparison(table: pd.DataFrame, title: Sequence[str], folder: Path) -> list[Path]:
     """Draw and save the figure of a comparison into ``folder/figures``; return the paths written.
 
     ``table`` is from :func:`sally_anne.harness.compare.paired.compare`.

@@ -25,7 +25,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import check_options
 from sally_anne.core.run_folder import DISTRACTORS, claims, save_config
 from sally_anne.harness.distractors import DistractorConfig
-from sally_anne.harness.drawing import draw
+from sally_anne.harness.drawing import sample_groups
 from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.metrics import accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
@@ -159,7 +159,7 @@ def run(
     every = [r for r in MOMENTS.load(config.data) if r.split == config.split]
     keyed = {record.item_id: record for record in every if not record.hidden}
     rows = ((name, record.tags) for name, record in keyed.items())
-    kept = draw(rows, MOMENTS.breakdowns, config.limit, config.seed)
+    kept = sample_groups(rows, MOMENTS.breakdowns, config.limit, config.seed)
     records = [record for name, record in keyed.items() if name in kept]
     if not records:
         raise HarnessError(

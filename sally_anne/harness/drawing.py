@@ -26,7 +26,7 @@ class Drawn:
 
     @classmethod
     def of(cls, rows: Sequence[Row], kinds: Sequence[str], seed: int) -> Drawn:
-        """Of the rows that are left after :func:`draw`."""
+        """Of the rows that are left after :func:`sample_groups`."""
         by: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
         for _, tags in rows:
             for kind, counter in by.items():
@@ -41,7 +41,9 @@ class Drawn:
         return f"drawn by --limit{evenly} (seed {self.seed}): {many}"
 
 
-def draw(rows: Iterable[Row], kinds: Sequence[str], limit: int | None, seed: int) -> set[str]:
+def sample_groups(
+    rows: Iterable[Row], kinds: Sequence[str], limit: int | None, seed: int
+) -> set[str]:
     """So many groups, or all; of each kind of tag as many items with one value as with another.
 
     Always that group is next which leaves the counts of values most even (by their variance, over
@@ -78,6 +80,6 @@ def draw_items(
     """The items of the drawn groups, and what was drawn; all and None without a limit."""
     if limit is None:
         return list(items), None
-    groups = draw(((item.group, item.tags) for item in items), kinds, limit, seed)
+    groups = sample_groups(((item.group, item.tags) for item in items), kinds, limit, seed)
     kept = [item for item in items if item.group in groups]
     return kept, Drawn.of([(item.group, item.tags) for item in kept], kinds, seed)

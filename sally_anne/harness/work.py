@@ -16,7 +16,7 @@ from sally_anne.benchmarks.lineage import Lineage
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness import examples, gridtom, views
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.drawing import Drawn, draw
+from sally_anne.harness.drawing import Drawn, sample_groups
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import fingerprint
 from sally_anne.harness.protocols import PROTOCOLS, protocol_of
@@ -174,7 +174,7 @@ def choose_stories(
         )
     unseen = Unseen(len(members) - len(left), len(members))
     rows = [(str(i), {"map": (stories.identity(i).map,)}) for i in left]
-    kept = draw(rows, ("map",), config.limit, config.limit_seed)
+    kept = sample_groups(rows, ("map",), config.limit, config.limit_seed)
     return dict.fromkeys((i for i in left if str(i) in kept), wanted), unseen
 
 
@@ -231,5 +231,5 @@ def _chosen(
             f"{', '.join(there)}"
         )
     rows = ((record.group, record.tags) for record in members)
-    groups = draw(rows, known.breakdowns, config.limit, config.limit_seed)
+    groups = sample_groups(rows, known.breakdowns, config.limit, config.limit_seed)
     return [record for record in members if record.group in groups]

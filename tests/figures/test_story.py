@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from figures import story, style
-from figures.story_film import FOOT, GAP, HEAD, film
+from figures.story import FOOT, GAP, HEAD, film
 from sally_anne.benchmarks.gridtom.build import BuildConfig, build
 from sally_anne.benchmarks.gridtom.plot import PLOTS
 from sally_anne.benchmarks.gridtom.records import VERSIONS, beliefs, beliefs_at_nodes

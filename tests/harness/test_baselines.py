@@ -50,8 +50,10 @@ def rows(run: Asked) -> list[Baseline]:
 
 
 def test_each_benchmark_has_figures_of_models() -> None:
-    assert {table.task for table in TABLES} == set(TASKS)
-    for task in TASKS:
+    published = {table.task for table in TABLES}
+    # Of the text sets none are shown.
+    assert published == set(TASKS) - {"tomi", "hi_tom", "fantom", "opentom", "tombench"}
+    for task in published:
         assert any(row.kind == "model" for t in TABLES if t.task == task for row in t.rows)
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Option, Sampling
+from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Option
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness import work as work_room
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.drawing import Drawn, Row, draw
+from sally_anne.harness.drawing import Drawn, Row, sample_groups
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.work import prepare
 
@@ -27,7 +27,7 @@ ABILITIES += [(f"b{n}", {"ability": ("b",)}) for n in range(4)]
     ("limit", "a", "b"), [(1, None, None), (2, 1, 1), (6, 3, 3), (8, 4, 4), (10, 6, 4), (99, 8, 4)]
 )
 def test_values_get_equal_parts_as_long_as_there_are_some(limit: int, a: int, b: int) -> None:
-    kept = draw(ABILITIES, ("ability",), limit, 0)
+    kept = sample_groups(ABILITIES, ("ability",), limit, 0)
     assert len(kept) == min(limit, 12)
     if a is not None:
         assert Counter(name[0] for name in kept) == {"a": a, "b": b}
@@ -37,9 +37,9 @@ def test_groups_are_taken_whole_and_weigh_as_many_items_as_they_have() -> None:
     """The story with three questions of x stands against the three stories with one of y."""
     rows = [("large", {"kind": ("x",)})] * 3 + [(f"y{n}", {"kind": ("y",)}) for n in range(3)]
     for seed in range(5):
-        kept = draw(rows, ("kind",), 3, seed)
+        kept = sample_groups(rows, ("kind",), 3, seed)
         assert kept == {"y0", "y1", "y2"} or "large" in kept and len(kept) == 3
-    assert draw(rows, ("kind",), 4, 0) == {"large", "y0", "y1", "y2"}
+    assert sample_groups(rows, ("kind",), 4, 0) == {"large", "y0", "y1", "y2"}
     told = Drawn.of([row for row in rows if row[0] in ("large", "y1")], ("kind",), 7)
     assert (told.groups, told.items, told.by) == (("large", "y1"), 4, {"kind": {"x": 3, "y": 1}})
     assert str(told) == "drawn by --limit, evenly over kind (seed 7): 2 groups, 4 items"
@@ -47,10 +47,12 @@ def test_groups_are_taken_whole_and_weigh_as_many_items_as_they_have() -> None:
 
 def test_neither_order_nor_other_limits_change_what_is_drawn() -> None:
     mixed = random.Random(1).sample(ABILITIES, len(ABILITIES))
-    drawn = [draw(ABILITIES, ("ability",), limit, 3) for limit in range(1, 13)]
-    assert drawn == [draw(mixed, ("ability",), limit, 3) for limit in range(1, 13)]
+    drawn = [sample_groups(ABILITIES, ("ability",), limit, 3) for limit in range(1, 13)]
+    assert drawn == [sample_groups(mixed, ("ability",), limit, 3) for limit in range(1, 13)]
     assert all(small < large for small, large in zip(drawn, drawn[1:], strict=False))
-    assert len({frozenset(draw(ABILITIES, ("ability",), 4, seed)) for seed in range(9)}) > 1
+    assert (
+        len({frozenset(sample_groups(ABILITIES, ("ability",), 4, seed)) for seed in range(9)}) > 1
+    )
 
 
 tagged = st.fixed_dictionaries({"kind": st.tuples(st.sampled_from("uvw"))})
@@ -59,7 +61,7 @@ tagged = st.fixed_dictionaries({"kind": st.tuples(st.sampled_from("uvw"))})
 @given(st.lists(tagged, min_size=1, max_size=40), st.integers(1, 50), st.integers(0, 9))
 def test_as_many_of_each_value_within_one_where_there_are_so_many(tags, limit, seed) -> None:
     rows: list[Row] = [(str(n), each) for n, each in enumerate(tags)]
-    kept = draw(rows, ("kind",), limit, seed)
+    kept = sample_groups(rows, ("kind",), limit, seed)
     assert len(kept) == min(limit, len(rows))
     there = Counter(each["kind"] for _, each in rows)
     taken = Counter(each["kind"] for name, each in rows if name in kept)
@@ -72,7 +74,7 @@ def test_two_kinds_are_even_at_once(limit: int, seed: int) -> None:
     rows: list[Row] = [
         (f"{a}{b}{n}", {"one": (a,), "two": (b,)}) for a in "pq" for b in "xyz" for n in range(12)
     ]
-    kept = draw(rows, ("one", "two"), limit, seed)
+    kept = sample_groups(rows, ("one", "two"), limit, seed)
     for place, values in enumerate(("pq", "xyz")):
         counts = [sum(name[place] == value for name in kept) for value in values]
         assert max(counts) - min(counts) <= 1
@@ -102,7 +104,7 @@ def test_films_of_a_benchmark_over_its_breakdowns_and_in_its_order(monkeypatch) 
         )
         for n, kind in enumerate(["x", "x"] * 9 + ["y", "y"])
     ]
-    made = Benchmark("made", lambda _: items, {"none": ()}, "none", Sampling(1), ("ability",), "")
+    made = Benchmark("made", lambda _: items, {"none": ()}, ("ability",), "", "none")
     monkeypatch.setattr(work_room, "find_task", lambda task: made)
     work = prepare(EvalConfig(task="made", limit=2))
     assert [item.item_id for item in work.items][2:] == ["q18", "q19"]

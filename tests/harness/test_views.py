@@ -108,7 +108,7 @@ def test_templates_that_cannot_be_filled(tmp_path: Path, text: str, message: str
 def test_views_and_windows_that_a_benchmark_lacks() -> None:
     with pytest.raises(HarnessError, match="--view video: made has multimodal, text, none only"):
         shown(KNOWN, view="video")
-    plain = Benchmark("p", lambda f: [], {"text": ()}, "text", Sampling(count=1), (), "")
+    plain = Benchmark("p", lambda f: [], {"text": ()}, (), "")
     with pytest.raises(HarnessError, match="--window focused: p has full only"):
         shown(plain, window="focused")
 

@@ -51,7 +51,7 @@ def work(config: CompareConfig, console: Console | None = None) -> pd.DataFrame:
     """Do it in ``config.folder``; the table is that of :func:`.paired.compare`."""
     from rich.markup import escape
 
-    from figures.comparison import draw
+    from figures.comparison import draw_comparison
     from sally_anne.core.console import Console
     from sally_anne.core.files import write_atomic, write_sealed
     from sally_anne.core.run_folder import RESULTS, save_config
@@ -78,7 +78,7 @@ def work(config: CompareConfig, console: Console | None = None) -> pd.DataFrame:
     write_sealed(config.folder / RESULTS, saved, (TABLE,))
     print_comparison(console, shared, table)
     print_published(console, asked)
-    drawn = draw(table, [shared.runs[0].task], config.folder)
+    drawn = draw_comparison(table, [shared.runs[0].task], config.folder)
     console.print(f"comparison: {escape(str(config.folder))} ({drawn[0].name})", soft_wrap=True)
     return table
 
