@@ -33,6 +33,7 @@ from tests.harness.adapters.benchmarks import (  # noqa: E402
     expected,
     speak,
 )
+from tests.harness.adapters.conftest import SEEN  # noqa: E402
 from tests.shared_data import MADE  # noqa: E402
 
 pytestmark = pytest.mark.plugins
@@ -127,16 +128,17 @@ def test_the_command_says_what_is_asked(monkeypatch, seen_vector: str) -> None:
             name for name, entry in manager.task_index.items() if entry["type"] == "python_task"
         }
         seen["options"] = from_environment()
-        seen["stories"] = lmms_eval_documents([{"order": "1", "setting": "text"}])["story"][0]
+        asked = lmms_eval_documents([{"order": "1", "setting": "text"}])
+        seen["stories"] = set(asked["story"])
 
     monkeypatch.setenv(METADATA, "")
     monkeypatch.setattr(lmms_eval.__main__, "cli_evaluate", evaluate)
     monkeypatch.setattr(lmms_eval.__main__, "TaskManager", TaskManager)
-    words = ["--model_args", f"pretrained={MODEL},steer={seen_vector}", "--metadata", "limit=1"]
+    words = ["--model_args", f"pretrained={MODEL},steer={seen_vector}", "--metadata", "limit=3"]
     main([*words, "--tasks", "bigtom"])
     assert {*names(), "gridtom_order1_text"} <= seen["tasks"]
-    assert seen["options"] == {"limit": "1", "model": MODEL, "steer": seen_vector}
-    # The first story was seen in fitting.
-    assert seen["stories"] == "story-0001"
+    assert seen["options"] == {"limit": "3", "model": MODEL, "steer": seen_vector}
+    # Stories that were seen in fitting are not asked about.
+    assert len(seen["stories"]) == 3 and not seen["stories"].intersection(SEEN)
     with pytest.raises(SystemExit, match="--metadata limit: write name=value"):
         main(["--metadata", "limit"])
