@@ -17,8 +17,8 @@ from sally_anne.core.errors import BenchmarkError
 
 Polarity = Literal["most", "least"]
 # multimodal: frames and words; video: frames and the question; audio: the film's sound and the
-# question; text: words; none: the question.
-View = Literal["multimodal", "video", "audio", "text", "none"]
+# question; audiovisual: frames, sound and the question; text: words; none: the question.
+View = Literal["multimodal", "video", "audio", "audiovisual", "text", "none"]
 # full: from the beginning of the context; focused: only the part that the question is about.
 Window = Literal["full", "focused"]
 # What of a GridToM story a model is given (its paper, section 3.2).
@@ -182,8 +182,8 @@ class Benchmark:
         load: reads all items of a folder in the official layout, of all splits found there.
             Videos that are not there leave ``Media.path`` None.
         views: for each view that it has, the fields of :class:`benchmarks.items.Context` that are
-            shown, in order. Views ``multimodal`` and ``video`` show frames as well, and ``audio``
-            plays the film's sound.
+            shown, in order. Views ``multimodal`` and ``video`` show frames as well, ``audio`` plays
+            the film's sound, and ``audiovisual`` does both.
         default_view: the benchmark's own.
         windows: those that it has; the first is its own.
         sampling: which frames its own protocol takes; no matter where there are no videos.

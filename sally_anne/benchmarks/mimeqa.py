@@ -270,7 +270,14 @@ def in_minutes(seconds: float) -> str:
 MIMEQA = Benchmark(
     name=NAME,
     load=load,
-    views={"multimodal": ("scene",), "video": (), "audio": (), "text": ("scene",), "none": ()},
+    views={
+        "multimodal": ("scene",),
+        "video": (),
+        "audio": (),
+        "audiovisual": (),
+        "text": ("scene",),
+        "none": (),
+    },
     default_view="video",
     # As GPT-4o is shown the videos: a frame a second, at most 64.
     sampling=Sampling(rate=1, most=64),

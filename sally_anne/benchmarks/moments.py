@@ -296,6 +296,7 @@ MOMENTS = Benchmark(
         "multimodal": ("transcript",),
         "video": (),
         "audio": (),
+        "audiovisual": (),
         "text": ("transcript",),
         "none": (),
     },
@@ -309,6 +310,7 @@ MOMENTS = Benchmark(
         "multimodal": f"{_END} part of the film.",
         "video": f"{_END} part of the film.",
         "audio": f"{_END} part of the film, of which you hear the sound.",
+        "audiovisual": f"{_END} part of the film, which you see and hear.",
         "text": f"{_END} transcript.",
     },
     # The keys of the test split are not public.

@@ -319,7 +319,14 @@ MUMA_TOM = Benchmark(
     name=NAME,
     official=NAME,
     load=load,
-    views={"multimodal": _WORDS, "video": (), "audio": (), "text": _WORDS, "none": ()},
+    views={
+        "multimodal": _WORDS,
+        "video": (),
+        "audio": (),
+        "audiovisual": (),
+        "text": _WORDS,
+        "none": (),
+    },
     default_view="multimodal",
     # Paper, appendix 12.1: every 20th frame of videos at 10 frames a second.
     sampling=Sampling(every=20),

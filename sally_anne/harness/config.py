@@ -30,8 +30,8 @@ class EvalConfig(ModelOptions, EndpointOptions):
         order: GridToM: belief of first or second order, the initial-belief questions, or where the
             participant is in reality.
         setting: GridToM: what the model is given: frames and text, frames, or text.
-        view: other tasks: frames and words, frames, the film's sound, words, or the question alone;
-            the benchmark's own by default.
+        view: other tasks: frames and words, frames, the film's sound, frames and sound, words, or
+            the question alone; the benchmark's own by default.
         window: other tasks: the whole context or the part that the question is about; the
             benchmark's own by default.
         frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.

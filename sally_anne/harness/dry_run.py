@@ -41,7 +41,9 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
         console.print(escape(str(line)), soft_wrap=True)
     items = work.items
     if any(item.sound for item in items):
-        raise HarnessError("--dry-run counts no tokens of sounds; leave it or --view audio out")
+        raise HarnessError(
+            f"--dry-run counts no tokens of sounds; leave it or --view {config.view} out"
+        )
     if config.endpoint is not None:
         return _requests(config, items, console)
     loaded = open_described(config, videos=any(item.clip for item in items))

@@ -48,7 +48,7 @@ def check_items(
         pieces = tokens(samples) if samples else []
         prompt = reply_prompt(loaded, turns, shape is not None, len(pieces))
         written, heard = retold if item.before else reply, sum(pieces) - len(pieces)
-        remedy = _HEARD_REMEDY if pieces else REMEDY
+        remedy = _HEARD_REMEDY if pieces and shape is None else REMEDY
         check_room(loaded, f"item {item.item_id}", prompt, shape, written, remedy, heard)
         if item.before:
             prompt = reply_prompt(loaded, item.text, False)
@@ -155,7 +155,7 @@ def alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
 
 
 def prompt_of(item: Item) -> Prompt:
-    """The user's first turn, with the frames or the sound drawn or decoded now."""
+    """The user's first turn, with the frames and the sound drawn or decoded now."""
     text = item.told(item.notes() if item.notes else {})
     clip, sound = (made() if made else None for made in (item.clip, item.sound))
     return Prompt(text, clip, sound=sound, system=item.system)

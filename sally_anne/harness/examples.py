@@ -127,8 +127,9 @@ def answered(example: Item) -> str:
 
 def _shown(item: Item, examples: Sequence[Item]) -> Item:
     told = "\n\n".join(map(answered, examples))
-    films = " The pictures belong to it." if item.clip else ""
-    films = " The sound belongs to it." if item.sound else films
+    shown = ["pictures"] * bool(item.clip) + ["sound"] * bool(item.sound)
+    verb = "belongs" if shown == ["sound"] else "belong"
+    films = f" The {' and the '.join(shown)} {verb} to it." if shown else ""
     head = "Here are questions on other stories, with their right answers."
     text = (
         f"{head}\n\n{told}\n\nThe question to answer now is on a new story.{films}\n\n{item.text}"

@@ -41,8 +41,9 @@ from sally_anne.harness.reporting import (
 from sally_anne.harness.results import break_down, counts, summarise, write_submission
 from sally_anne.harness.tasks import short_name
 from sally_anne.harness.vectors import fitted_on, open_vector, require_fits
+from sally_anne.harness.views import HEARD
 from sally_anne.harness.work import Work, prepare
-from sally_anne.models.families import check_sounds, check_videos
+from sally_anne.models.families import check_senses
 from sally_anne.models.loading import LoadedModel, load_model
 
 ANSWERS, TABLE = "answers.jsonl", "answers.parquet"
@@ -89,10 +90,8 @@ def run(
     if loaded is None and distant is None:
         opening = config.opening() | {"device_map": device_map}
         loaded = load_model(**opening, videos=videos, sounds=sounds)
-    if loaded is not None and videos:
-        check_videos(loaded.family, loaded.name)
-    if loaded is not None and sounds:
-        check_sounds(loaded.family, loaded.name)
+    if loaded is not None:
+        check_senses(loaded.family, loaded.name, videos, sounds)
     room = (config.reply_tokens, config.retold_tokens)
     for line in check_items(loaded, work.items, *room) if loaded else ():
         console.print(escape(line))
@@ -198,8 +197,10 @@ def check(config: EvalConfig) -> None:
     if config.human is not None and config.judge is None:
         raise HarnessError("--human is compared with a judge: give one with --judge")
     endpoint.check_endpoint(config)
-    if config.endpoint is not None and config.view == "audio":
-        raise HarnessError("--view audio does not go with --endpoint: sounds are not sent there")
+    if config.endpoint is not None and config.view in HEARD:
+        raise HarnessError(
+            f"--view {config.view} does not go with --endpoint: sounds are not sent there"
+        )
     endpoint.check_second(config, "judge")
     if config.judge is None and config.judge_words != EvalConfig.judge_words:
         raise HarnessError("--judge-words is for a judge: give one with --judge")

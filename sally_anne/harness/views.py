@@ -31,8 +31,8 @@ from sally_anne.harness.items import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES
 from sally_anne.harness.prompting import THINK, Prompting, known, retell
 from sally_anne.harness.protocols import PROTOCOLS, Protocol, ProtocolName
 
-FILMED: tuple[View, ...] = ("multimodal", "video")
-HEARD: View = "audio"
+FILMED: tuple[View, ...] = ("multimodal", "video", "audiovisual")
+HEARD: tuple[View, ...] = ("audio", "audiovisual")
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
 # What stands for frames that are not decoded yet.
 _MARKS = {"length": LENGTH_MARK, "count": COUNT_MARK, "times": TIMES_MARK}
@@ -129,10 +129,10 @@ def _template(path: Path | None) -> str | None:
 def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> list[str]:
     """What the view shows of this record and the folder does not hold, in words."""
     parts = []
-    if how.view in FILMED:
-        parts += [f"its film ({m.url or 'no address'})" for m in record.media if m.path is None]
-    if how.view == HEARD:
+    if how.view in HEARD:
         parts += [lacks for media in record.media if (lacks := _unheard(media))]
+    elif how.view in FILMED:
+        parts += [f"its film ({m.url or 'no address'})" for m in record.media if m.path is None]
     fields = benchmark.views[how.view]
     context = _context(record, how)
     if fields and not any(getattr(context, name) for name in fields):
@@ -144,7 +144,7 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
     """Each record as a question; a view with frames or sound needs records with one film."""
     for record in records:
         film: dict[str, Any] = {}
-        if how.view in (*FILMED, HEARD):
+        if how.view in (*FILMED, *HEARD):
             if len(record.media) != 1:
                 raise HarnessError(
                     f"{benchmark.name}, item {record.item_id}: {len(record.media)} films, where "
@@ -179,10 +179,13 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
 
 def _film(media: Media, how: Shown) -> dict[str, Any]:
     """What an item shows or plays of its film, and how large that is, undecoded."""
-    if how.view == HEARD:
-        return {"sound": partial(_sound, media, how), "seconds": partial(_heard, media, how)}
-    shape = partial(shape_of, media, how.window, how.sampling, how.most_pixels)
-    return {"clip": partial(_frames, media, how), "shape": shape}
+    film: dict[str, Any] = {}
+    if how.view in HEARD:
+        film |= {"sound": partial(_sound, media, how), "seconds": partial(_heard, media, how)}
+    if how.view in FILMED:
+        shape = partial(shape_of, media, how.window, how.sampling, how.most_pixels)
+        film |= {"clip": partial(_frames, media, how), "shape": shape}
+    return film
 
 
 def _frames(media: Media, how: Shown) -> np.ndarray:
@@ -288,7 +291,7 @@ def _before(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
 
 def told_in_words(benchmark: Benchmark, how: Shown) -> Shown:
     """The view that examples have: the asked one's, in words where that has frames or sound."""
-    if how.view not in (*FILMED, HEARD):
+    if how.view not in (*FILMED, *HEARD):
         return how
     return replace(how, view="text" if "text" in benchmark.views else "none")
 

@@ -365,12 +365,19 @@ def _positions(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
         # and tokens would not do: it counts from the highest position, which in a video of more
         # steps than a frame is wide and high is not that of the last word.
         more = torch.ones_like(mask[:, :1])
+        known = {k: inputs[k] for k in ("second_per_grid_ts",) if k in inputs}
+        if "mm_token_type_ids" in inputs:
+            known["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], 0 * more], dim=1)
+        # Qwen2.5-Omni has names of its own, and counts what it hears as well.
+        if "video_second_per_grid" in inputs:
+            known["second_per_grids"] = inputs["video_second_per_grid"]
+        if "feature_attention_mask" in inputs:
+            known["audio_seqlens"] = inputs["feature_attention_mask"].sum(1)
         positions, _ = model.model.get_rope_index(
             torch.cat([inputs["input_ids"], more], dim=1),
-            mm_token_type_ids=torch.cat([inputs["mm_token_type_ids"], 0 * more], dim=1),
             video_grid_thw=inputs["video_grid_thw"],
             attention_mask=torch.cat([mask, more], dim=1),
-            **{k: inputs[k] for k in ("second_per_grid_ts",) if k in inputs},
+            **known,
         )
         return positions[..., :-1], positions[0, :, -1]
     positions = (mask.cumsum(1) - 1).clamp(min=0)

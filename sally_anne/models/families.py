@@ -101,12 +101,14 @@ FAMILIES: tuple[Family, ...] = (
     # Takes pictures one by one; a video is not what it was trained on.
     Family("gemma3", "gemma3", "Gemma3ForConditionalGeneration"),
     Family("qwen2-audio", "qwen2_audio", "Qwen2AudioForConditionalGeneration", hears=True),
-    # The part of Qwen2.5-Omni that reads and writes text; its films are not shown here.
+    # The part of Qwen2.5-Omni that reads and writes text.
     Family(
         "qwen2.5-omni",
         "qwen2_5_omni_thinker",
         "Qwen2_5OmniThinkerForConditionalGeneration",
+        frame_rate=2.0,
         hears=True,
+        **_QWEN,
     ),
     Family("gemma3-text", "gemma3_text", "Gemma3ForCausalLM", reads_only=True),
     Family("llama", "llama", "LlamaForCausalLM", reads_only=True),
@@ -125,6 +127,20 @@ def family_of(model_type: str, model_name: str) -> Family:
     raise UnsupportedModelError(
         f"model {model_name!r} is of type {model_type!r}; supported classes: {supported}"
     )
+
+
+def check_senses(family: Family, name: str, videos: bool, sounds: bool) -> None:
+    """Refuse a model that cannot watch, hear, or do both, if it is to."""
+    if videos and sounds and not (family.frames_seen and family.hears):
+        others = ", ".join(f.name for f in FAMILIES if f.frames_seen and f.hears)
+        raise ModelError(
+            f"model {name!r} ({family.class_name}) does not take both videos and sounds; take a "
+            f"model of one of the families {others}"
+        )
+    if videos:
+        check_videos(family, name)
+    if sounds:
+        check_sounds(family, name)
 
 
 def check_videos(family: Family, name: str) -> None:

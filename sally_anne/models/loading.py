@@ -22,8 +22,7 @@ from sally_anne.core.processes import SPREAD
 from sally_anne.models.decoding import decode, greedy, prefill
 from sally_anne.models.families import (
     Family,
-    check_sounds,
-    check_videos,
+    check_senses,
     family_of,
     takes_no_videos,
 )
@@ -239,10 +238,7 @@ def load_model(
         # Of Qwen2.5-Omni the part that reads and writes text.
         config = getattr(config, "thinker_config", config)
         family = family_of(config.model_type, name)
-        if videos:
-            check_videos(family, name)
-        if sounds:
-            check_sounds(family, name)
+        check_senses(family, name, videos, sounds)
         if max_pixels is not None:
             check_pixels(family, name, max_pixels)
         # A branch may move before the weights are read.

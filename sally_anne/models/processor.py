@@ -17,6 +17,7 @@ from typing import Any
 
 import transformers
 from tokenizers import normalizers
+from transformers.image_utils import SizeDict
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING
 
@@ -45,6 +46,9 @@ def open_processor(
             f"model {name!r}: {type(tokenizer).__name__} cannot be used, as it keeps no "
             f"tokenizer.json; save a fast tokenizer in {location}"
         )
+    if size := getattr(processor, "videos_kwargs", {}).get("size"):
+        # Qwen2.5-Omni's processor has its own in mind, whatever its video processor says.
+        processor.video_processor.size = SizeDict(**size)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.padding_side = "left"
@@ -61,7 +65,8 @@ def _opened(family: Family, location: str, config: Any, options: dict[str, Any])
     """
     if family.reads_only:
         return TextProcessor(transformers.AutoTokenizer.from_pretrained(location, **options))
-    if not family.frames_seen:
+    # The latter: a part of Qwen2.5-Omni, whose processor is the whole model's.
+    if not family.frames_seen or type(config) not in PROCESSOR_MAPPING:
         return transformers.AutoProcessor.from_pretrained(location, **options)
     kind: Any = PROCESSOR_MAPPING[type(config)]
     eyes: Any = VIDEO_PROCESSOR_MAPPING[type(config)]

@@ -161,7 +161,8 @@ def video_size(loaded: OpenModel, shape: tuple[int, ...]) -> tuple[int, int]:
     found = dict(eye(videos=[empty], video_metadata=[times], return_metadata=True, **options))
     # Processors ask it for its shape alone.
     pixels = found["pixel_values_videos"] = np.broadcast_to(0.0, found["pixel_values_videos"].shape)
-    text = processor.replace_video_token(found, 0)
+    # The last is asked for by Qwen2.5-Omni, which may put a film's sound among its frames.
+    text = processor.replace_video_token(found, 0, load_audio_from_video=False)
     tokens = len(processor.tokenizer(text, add_special_tokens=False)["input_ids"])
     if pixels.ndim == 2:  # cut already, a row a patch
         return loaded.video_sizes.setdefault(shape, (tokens, len(pixels)))
@@ -203,7 +204,7 @@ def check_room(
         return
     words = words_of(loaded, prompt, shape is not None)
     if words + video + reply > context:
-        shown = "sound" if heard else "frames"
+        shown = " and ".join(["frames"] * (shape is not None) + ["sound"] * bool(heard))
         raise ContextError(
             f"{what}: {words + video:,} tokens ({video:,} of them {shown}) and a reply of {reply} "
             f"are more than the {context:,} that {loaded.name} can read; {remedy}"

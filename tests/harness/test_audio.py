@@ -1,4 +1,4 @@
-"""--view audio: films are heard, by tiny random models of the very classes.
+"""--view audio and audiovisual: films are heard, by tiny random models of the very classes.
 
 Two films of one length with other sounds, and one without any, are asked the same question.
 """
@@ -23,6 +23,7 @@ from hooks.capture import Capture
 from hooks.geometry import find_geometry
 from hooks.vector import SteeringVector
 from sally_anne.core.errors import ClipError, ContextError, HarnessError, ModelError
+from sally_anne.harness.adapters.questions import prepared
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.dry_run import dry_run
 from sally_anne.harness.evaluate import check_items, prompt_of
@@ -31,10 +32,13 @@ from sally_anne.harness.pipeline import check, run
 from sally_anne.harness.work import prepare
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import encode
 from tests.harness import made_benchmarks as made
 from tests.models.checkpoints import HEADS, HEARS, LAYERS, save
 
 RATE, WINDOW = 16_000, 2.5
+BOTH = {"view": "audiovisual", "frames": 4}
+ASKED = [*((name, {"view": "audio"}) for name in HEARS), ("qwen2.5-omni", BOTH)]
 
 
 def wave(seed: int) -> np.ndarray:
@@ -117,35 +121,56 @@ def test_items_hear_their_window_of_their_own_film(config: EvalConfig) -> None:
     assert np.array_equal(focused.sound(), wave(0)[RATE : round(2.5 * RATE)] / np.float32(32768))
 
 
+def test_items_show_and_play_one_window(config: EvalConfig) -> None:
+    work = prepare(replace(config, **BOTH))
+    heard = prepare(config).items
+    shown = prepare(replace(config, view="video", frames=4)).items
+    assert [item.item_id for item in work.items] == ["q0", "q1"] and work.missing == ("q2",)
+    for both, ear, eye in zip(work.items, heard, shown, strict=False):
+        assert both.clip and both.sound and both.shape and ear.sound and eye.clip
+        assert np.array_equal(both.sound(), ear.sound())
+        assert np.array_equal(both.clip(), eye.clip()) and both.shape(True) == (4, 64, 64)
+        assert "which you see and hear" in both.text and "Hello" not in both.text
+    (shot,) = prepare(replace(config, **BOTH, prompting="few-shot", shots=1)).items
+    assert "new story. The pictures and the sound belong to it." in shot.text
+
+
 @pytest.mark.integration
-@pytest.mark.parametrize("name", HEARS)
+@pytest.mark.parametrize(("name", "view"), ASKED)
 @torch.inference_mode()
-def test_what_a_film_sounds_like_changes_the_answer(opened, config, name: str) -> None:
-    loaded = opened(name)
+def test_what_a_film_sounds_like_changes_the_answer(opened, config, name: str, view) -> None:
+    loaded, config = opened(name), replace(config, **view)
     found = evaluated(config, loaded)
     assert set(found) == {"q0", "q1"}
     saved = json.loads((config.folder / "results.json").read_text())
     assert saved["counts"]["missing"] == 1
-    silent = evaluated(replace(config, view="none", out=config.folder / "none"), loaded)
+    without = {**view, "view": "video" if view is BOTH else "none"}
+    silent = evaluated(replace(config, **without, out=config.folder / "none"), loaded)
     for one, other in (("q0", "q1"), ("q1", "q0")):
         assert found[one] != pytest.approx(found[other], abs=1e-4)
         assert found[one] != pytest.approx(silent[one], abs=1e-4)
 
     # The model gets what its processor makes of the wave, and says what a plain forward says.
     items = prepare(config).items
-    inputs, _ = cut_prompts(loaded, [prompt_of(item) for item in items])
+    asked = [prompt_of(item) for item in items]
+    inputs, _ = cut_prompts(loaded, asked)
     waves = [wave(number)[: round(WINDOW * RATE)] / np.float32(32768) for number in range(2)]
-    prompts = [laid_out(loaded, prompt_of(item)) for item in items]
-    own = loaded.processor(
-        text=prompts, audio=waves, sampling_rate=RATE, return_tensors="pt", padding=True
-    )
-    assert torch.equal(inputs["input_features"], own["input_features"])
-    assert torch.equal(inputs["feature_attention_mask"], own["feature_attention_mask"])
+    prompts = [laid_out(loaded, prompt) for prompt in asked]
+    clips = [prompt.clip for prompt in asked] if view is BOTH else None
+    how = {"sampling_rate": RATE, "return_tensors": "pt"}
+    how |= {"do_sample_frames": False} if clips else {}
+    own = loaded.processor(text=prompts, audio=waves, videos=clips, padding=True, **how)
+    whole = encode(loaded, prompts, clips, [[sound] for sound in waves])
+    assert whole.keys() == own.keys() == inputs.keys()
+    for key, value in own.items():
+        assert torch.equal(whole[key], value)
+        assert key in ("input_ids", "attention_mask") or torch.equal(inputs[key], value)
     assert not torch.equal(own["input_features"][0], own["input_features"][1])
     model = SteeredModel(loaded)
     heads = []
-    for prompt, item, sound in zip(prompts, items, waves, strict=True):
-        alone = loaded.processor(text=prompt, audio=sound, sampling_rate=RATE, return_tensors="pt")
+    for row, (prompt, item, sound) in enumerate(zip(prompts, items, waves, strict=True)):
+        clip = clips[row] if clips else None
+        alone = loaded.processor(text=prompt, audio=sound, videos=clip, **how)
         with Capture(loaded.model) as capture:
             logits = loaded.model(**alone, use_cache=False).logits[0, -1].log_softmax(-1)
             heads.append(capture.take()[0, 0])
@@ -154,7 +179,7 @@ def test_what_a_film_sounds_like_changes_the_answer(opened, config, name: str) -
 
     # Heads are captured in the evaluation's own batch as in these forwards.
     with Capture(loaded.model) as capture:
-        with model.prefilled([prompt_of(item) for item in items]) as (begun, ends):
+        with model.prefilled(asked) as (begun, ends):
             capture.take()
             extend(loaded, begun, range(2), ends)
         batch = capture.take()[:, 0]
@@ -169,6 +194,35 @@ def test_what_a_film_sounds_like_changes_the_answer(opened, config, name: str) -
     steered = evaluated(moved, loaded, vector=vector(loaded, 20.0))
     for item in ("q0", "q1"):
         assert steered[item] != pytest.approx(found[item], abs=1e-3)
+
+
+@pytest.mark.integration
+@torch.inference_mode()
+def test_frames_and_sound_each_change_the_answer(opened, config) -> None:
+    """Also side by side with a longer prompt; and the model's own way to generate says the same."""
+    loaded = opened("qwen2.5-omni")
+    one = prompt_of(prepare(replace(config, **BOTH)).items[0])
+    assert one.clip is not None and one.sound is not None
+    prompts = [
+        one,
+        replace(one, sound=-one.sound[: RATE // 2]),
+        replace(one, sound=one.sound[::-1].copy()),
+        replace(one, clip=255 - one.clip),
+    ]
+    model, labels = SteeredModel(loaded), list("ABCD")
+    found = model.option_log_probs(prompts, [labels] * 4)
+    for prompt, scores in zip(prompts, found, strict=True):
+        assert model.option_log_probs([prompt], [labels])[0] == pytest.approx(scores, abs=1e-5)
+        if prompt is not one:
+            assert scores != pytest.approx(found[0], abs=1e-4)
+    said = model.generate(prompts[:2], 6)
+    for prompt, reply in zip(prompts[:2], said, strict=True):
+        assert prompt.clip is not None and prompt.sound is not None
+        inputs = encode(loaded, [laid_out(loaded, prompt)], [prompt.clip], [[prompt.sound]])
+        own = loaded.model.generate(**inputs, max_new_tokens=6, do_sample=False)
+        new = own[0, inputs["input_ids"].shape[1] :]
+        assert loaded.processor.tokenizer.decode(new, skip_special_tokens=True).strip() == reply
+    assert loaded.generate(one.text, video=one.clip, sound=one.sound, max_new_tokens=6) == said[0]
 
 
 @pytest.mark.integration
@@ -187,11 +241,18 @@ def test_who_cannot_hear_is_refused_at_once(opened, config) -> None:
     with pytest.raises(ModelError, match="takes no sounds; take a model of one of the families"):
         run(replace(config, model="tiny-qwen2-vl"), console=Console(quiet=True))
     assert not (config.folder / "answers.jsonl").exists()
+    for name in ("tiny-qwen2-vl", opened("qwen2-audio").name):
+        asked = replace(config, model=name, **BOTH)
+        with pytest.raises(ModelError, match="does not take both .* the families qwen2.5-omni$"):
+            run(asked, console=Console(quiet=True))
     there = replace(config, endpoint="https://host/v1", endpoint_model="m", options=False)
-    with pytest.raises(HarnessError, match="--view audio does not go with --endpoint"):
-        check(there)
-    with pytest.raises(HarnessError, match="--dry-run counts no tokens of sounds"):
-        dry_run(replace(config, model="tiny-qwen2-vl"), Console(file=io.StringIO()))
+    for view in ("audio", "audiovisual"):
+        with pytest.raises(HarnessError, match=f"--view {view} does not go with --endpoint"):
+            check(replace(there, view=view))
+        with pytest.raises(HarnessError, match=f"counts no tokens of sounds.*--view {view} out"):
+            dry_run(replace(config, model="tiny-qwen2-vl", view=view), Console(file=io.StringIO()))
+        with pytest.raises(HarnessError, match=f"view {view} is not offered here"):
+            prepared({"task": "moments", "view": view, "data": str(config.data)})
     for path in (config.data / "videos").glob("[12].mp4"):  # type: ignore[operator]
         made.film(path)
     with pytest.raises(HarnessError, match=r"item q0 lacks a sound track in its film .*1\.mp4"):
@@ -202,18 +263,20 @@ def test_who_cannot_hear_is_refused_at_once(opened, config) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize(("name", "view"), ASKED[::2])
 def test_a_sound_too_long_for_the_model_is_named_before_it_is_played(
-    opened, config, monkeypatch
+    opened, config, monkeypatch, name: str, view
 ) -> None:
     """The room is counted to the token: what just fits is not refused, one token more is."""
-    loaded = opened("qwen2-audio")
-    (item, _) = prepare(config).items
+    loaded = opened(name)
+    (item, _) = prepare(replace(config, **view)).items
     prompt = prompt_of(item)
-    whole = loaded.processor(
-        text=laid_out(loaded, prompt), audio=prompt.sound, sampling_rate=RATE, return_tensors="pt"
-    )["input_ids"].shape[1]
+    clips = None if prompt.clip is None else [prompt.clip]
+    inputs = encode(loaded, [laid_out(loaded, prompt)], clips, [[prompt.sound]])
+    whole = inputs["input_ids"].shape[1]
     monkeypatch.setattr("sally_anne.models.videos.context_of", lambda loaded: whole + 7)
     monkeypatch.setattr("sally_anne.models.prompts.context_of", lambda loaded: whole + 7)
     assert check_items(loaded, [item], 7) == []
-    with pytest.raises(ContextError, match="item q0: .* of them sound.*--window focused"):
+    said = "frames and sound.*--frames, --window" if clips else "sound.*--window focused"
+    with pytest.raises(ContextError, match=f"item q0: .* of them {said}"):
         check_items(loaded, [replace(item, sound=None)], 8)

@@ -43,11 +43,11 @@ LAYERS, HEADS, HIDDEN = 3, 4, 32
 WINDOW = 8
 FILMS = (
     *("qwen2-vl", "llava-next-video"),
-    *("qwen2.5-vl", "llava-onevision", "qwen3-vl", "internvl"),
+    *("qwen2.5-vl", "llava-onevision", "qwen3-vl", "internvl", "qwen2.5-omni"),
 )
 WORDS = ("llama", "qwen3", "mistral", "qwen2", "gemma3-text", "gemma3")
 HEARS = ("qwen2-audio", "qwen2.5-omni")
-NAMES = (*FILMS, *WORDS, *HEARS)
+NAMES = (*FILMS, *WORDS, "qwen2-audio")
 # Families whose layers look back WINDOW tokens, some or all of them.
 LOOK_BACK = ("mistral", "gemma3-text", "gemma3")
 HEAD_DIMS = {"llava-onevision": 8, "qwen2-vl": 8, "qwen2.5-vl": 8, "qwen2": 8}
@@ -87,6 +87,10 @@ _LIST_CHAT = (
     "{% elif part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}"
     "<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# Its positions are counted from these marks.
+_OMNI_CHAT = _LIST_CHAT.replace("<video>\n", "<|vision_bos|><|VIDEO|><|vision_eos|>").replace(
+    "<|AUDIO|>\n", "<|audio_bos|><|AUDIO|><|audio_eos|>"
 )
 # Layouts of text models join and trim strings: a list of parts would not go through.
 _STRING_CHAT = (
@@ -140,6 +144,7 @@ _HUB: dict[str, tuple[str, bool, tuple[str, ...]]] = {
         ("num_image_tokens", "vision_feature_select_strategy"),
     ),
     "internvl": ("GotOcr2ImageProcessorFast", True, ("image_seq_length",)),
+    "qwen2.5-omni": ("Qwen2VLImageProcessor", False, ()),
 }
 
 
@@ -155,7 +160,9 @@ def lay_out_as_on_the_hub(name: str, folder: Path) -> None:
     films = saved.pop("video_processor")
     common = {"processor_class": saved["processor_class"]}
     pictures = saved.pop("image_processor") | common | {"image_processor_type": image_class}
-    if name in ("qwen2-vl", "qwen2.5-vl"):
+    # Settings of sounds are in one file with those of pictures.
+    pictures |= saved.pop("feature_extractor", {})
+    if name in ("qwen2-vl", "qwen2.5-vl", "qwen2.5-omni"):
         limits = films["size"]
         del pictures["size"]
         pictures |= {"min_pixels": limits["shortest_edge"], "max_pixels": limits["longest_edge"]}
@@ -354,10 +361,10 @@ def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
     if name == "qwen2.5-omni":
         return Qwen2_5OmniProcessor(
             Qwen2VLImageProcessor(),
-            Qwen2VLVideoProcessor(),
+            Qwen2VLVideoProcessor(cap_pixels_per_frame=False),
             WhisperFeatureExtractor(feature_size=8, chunk_length=300),
             tokenizer,
-            chat_template=_LIST_CHAT,
+            chat_template=_OMNI_CHAT,
         )
     if name == "gemma3":
         return Gemma3Processor(

@@ -483,7 +483,7 @@ def test_a_prompt_with_more_places_of_frames_than_clips_is_named(opened, name: s
         process(loaded, [f"a {mark} and a {mark}"], None)
 
 
-@pytest.mark.parametrize("name", ["qwen2.5-vl", "qwen3-vl", "qwen2-vl"])
+@pytest.mark.parametrize("name", ["qwen2.5-vl", "qwen3-vl", "qwen2-vl", "qwen2.5-omni"])
 def test_a_film_of_more_steps_than_a_frame_is_wide(opened, folders, name: str) -> None:
     """Its last step has a higher position than the words behind it, which go on from their own."""
     loaded = load_model(str(folders[name]) if name == "qwen2-vl" else opened(name).source)

@@ -101,6 +101,11 @@ def prepared(options: Mapping[str, Any]) -> Asked:
             raise HarnessError(f"{name} must be a folder, is {value!r}")
     config, facts = config_of(asked), facts_of(steer)
     work = prepare(config, fitted_on(model, facts) if model else facts)
+    if any(item.sound for item in work.items):
+        raise HarnessError(
+            f"view {config.view} is not offered here: other harnesses are given no sounds; "
+            "sally-anne evaluate has it"
+        )
     found = Asked(config, work)
     for line in found.notes:
         LOGGER.warning("%s: %s", config.task, line)
