@@ -362,7 +362,7 @@ def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
         return Qwen2_5OmniProcessor(
             Qwen2VLImageProcessor(),
             Qwen2VLVideoProcessor(cap_pixels_per_frame=False),
-            WhisperFeatureExtractor(feature_size=8, chunk_length=300),
+            WhisperFeatureExtractor(feature_size=8),
             tokenizer,
             chat_template=_OMNI_CHAT,
         )
