@@ -361,7 +361,11 @@ def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
     if name == "qwen2.5-omni":
         return Qwen2_5OmniProcessor(
             Qwen2VLImageProcessor(),
-            Qwen2VLVideoProcessor(cap_pixels_per_frame=False),
+            # As its checkpoints say, and the processor does not heed.
+            Qwen2VLVideoProcessor(
+                size={"shortest_edge": 56 * 56, "longest_edge": 16384 * 28 * 28},
+                cap_pixels_per_frame=False,
+            ),
             WhisperFeatureExtractor(feature_size=8),
             tokenizer,
             chat_template=_OMNI_CHAT,
