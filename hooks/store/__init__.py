@@ -7,7 +7,6 @@ A folder: `manifest.json` (what was run, the batch plan; once complete, every sh
 
 from __future__ import annotations
 
-import fcntl
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -68,7 +67,7 @@ class BatchWriter:
         given, table = files.planned(meta, items, batches)
         manifest, own_items = files.require_same_run(folder, given, table)
         # Together, and on a file that is never replaced, so that no further one is left behind.
-        held = _locked(folder / ITEMS_NAME, "rb", "another run begins to write to", fcntl.LOCK_SH)
+        held = _locked(folder / ITEMS_NAME, "rb", "another run begins to write to", shared=True)
         return BatchWriter(folder, manifest, own_items, held)
 
     def __enter__(self) -> Self:
@@ -281,10 +280,10 @@ class ActivationStore(BatchWriter):
         self._manifest = manifest
 
 
-def _locked(path: Path, mode: str, busy: str, kind: int = fcntl.LOCK_EX) -> IO[bytes]:
+def _locked(path: Path, mode: str, busy: str, shared: bool = False) -> IO[bytes]:
     file = open(path, mode)  # noqa: SIM115  # open as long as the lock is held
     way_out = "Wait for it to end, or choose another --out."
-    return lock(file, StoreError(f"{busy} the store {path.parent}. {way_out}"), kind)
+    return lock(file, StoreError(f"{busy} the store {path.parent}. {way_out}"), shared)
 
 
 def _require_unused(folder: Path, table: bytes) -> None:

@@ -34,12 +34,13 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(tmp, path)
-        # A rename survives a power cut only once its folder is on disk, too.
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        # A rename survives a power cut only once its folder is on disk, too; Windows opens none.
+        if hasattr(os, "O_DIRECTORY"):
+            handle = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
     except OSError as error:
         tmp.unlink(missing_ok=True)
         if error.errno not in _NO_SPACE:

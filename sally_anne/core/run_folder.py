@@ -6,7 +6,6 @@ folder that holds anything else is somebody's work, and is left as it is.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import importlib.metadata
 import os
@@ -22,6 +21,11 @@ from sally_anne.core.errors import FolderError, SallyAnneError
 from sally_anne.core.files import write_sealed
 from sally_anne.core.processes import ALONE, Processes, here
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
@@ -34,6 +38,8 @@ PACKAGES = ("sally-anne", "torch", "transformers", "scikit-learn", "numpy", "min
 _MARK = "sally-anne: "
 # Seconds that a killed run's own processes are given to end.
 _PATIENCE = 1.0
+# Of Windows' locks, which forbid reading as well: bytes beyond the end, below what it can count to.
+_BEYOND, _BYTES = 1 << 30, 1 << 29
 # To make a folder that other runs make and remove at the same moment.
 _ATTEMPTS = 100
 
@@ -175,19 +181,40 @@ def versions() -> dict[str, str]:
     return found
 
 
-def lock(file: IO[bytes], otherwise: SallyAnneError, kind: int = fcntl.LOCK_EX) -> IO[bytes]:
-    """Lock an open file until it is closed, or raise ``otherwise``: somebody else holds it."""
+def lock(file: IO[bytes], otherwise: SallyAnneError, shared: bool = False) -> IO[bytes]:
+    """Lock an open file until it is closed, or raise ``otherwise``: somebody else holds it.
+
+    The lock ends with the process, however it ends. What is ``shared`` keeps out only those who
+    would have the file alone.
+    """
     limit = time.monotonic() + _PATIENCE
     while True:
         try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            _lock_now(file, shared)
             return file
-        except BlockingIOError as error:
+        except (BlockingIOError, PermissionError) as error:
             if time.monotonic() < limit:
                 time.sleep(0.02)
                 continue
             file.close()
             raise otherwise from error
+
+
+def _lock_now(file: IO[bytes], shared: bool) -> None:
+    """BlockingIOError, or on Windows PermissionError, where somebody else holds it."""
+    if fcntl is not None:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        return
+    import msvcrt
+
+    # Locks are never shared there: who shares takes a byte of its own, who would be alone all.
+    first, count = (os.getpid() % _BYTES, 1) if shared else (0, _BYTES)
+    before = file.tell()
+    file.seek(_BEYOND + first)
+    try:
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, count)  # type: ignore[attr-defined]
+    finally:
+        file.seek(before)
 
 
 def _line(kind: Kind) -> bytes:
