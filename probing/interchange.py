@@ -60,7 +60,9 @@ class Side:
     def gaps(self, count: int = 1) -> Tensor:
         """Logit of the first twin's answer above the second's, ``[count]``, of equal readings."""
         logits = read_side_by_side(self.loaded, self.state, self.row, self.token, count)
-        return logits[:, self.words[0]].double() - logits[:, self.words[1]].double()
+        # Apple's GPUs have no float64.
+        first, second = logits[:, list(self.words)].cpu().double().unbind(1)
+        return first - second
 
     @cached_property
     def heads(self) -> Tensor:
@@ -89,7 +91,7 @@ class Side:
                 continue
             edit = Edit(self.loaded.model, values, self.site, ALL, how="replace", heads=part[None])
             with torch.no_grad(), edit:
-                found.append(self.gaps(len(part)).cpu())
+                found.append(self.gaps(len(part)))
         return torch.cat(found).numpy()
 
     def gradient(self) -> Tensor:
@@ -116,7 +118,7 @@ class Side:
         norm, last = final_norm(model), geometry.n_layers - 1
         with torch.no_grad(), Capture(model, RESID, ALL, layers=[last]) as capture:
             self.gaps()
-            stream = capture.take()[0, 0, 0].flatten()
+            stream = capture.take()[0, 0, 0].flatten().to(next(norm.parameters()).device)
             weight = norm(torch.ones_like(stream))
             normed, scaled = norm(stream), weight * stream
             scale = (normed * scaled).sum() / (scaled * scaled).sum()

@@ -211,6 +211,6 @@ def gained(logits: Tensor, endings: Sequence[Sequence[int]], first: int) -> tupl
     tokens = torch.tensor([[*part, *[0] * (width - len(part))] for part in parts])
     real = torch.arange(width) < torch.tensor([[len(part)] for part in parts])
     chosen = tokens.to(logits.device)[..., None]
-    log_probs = logits.float().log_softmax(-1).gather(2, chosen)[..., 0].double().cpu()
+    log_probs = logits.float().log_softmax(-1).gather(2, chosen)[..., 0].cpu().double()
     agrees = (logits.argmax(-1).cpu() == tokens) | ~real
     return torch.where(real, log_probs, 0.0).sum(1), agrees.all(1)

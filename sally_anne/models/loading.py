@@ -51,7 +51,7 @@ class LoadedModel:
             a :class:`sally_anne.models.processor.TextProcessor` where the model only reads.
         location: where its files are, a folder or hub id.
         hub_revision: commit, branch or tag of its files there.
-        device_map: as in accelerate; None for the first GPU, or the CPU.
+        device_map: as in accelerate; None for :func:`first_gpu`, or the CPU.
         changes: what was asked for beside, and may change its numbers: ``attn_implementation``,
             ``quantization`` and ``max_pixels``, each only if it was; part of a run's identity.
         video_sizes: tokens and patches of videos by their shape, once they are known.
@@ -110,7 +110,7 @@ class LoadedModel:
                 self.location,
                 revision=self.hub_revision,
                 dtype=dtype,
-                device_map=self.device_map or ("cuda:0" if torch.cuda.is_available() else None),
+                device_map=self.device_map or first_gpu(),
                 # The other format is a pickle, which runs code when it is opened.
                 use_safetensors=True,
                 output_loading_info=True,
@@ -302,6 +302,13 @@ def _located(name: str, entry: Entry | None, revision: str | None) -> str:
             "install the package again"
         )
     return location
+
+
+def first_gpu() -> str | None:
+    """Where a model is put if nobody says: CUDA, then Apple's; None where there is no GPU."""
+    if torch.cuda.is_available():
+        return "cuda:0"
+    return "mps" if torch.backends.mps.is_available() else None
 
 
 def check_place(device_map: str | None) -> None:

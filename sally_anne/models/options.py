@@ -55,8 +55,8 @@ class ModelOptions:
     Attributes:
         model: catalogue name, hub id or folder.
         dtype: of the weights: auto, float32, bfloat16 or float16.
-        device: where the whole model is put: cpu, cuda, cuda:1 or mps; the first GPU by default,
-            or the CPU.
+        device: where the whole model is put: cpu, cuda, cuda:1 or mps; by default cuda, then mps
+            (Apple's), then cpu, the first that is there.
         device_map: as in accelerate, e.g. auto, which spreads a model over GPUs and memory; in the
             place of --device.
         revision: branch, tag or commit on the hub.

@@ -23,14 +23,17 @@ from hooks.store import ActivationStore
 from hooks.vector import SteeringVector
 from probing.config import ProbeConfig
 from probing.extraction import activations_of, fill_store, prepare
+from probing.interchange import effects_of
 from probing.logistic import Problems, Settings, solve
 from probing.pipeline import run
 from sally_anne.benchmarks.gridtom import contrasts
 from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.benchmarks.samples import Sample
-from sally_anne.core.errors import OutOfMemoryError
+from sally_anne.benchmarks.twins import Twins
+from sally_anne.core.errors import ModelError, OutOfMemoryError
 from sally_anne.core.processes import ALONE
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.models import loading
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt
@@ -143,6 +146,91 @@ def test_replies_as_on_the_cpu(device: str, name: str, samples: list[Sample]) ->
 
     said = replies(device)
     assert said == replies("cpu") and all(said)
+
+
+def effects(loaded: LoadedModel) -> dict[str, np.ndarray]:
+    """Of two statements that differ in a room, exchanged and ablated head by head."""
+    rooms = ("red", "blue")
+    text = "The white agent is in the {} room. Question: which room is it in? Answer:"
+    a, b = (Sample(room, text.format(room), group="g", split="test") for room in rooms)
+    shape = find_geometry(loaded.skeleton)
+    sets = torch.ones(1, shape.n_layers, shape.n_heads, dtype=torch.bool)
+    mean = torch.zeros(shape.n_layers, shape.n_heads, shape.head_dim)
+    return vars(effects_of(loaded, Twins((a, b), rooms, "g"), True, sets, mean))
+
+
+def test_effects_of_heads_as_on_the_cpu(device: str) -> None:
+    wanted, found = (
+        effects(opened("tiny-qwen2-vl", "cpu")),
+        effects(opened("tiny-qwen2-vl", device)),
+    )
+    assert found.keys() == wanted.keys()
+    assert all(close(found[name], wanted[name], "float32") for name in wanted)
+
+
+class Single(Tensor):
+    """Numbers on a device without float64, as Apple's GPUs; they leave it by ``cpu()``."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = super().__torch_function__(func, types, args, kwargs or {})
+        leaves = func is Tensor.cpu or (func is Tensor.to and "cpu" in map(str, args[1:]))
+        if leaves and isinstance(found, Tensor):
+            return found.as_subclass(Tensor)
+        if isinstance(found, cls) and found.dtype is torch.float64:
+            raise TypeError(f"{func.__name__}: no float64 here")
+        return found
+
+
+@pytest.fixture
+def single() -> LoadedModel:
+    """A model on such a device."""
+    loaded = opened("tiny-qwen2-vl", "cpu")
+    for module in loaded.model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                module._parameters[name] = nn.Parameter(weight.data.as_subclass(Single), False)
+    return loaded
+
+
+def test_nothing_asks_a_device_without_float64_for_it(
+    single: LoadedModel, samples: list[Sample]
+) -> None:
+    with pytest.raises(TypeError, match="no float64 here"):
+        next(single.model.parameters()).double()
+    reference = opened("tiny-qwen2-vl", "cpu")
+    vector = a_vector(reference)
+    assert np.array_equal(activations(single, samples), activations(reference, samples))
+    assert torch.equal(logits(single, samples, vector), logits(reference, samples, vector))
+    prompts = [Prompt(s.content, s.frames()) for s in samples]
+    options = [["red room", "blue"]] * len(prompts)
+    scores = [
+        SteeredModel(m, vector).option_log_probs(prompts, options) for m in (single, reference)
+    ]
+    assert scores[0] == scores[1]
+    found, wanted = effects(single), effects(reference)
+    assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted"),
+    [((True, True), "cuda:0"), ((True, False), "cuda:0"), ((False, True), "mps"), ((), None)],
+)
+def test_where_a_model_is_put_if_nobody_says(monkeypatch, there, wanted) -> None:
+    cuda, mps = there or (False, False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    loaded, asked = load_model("tiny-qwen2-vl"), {}
+
+    def from_pretrained(*_: Any, **options: Any) -> None:
+        asked.update(options)
+        raise OSError("far enough")
+
+    kind = getattr(loading.transformers, loaded.family.class_name)
+    monkeypatch.setattr(kind, "from_pretrained", from_pretrained)
+    with pytest.raises(ModelError, match="far enough"):
+        _ = loaded.model
+    assert asked["device_map"] == wanted
 
 
 def test_a_run_with_the_batch_size_that_fits(device: str, tmp_path: Path) -> None:

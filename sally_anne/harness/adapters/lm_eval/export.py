@@ -92,7 +92,7 @@ def steer_config(
             continue
         added = slices.flatten()
         if vector.site == HEAD_OUT:
-            added = _weight(model, o_proj).double().cpu() @ added
+            added = _weight(model, o_proj).cpu().double() @ added
         added = added.float().clone()
         if not bool(torch.isfinite(added).all()):
             raise HarnessError(f"what is added at {name} is too large for float32")
