@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from rich.text import Text
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # Without a terminal: a line for each tenth, but not in a row, and after so long in any case.
 _SOONEST, _LATEST, _SHARE = 5.0, 30.0, 0.1
+# What counts nothing says after so long that it lives, and from then on as often as the others.
+_FIRST = 10.0
 
 
 def visible(text: object) -> str:
@@ -79,13 +82,27 @@ class Bars(progress.Progress):
 
 @contextmanager
 def stage(where: console.Console, what: str) -> Iterator[None]:
-    """Say what goes on in the block, which counts nothing: by a spinner, or a line before it."""
+    """Say what goes on in the block, which counts nothing: by a spinner, or a line now and then."""
     if where.is_terminal:
         with where.status(escape(visible(what))):
             yield
-    else:
-        where.print(f"{escape(what)} ...", soft_wrap=True)
+        return
+    where.print(f"{escape(what)} ...", soft_wrap=True)
+    begun, done = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        pause = _FIRST
+        while not done.wait(pause):
+            where.print(f"{escape(what)}: {time.monotonic() - begun:.0f} s", soft_wrap=True)
+            pause = _LATEST
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
         yield
+    finally:
+        done.set()
+        teller.join()
 
 
 def quiet_libraries() -> None:

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -92,6 +93,22 @@ def test_short_work_leaves_one_line(clock: Clock) -> None:
             bars.update(task, completed=done, total=3)
         bars.update(task, completed=3)
     assert file.getvalue() == "items: 3 of 3 (100 %), 0 s\n"
+
+
+def test_long_work_that_counts_nothing_says_that_it_goes_on(monkeypatch, clock: Clock) -> None:
+    monkeypatch.setattr(module, "_FIRST", 0.01)
+    monkeypatch.setattr(module, "_LATEST", 0.02)
+    console, file = written()
+    with pytest.raises(RuntimeError, match="mine"), stage(console, "fitting [all]"):
+        clock.now += 12
+        deadline = time.monotonic() + 10
+        while file.getvalue().count("\n") < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        raise RuntimeError("mine")
+    lines = file.getvalue().splitlines()
+    assert lines[:3] == ["fitting [all] ...", *["fitting [all]: 12 s"] * 2]
+    time.sleep(0.1)
+    assert file.getvalue().splitlines() == lines
 
 
 def test_a_terminal_has_bars_and_a_quiet_console_nothing() -> None:
