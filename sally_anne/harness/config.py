@@ -35,7 +35,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
         window: other tasks: the whole context or the part that the question is about; the
             benchmark's own by default.
         frames: other tasks: so many frames, spread evenly; by default as the benchmark takes them.
-        template: other tasks: file with the prompt, its fields in braces, for a paper's exact one.
+        template: file with the prompt, its fields in braces, for a paper's exact one.
         protocol: official asks as the benchmark's authors do (prompt, system message, order and
             names of options, length of replies), see harness/protocols.py; sally-anne in our own
             words, the same for all benchmarks.
@@ -56,6 +56,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
         human: CSV with people's verdicts on the same replies (item_id, label), with which the judge
             is compared.
         judge_words: what the judge says of a right and of a wrong reply.
+        judge_template: file with the judge's prompt, its fields in braces.
         steer: folder of a steering vector, or user/name[@revision] on a hub; none leaves the model
             as it is.
         alpha: strength of the vector; its own by default.
@@ -99,6 +100,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
     judge_prices: tuple[float, float] | None = None
     human: Path | None = None
     judge_words: tuple[str, str] = ("TRUE", "FALSE")
+    judge_template: Path | None = None
     steer: Path | None = None
     alpha: float | None = None
     split: str = "auto"

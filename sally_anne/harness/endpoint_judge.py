@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sally_anne.harness.endpoint.client import Endpoint
-from sally_anne.harness.judge import WORDS, Asked, Judge, Verdict, Words, read_verdict
+from sally_anne.harness.judge import PROMPT, WORDS, Asked, Judge, Verdict, Words, read_verdict
 
 # Greedy, as far as the endpoint can.
 SETTINGS: dict[str, Any] = {"temperature": 0, "max_tokens": 256}
@@ -26,11 +26,12 @@ class EndpointJudge(Judge):
         key: str = "",
         *,
         words: Words = WORDS,
+        template: str = PROMPT,
         at_once: int = 1,
         settings: Mapping[str, Any] = SETTINGS,
         **options: Any,
     ) -> None:
-        super().__init__(words)
+        super().__init__(words, template)
         self.endpoint = Endpoint(url, model, key, fields=settings, **options)
         self.at_once = at_once
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from sally_anne.benchmarks.gridtom.contrasts import belief_question
@@ -28,15 +29,22 @@ from sally_anne.benchmarks.gridtom.records import (
     initial_text,
     initial_ticks,
 )
-from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
+from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE, FPS, key_frames
 from sally_anne.benchmarks.items import Option, Setting
-from sally_anne.harness.items import Item
+from sally_anne.harness.items import FRAMES_MARK, Item
 from sally_anne.harness.prompting import THINK, Prompting, known, retell
 from sally_anne.harness.protocols import Protocol
+from sally_anne.harness.templates import fill, option_fields, read_template
+from sally_anne.harness.views import MARKS, frame_notes
 
 Ask = Literal["1", "2", "initial", "reality"]
 Style = Literal["plain", "json"]
 REWORDED = "reworded"
+# Of templates: the world in words and the story's caption are the parts of the context.
+FIELDS = (
+    *("context", "world", "caption", "question", "asked", "options", "labels", "person"),
+    *("frames", *MARKS),
+)
 
 
 def items(
@@ -47,15 +55,19 @@ def items(
     style: Style = "plain",
     prompting: Prompting = "direct",
     protocol: Protocol | None = None,
+    template: str | None = None,
 ) -> Iterator[Item]:
     """The items of the stories whose index has a split, in their order.
 
     A story has two items of first order, four of second, two about reality, and three
     initial-belief questions, asked of the false-belief version. Style ``plain`` ends with
     ``Answer:``; ``json`` asks for a JSON object, as the paper does. A ``protocol`` has
-    words of its own: options stand as published, and questions as they are worded.
+    words of its own: options stand as published, and questions as they are worded. A ``template``
+    with :data:`FIELDS` in braces stands in place of style and prompting.
     """
-    how = (setting, style, prompting, protocol)
+    published = protocol is not None
+    words = protocol.templates[setting] if protocol is not None else template
+    how = (setting, style, prompting, words, published)
     for record in records:
         if record.index not in splits:
             continue
@@ -73,6 +85,11 @@ def shown(ask: str) -> dict[str, str]:
     return {"shown": "frames of the section"} if ask == "initial" else {}
 
 
+def own_template(path: Path | None) -> str | None:
+    """The text of a file with :data:`FIELDS` in braces; HarnessError says what is wrong in it."""
+    return path and read_template(path, "--template", FIELDS, [("question", "asked")])
+
+
 def _belief(
     record: StoryRecord,
     case: BeliefCase,
@@ -80,7 +97,8 @@ def _belief(
     setting: Setting,
     style: Style,
     prompting: Prompting,
-    protocol: Protocol | None,
+    template: str | None,
+    published: bool,
     real: bool,
 ) -> Item:
     name = case.first if case.order == 1 else f"{case.first}/{case.second}"
@@ -89,28 +107,26 @@ def _belief(
     item_id = f"{record.group}/{name}"
     # Which room stands first must not follow from the answer, nor differ between runs.
     rooms = random.Random(f"options/{item_id}").sample(case.question.options, 2)
-    if protocol is not None:
+    if published:
         rooms = list(case.question.options)
+    options = tuple(Option(room, room) for room in rooms)
     context = context_text(record, case, "omniscient", setting)
     whose = case.cast.protagonist if case.order == 1 and not real else case.cast.participant
     person = f"the {whose} agent"
-    asked = _ask(context, belief_question(case, rooms), "the room", style, prompting, person)
-    if protocol is not None:
-        asked = _published(
-            protocol,
-            setting,
-            world=record.environment,
-            caption=case.captions["omniscient"],
-            question=case.question.question,
-            option_1=rooms[0],
-            option_2=rooms[1],
-        )
+    asked = belief_question(case, rooms)
+    if template is None:
+        parts = _ask(context, asked, "the room", style, prompting, person)
+    else:
+        told = {"context": context, "world": record.environment, "person": person}
+        told |= {"question": case.question.question, "asked": asked}
+        seen = _seen(record, key_frames(case.nodes), setting)
+        parts = _filled(template, item_id, options, told | seen)
     return Item(
         item_id=item_id,
         condition=case.first if case.order == 1 else str(case.second),
         first=case.first,
-        **asked,
-        options=tuple(Option(room, room) for room in rooms),
+        **parts,
+        options=options,
         answer=(case.question.answer,),
         **_shared(record, case, split, setting),
     )
@@ -122,29 +138,36 @@ def _initial(
     setting: Setting,
     style: Style,
     prompting: Prompting,
-    protocol: Protocol | None,
+    template: str | None,
+    published: bool,
 ) -> Iterator[Item]:
     case = record.case(1, "FB")
     for number, question in enumerate(record.initial):
         context = initial_text(record, question, setting)
         asked, tags = question.question, {}
-        if protocol is None and _has_two_answers(record, question):
+        if not published and _has_two_answers(record, question):
             ours = initial_questions(record.cast, question.choices, record.nodes, record.plot)
             asked, tags = ours[1].question, {"question": (REWORDED,)}
-        parts = _ask(context, asked, "the colour, or a list of colours", style, prompting)
-        if protocol is not None:
-            world = record.initial_environment
-            parts = _published(protocol, setting, world=world, question=asked)
+        item_id = f"{record.group}/initial/{number}"
+        options = tuple(Option(colour, colour) for colour in question.choices)
+        ticks = initial_ticks(record.nodes, question)
+        if template is None:
+            parts = _ask(context, asked, "the colour, or a list of colours", style, prompting)
+        else:
+            # The question itself names the colours.
+            told = {"context": context, "world": record.initial_environment, "person": ""}
+            told |= {"question": asked, "asked": asked} | _seen(record, ticks, setting)
+            parts = _filled(template, item_id, options, told)
         yield Item(
-            item_id=f"{record.group}/initial/{number}",
+            item_id=item_id,
             condition="",
             first="",
             **parts,
-            options=tuple(Option(colour, colour) for colour in question.choices),
+            options=options,
             answer=question.answer,
             names=True,
             tags=tags,
-            **_shared(record, case, split, setting, initial_ticks(record.nodes, question)),
+            **_shared(record, case, split, setting, ticks),
         )
 
 
@@ -174,9 +197,25 @@ def _shared(
     return {**facts, "official": "gridtom", **video}
 
 
-def _published(protocol: Protocol, setting: Setting, **fields: str) -> dict[str, str]:
-    """An item's prompt in the words of a protocol, which has the setting."""
-    return {"text": protocol.templates[setting].format_map(fields)}
+def _seen(record: StoryRecord, ticks: Sequence[int], setting: Setting) -> dict[str, str]:
+    """A template's fields on the frames of these numbers; empty where none are shown."""
+    if setting == "text":
+        return dict.fromkeys(("frames", *MARKS), "")
+    notes = frame_notes((record.nodes[-1] + 1) / FPS, [tick / FPS for tick in ticks])
+    said = {name: notes[mark] for name, mark in MARKS.items()}
+    return said | {"frames": f"{notes[FRAMES_MARK]}\n"}
+
+
+def _filled(
+    template: str, item_id: str, options: Sequence[Option], told: Mapping[str, str]
+) -> dict[str, str]:
+    """An item's prompt in the words of a template; the caption is what the context tells beside
+    the world."""
+    caption = told["context"].removeprefix(told["world"]).removeprefix(" ")
+    # The names of rooms and colours are their labels.
+    names = {"options": "\n".join(option.text for option in options)}
+    fields = {**told, "caption": caption, **option_fields(options), **names}
+    return {"text": fill(template, fields, item_id, len(options))}
 
 
 def _ask(

@@ -1,7 +1,7 @@
 """Judging open replies: what a judge is asked, what it says, and verdicts kept as they are given.
 
 The MimeQA paper has replies judged by a language model that is shown the question, the reply and a
-person's answer (section 4.1, appendix B.4). The words here are our own.
+person's answer (section 4.1, appendix B.4). The words here are our own, unless a file has others.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -21,13 +22,16 @@ from hooks.batch_size import in_batches, within_memory
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.templates import read_template
 from sally_anne.models.loading import LoadedModel, load_model
 
 # For right and for wrong.
 Words = tuple[str, str]
 WORDS: Words = ("TRUE", "FALSE")
+# Of templates: what is judged, and the words for right and for wrong.
+FIELDS = ("question", "reply", "reference", "right", "wrong")
 
-_PROMPT = """\
+PROMPT = """\
 Somebody watched a film of a mime, who plays without words, and answered a question about it. \
 Compare the answer with the known one and say whether it may stand in its place.
 
@@ -69,11 +73,11 @@ class Verdict:
 class Judge(ABC):
     """Whoever decides whether open replies are right, by a word for right and one for wrong."""
 
-    def __init__(self, words: Words = WORDS) -> None:
+    def __init__(self, words: Words = WORDS, template: str = PROMPT) -> None:
         right, wrong = (word.strip().lower() for word in words)
         if not right or not wrong or right == wrong:
             raise HarnessError(f"a judge needs two different words to answer with, got {words}")
-        self.words = words
+        self.words, self.template = words, template
 
     @property
     @abstractmethod
@@ -91,20 +95,32 @@ class Judge(ABC):
         return [next(given) if asked.reply.strip() else Verdict(right=False) for asked in questions]
 
     def prompt(self, asked: Asked) -> str:
-        return judge_prompt(asked, self.words)
+        return judge_prompt(asked, self.words, self.template)
 
     @property
     def prompt_hash(self) -> str:
         """Changes with the prompt's words: verdicts of two prompts are not the same."""
-        return hashlib.sha256(repr((_PROMPT, self.words)).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr((self.template, self.words)).encode()).hexdigest()[:16]
 
 
-def judge_prompt(asked: Asked, words: Words = WORDS) -> str:
+def judge_template(path: Path, words: Words) -> str:
+    """The text of a file with :data:`FIELDS` in braces; HarnessError says what is wrong in it."""
+    text = read_template(path, "--judge-template", FIELDS, [("reply",), ("reference",)])
+    for name, word in zip(("right", "wrong"), words, strict=True):
+        if f"{{{name}}}" not in text and word.strip().lower() not in text.lower():
+            raise HarnessError(
+                f"--judge-template {path}: it does not ask for the judge's word {word!r}; say it "
+                f"or {{{name}}}, or give the words that it asks for with --judge-words"
+            )
+    return text
+
+
+def judge_prompt(asked: Asked, words: Words = WORDS, template: str = PROMPT) -> str:
     """The prompt that puts one reply to a judge."""
     if not asked.reference.strip():
         raise HarnessError(f"no reply can be judged without a reference: {asked.question[:80]!r}")
     parts = {name: " ".join(text.split()) for name, text in asdict(asked).items()}
-    return _PROMPT.format(**parts, right=words[0], wrong=words[1])
+    return template.format(**parts, right=words[0], wrong=words[1])
 
 
 def read_verdict(text: str, words: Words = WORDS) -> bool | None:
@@ -136,15 +152,17 @@ class LocalJudge(Judge):
     reach its judge.
     """
 
-    def __init__(self, loaded: LoadedModel, words: Words = WORDS) -> None:
-        super().__init__(words)
+    def __init__(self, loaded: LoadedModel, words: Words = WORDS, template: str = PROMPT) -> None:
+        super().__init__(words, template)
         self._model = SteeredModel(loaded)
         self._options = self._first_tokens()
 
     @classmethod
-    def open(cls, name: str, *, words: Words = WORDS, **options: Any) -> LocalJudge:
+    def open(
+        cls, name: str, *, words: Words = WORDS, template: str = PROMPT, **options: Any
+    ) -> LocalJudge:
         """A judge by its model's name; ``options`` as in :func:`load_model`."""
-        return cls(load_model(name, **options), words)
+        return cls(load_model(name, **options), words, template)
 
     @property
     def about(self) -> dict[str, Any]:

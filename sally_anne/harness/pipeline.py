@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import asdict
-from typing import cast
+from typing import Any, cast
 
 import pandas as pd
 from rich.markup import escape
@@ -27,7 +27,7 @@ from sally_anne.harness.endpoint.model import kept_in, open_endpoint, said_usage
 from sally_anne.harness.endpoint_judge import SETTINGS, EndpointJudge
 from sally_anne.harness.evaluate import ask, check_items
 from sally_anne.harness.journal import Journal, fingerprint
-from sally_anne.harness.judge import LocalJudge, judge_answers
+from sally_anne.harness.judge import LocalJudge, judge_answers, judge_template
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.protocols import PROTOCOLS, protocol_of
 from sally_anne.harness.reporting import (
@@ -202,11 +202,12 @@ def check(config: EvalConfig) -> None:
             f"--view {config.view} does not go with --endpoint: sounds are not sent there"
         )
     endpoint.check_second(config, "judge")
-    if config.judge is None and config.judge_words != EvalConfig.judge_words:
-        raise HarnessError("--judge-words is for a judge: give one with --judge")
+    for name in ("judge_words", "judge_template") if config.judge is None else ():
+        if getattr(config, name) != getattr(EvalConfig, name):
+            raise HarnessError(f"{spelled(name)} is for a judge: give one with --judge")
     _check_prompting(config)
     _check_protocol(config)
-    own = ("view", "window", "frames", "template", "judge")
+    own = ("view", "window", "frames", "judge")
     others = ("order", "setting", "style", "data_seed", "split_seed")
     gridtom = config.task == "gridtom"
     for option in own if gridtom else others:
@@ -252,11 +253,14 @@ def _check_prompting(config: EvalConfig) -> None:
             "--options scores the options as the beginning of a reply, where --prompting cot has "
             "thoughts; leave one of them out"
         )
-    if config.prompting in ("cot", "simtom") and config.template is not None:
-        raise HarnessError(
-            f"--prompting {config.prompting} has words of its own, and --template gives others; "
-            "leave one of them out"
-        )
+    if config.template is None:
+        return
+    for name, worded in (("prompting", ("cot", "simtom")), ("style", ("json",))):
+        if (value := getattr(config, name)) in worded:
+            raise HarnessError(
+                f"{spelled(name)} {value} has words of its own, and --template gives others; "
+                "leave one of them out"
+            )
 
 
 def _judge(
@@ -267,16 +271,18 @@ def _judge(
         return None
     if any(item.options for item in work.items):
         raise HarnessError(f"--judge is for open questions; {config.task} offers options")
-    words = config.judge_words
+    how: dict[str, Any] = {"words": config.judge_words}
+    if config.judge_template is not None:
+        how["template"] = judge_template(config.judge_template, config.judge_words)
     if "://" not in config.judge:
         own = {"name": config.judge, "device_map": device_map, "revision": None}
         # A judge reads, and is shown no frames.
-        return LocalJudge.open(**config.opening() | own | {"max_pixels": None}, words=words)
+        return LocalJudge.open(**config.opening() | own | {"max_pixels": None}, **how)
     return EndpointJudge(
         config.judge,
         config.judge_model,
         key_from(config.judge_key, "--judge-key"),
-        words=words,
+        **how,
         at_once=DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size,
         settings=SETTINGS | endpoint.request_fields(config),
         timeout=config.endpoint_timeout,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,23 +25,21 @@ from sally_anne.benchmarks.items import (
 from sally_anne.benchmarks.mimeqa import clock, in_minutes
 from sally_anne.benchmarks.sound import read_sound, seconds_of
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.files import reading
 from sally_anne.harness.items import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES_MARK, Item
 from sally_anne.harness.prompting import THINK, Prompting, known, retell
 from sally_anne.harness.protocols import PROTOCOLS, Protocol, ProtocolName
+from sally_anne.harness.templates import fill, option_fields, read_template
 
 FILMED: tuple[View, ...] = ("multimodal", "video", "audiovisual")
 HEARD: tuple[View, ...] = ("audio", "audiovisual")
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
 # What stands for frames that are not decoded yet.
-_MARKS = {"length": LENGTH_MARK, "count": COUNT_MARK, "times": TIMES_MARK}
-_MOST_OPTIONS = 26
-_EACH = tuple(f"{kind}_{n + 1}" for n in range(_MOST_OPTIONS) for kind in ("option", "label"))
+MARKS = {"length": LENGTH_MARK, "count": COUNT_MARK, "times": TIMES_MARK}
 # The whole published question, and what of it follows the last "Question:".
 _ASKED = ("asked", "asked_alone")
 FIELDS = (
     *("context", *_TITLES, "note", "frames", "question", "options", "labels"),
-    *(*_ASKED, "person", "title", *_MARKS),
+    *(*_ASKED, "person", "title", *MARKS),
 )
 _SHOWN, _CHOICE, _OPEN = (
     "{context}{frames}{note}",
@@ -103,27 +100,7 @@ def _as_published(benchmark: Benchmark, how: Shown) -> Shown:
 
 
 def _template(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    with reading(path, HarnessError):
-        text = path.read_text(encoding="utf-8")
-    try:
-        fields = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
-    except ValueError as error:
-        raise HarnessError(f"--template {path}: {error}; write {{{{ for a brace") from error
-    named = [name for name, _, _ in fields]
-    if unknown := [name for name in named if name not in (*FIELDS, *_EACH)]:
-        raise HarnessError(
-            f"--template {path}: there is no field {{{unknown[0]}}}; use {', '.join(FIELDS)}, "
-            "or option_1, label_1 and so on"
-        )
-    if styled := [name for name, style, conversion in fields if style or conversion]:
-        raise HarnessError(
-            f"--template {path}: write {{{styled[0]}}} alone, without ! or : behind its name"
-        )
-    if not {"question", *_ASKED}.intersection(named):
-        raise HarnessError(f"--template {path}: {{question}} is missing (or {{asked}})")
-    return text
+    return path and read_template(path, "--template", FIELDS, [("question", *_ASKED)])
 
 
 def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> list[str]:
@@ -152,7 +129,7 @@ def items(benchmark: Benchmark, records: Iterable[BenchmarkItem], how: Shown) ->
                 )
             film = _film(record.media[0], how)
         text, before = prompt_text(benchmark, record, how), _before(benchmark, record, how)
-        marks = (FRAMES_MARK, *_MARKS.values())
+        marks = (FRAMES_MARK, *MARKS.values())
         if "clip" in film and any(mark in before + text for mark in marks):
             film["notes"] = partial(_notes, record.media[0], how)
         options, answer = _offered(record, how)
@@ -218,14 +195,7 @@ def _notes(media: Media, how: Shown) -> dict[str, str]:
     """What stands for each mark."""
     chosen = cut(media, how.window, how.sampling)
     minutes = how.protocol is not None and how.protocol.minutes
-    times = [in_minutes(time) if minutes else f"{time:.2f}s" for time in chosen.times]
-    length = in_minutes(chosen.duration) if minutes else f"{chosen.duration:.2f} seconds"
-    return {
-        FRAMES_MARK: frame_note(chosen.duration, chosen.times),
-        LENGTH_MARK: length,
-        COUNT_MARK: str(len(times)),
-        TIMES_MARK: ",".join(times),
-    }
+    return frame_notes(chosen.duration, chosen.times, minutes)
 
 
 def _offered(record: BenchmarkItem, how: Shown) -> tuple[tuple[Option, ...], str | None]:
@@ -249,36 +219,26 @@ def prompt_text(
     notes = benchmark.notes or {}
     # The benchmark's own words on what is shown; nothing is shown without context.
     note = "" if how.view == "none" else notes.get(how.view, notes.get("", ""))
-    offered, _ = _offered(record, how)
-    labels = [option.label for option in offered]
-    each = {f"option_{n}": o.text for n, o in enumerate(offered, 1)}
-    each |= {f"label_{n}": o.label for n, o in enumerate(offered, 1)}
+    options, _ = _offered(record, how)
     asked = record.asked or record.question
     filmed = how.view in FILMED
     fields = (
         parts
-        | each
-        | {name: mark if filmed else "" for name, mark in _MARKS.items()}
+        | option_fields(options)
+        | {name: mark if filmed else "" for name, mark in MARKS.items()}
         | {
             "context": block,
             "note": f"{note}\n" if note else "",
             "frames": f"{FRAMES_MARK}\n" if how.view in FILMED and benchmark.frame_times else "",
             "question": record.question,
-            "options": "\n".join(f"{o.label}. {o.text}" for o in offered),
-            "labels": f"{', '.join(labels[:-1])} or {labels[-1]} only" if labels else "",
             "asked": asked,
             "asked_alone": asked.split("\nQuestion:")[-1],
             "person": record.person,
             "title": record.title,
         }
     )
-    try:
-        return (template or how.template or _words(record, how.prompting)).format_map(fields)
-    except KeyError as error:
-        raise HarnessError(
-            f"item {record.item_id}: the template asks for {error.args[0]}, and there are "
-            f"{len(offered)} options"
-        ) from error
+    words = template or how.template or _words(record, how.prompting)
+    return fill(words, fields, record.item_id, len(options))
 
 
 def _before(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> str:
@@ -322,3 +282,17 @@ def frame_note(duration_seconds: float, times: Sequence[float]) -> str:
     count = "one frame" if len(times) == 1 else f"{len(times)} frames"
     at = ", ".join(clock(time) for time in times)
     return f"You see {clock(duration_seconds)} of the film in {count}, from {at}."
+
+
+def frame_notes(
+    duration_seconds: float, times: Sequence[float], minutes: bool = False
+) -> dict[str, str]:
+    """What stands for each mark, of frames as in :func:`frame_note`."""
+    each = [in_minutes(time) if minutes else f"{time:.2f}s" for time in times]
+    length = in_minutes(duration_seconds) if minutes else f"{duration_seconds:.2f} seconds"
+    return {
+        FRAMES_MARK: frame_note(duration_seconds, times),
+        LENGTH_MARK: length,
+        COUNT_MARK: str(len(each)),
+        TIMES_MARK: ",".join(each),
+    }

@@ -73,6 +73,8 @@ def prepare(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> Work
         if config.protocol == "official":
             departs = PROTOCOLS[protocol_of(config.task, config.order)].departs
             about |= {"protocol": config.protocol, "prompts": fingerprint(i.text for i in items)}
+        if (template := gridtom.own_template(config.template)) is not None:
+            about |= {"template": template, "prompts": fingerprint(i.text for i in items)}
         about |= drawn_how(config) | _prompted(config, items)
         counted = _drawn(config, items, ("map",))
         return Work(items, about, unseen=unseen, drawn=counted, departs=departs)
@@ -213,7 +215,8 @@ def items_of(
     how = (config.order, config.setting, config.style, config.prompting)
     official = config.protocol == "official"
     protocol = PROTOCOLS[protocol_of(config.task, config.order)] if official else None
-    return list(gridtom.items(records, chosen, *how, protocol))
+    template = gridtom.own_template(config.template)
+    return list(gridtom.items(records, chosen, *how, protocol, template))
 
 
 def _chosen(
