@@ -87,7 +87,9 @@ def shown(ask: str) -> dict[str, str]:
 
 def own_template(path: Path | None) -> str | None:
     """The text of a file with :data:`FIELDS` in braces; HarnessError says what is wrong in it."""
-    return path and read_template(path, "--template", FIELDS, [("question", "asked")])
+    if path is None:
+        return None
+    return read_template(path, "--template", FIELDS, [("question", "asked")])
 
 
 def _belief(

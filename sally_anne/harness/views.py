@@ -100,7 +100,9 @@ def _as_published(benchmark: Benchmark, how: Shown) -> Shown:
 
 
 def _template(path: Path | None) -> str | None:
-    return path and read_template(path, "--template", FIELDS, [("question", *_ASKED)])
+    if path is None:
+        return None
+    return read_template(path, "--template", FIELDS, [("question", *_ASKED)])
 
 
 def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: Shown) -> list[str]:
