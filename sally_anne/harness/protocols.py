@@ -1,8 +1,9 @@
 """The benchmarks as their authors run them: prompts, system messages and lengths, as data.
 
-Templates have the fields of one's own (``--template``, see harness/views.py): the authors' prompts
-in them are facts of their protocols, quoted to the character, with their source beside. What cannot
-be known of a protocol, or is done otherwise here, stands in ``departs``, and is said above figures.
+Templates have the fields of one's own (``--template``, see harness/views.py and, for GridToM,
+harness/gridtom.py): the authors' prompts in them are facts of their protocols, quoted to the
+character, with their source beside. What cannot be known of a protocol, or is done otherwise here,
+stands in ``departs``, and is said above figures.
 """
 
 from __future__ import annotations
