@@ -29,7 +29,8 @@ SPREAD = 0.3
 def draw_comparison(table: pd.DataFrame, title: Sequence[str], folder: Path) -> list[Path]:
     """Draw and save the figure of a comparison into ``folder/figures``; return the paths written.
 
-    ``table`` is from :func:`sally_anne.harness.compare.paired.compare`.
+    ``table`` is of :func:`sally_anne.harness.compare.paired.compare`, without readers who could
+    read nothing.
     """
     reader, shown = points(table)
     with style.look():
@@ -44,12 +45,9 @@ def points(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
         Columns ``items, run, n, value, low, high`` and ``difference, difference_low,
         difference_high``, which the first run has not.
     """
-    from sally_anne.harness.compare.printed import part_name, understood
-
-    there = understood(table)["reader"].unique()
+    there = table["reader"].unique()
     reader = next((r for r in READERS if r in there), there[0])
     own = table[(table["reader"] == reader) & (table["measure"] != "invalid") & (table["n"] > 0)]
-    own = own.assign(items=own.apply(part_name, axis=1))
     rows: list[dict[str, Any]] = []
     for items, found in own.groupby("items", sort=False):
         rows.append({"items": items, "run": found["against"].iloc[0], **_numbers(found, "first")})

@@ -57,7 +57,7 @@ def work(config: CompareConfig, console: Console | None = None) -> pd.DataFrame:
     from sally_anne.core.run_folder import RESULTS, save_config
     from sally_anne.harness.baselines import as_saved, print_published
     from sally_anne.harness.compare.paired import compare, shared_readers
-    from sally_anne.harness.compare.printed import print_comparison
+    from sally_anne.harness.compare.printed import print_comparison, understood
     from sally_anne.harness.compare.runs import differences, open_run, share
 
     console = console or Console()
@@ -78,7 +78,7 @@ def work(config: CompareConfig, console: Console | None = None) -> pd.DataFrame:
     write_sealed(config.folder / RESULTS, saved, (TABLE,))
     print_comparison(console, shared, table)
     print_published(console, asked)
-    drawn = draw_comparison(table, [shared.runs[0].task], config.folder)
+    drawn = draw_comparison(understood(table), [shared.runs[0].task], config.folder)
     console.print(f"comparison: {escape(str(config.folder))} ({drawn[0].name})", soft_wrap=True)
     return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +11,7 @@ import pandas as pd
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.compare.runs import Finished, Shared
 from sally_anne.harness.metrics import Estimate, paired
-from sally_anne.harness.results import Part, parts, readers, scores
+from sally_anne.harness.results import JOINT, Part, parts, readers, scores
 from sally_anne.harness.tasks import find_task
 
 # Of each run, and of their difference.
@@ -41,14 +41,15 @@ def compare(shared: Shared, read_by: Sequence[str]) -> pd.DataFrame:
 
     Returns:
         One row a run, reader, part and measure: ``run, against`` (labels), ``reader``, ``kind`` and
-        ``value`` of a tag (``cells`` and a combination; both empty of all items), ``measure``
+        ``value`` of a tag (``cells`` and a combination; both empty of all items), ``items`` (these
+        in words, as an evaluation's table has them), ``measure``
         (overall, TB, FB, Both, invalid), ``n``, value and 95 % interval of the first run, of the
         second and of the difference (``first, first_low, first_high, second, ...``), in how many
         items or pairs only one has it (``only_first, only_second``) and McNemar's ``p``. Intervals
         are over the units of the runs' own.
     """
     rows = [
-        {"run": label, "against": shared.labels[0], **row}
+        {"run": label, "against": shared.labels[0], **row, "items": part_name(row)}
         for label, other in zip(shared.labels[1:], shared.tables[1:], strict=True)
         for reader in read_by
         for row in _rows(shared, other, reader)
@@ -90,6 +91,17 @@ def _parts(run: Finished, table: pd.DataFrame, reader: str) -> Iterator[Part]:
     own = run.results.get(reader, {})
     cells = find_task(run.options["task"]).cells if "cells" in own else ()
     yield from parts(table, reader, list(own.get("groups", ())), cells)
+
+
+def part_name(row: Mapping[str, Any]) -> str:
+    """What a row of a comparison is of, as an evaluation's table has it."""
+    if row["kind"] == "cells":
+        return f"{row['value']}: {row['measure']}"
+    if row["kind"] == JOINT:
+        return f"all right: {row['value']}"
+    if row["kind"]:
+        return f"{row['kind']}: {row['value']}"
+    return {"overall": "all"}.get(row["measure"], row["measure"])
 
 
 def _flat(name: str, estimate: Estimate) -> Iterator[tuple[str, float]]:

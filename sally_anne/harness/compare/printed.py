@@ -13,18 +13,6 @@ from sally_anne.harness.compare.paired import ENDS, ESTIMATES
 from sally_anne.harness.compare.runs import Shared, in_words
 from sally_anne.harness.metrics import over
 from sally_anne.harness.reporting import TIGHT, print_table
-from sally_anne.harness.results import JOINT
-
-
-def part_name(row: Mapping[str, Any]) -> str:
-    """What a row of a comparison is of, as an evaluation's table has it."""
-    if row["kind"] == "cells":
-        return f"{row['value']}: {row['measure']}"
-    if row["kind"] == JOINT:
-        return f"all right: {row['value']}"
-    if row["kind"]:
-        return f"{row['kind']}: {row['value']}"
-    return {"overall": "all"}.get(row["measure"], row["measure"])
 
 
 def understood(table: pd.DataFrame) -> pd.DataFrame:
@@ -50,7 +38,7 @@ def print_comparison(console: Console, shared: Shared, table: pd.DataFrame) -> N
     for (label, reader), own in understood(table).groupby(["run", "reader"], sort=False):
         rows = [
             [
-                part_name(row),
+                row["items"],
                 row["n"],
                 *(_estimate(row, name) for name in ESTIMATES[:2]),
                 _estimate(row, "difference") | {"signed": True},

@@ -16,7 +16,7 @@ from sally_anne.core.console import Console
 from sally_anne.core.errors import FolderError
 from sally_anne.core.files import require_sealed
 from sally_anne.harness.compare.__main__ import CompareConfig, work
-from sally_anne.harness.compare.printed import part_name
+from sally_anne.harness.compare.paired import part_name
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.models.loading import load_model
