@@ -41,6 +41,8 @@ READ = commands.read_options
 # Commands of ours whose options are another harness's.
 THEIRS = ("lm-eval", "lmms-eval")
 FOLLOWED = DOCS / "tutorial.md"
+# What it does needs a hub; tests/sharing does it with one on this machine.
+AWAY = DOCS / "sharing.md"
 named = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -125,7 +127,9 @@ def test_python_of_a_page(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     names: dict[str, Any] = {"__name__": "page"}
     said = ""
     for _, kind, code in BLOCK.findall(page.read_text(encoding="utf-8")):
-        if kind == "python":
+        if kind == "python" and page == AWAY:
+            compile(code, str(page), "exec")
+        elif kind == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(compile(code, str(page), "exec"), names)
             said = out.getvalue()
