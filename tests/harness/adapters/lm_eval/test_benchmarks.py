@@ -119,7 +119,7 @@ def test_all_benchmarks_are_tasks(files) -> None:
         ({"data": 3}, "data must be a folder, is 3"),
         (
             {"data": "x", "view": "film"},
-            "view must be one of multimodal, video, audio, text, none, is",
+            "view must be one of multimodal, video, audio, audiovisual, text, none, is",
         ),
         ({"data": "x", "view": "video"}, "--view video: bigtom has text, none only"),
         ({"data": "x", "style": "json"}, "--style is for --task gridtom"),
