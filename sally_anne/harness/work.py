@@ -16,7 +16,7 @@ from sally_anne.benchmarks.lineage import Lineage
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness import examples, gridtom, views
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.drawing import Drawn, sample_groups
+from sally_anne.harness.drawing import Drawn, draw_items, sample_groups
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import fingerprint
 from sally_anne.harness.protocols import PROTOCOLS, protocol_of
@@ -233,6 +233,4 @@ def _chosen(
             f"{config.data or config.task}: no items of split {wanted or 'any'!r}; it has "
             f"{', '.join(there)}"
         )
-    rows = ((record.group, record.tags) for record in members)
-    groups = sample_groups(rows, known.breakdowns, config.limit, config.limit_seed)
-    return [record for record in members if record.group in groups]
+    return draw_items(members, known.breakdowns, config.limit, config.limit_seed)[0]

@@ -31,10 +31,10 @@ from sally_anne.harness.model import SteeredModel, cut_prompts, laid_out
 from sally_anne.harness.pipeline import check, run
 from sally_anne.harness.work import prepare
 from sally_anne.models.decoding import extend
-from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode
 from tests.harness import made_benchmarks as made
-from tests.models.checkpoints import HEADS, HEARS, LAYERS, save
+from tests.models.checkpoints import HEADS, HEARS, LAYERS, opener
 
 RATE, WINDOW = 16_000, 2.5
 BOTH = {"view": "audiovisual", "frames": 4}
@@ -85,14 +85,7 @@ def config(tmp_path: Path) -> EvalConfig:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
-    kept: dict[str, LoadedModel] = {}
-
-    def get(name: str) -> LoadedModel:
-        if name not in kept:
-            kept[name] = load_model(str(save(name, tmp_path_factory.mktemp(name))))
-        return kept[name]
-
-    return get
+    return opener(tmp_path_factory)
 
 
 def evaluated(config: EvalConfig, loaded: LoadedModel, **more: Any) -> dict[str, list[float]]:

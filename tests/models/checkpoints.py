@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from transformers import (
@@ -37,6 +39,7 @@ from transformers import (
 
 from experiments.train_tiny.families import BOS, EOS, PAD, UNK, build_processor, build_tokenizer
 from sally_anne.models.families import family_of
+from sally_anne.models.loading import LoadedModel, load_model
 
 LAYERS, HEADS, HIDDEN = 3, 4, 32
 # Far less than a prompt is long.
@@ -378,3 +381,15 @@ def _processor(name: str, tokenizer: PreTrainedTokenizerFast) -> Any:
             image_seq_length=4,
         )
     return tokenizer
+
+
+def opener(folders: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
+    """`opened(name)`: a checkpoint of the family, saved and opened once: do not change it."""
+    kept: dict[str, LoadedModel] = {}
+
+    def get(name: str) -> LoadedModel:
+        if name not in kept:
+            kept[name] = load_model(str(save(name, folders.mktemp(name))))
+        return kept[name]
+
+    return get

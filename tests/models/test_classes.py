@@ -53,6 +53,7 @@ from tests.models.checkpoints import (
     WINDOW,
     WORDS,
     lay_out_as_on_the_hub,
+    opener,
     save,
 )
 
@@ -70,14 +71,7 @@ SEEN = [(name, video) for name in NAMES for video in (False, *([True] * (name in
 @pytest.fixture(scope="session")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
     """`opened(name)`: a checkpoint of the family, saved and opened once: do not change it."""
-    kept: dict[str, LoadedModel] = {}
-
-    def get(name: str) -> LoadedModel:
-        if name not in kept:
-            kept[name] = load_model(str(save(name, tmp_path_factory.mktemp(name))))
-        return kept[name]
-
-    return get
+    return opener(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

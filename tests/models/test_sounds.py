@@ -21,7 +21,7 @@ from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, pieces_of, process, reply_prompt
-from tests.models.checkpoints import HEADS, HEARS, LAYERS, save
+from tests.models.checkpoints import HEADS, HEARS, LAYERS, opener
 
 pytestmark = pytest.mark.integration
 
@@ -31,14 +31,7 @@ QUESTIONS = ("where is the red agent ?", "where does the white agent believe the
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedModel]:
-    kept: dict[str, LoadedModel] = {}
-
-    def get(name: str) -> LoadedModel:
-        if name not in kept:
-            kept[name] = load_model(str(save(name, tmp_path_factory.mktemp(name))))
-        return kept[name]
-
-    return get
+    return opener(tmp_path_factory)
 
 
 def noise(seconds: float, seed: int = 0) -> np.ndarray:
