@@ -3,8 +3,9 @@
 As in strict interchange intervention training (SIIT), of which InterpBench is made: what is
 exchanged between twins at the last token must move the answer as far as the exchanged share of the
 planted heads says, whatever else is exchanged with them; answers to questions about something else
-must not move at all. Lower layers stay as they were, so that
-what they make of a story is worked out once.
+must not move at all. Planted heads are also exchanged with those of other stories: else they may
+say which room is believed, and not whether the belief is true. Lower layers stay as they were, so
+that what they make of a story is worked out once.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Settings:
     pairs: int = 8
     beside: int = 4
     learning_rate: float = 2e-3
+    # Of the rows, how many take their planted heads from any story, not from their twin.
+    strangers: float = 0.5
     warm_up: int = 20
     # Share of the steps after which the rate falls, to a twentieth.
     falls_after: float = 0.6
@@ -128,16 +131,46 @@ def exchanges(
     return own | others, own.sum((1, 2)) / planted.sum(), coordinates
 
 
+def givers(
+    rows: int, beliefs: int, strangers: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """From which row each of R takes its planted heads, and whether that moves its answer.
+
+    Twins, or as many ``strangers`` by chance: to a belief question any row of another, to a side
+    question any row. Those of the same version leave the answer as it is.
+
+    Args:
+        rows: R; ``2 i`` and ``2 i + 1`` are twins, true and false belief.
+        beliefs: so many at the start have belief questions.
+        strangers: share.
+        generator: of the draws.
+
+    Returns:
+        Rows, ``[R]``, and 0 or 1, ``[R]``.
+    """
+    own = torch.arange(rows)
+    some = torch.randint(beliefs, (rows,), generator=generator)
+    some[beliefs:] = torch.randint(rows, (rows - beliefs,), generator=generator)
+    giver = torch.where(torch.rand(rows, generator=generator) < strangers, some, own ^ 1)
+    return giver, ((giver ^ own) & 1) * (own < beliefs)
+
+
 def step_loss(
-    upper: Upper, found: Streams, chosen: Tensor, planted: Tensor, generator: torch.Generator
+    upper: Upper,
+    found: Streams,
+    chosen: Tensor,
+    planted: Tensor,
+    strangers: float,
+    generator: torch.Generator,
 ) -> tuple[Tensor, dict[str, float]]:
     """The loss of some twins, and what to show of it; ``chosen [P]`` are their rows."""
     mask = found.mask[chosen].flatten(0, 1)
     longest = int(mask.sum(1).max())
     mask, stream = mask[:, -longest:], found.stream[chosen].flatten(0, 1)[:, -longest:]
     words = found.words[chosen].flatten(0, 1)
-    follows = (chosen < found.beliefs).repeat_interleave(2)
-    rows, twin = len(mask), torch.arange(len(mask)).view(-1, 2).flip(1).flatten()
+    rows, twin = len(mask), torch.arange(len(mask)) ^ 1
+    # Side questions stand last.
+    beliefs = 2 * int((chosen < found.beliefs).sum())
     read = upper.read(stream, mask)
     entropy, distance = wanted_loss(read.logits, words, torch.zeros(rows))
     loss = entropy.mean() + distance.mean()
@@ -147,8 +180,10 @@ def step_loss(
     for _ in range(EXCHANGES):
         heads, share, coordinates = exchanges(planted, rows, stream.shape[-1], generator)
         moved = torch.where(coordinates, last[twin], last)
-        logits = upper.exchange(read, moved, read.heads[twin], heads)
-        entropy, distance = wanted_loss(logits, words, share * follows)
+        giver, moves = givers(rows, beliefs, strangers, generator)
+        given = torch.where(planted[..., None], read.heads[giver], read.heads[twin])
+        logits = upper.exchange(read, moved, given, heads)
+        entropy, distance = wanted_loss(logits, words, share * moves)
         loss = loss + (entropy.mean() + WEIGHT * distance.mean()) / EXCHANGES
         far.append(float(distance.detach().mean()))
     return loss, shown | {"exchanged": sum(far) / len(far)}
@@ -200,7 +235,9 @@ def train(
         ]
         for group in optimiser.param_groups:
             group["lr"] = rate(step, settings)
-        loss, shown = step_loss(upper, found, torch.cat(chosen), planted, generator)
+        loss, shown = step_loss(
+            upper, found, torch.cat(chosen), planted, settings.strangers, generator
+        )
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(weights, 1.0)

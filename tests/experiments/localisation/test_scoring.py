@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.localisation.bench import leaderboard
-from experiments.localisation.recipe import choose_heads
+from experiments.localisation.recipe import choose_heads, givers
 from experiments.localisation.scoring import auroc, average_precision, claimed, recall_at, score
 
 TRUTH = np.array([[True, False, False], [False, True, False]])
@@ -78,3 +79,22 @@ def test_planted_heads_have_keys_of_their_own_and_decoys_beside_them(k: int, see
     for (layer, slot), (other, head) in decoys:
         assert layer == other
         assert slot // 2 == head // 2 or {(layer, slot), (layer, slot ^ 1)} <= set(slots)
+
+
+def test_heads_of_another_story_move_the_answer_if_they_are_of_the_other_version() -> None:
+    """Twelve rows, the last four of side questions, which nothing moves."""
+    drawn = [givers(12, 8, 0.5, torch.Generator().manual_seed(i)) for i in range(200)]
+    taken, moved = (torch.stack(both) for both in zip(*drawn, strict=True))
+    own = torch.arange(12).expand_as(taken)
+    twins = taken == own ^ 1
+    assert (taken[:, :8] < 8).all()
+    assert (taken[:, 8:] < 8).any()
+    assert not moved[:, 8:].any()
+    assert moved[twins & (own < 8)].all()
+    # Half are strangers, of which every eighth is the twin by chance, and half say the same.
+    assert twins[:, :8].float().mean() == pytest.approx(1 / 2 + 1 / 16, abs=0.05)
+    assert moved[:, :8].float().mean() == pytest.approx(3 / 4, abs=0.05)
+    assert ((taken - own) % 2 == moved)[:, :8].all()
+    alone, always = givers(12, 8, 0.0, torch.Generator())
+    assert torch.equal(alone, torch.arange(12) ^ 1)
+    assert always.tolist() == 8 * [1] + 4 * [0]
