@@ -20,8 +20,10 @@ from figures.sweep import (
     SPLIT,
     TABLE,
     curves,
+    read_choice,
     read_sweep,
     read_title,
+    refused,
 )
 from hooks.saved_run import saved_results
 from sally_anne.core.run_folder import RESULTS
@@ -32,7 +34,7 @@ STORIES, LONGEST = 6, 300
 
 def page(folder: Path) -> Page:
     """The page of a finished sweep; raises as :func:`figures.sweep.read_sweep`."""
-    checked = read_sweep(folder)
+    shown = curves(read_sweep(folder))
     whole = run_table(folder, TABLE, MADE_BY, "sweep")
     saved = saved_results(folder / RESULTS, MADE_BY) or {}
     config, chosen = saved.get("config", {}), saved.get("chosen")
@@ -49,8 +51,9 @@ def page(folder: Path) -> Page:
         warnings=_warnings(saved),
         commands=_commands(folder, saved),
         data={
-            "curves": curves(checked),
+            "curves": shown,
             "chosen": chosen,
+            "refused": refused(shown, read_choice(folder))[["panel", "heads", "k", "alpha"]],
             "measures": [*MEASURES, *SIDES],
             "controls": CONTROLS,
             "replies": _replies(folder, reader) if saved else {},

@@ -128,6 +128,8 @@ def sweep_folder(tmp_path: Path) -> Path:
     side = {"split": "validation", "measure": "initial", "n": 30, "low": 0.8, "high": 1.0}
     cost = [plain[0] | side | {"value": 0.95}]
     cost += [row | side | {"value": 0.9} for row in setting("logistic", 8, 5.0)[:1]]
+    # Tried before the chosen one.
+    cost += [row | side | {"value": 0.5} for row in setting("logistic", 8, 1.0)[:1]]
     test = [r | {"split": "test"} for r in (*plain, *setting("logistic", 8, 5.0))]
     pd.DataFrame([*plain, *rows, *cost, *test]).to_parquet(folder / "sweep.parquet")
     said = [("baseline", "none", 0, 0.0, "red"), (name, "logistic", 8, 5.0, "<b>blue</b>")]
@@ -172,7 +174,9 @@ def test_the_slider_of_a_sweep_is_moved(tmp_path: Path, chromium) -> None:  # no
     chromium.find_element("id", "alpha").send_keys(Keys.ARROW_LEFT)
     assert text_of(chromium, "alpha-said") == "1"
     assert text_of(chromium, "status").startswith("K = 8, alpha 1: Both")
-    assert "chosen" not in text_of(chromium, "status")
+    assert text_of(chromium, "status").endswith("%, but it costs too much")
+    names = "return document.getElementById('curves').data.map((trace) => trace.name)"
+    assert "better, but costs too much" in chromium.execute_script(names)
     chromium.find_element("id", "alpha").send_keys(Keys.HOME)
     assert text_of(chromium, "alpha-said") == "-5"
     choose(chromium, "setting", "0")

@@ -21,7 +21,8 @@ function measured() {
     const reach = Math.max(0.1, ...values.map((v) => Math.abs(v || 0)));
     return { values, above: low.map((v) => v > 1 / COUNT), middle: 0, ends: [-reach, reach], what: `share of the gap carried: ${kind.said}`, line: "used: interval above an equal part of all" };
   }
-  const values = accuracy(now.measure), { threshold, chance } = now.label;
+  const values = accuracy(now.measure), { threshold } = now.label;
+  const chance = column(`${now.label.name}_${now.measure}_chance`)[0] || now.label.chance;
   const lowest = Math.min(chance, ...values.filter((v) => v !== null));
   const reach = Math.max(1 - chance, chance - lowest);
   const limited = now.measure === "validation" && threshold !== null;
