@@ -12,6 +12,9 @@ import pandas as pd
 import pytest
 
 from figures.report import write_report
+from figures.report.frames import story_of, strip
+from sally_anne.benchmarks.gridtom.contrasts import Scene
+from sally_anne.benchmarks.gridtom.stories import generated
 from tests.e2e.browser import choose, chromium, click_cell, complaints, open_page, text_of  # noqa: F401
 from tests.figures.test_sweep import setting
 from tests.made_run import CONFIG, make_run  # noqa: F401
@@ -69,6 +72,26 @@ def test_a_head_is_clicked_and_its_panel_read(make_run, chromium) -> None:  # no
     words = chromium.find_element("id", "map").get_attribute("aria-label")
     assert "Highest: 0.60 at layer 4, head 3. 4 of 48 heads are used." in words
     chromium.find_element("id", "theme").click()
+    assert complaints(chromium) == []
+
+
+def test_a_listed_sample_shows_its_story(make_run, chromium, monkeypatch) -> None:  # noqa: F811
+    told = generated(stories=[17])
+    scene = Scene(told.story(17).case(1, "FB"), "omniscient")
+    run = make_run(layers=2, heads=2)
+    found = {"images": [strip(scene.frames())], "of": dict.fromkeys(run.items["item_id"], 0)}
+    found["stories"] = {0: story_of(scene, told)}
+    monkeypatch.setattr("figures.report.probing.strips_of", lambda *_: found)
+    open_page(chromium, write_report(run.folder))
+    opened = chromium.find_element("css selector", "#samples details")
+    opened.find_element("css selector", "summary").send_keys("\n")
+    said = [image.get_attribute("alt") for image in opened.find_elements("css selector", "img")]
+    views = [words.partition(" of ")[0] for words in said]
+    seen = ["what the protagonist perspective sees", "what the participant perspective sees"]
+    assert views[1:] == seen and said[0].startswith("what the model was shown with ")
+    rows = [row.text for row in opened.find_elements("css selector", "tr")]
+    for (who, *places), row in zip(found["stories"][0]["beliefs"], rows[1:], strict=True):
+        assert row.split() == [*who.split(), *places]
     assert complaints(chromium) == []
 
 
