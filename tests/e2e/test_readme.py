@@ -45,6 +45,7 @@ def run_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     done = main_job(folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 heads from which Y_P is read best" in " ".join(done.stdout.split())
+    assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
     return folder
 
 
