@@ -154,6 +154,8 @@ def sweep_folder(tmp_path: Path) -> Path:
     # Tried before the chosen one.
     cost += [row | side | {"value": 0.5} for row in setting("logistic", 8, 1.0)[:1]]
     test = [r | {"split": "test"} for r in (*plain, *setting("logistic", 8, 5.0))]
+    drawn = [(n, row) for n, k in enumerate((4, 8)) for row in setting("random", k, 5.0)]
+    test += [row | {"split": "test", "cell": f"random/draw{n}"} for n, row in drawn]
     pd.DataFrame([*plain, *rows, *cost, *test]).to_parquet(folder / "sweep.parquet")
     said = [("baseline", "none", 0, 0.0, "red"), (name, "logistic", 8, 5.0, "<b>blue</b>")]
     answers = pd.DataFrame(
@@ -284,5 +286,14 @@ def test_an_index_sorts_runs_and_draws_differences(make_run, tmp_path, chromium)
     choose(chromium, "second", "0")
     assert text_of(chromium, "difference").startswith("one minus two")
     assert complaints(chromium) == []
+    # The steered model stands beside itself as it is, and its controls.
+    said = chromium.find_element("id", "answers").get_attribute("aria-label").split("; ")
+    assert [words.rpartition(": TB")[0] for words in said[:3]] == [
+        "sweep", "sweep: as it is", "sweep: 2 random directions",
+    ]  # fmt: skip
+    table = pd.read_parquet(tmp_path / "sweep" / "sweep.parquet")
+    both = table.loc[table["cell"].str.contains("draw") & (table["measure"] == "Both"), "value"]
+    ends = [f"{100 * value:.1f}" for value in (np.mean(both), min(both), max(both))]
+    assert f"Both {ends[0]} [{ends[1]}, {ends[2]}]" in said[2]
     chromium.find_element("link text", "<b>plain &amp;").click()
     assert chromium.title == "Answers of tiny-qwen2-vl, as it is"
