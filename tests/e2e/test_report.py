@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import time
@@ -22,6 +23,15 @@ from tests.made_run import CONFIG, make_run  # noqa: F401
 pytestmark = pytest.mark.e2e
 
 LARGEST, LONGEST = 25_000_000, 3.0  # bytes; seconds
+# What a page would give for download is kept instead, by the file's name.
+KEEPING = """
+    window.kept = {};
+    let given;
+    URL.createObjectURL = (blob) => { given = blob; return "blob:kept"; };
+    HTMLAnchorElement.prototype.click = function () {
+        given.text().then((text) => { window.kept[this.download] = text; });
+    };
+"""
 
 
 def asked(run) -> None:
@@ -72,6 +82,12 @@ def test_a_head_is_clicked_and_its_panel_read(make_run, chromium) -> None:  # no
     words = chromium.find_element("id", "map").get_attribute("aria-label")
     assert "Highest: 0.60 at layer 4, head 3. 4 of 48 heads are used." in words
     chromium.find_element("id", "theme").click()
+    chromium.execute_script(KEEPING)
+    chromium.find_element("css selector", "#downloads button").click()
+    written = pd.read_csv(io.StringIO(chromium.execute_script("return window.kept['heads.csv']")))
+    saved = pd.read_parquet(run.folder / "heads.parquet").drop(columns="question_verdict")
+    saved = saved.sort_values(["layer", "head"], ignore_index=True)
+    pd.testing.assert_frame_equal(written, saved, rtol=1e-4, check_dtype=False)
     assert complaints(chromium) == []
 
 
