@@ -1,14 +1,16 @@
-"""What of the site is made as it is built: the help of each command, and pages from elsewhere."""
+"""What of the site is made as it is built: help of commands, a notebook, pages from elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import io
+import json
 import os
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -23,6 +25,9 @@ TINY = "sally_anne/models/tiny"
 FETCHED = re.compile(
     r"<(?:link|script|img|iframe|source|video)\b[^>]*(?:href|src)=\"?(?:https?:)?//"
 )
+# What runs of a page, and its links to others, which a notebook has not beside it.
+RUNS = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 # Roles of another markup, in docstrings.
 ROLE = re.compile(r":(?:class|data|func|meth|mod):(?=<code>)")
 
@@ -33,6 +38,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for uri, path in {**PAGES, **cards}.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
     files.append(File.generated(config, "commands.md", content=commands()))
+    tutorial = json.dumps(notebook((ROOT / "docs/tutorial.md").read_text(encoding="utf-8")))
+    files.append(File.generated(config, "tutorial.ipynb", content=tutorial))
 
 
 def on_page_content(html: str, **_: object) -> str:
@@ -44,6 +51,30 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> None:
     """PluginError where a page would fetch anything from elsewhere."""
     if found := FETCHED.search(output):
         raise PluginError(f"{page.file.src_uri} fetches from elsewhere: {found[0]}")
+
+
+def notebook(page: str) -> dict[str, Any]:
+    """A page as a notebook: a cell for each block that runs, those of the shell by ``%%bash``."""
+    cells: list[dict[str, Any]] = []
+    end = 0
+    for block in RUNS.finditer(page):
+        cells.append(_told(page[end : block.start()]))
+        source = ("%%bash\n" if block[1] == "sh" else "") + block[2].rstrip("\n")
+        code = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
+        cells.append(code | {"source": source})
+        end = block.end()
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    cells.append(_told(page[end:]))
+    return {
+        "nbformat": 4,
+        "nbformat_minor": 4,
+        "metadata": {"kernelspec": kernel},
+        "cells": cells,
+    }
+
+
+def _told(text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": LINK.sub(r"\1", text).strip()}
 
 
 def commands() -> str:

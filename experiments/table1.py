@@ -112,6 +112,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
         of accuracy on side questions, of controls as mean, lowest and highest. A row of prompting
         has ``over_steered``: how much more TB, FB and Both it has than the steered model, paired.
     """
+    from figures.report.write import NAME, write_index
     from sally_anne.core.console import Console
     from sally_anne.core.files import write_sealed
     from sally_anne.harness.metrics import over
@@ -127,6 +128,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
         check(evaluation(config, *way))
     loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
+    folders: list[Path] = []
     shared = {field.name for field in fields(SweepConfig)} & {
         field.name for field in fields(config)
     }
@@ -142,6 +144,8 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
             if found.test is None:
                 continue
             metrics = cell_metrics(found.test, part.reader)
+            ways = [evaluation(config, setting, order, how) for how in config.prompting]
+            folders += [part.folder, *(asked.folder for asked in ways)]
 
             def value(cell: str, measure: str, metrics: Any = metrics) -> float:
                 return float(getattr(metrics[cell], measure).value)
@@ -176,6 +180,9 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     for line in against_prompting(rows):
         console.print(line, soft_wrap=True)
     console.print(f"table: {config.folder / RESULTS}", soft_wrap=True)
+    if folders:
+        page = write_index(folders, config.folder / NAME)
+        console.print(f"report: {page}", soft_wrap=True)
     return rows
 
 

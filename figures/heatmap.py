@@ -79,8 +79,8 @@ def accuracy_table(
     """The numbers shown, one row a cell.
 
     Columns ``label, layer, head, accuracy, best, threshold`` (the null's, of validation samples),
-    ``above`` (whether the head's validation accuracy is above it) and ``chance`` (a half if not
-    given in ``chances``).
+    ``above`` (whether the head's validation accuracy is above it) and ``chance``: as in
+    ``chances``, else as the table says, or a half in those of earlier versions.
     """
     parts = []
     for label in labels:
@@ -99,7 +99,8 @@ def accuracy_table(
         chosen_on = heads.get(f"{label}_validation_accuracy", heads[column])
         part["threshold"] = null
         part["above"] = chosen_on.to_numpy(dtype="float64") > null
-        part["chance"] = (chances or {}).get(label, CHANCE)
+        guessed = heads.get(f"{label}_{split}_chance", pd.Series([CHANCE]))
+        part["chance"] = (chances or {}).get(label, float(guessed.iloc[0]))
         parts.append(part.sort_values(["layer", "head"]))
     return pd.concat(parts, ignore_index=True)
 

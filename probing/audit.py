@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,8 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         print_audit(console, table[table["label"] == label], spoken, said[label], of[label])
     console.print(f"[dim]{escape(facts['sizes'])}[/dim]")
     console.print(f"table: {escape(str(config.run / TABLE))}", soft_wrap=True)
+    again = f"sally-anne report {shlex.quote(str(config.run))}"
+    console.print(f"next, the run's page with it: {escape(again)}", soft_wrap=True)
     return table
 
 

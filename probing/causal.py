@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -269,6 +270,9 @@ def run(config: CausalConfig, console: Console | None = None) -> pd.DataFrame:
         add_null(probing, opened.data, console)
         said = add_causes(probing, loaded, twins, console, spoken)
     print_causes(console, said, spoken)
+    folder = escape(shlex.quote(str(config.run)))
+    again = f"sally-anne figures {folder} && sally-anne report {folder}"
+    console.print(f"next, figures and page with it: {again}", soft_wrap=True)
     return Run.open(config.run).heads
 
 

@@ -130,7 +130,8 @@ class HeadProbes(Shared, BaseEstimator):
         """The table of heads: accuracy, log-loss, AUC, sigma and rank of every head.
 
         Heads are ranked by validation accuracy, ties by validation log-loss. Test samples, which
-        may be among ``x``, enter their own columns only. AUC and sigma are of binary labels.
+        may be among ``x``, enter their own columns only. AUC and sigma are of binary labels; chance
+        is the accuracy of guessing what most training samples are, the same in all rows.
 
         Returns:
             One row a head, in the order of layers and heads: ``layer``, ``head`` and columns that
@@ -143,13 +144,17 @@ class HeadProbes(Shared, BaseEstimator):
         train = self.fitted_on()
         layers, heads = self.intercept_.shape[:2]
         blank = np.full((layers, heads), np.nan)
-        own = {"train_accuracy": self.score(train.x, train.values(self.label_))}
+        told = train.values(self.label_)
+        most = self.classes_[np.unique(told, return_counts=True)[1].argmax()]
+        own = {"train_accuracy": self.score(train.x, told)}
+        guessed = {"train": np.mean(told == most)}
         for split in MEASURED:
             part = x.part(split)
             y = part.values(self.label_)
             if split == "validation" and not len(part):
                 raise ProbingError("no validation samples: give more samples, or other splits")
             own[f"{split}_accuracy"] = self.score(part.x, y) if len(part) else blank
+            guessed[split] = np.mean(y == most) if len(part) else np.nan
             own[f"{split}_log_loss"] = self.log_loss(part.x, y) if len(part) else blank
             own[f"{split}_auc"] = self.auc(part.x, y) if len(part) and self.binary else blank
         own["sigma"] = self.sigma_ if self.binary else blank
@@ -159,8 +164,9 @@ class HeadProbes(Shared, BaseEstimator):
         self.ranked_ = [(int(at // heads), int(at % heads)) for at in order]
         layer, head = np.indices((layers, heads)).reshape(2, -1)
         columns = {f"{self.label_}_{name}": value.ravel() for name, value in own.items()}
+        chance = {f"{self.label_}_{split}_chance": share for split, share in guessed.items()}
         rank = {f"{self.label_}_rank": np.argsort(order) + 1}
-        return pd.DataFrame({"layer": layer, "head": head, **columns, **rank})
+        return pd.DataFrame({"layer": layer, "head": head, **columns, **chance, **rank})
 
     def to_vector(
         self,

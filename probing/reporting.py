@@ -188,7 +188,7 @@ def print_summary(
         shown = {name: f"{label}_{column}" for name, column in SHOWN.items()}
         shown = {name: column for name, column in shown.items() if column in heads}
         for column in ("rank", "layer", "head", *shown):
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", overflow="fold")
         for _, row in heads.sort_values(f"{label}_rank").head(TOP).iterrows():
             table.add_row(
                 *(f"{row[name]:.0f}" for name in (f"{label}_rank", "layer", "head")),

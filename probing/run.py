@@ -14,10 +14,14 @@ def run(config: ProbeConfig) -> None:
 
         dry_run(config)
         return
-    from figures.report.write import draw_run
+    from figures.report.write import NAME, draw_run
     from probing.pipeline import run as work
+    from sally_anne.core.processes import here
 
     work(config, draw=draw_run)
+    page = config.folder / NAME
+    if here().first and page.exists():
+        print(f"report: {page}")
 
 
 main = command("sally-anne probe", ProbeConfig, run, resumes=True, together=True)

@@ -27,6 +27,7 @@ def heatmap(
     label: str | Sequence[str] = "y_p",
     split: str = "validation",
     title: Sequence[str] = (),
+    chance: float | None = None,
 ) -> Figure:
     """Accuracy of every head's probe, layers by heads (GridToM paper, figure 5 A).
 
@@ -35,6 +36,8 @@ def heatmap(
         label: one label or several, a panel each.
         split: validation, test or train.
         title: what stands above, joined by dots.
+        chance: accuracy at which colours part, of all labels; by default each one's own, by the
+            table, or a half where it does not say.
 
     Returns:
         A figure that looks the same wherever it is saved or shown.
@@ -43,8 +46,9 @@ def heatmap(
         RunFolderError: the table has no accuracy of this label and split.
     """
     labels = (label,) if isinstance(label, str) else tuple(label)
+    chances = None if chance is None else dict.fromkeys(labels, chance)
     with style.look():
-        return heatmap_figure(accuracy_table(heads, labels, split), split, None, title)
+        return heatmap_figure(accuracy_table(heads, labels, split, chances), split, None, title)
 
 
 def kde(

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from rich.markup import escape
 
+from figures.report.write import NAME
 from hooks.vector import SteeringVector
 from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.bootstrap import Estimate
@@ -236,6 +237,7 @@ def print_sweep(
     if not config.full:
         console.print("--full prints every setting")
     console.print(f"sweep folder: {escape(str(config.folder))}", soft_wrap=True)
+    console.print(f"report: {escape(str(config.folder / NAME))}", soft_wrap=True)
     console.print(f"vector: {escape(str(sweep.vector))}", soft_wrap=True)
     names = ["order", "setting", "style", "data", "max_new_tokens", "split_seed", "data_seed"]
     steered = EvalConfig(steer=sweep.vector, **config.model_options(*names))

@@ -107,6 +107,19 @@ def test_labels_of_any_name_go_from_probes_to_figures_and_vector(
     assert kept.alpha == 2.0 and kept.fitted["label"] == label
 
 
+def test_colours_part_at_the_chance_of_the_label(activations: sa.Activations) -> None:
+    def said(**options: float) -> list[str]:
+        bar = sa.plot.heatmap(heads, label="kind", split="test", **options).axes[-1]
+        return [text.get_text() for text in bar.get_yticklabels() if "chance" in text.get_text()]
+
+    heads = sa.HeadProbes(c=1.0).fit(activations.train, label="kind").rank(activations)
+    assert (heads["kind_test_chance"] == 1 / 3).all()
+    assert said() == ["0.33 chance"]
+    assert said(chance=0.25) == ["0.25 chance"]
+    heads = heads.drop(columns="kind_test_chance")  # as earlier versions wrote them
+    assert said() == ["0.5 chance"]
+
+
 def test_a_figure_looks_the_same_however_it_is_saved(
     activations: sa.Activations, tmp_path: Path
 ) -> None:

@@ -40,10 +40,10 @@ class TrainConfig:
     threads: int = 2
     looking_steps: Natural = 300
     seeing_steps: Natural = 400
-    reading_steps: Natural = 300
-    checking_steps: Natural = 60
-    narrating_steps: Natural = 120
-    mixing_steps: Natural = 700
+    reading_steps: Natural = 600
+    checking_steps: Natural = 100
+    narrating_steps: Natural = 200
+    mixing_steps: Natural = 1400
 
     @property
     def folder(self) -> Path:

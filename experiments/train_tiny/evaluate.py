@@ -210,21 +210,27 @@ def run(config: EvaluateConfig) -> None:
         text = json.dumps({"stories": len(test), "figures": figures}, indent=2)
         write_atomic(config.out, f"{text}\n".encode())
     if config.card:
-        _write_card(config.card, loaded.family.name, len(test), [*figures], rows)
+        name = Path(config.model).name
+        _write_card(config.card, name, loaded.family.name, len(test), [*figures], rows)
     title = f"{config.model}, {len(test)} test stories, % right"
     print_table(Console(), title, ["measure", *figures], rows)
 
 
 def _write_card(
-    path: Path, family: str, stories: int, settings: list[str], rows: list[tuple[str, ...]]
+    path: Path,
+    name: str,
+    family: str,
+    stories: int,
+    settings: list[str],
+    rows: list[tuple[str, ...]],
 ) -> None:
     """A row a measure, a column a setting, % right."""
     head = (f"% right on {stories} test stories", *settings)
     lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
     lines.insert(1, "|---|" + "---|" * len(settings))
     template = Path(__file__).with_name("card.md").read_text()
-    words = {"family": family, "stories": stories, "table": "\n".join(lines)} | CARD_WORDS[family]
-    write_atomic(path, template.format(**words).encode())
+    words = {"name": name, "family": family, "stories": stories, "table": "\n".join(lines)}
+    write_atomic(path, template.format(**words, **CARD_WORDS[family]).encode())
 
 
 main = command("sally-anne evaluate-tiny", EvaluateConfig, run)

@@ -32,6 +32,7 @@ from experiments.train_tiny.trainer import (
     Batch,
     Level,
     Settings,
+    attend_in_float32,
     draw_curve,
     encode,
     score_text,
@@ -97,11 +98,13 @@ def train_family(config: TrainConfig) -> Path:
         tokenizer = build_tokenizer()
         torch.manual_seed(settings.seed)
         decoder = LlamaForCausalLM(decoder_config())
+        attend_in_float32(decoder)
         train(decoder, decoder_levels(tokenizer), root / "decoder", settings, "decoder")
         processor = build_processor(config.family, tokenizer)
         model = build_model(config.family, tokenizer, decoder, config.seed)
         torch.manual_seed(config.seed)
         model = deepen(model, DEPTH)
+    attend_in_float32(model)
     cinema = Cinema(config.family, processor)
     late = Settings(seed=config.seed, learning_rate=LATE_RATE)
     gentle = Settings(seed=config.seed, learning_rate=SEEING_RATE)

@@ -1,20 +1,27 @@
 """Small film strips of the samples that a page lists: those of which a probe is most or least sure.
 
-They are drawn again from the run's own data, never taken from a model.
+They are drawn again from the run's own data, never taken from a model. Of a GridToM story there is
+also what the other perspectives see, and who believes what when.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from figures.kde import classes_of, guessed, logits_of
+from figures.story import WHO, seen_by, story_table
 from hooks.saved_run import Run
+from sally_anne.benchmarks.gridtom.contrasts import Scene, plots_of
+from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.benchmarks.samples import Frames
 from sally_anne.core.errors import SallyAnneError
+
+if TYPE_CHECKING:
+    from sally_anne.benchmarks.gridtom.records import StorySet
 
 # Best heads of each label whose lists have frames, samples in a list, films, and bytes of all.
 HEADS, LISTED, FILMS, ROOM = 4, 4, 60, 3_000_000
@@ -25,17 +32,23 @@ def strips_of(run: Run, rows: np.ndarray) -> dict[str, Any]:
     """Strips of samples among ``rows`` of ``run.samples``; empty where nothing was seen.
 
     Returns:
-        ``images``, PNGs in base64, and ``of``, the number of its strip by ``item_id``. Also empty
-        if the run's samples cannot be made again from its options, or a film is gone.
+        ``images``, PNGs in base64, and ``of``, the number of its strip by ``item_id``; ``stories``,
+        by this number what :func:`story_of` gives. Also empty if the run's samples cannot be made
+        again from its options, or a film is gone.
     """
     if run.config.get("setting") == "text" or "fingerprint" not in run.saved.get("data", {}):
         return {}
     from probing.sources import reopen
 
     try:
-        samples = reopen(run.folder).data.samples
+        opened = reopen(run.folder)
+        samples, how = opened.data.samples, opened.probing
+        told = None
+        if isinstance(samples[0].video, Scene):
+            told = open_stories(how.data, how.data_seed, plots_of(how.contrast))
         images: dict[tuple[str, str], str] = {}
         of: dict[str, int] = {}
+        stories: dict[int, Any] = {}
         for row in listed(run, rows):
             sample = samples[row]
             # What shares its context with another sample shows the same film.
@@ -44,11 +57,29 @@ def strips_of(run: Run, rows: np.ndarray) -> dict[str, Any]:
             if not sample.shows or (film not in images and full):
                 continue
             if film not in images:
+                if told is not None and isinstance(sample.video, Scene):
+                    stories[len(images)] = story_of(sample.video, told)
                 images[film] = strip(sample.frames())
             of[sample.item_id] = list(images).index(film)
     except SallyAnneError:
         return {}
-    return {"images": list(images.values()), "of": of} if images else {}
+    return {"images": list(images.values()), "of": of, "stories": stories} if images else {}
+
+
+def story_of(scene: Scene, told: StorySet) -> dict[str, Any]:
+    """Of a scene's story the perspective ``shown``, strips of the ``others``, and the ``beliefs``.
+
+    These are rows: who, and what they hold at each of the ``frames`` that bound the stages.
+    """
+    case = scene.case
+    others = [one for one in seen_by(case) if one != scene.perspective]
+    frames, *held = story_table(told.story(case.story), case).T.to_numpy().tolist()
+    return {
+        "shown": scene.perspective,
+        "others": [[one, strip(case.frames(one))] for one in others],
+        "frames": frames,
+        "beliefs": [[who, *places] for who, places in zip(WHO, held, strict=True)],
+    }
 
 
 def listed(run: Run, rows: np.ndarray) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from figures.report.page import Page
+from figures.report.sweep import CHOSEN
 
 NAMES = {"probing": "probing run", "sweep": "sweep", "evaluation": "evaluation"}
 
@@ -37,7 +38,7 @@ def page(pages: Sequence[tuple[Path, Page]], where: Path) -> Page:
 
 
 def _run(path: Path, one: Page, where: Path) -> dict[str, Any]:
-    """What the index holds of a run: its words, its numbers and, of a probing run, its maps."""
+    """What the index holds of a run: words, numbers, a sweep's controls, a probing run's maps."""
     data = one.data
     found: dict[str, Any] = {
         "name": path.parent.resolve().name,
@@ -48,6 +49,7 @@ def _run(path: Path, one: Page, where: Path) -> dict[str, Any]:
         "what": " · ".join(one.parts),
         "verdict": "; ".join(words for words, _ in one.badges),
         "numbers": [],
+        "beside": [],
     }
     if one.kind == "probing":
         heads = data["heads"]
@@ -65,11 +67,10 @@ def _run(path: Path, one: Page, where: Path) -> dict[str, Any]:
         own = [m for m in data["measures"] if m["reader"] == data["reader"] and not m["part"]]
         found["numbers"] = [{"name": m["measure"], **m} for m in own]
     else:
-        table, chosen = data["table"], data["chosen"]
-        test = table[(table["split"] == "test") & table["measure"].isin(("TB", "FB", "Both"))]
-        if chosen is not None:
-            own = test[test["cell"] == chosen["name"]]
-            names = ["measure", "value", "low", "high", "n"]
-            rows = own[names].to_dict("records")
-            found["numbers"] = [{"name": row["measure"], **row} for row in rows]
+        for name, numbers in data["tested"].items():
+            own = [{"name": m, **numbers[m]} for m in ("TB", "FB", "Both") if m in numbers]
+            if name == CHOSEN:
+                found["numbers"] = own
+            else:
+                found["beside"].append({"name": f"{found['name']}: {name}", "numbers": own})
     return found

@@ -20,25 +20,29 @@ from figures.sweep import (
     SPLIT,
     TABLE,
     curves,
+    read_choice,
     read_sweep,
     read_title,
+    refused,
 )
 from hooks.saved_run import saved_results
 from sally_anne.core.run_folder import RESULTS
 
 # Stories whose replies stand in the page, and characters of a reply.
 STORIES, LONGEST = 6, 300
+CHOSEN = "chosen"
 
 
 def page(folder: Path) -> Page:
     """The page of a finished sweep; raises as :func:`figures.sweep.read_sweep`."""
-    checked = read_sweep(folder)
+    shown = curves(read_sweep(folder))
     whole = run_table(folder, TABLE, MADE_BY, "sweep")
     saved = saved_results(folder / RESULTS, MADE_BY) or {}
     config, chosen = saved.get("config", {}), saved.get("chosen")
     title = read_title(folder) or [folder.resolve().name]
     reader = config.get("reader", "robust")
     said, badges = _test(saved, whole)
+    tested = _tested(chosen, whole)
     return Page(
         kind="sweep",
         title=f"Steering {title[0]}",
@@ -49,14 +53,16 @@ def page(folder: Path) -> Page:
         warnings=_warnings(saved),
         commands=_commands(folder, saved),
         data={
-            "curves": curves(checked),
+            "curves": shown,
             "chosen": chosen,
+            "refused": refused(shown, read_choice(folder))[["panel", "heads", "k", "alpha"]],
             "measures": [*MEASURES, *SIDES],
             "controls": CONTROLS,
             "replies": _replies(folder, reader) if saved else {},
             "table": whole,
+            "tested": tested,
         },
-        tables=[*_test_table(saved, whole), *_left_out(saved)],
+        tables=[*_test_table(tested), *_left_out(saved)],
         provenance=facts(config, about=saved.get("about"), probing_run=saved.get("run")),
         repeat=f"sally-anne sweep --config {shlex.quote(str(folder))}",
     )
@@ -154,28 +160,35 @@ def _commands(folder: Path, saved: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _test_table(saved: Mapping[str, Any], table: pd.DataFrame) -> list[Table]:
-    """Test stories: as it is, chosen, and of the draws the mean and their ends."""
-    chosen = saved.get("chosen")
+def _tested(chosen: Mapping[str, Any] | None, table: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Test stories, by measure: as it is, chosen, and of the draws the mean and their ends."""
     own = table[table["split"] == "test"]
     if own.empty or not chosen:
-        return []
-    columns = [m for m in (*MEASURES, *SIDES) if (own["measure"] == m).any()]
-    rows = []
-    for name, cell in (("as it is", "baseline"), ("chosen", chosen["name"])):
-        found = [_of(table, cell, measure) for measure in columns]
-        rows.append((name, *("–" if one is None else percent(one) for one in found)))
+        return {}
+    numbers = ["value", "low", "high", "n"]
+    found = {
+        name: own[own["cell"] == cell].groupby("measure")[numbers].first().to_dict("index")
+        for name, cell in (("as it is", "baseline"), (CHOSEN, chosen["name"]))
+    }
     for control, words in CONTROLS.items():
         drawn = own[own["direction"] == control]
         if drawn.empty or control == chosen["direction"]:
             continue
-        cells = [drawn.loc[drawn["measure"] == measure, "value"] for measure in columns]
-        ends = [
-            {"value": v.mean(), "low": v.min(), "high": v.max()} if len(v) else {} for v in cells
-        ]
-        rows.append((f"{drawn['cell'].nunique()} {words}", *map(percent, ends)))
+        ends = drawn.groupby("measure")["value"].agg(["mean", "min", "max", "count"])
+        ends.columns = numbers
+        found[f"{drawn['cell'].nunique()} {words}"] = ends.to_dict("index")
+    return found
+
+
+def _test_table(tested: Mapping[str, Mapping[str, Any]]) -> list[Table]:
+    there = {measure for measures in tested.values() for measure in measures}
+    columns = [measure for measure in (*MEASURES, *SIDES) if measure in there]
+    rows = [
+        (name, *(percent(measures.get(measure, {})) for measure in columns))
+        for name, measures in tested.items()
+    ]
     caption = "Test stories (%): 95 % intervals; of draws mean, lowest and highest"
-    return [Table(caption, ("setting", *columns), rows)]
+    return [Table(caption, ("setting", *columns), rows)] if rows else []
 
 
 def _left_out(saved: Mapping[str, Any]) -> list[Table]:

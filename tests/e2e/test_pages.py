@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import io
 import os
 import pkgutil
@@ -116,6 +116,22 @@ def test_the_reference_has_every_name() -> None:
     paths = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
     found = {path.rpartition(".")[2]: pkgutil.resolve_name(path) for path in paths}
     assert found == {name: getattr(sa, name) for name in sa.__all__ if name != "__version__"}
+
+
+def test_the_notebook_holds_what_the_tutorial_runs() -> None:
+    """The tutorial's test runs these very blocks."""
+    spec = importlib.util.spec_from_file_location("made", DOCS / "made.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    page = FOLLOWED.read_text(encoding="utf-8")
+    cells = made.notebook(page)["cells"]
+    mark = {"sh": "%%bash\n", "python": ""}
+    runs = [f"{mark[kind]}{code}" for _, kind, code in BLOCK.findall(page) if kind in mark]
+    assert [f"{cell['source']}\n" for cell in cells if cell["cell_type"] == "code"] == runs
+    told = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "markdown")
+    assert re.findall("^#.*", told, re.MULTILINE) == re.findall("^#.*", page, re.MULTILINE)
+    assert "](" not in told
 
 
 @pytest.mark.e2e

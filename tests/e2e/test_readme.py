@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -12,11 +13,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.e2e.test_pages import assert_shown
+
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 DOCS = ROOT / "docs"
+FIRST_PAGE = (DOCS / "index.md").read_text()
 # Least test accuracy of the best Y_p head of each shipped model.
 FLOOR = {"tiny-qwen2-vl": 0.95, "tiny-llava-next-video": 0.95}
 # Least share of the answer's gap that eight heads carry which few validation twins ranked.
@@ -34,7 +38,12 @@ def undocumented(table: pd.DataFrame) -> list[str]:
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=1800
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=1800,
     )
 
 
@@ -45,6 +54,11 @@ def run_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     done = main_job(folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 heads from which Y_P is read best" in " ".join(done.stdout.split())
+    assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
+    if folder.name == "tiny-qwen2-vl":
+        # What the site's first page shows of it, as far as the number of twins plays no part.
+        shown, _, _ = FIRST_PAGE.partition("```text\n")[2].partition("For the question")
+        assert_shown(shown, done.stdout)
     return folder
 
 

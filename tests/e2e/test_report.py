@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import time
@@ -12,6 +13,9 @@ import pandas as pd
 import pytest
 
 from figures.report import write_report
+from figures.report.frames import story_of, strip
+from sally_anne.benchmarks.gridtom.contrasts import Scene
+from sally_anne.benchmarks.gridtom.stories import generated
 from tests.e2e.browser import choose, chromium, click_cell, complaints, open_page, text_of  # noqa: F401
 from tests.figures.test_sweep import setting
 from tests.made_run import CONFIG, make_run  # noqa: F401
@@ -19,6 +23,15 @@ from tests.made_run import CONFIG, make_run  # noqa: F401
 pytestmark = pytest.mark.e2e
 
 LARGEST, LONGEST = 25_000_000, 3.0  # bytes; seconds
+# What a page would give for download is kept instead, by the file's name.
+KEEPING = """
+    window.kept = {};
+    let given;
+    URL.createObjectURL = (blob) => { given = blob; return "blob:kept"; };
+    HTMLAnchorElement.prototype.click = function () {
+        given.text().then((text) => { window.kept[this.download] = text; });
+    };
+"""
 
 
 def asked(run) -> None:
@@ -69,6 +82,32 @@ def test_a_head_is_clicked_and_its_panel_read(make_run, chromium) -> None:  # no
     words = chromium.find_element("id", "map").get_attribute("aria-label")
     assert "Highest: 0.60 at layer 4, head 3. 4 of 48 heads are used." in words
     chromium.find_element("id", "theme").click()
+    chromium.execute_script(KEEPING)
+    chromium.find_element("css selector", "#downloads button").click()
+    written = pd.read_csv(io.StringIO(chromium.execute_script("return window.kept['heads.csv']")))
+    saved = pd.read_parquet(run.folder / "heads.parquet").drop(columns="question_verdict")
+    saved = saved.sort_values(["layer", "head"], ignore_index=True)
+    pd.testing.assert_frame_equal(written, saved, rtol=1e-4, check_dtype=False)
+    assert complaints(chromium) == []
+
+
+def test_a_listed_sample_shows_its_story(make_run, chromium, monkeypatch) -> None:  # noqa: F811
+    told = generated(stories=[17])
+    scene = Scene(told.story(17).case(1, "FB"), "omniscient")
+    run = make_run(layers=2, heads=2)
+    found = {"images": [strip(scene.frames())], "of": dict.fromkeys(run.items["item_id"], 0)}
+    found["stories"] = {0: story_of(scene, told)}
+    monkeypatch.setattr("figures.report.probing.strips_of", lambda *_: found)
+    open_page(chromium, write_report(run.folder))
+    opened = chromium.find_element("css selector", "#samples details")
+    opened.find_element("css selector", "summary").send_keys("\n")
+    said = [image.get_attribute("alt") for image in opened.find_elements("css selector", "img")]
+    views = [words.partition(" of ")[0] for words in said]
+    seen = ["what the protagonist perspective sees", "what the participant perspective sees"]
+    assert views[1:] == seen and said[0].startswith("what the model was shown with ")
+    rows = [row.text for row in opened.find_elements("css selector", "tr")]
+    for (who, *places), row in zip(found["stories"][0]["beliefs"], rows[1:], strict=True):
+        assert row.split() == [*who.split(), *places]
     assert complaints(chromium) == []
 
 
@@ -128,7 +167,11 @@ def sweep_folder(tmp_path: Path) -> Path:
     side = {"split": "validation", "measure": "initial", "n": 30, "low": 0.8, "high": 1.0}
     cost = [plain[0] | side | {"value": 0.95}]
     cost += [row | side | {"value": 0.9} for row in setting("logistic", 8, 5.0)[:1]]
+    # Tried before the chosen one.
+    cost += [row | side | {"value": 0.5} for row in setting("logistic", 8, 1.0)[:1]]
     test = [r | {"split": "test"} for r in (*plain, *setting("logistic", 8, 5.0))]
+    drawn = [(n, row) for n, k in enumerate((4, 8)) for row in setting("random", k, 5.0)]
+    test += [row | {"split": "test", "cell": f"random/draw{n}"} for n, row in drawn]
     pd.DataFrame([*plain, *rows, *cost, *test]).to_parquet(folder / "sweep.parquet")
     said = [("baseline", "none", 0, 0.0, "red"), (name, "logistic", 8, 5.0, "<b>blue</b>")]
     answers = pd.DataFrame(
@@ -172,7 +215,9 @@ def test_the_slider_of_a_sweep_is_moved(tmp_path: Path, chromium) -> None:  # no
     chromium.find_element("id", "alpha").send_keys(Keys.ARROW_LEFT)
     assert text_of(chromium, "alpha-said") == "1"
     assert text_of(chromium, "status").startswith("K = 8, alpha 1: Both")
-    assert "chosen" not in text_of(chromium, "status")
+    assert text_of(chromium, "status").endswith("%, but it costs too much")
+    names = "return document.getElementById('curves').data.map((trace) => trace.name)"
+    assert "better, but costs too much" in chromium.execute_script(names)
     chromium.find_element("id", "alpha").send_keys(Keys.HOME)
     assert text_of(chromium, "alpha-said") == "-5"
     choose(chromium, "setting", "0")
@@ -257,5 +302,14 @@ def test_an_index_sorts_runs_and_draws_differences(make_run, tmp_path, chromium)
     choose(chromium, "second", "0")
     assert text_of(chromium, "difference").startswith("one minus two")
     assert complaints(chromium) == []
+    # The steered model stands beside itself as it is, and its controls.
+    said = chromium.find_element("id", "answers").get_attribute("aria-label").split("; ")
+    assert [words.rpartition(": TB")[0] for words in said[:3]] == [
+        "sweep", "sweep: as it is", "sweep: 2 random directions",
+    ]  # fmt: skip
+    table = pd.read_parquet(tmp_path / "sweep" / "sweep.parquet")
+    both = table.loc[table["cell"].str.contains("draw") & (table["measure"] == "Both"), "value"]
+    ends = [f"{100 * value:.1f}" for value in (np.mean(both), min(both), max(both))]
+    assert f"Both {ends[0]} [{ends[1]}, {ends[2]}]" in said[2]
     chromium.find_element("link text", "<b>plain &amp;").click()
     assert chromium.title == "Answers of tiny-qwen2-vl, as it is"

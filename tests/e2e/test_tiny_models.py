@@ -34,5 +34,5 @@ def test_size_and_card(name: str) -> None:
     folder = Path(models.__file__).parent / "tiny" / name
     assert sum(p.stat().st_size for p in folder.iterdir()) <= 12e6
     card = (folder / "README.md").read_text()
-    assert f"python -m experiments.train_tiny.evaluate --model {name}" in card
+    assert f"sally-anne evaluate-tiny --model {name}" in card
     assert (folder / "loss.png").exists()

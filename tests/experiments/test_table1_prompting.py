@@ -92,6 +92,11 @@ def test_rows_of_prompting_stand_beside_the_steered_one(
     assert "text, order 1: " in printed and "of the best prompting (cot)" in printed
     assert "less the steered model's: 20.0 [" in printed
 
+    # Its page has a row for the sweep and for each way of prompting.
+    page = (config.folder / "report.html").read_text(encoding="utf-8")
+    for part in ("", "-cot", "-few-shot"):
+        assert f'"name":"order1-text{part}"' in page
+
     # What is there is not asked again.
     monkeypatch.setattr(sally_anne.harness.pipeline, "ask", ask)
     monkeypatch.setattr(SteeredModel, "replies", None)

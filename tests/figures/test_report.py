@@ -15,8 +15,11 @@ import pytest
 
 from figures.plane import probe_plane
 from figures.report import points, write_report
+from figures.report.frames import story_of, strip
 from figures.report.page import as_json
 from hooks.saved_run import Run
+from sally_anne.benchmarks.gridtom.contrasts import Scene
+from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import MissingRunFileError
 from tests.made_run import CONFIG
 
@@ -187,6 +190,20 @@ def test_the_most_and_least_certain_samples_show_their_own_frames(make_run, tmp_
     wanted = [*order[right[order]][:4], *order[~right[order]][:4], *order[::-1][:4]]
     assert {ids[n] for n in wanted} <= set(found["of"])
     assert not any(name.startswith("train") for name in found["of"])
+
+
+def test_a_story_is_seen_by_others_too_and_believed_as_it_is_told() -> None:
+    stories = generated(stories=[17])
+    for condition, believed in (("TB", "last"), ("FB", "first")):
+        case = stories.story(17).case(1, condition)  # type: ignore[arg-type]
+        found = story_of(Scene(case, "protagonist"), stories)
+        assert found["shown"] == "protagonist" and found["frames"] == list(case.nodes)
+        others = {"omniscient", "participant"}
+        assert dict(found["others"]) == {one: strip(case.frames(one)) for one in others}  # type: ignore[arg-type]
+        whose, *places = found["beliefs"][1]
+        first, last = case.cast.first_room, case.cast.last_room
+        assert whose == "protagonist believes" and found["beliefs"][0][-1] == last
+        assert places[-1] == {"last": last, "first": first}[believed]
 
 
 def test_without_its_films_a_run_has_a_page_without_frames(make_run, tmp_path) -> None:

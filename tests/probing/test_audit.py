@@ -171,6 +171,7 @@ def test_a_run_is_audited(finished: Path, tmp_path: Path) -> None:
     assert saved["files"].keys() == {"audit.parquet"}
     assert saved["facts"].keys() == {"labels", "stories", "clusters", "sizes"}
     said = " ".join(printed.getvalue().split())
+    assert said.endswith(f"sally-anne report {folder}")
     for label in ("y_p", "y_o"):
         own = table[table["label"] == label]
         assert {

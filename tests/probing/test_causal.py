@@ -148,6 +148,8 @@ def test_columns_and_verdict_of_a_run(
         assert set(heads[f"{kind}_verdict"]) == {""}
     assert opened.labels == Run.open(finished).labels
     saved = json.loads((folder / "causal.json").read_text())
+    again = f"sally-anne figures {folder} && sally-anne report {folder}\n"
+    assert printed.getvalue().endswith(again)
     said = printed.getvalue().replace("\n", " ")
     for kind in ("question", "verdict"):
         assert " ".join(saved[kind]["verdict"].split()) in " ".join(said.split())

@@ -41,6 +41,9 @@ COLUMNS = [
         "test_log_loss",
         "test_auc",
         "sigma",
+        "train_chance",
+        "validation_chance",
+        "test_chance",
         "rank",
     )
 ]

@@ -104,6 +104,8 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
     assert "no K and alpha leaves" not in printed
     told = [i for i, line in enumerate(lines) if line.startswith("sweep folder: ")][0]
     assert all(len(line) <= 100 for line in lines[:told])
+    assert lines[-3] == f"report: {config.folder / 'report.html'}"
+    assert (config.folder / "report.html").exists()
     assert lines[-2] == f"vector: {found.vector}"
     command = ["sally-anne", "evaluate", "--model", config.model]
     command += ["--setting", "text", "--steer", str(found.vector)]

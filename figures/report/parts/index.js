@@ -82,7 +82,8 @@ if (probed.length > 1) {
 } else $("maps-box").remove();
 
 const BELIEF = { TB: "true", FB: "false", Both: "blue", overall: "accent" };
-const asked = runs.filter((run) => run.numbers.some((n) => n.name in BELIEF));
+// A sweep stands as chosen, then as it is and its controls.
+const asked = runs.flatMap((run) => [run, ...run.beside]).filter((run) => run.numbers.some((n) => n.name in BELIEF));
 function drawAnswers() {
   const traces = Object.entries(BELIEF).map(([name, shade], k) => {
     const own = asked.filter((run) => number(run, name)), found = own.map((run) => number(run, name));
@@ -90,7 +91,7 @@ function drawAnswers() {
   });
   return {
     traces,
-    layout: { height: 140 + 64 * asked.length, xaxis: axis({ title: { text: "share (95 % intervals)" }, range: [-0.03, 1.03], tickformat: ".0%" }), yaxis: axis({ tickvals: asked.map((_, i) => i), ticktext: asked.map((run) => literal(run.name)), range: [asked.length - 0.5, -0.5] }) },
+    layout: { height: 140 + 64 * asked.length, xaxis: axis({ title: { text: "share (95 % intervals; of draws mean, lowest and highest)" }, range: [-0.03, 1.03], tickformat: ".0%" }), yaxis: axis({ tickvals: asked.map((_, i) => i), ticktext: asked.map((run) => literal(run.name)), range: [asked.length - 0.5, -0.5] }) },
     words: asked.map((run) => `${run.name}: ${run.numbers.map((n) => `${n.name} ${interval(n)}`).join(", ")}`).join("; "),
   };
 }

@@ -20,12 +20,13 @@ function make(tag, words, attributes = {}, children = []) {
   return element;
 }
 
-function fillTable(id, columns, rows, caption) {
+function tableParts(columns, rows, caption) {
   const head = make("thead", null, {}, [make("tr", null, {}, columns.map((c) => make("th", c, { scope: "col" })))]);
   const cell = (c) => (c instanceof Node ? make("td", null, {}, [c]) : Array.isArray(c) ? make("td", c[0], { class: c[1] }) : make("td", c));
   const body = make("tbody", null, {}, rows.map((row) => make("tr", null, {}, row.map(cell))));
-  $(id).replaceChildren(...(caption ? [make("caption", caption)] : []), head, body);
+  return [...(caption ? [make("caption", caption)] : []), head, body];
 }
+function fillTable(id, columns, rows, caption) { $(id).replaceChildren(...tableParts(columns, rows, caption)); }
 
 function fillSelect(id, choices, chosen) {
   $(id).replaceChildren(...choices.map(([value, words]) => make("option", words, { value })));

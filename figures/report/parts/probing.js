@@ -21,7 +21,8 @@ function measured() {
     const reach = Math.max(0.1, ...values.map((v) => Math.abs(v || 0)));
     return { values, above: low.map((v) => v > 1 / COUNT), middle: 0, ends: [-reach, reach], what: `share of the gap carried: ${kind.said}`, line: "used: interval above an equal part of all" };
   }
-  const values = accuracy(now.measure), { threshold, chance } = now.label;
+  const values = accuracy(now.measure), { threshold } = now.label;
+  const chance = column(`${now.label.name}_${now.measure}_chance`)[0] || now.label.chance;
   const lowest = Math.min(chance, ...values.filter((v) => v !== null));
   const reach = Math.max(1 - chance, chance - lowest);
   const limited = now.measure === "validation" && threshold !== null;
@@ -230,6 +231,19 @@ function fillPanel() {
   fillSamples(opened(now.label, i));
 }
 
+// What the model was shown; of a story also what others see, and who believes what when.
+function filmParts(id, film) {
+  const story = data.frames.stories[film];
+  const strip = (image, words) => make("img", null, { class: "strip", src: `data:image/png;base64,${image}`, alt: `${words}, frame by frame` });
+  const parts = [strip(data.frames.images[film], `what the model was shown with ${id}`)];
+  if (!story) return parts;
+  parts.unshift(make("div", `as the model was shown it: ${story.shown}`));
+  for (const [who, image] of story.others) parts.push(make("div", `not shown: ${who}`), strip(image, `what the ${who} perspective sees of ${id}`));
+  const held = story.beliefs.map(([who, ...places]) => [who, ...places.map(String)]);
+  parts.push(make("table", null, {}, tableParts(["", ...story.frames.map((frame) => `frame ${frame}`)], held)));
+  return parts;
+}
+
 function fillSamples({ points, classes }) {
   const sorted = [...points].sort((a, b) => b.certain - a.certain);
   const parts = [["Most certain and right", sorted.filter((p) => p.said === p.truth)], ["Most certain and wrong", sorted.filter((p) => p.said !== p.truth)], ["Least certain", [...sorted].reverse()]];
@@ -239,8 +253,7 @@ function fillSamples({ points, classes }) {
       const summary = make("summary", `${samples.ids[p.n]} (${samples.split[p.n]}): is ${classes[p.truth]}, probe says ${classes[p.said]}, logit ${p.certain.toFixed(2)}`);
       const words = samples.texts ? samples.texts[samples.text[p.n]] : "This run keeps no prompts.";
       const film = data.frames.of ? data.frames.of[samples.ids[p.n]] : undefined;
-      const shown = film === undefined ? [] : [make("img", null, { class: "strip", src: `data:image/png;base64,${data.frames.images[film]}`, alt: `what the model was shown with ${samples.ids[p.n]}, frame by frame` })];
-      return make("li", null, {}, [make("details", null, {}, [summary, ...shown, make("p", words)])]);
+      return make("li", null, {}, [make("details", null, {}, [summary, ...(film === undefined ? [] : filmParts(samples.ids[p.n], film)), make("p", words)])]);
     });
     return [make("h3", title), make("ol", null, { class: "samples" }, items)];
   }), make("p", points.length && samples.of > samples.ids.length ? `Points and lists are of ${samples.ids.length} of ${samples.of} samples, taken evenly; tables are of all.` : "", { class: "hint" }), ...(data.frames.of ? [make("p", "Frames stand in the page for held-out samples that the best heads of each label list.", { class: "hint" })] : []));

@@ -1,12 +1,15 @@
 // The page of a sweep: accuracy against alpha, with a slider over the strengths that were run.
-const rows = data.curves.alpha.map((_, i) => Object.fromEntries(Object.entries(data.curves).map(([name, values]) => [name, values[i]])));
+const inRows = (table) => table.alpha.map((_, i) => Object.fromEntries(Object.entries(table).map(([name, values]) => [name, values[i]])));
+const rows = inRows(data.curves), refused = inRows(data.refused);
 const settings = [...new Map(rows.map((r) => [`${r.panel}/${r.heads}/${r.k}`, { panel: r.panel, heads: r.heads, k: r.k }])).values()];
 const COLOURS = { TB: "true", FB: "false", Both: "blue", invalid: "missing", initial: "pink", reality: "brown" };
 const SPOKEN = { invalid: "invalid replies", initial: "initial belief", reality: "reality" };
 const now = { setting: settings[0], at: 0 };
 const several = (name) => new Set(settings.map((s) => s[name])).size > 1;
 const called = (s) => [`K = ${s.k}`, ...(several("panel") ? [s.panel] : []), ...(several("heads") ? [`heads by ${s.heads}`] : [])].join(", ");
-const own = () => rows.filter((r) => r.panel === now.setting.panel && r.heads === now.setting.heads && r.k === now.setting.k);
+const ofSetting = (r) => r.panel === now.setting.panel && r.heads === now.setting.heads && r.k === now.setting.k;
+const own = () => rows.filter(ofSetting);
+const costly = (alpha) => refused.some((r) => ofSetting(r) && r.alpha === alpha);
 const alphas = () => [...new Set(own().map((r) => r.alpha))].sort((a, b) => a - b);
 const isChosen = (s) => data.chosen && s.panel === data.chosen.direction && s.heads === (data.chosen.heads || "probe") && s.k === data.chosen.k;
 
@@ -33,6 +36,8 @@ function drawCurves() {
   const shapes = [{ type: "line", x0: now.at, x1: now.at, yref: "paper", y0: 0, y1: 1, line: { color: colour("accent"), width: 2 } }];
   if (plain) shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: plain.value, y1: plain.value, line: { color: colour("ink"), width: 1, dash: "dot" } });
   const annotations = plain ? [{ xref: "paper", x: 1, xanchor: "right", yanchor: "bottom", y: plain.value, text: "Both as it is", showarrow: false, font: { size: 12, color: colour("soft") } }] : [];
+  const rings = points.filter((r) => r.measure === "Both" && r.direction === now.setting.panel && costly(r.alpha));
+  if (rings.length) traces.push({ x: rings.map((r) => places.indexOf(r.alpha)), y: rings.map((r) => r.value), mode: "markers", name: "better, but costs too much", marker: { symbol: "circle-open", size: 16, color: colour("ring"), line: { width: 2.5 } }, hoverinfo: "skip" });
   if (isChosen(now.setting)) {
     const both = points.find((r) => r.measure === "Both" && r.direction === now.setting.panel && r.alpha === data.chosen.alpha);
     traces.push({ x: [places.indexOf(data.chosen.alpha)], y: [both && both.value], mode: "markers", name: "chosen", marker: { symbol: "star", size: 18, color: colour("accent"), line: { width: 1.5, color: colour("paper") } }, hoverinfo: "skip" });
@@ -61,7 +66,7 @@ function fillAt() {
   }
   fillTable("numbers", ["measure", "% [95 %]", "minus as it is", "n"], table, `${called(now.setting)}, alpha ${alpha}`);
   const both = shown.find(([measure]) => measure === "Both");
-  $("status").textContent = `${called(now.setting)}, alpha ${alpha}: Both ${both ? inPercent(both[1].value) : "–"} %${isChosen(now.setting) && alpha === data.chosen.alpha ? ", the chosen point" : ""}`;
+  $("status").textContent = `${called(now.setting)}, alpha ${alpha}: Both ${both ? inPercent(both[1].value) : "–"} %${isChosen(now.setting) && alpha === data.chosen.alpha ? ", the chosen point" : costly(alpha) ? ", but it costs too much" : ""}`;
   fillReplies(alpha);
 }
 

@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from experiments.train_tiny.trainer import CHECKPOINT, CURVE, Batch, Level, Settings, train
+from experiments.train_tiny.trainer import (
+    CHECKPOINT,
+    CURVE,
+    Batch,
+    Level,
+    Settings,
+    attend_in_float32,
+    train,
+)
 
 SETTINGS = Settings(checkpoint_every=10, warm_up=5, learning_rate=0.05, bfloat16=False)
 
@@ -92,3 +101,25 @@ def test_interrupted_training_ends_in_the_same_weights(tmp_path: Path, stop: int
 
     assert steps("whole") == steps("broken")
     assert (tmp_path / "broken" / CHECKPOINT).exists()
+
+
+def test_attention_is_in_float32_inside_autocast_and_the_same_outside() -> None:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+    small = LlamaConfig(vocab_size=50, intermediate_size=64, num_hidden_layers=2, **shape)
+    model = LlamaForCausalLM(small).eval()
+    ids = torch.randint(50, (3, 11))
+    mask = torch.ones_like(ids)
+    mask[1, :4] = 0
+    with torch.no_grad():
+        plain = model(ids, attention_mask=mask).logits
+        attend_in_float32(model)
+        assert torch.equal(model(ids, attention_mask=mask).logits, plain)
+        given = []
+        wrapped = model.model.layers[0].self_attn.o_proj.register_forward_pre_hook(
+            lambda _, z: given.append(z[0].dtype)
+        )
+        with torch.autocast("cpu", torch.bfloat16):
+            model(ids, attention_mask=mask)
+        wrapped.remove()
+    assert given == [torch.float32]
