@@ -37,7 +37,7 @@ class PlantConfig:
     family: Literal["qwen2-vl", "llava-next-video"] = "qwen2-vl"
     k: Annotated[int, tyro.conf.arg(name="K")] = 2
     seed: Seed = 0
-    steps: int = 500
+    steps: int = 800
     pairs: int = 8
     learning_rate: Positive = 2e-3
     cut: Natural = 5

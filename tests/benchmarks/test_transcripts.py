@@ -306,6 +306,7 @@ def filled(piece: str, size: int = 4 * MB) -> str:
     return piece * (size // len(piece))
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("parse", "said"),
     [

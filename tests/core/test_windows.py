@@ -75,6 +75,7 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.integration
 def test_every_command_says_its_options() -> None:
     said, _ = (process := start(COMMANDS)).communicate()
     assert process.returncode == 0

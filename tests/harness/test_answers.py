@@ -314,6 +314,7 @@ def test_a_text_that_two_options_share_chooses_neither(reader: Reader) -> None:
     assert read_answer('{"answer": "blue"}', options, reader) == "C"
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(
     "reply",
     [

@@ -177,6 +177,7 @@ def test_more_questions_and_more_rounds_go_on(server: Server, data: Path) -> Non
     assert max(bodies.values()) == 1
 
 
+@pytest.mark.integration
 def test_a_killed_session_asks_nothing_twice(server: Server, data: Path) -> None:
     answered: list[str] = []
     waiting, release = threading.Event(), threading.Event()

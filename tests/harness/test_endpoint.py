@@ -245,6 +245,7 @@ def test_an_evaluation_outlives_every_failure(
     assert len(server.seen) == 24 and again.equals(pd.read_parquet(out / "answers.parquet"))
 
 
+@pytest.mark.integration
 def test_nothing_is_lost_or_asked_twice_after_a_kill(
     server: Server, task: Path, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from experiments.localisation.planted import (
 )
 from experiments.localisation.recipe import Settings
 from experiments.localisation.scoring import score
+from experiments.localisation.steering import steered, vectors_at
 from experiments.localisation.stories import Streams, held_out_twins, streams
 from experiments.localisation.upper import Upper
 from hooks.geometry import o_projs
@@ -346,10 +347,11 @@ def test_scores_of_nothing_are_at_chance() -> None:
 
 @pytest.mark.parametrize("folder", bench.shipped(), ids=lambda path: path.name)
 def test_shipped_models_are_what_they_say(folder: Path, twins: list[Twins]) -> None:
-    """By exchanging every head between twins that its truth was not measured on."""
+    """By exchanging every head between twins that its truth was not measured on, and steering."""
     loaded, truth = open_planted(folder)
     assert not truth.failed and min(truth.right.values()) >= 0.9
-    effects = look(loaded, twins[:3], 3).effects
+    seen = look(loaded, twins, 3)
+    effects = seen.effects
     share = effects.patch.sum(0) / effects.gap.sum()
     planted = truth.mask(share.shape)
     assert np.abs(share[~planted]).max() < 0.1 and share[planted].min() > 0.03
@@ -357,6 +359,10 @@ def test_shipped_models_are_what_they_say(folder: Path, twins: list[Twins]) -> N
     for (layer, slot), (_, head) in truth.decoys:
         assert share[layer, slot] == pytest.approx(0, abs=1e-6)
         assert share[layer, head] > 0.03
+    decoys = [slot for slot, _ in truth.decoys][: truth.k]
+    vectors = [vectors_at(heads, seen)["mass_mean"] for heads in (truth.heads, decoys)]
+    moved = steered(loaded, held_out_twins("test", 14)[10:], [], vectors, [2.0])["moved"]
+    assert moved[0] >= 0.3 and moved[1] == 0
 
 
 def test_eight_models_of_both_classes_are_shipped() -> None:
