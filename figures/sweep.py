@@ -141,18 +141,19 @@ class Choice:
 
     Attributes:
         costs: of each side question that was asked, its change (a share, less than 0 if it falls),
-            and by how much it may fall.
+            and by how much it may fall; None where the model can but guess the answers.
     """
 
     panel: Panel
     alpha: float
-    costs: Mapping[str, tuple[float, float]]
+    costs: Mapping[str, tuple[float, float | None]]
 
     @property
     def said(self) -> str:
         """In words, for a heading."""
         parts = [
-            f"{SIDES[side]} {100 * change:+.1f} points (may fall by {100 * most:g})"
+            f"{SIDES[side]} {100 * change:+.1f} points "
+            f"({'guessed, no condition' if most is None else f'may fall by {100 * most:g}'})"
             for side, (change, most) in self.costs.items()
         ]
         chosen = f"chosen: K = {self.panel.k}, α = {self.alpha:g}"
@@ -166,7 +167,7 @@ def read_choice(folder: Path) -> Choice | None:
     if not chosen:
         return None
     costs = {
-        side: (float(found["value"]), float(most))
+        side: (float(found["value"]), None if side in saved.get("guessed", {}) else float(most))
         for side in SIDES
         if (found := saved.get(side, {}).get(SPLIT))
         and (most := saved["config"].get(f"max_{side}_drop")) is not None

@@ -256,6 +256,12 @@ def test_the_chosen_point_and_what_decided_it_are_marked(folder) -> None:
     said = figure.get_suptitle()
     assert "chosen: K = 8, α = 10, initial belief −0.2 points (may fall by 1)" in said
     assert "reality" not in said
+    # What the model can but guess decided nothing.
+    guessed = {"guessed": {"initial": {"value": 0.25}}}
+    (run / "results.json").write_text(json.dumps(results | {"chosen": chosen} | costs | guessed))
+    found = sweep.read_choice(run)
+    assert found is not None
+    assert found.said.endswith("initial belief −0.2 points (guessed, no condition)")
     # Without results nothing is marked.
     assert sweep.read_choice(run / "none") is None
 
