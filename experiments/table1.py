@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import tyro
+from rich.markup import escape
 
 from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
@@ -111,8 +112,10 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
         Both loses without each, and what was ``chosen``. ``initial`` and ``reality`` are the change
         of accuracy on side questions, of controls as mean, lowest and highest. A row of prompting
         has ``over_steered``: how much more TB, FB and Both it has than the steered model, paired.
+        Parts in which too few heads have a direction are left out, and named.
     """
     from figures.report.write import NAME, write_index
+    from probing.directions import NoDirectionError
     from sally_anne.core.console import Console
     from sally_anne.core.files import write_sealed
     from sally_anne.harness.metrics import over
@@ -129,6 +132,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     loaded = load_model(**config.opening())
     rows: list[dict[str, Any]] = []
     folders: list[Path] = []
+    failed: dict[str, str] = {}
     shared = {field.name for field in fields(SweepConfig)} & {
         field.name for field in fields(config)
     }
@@ -140,7 +144,11 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
             part = replace(
                 base, setting=setting, order=order, out=config.folder / f"order{order}-{setting}"
             )
-            found = sweep(part, console, loaded)
+            try:
+                found = sweep(part, console, loaded)
+            except NoDirectionError as error:
+                failed[f"order {order}, {setting}"] = str(error)
+                continue
             if found.test is None:
                 continue
             metrics = cell_metrics(found.test, part.reader)
@@ -175,8 +183,11 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
                 rows.append(row)
             for how in config.prompting:
                 rows.append(common | prompted(config, part, found, how, loaded, console))
-    write_sealed(config.folder / RESULTS, {"config": asdict(config), "rows": rows})
+    kept = {"config": asdict(config), "rows": rows, "not_steered": failed}
+    write_sealed(config.folder / RESULTS, kept)
     print_table(console, config.model, loaded.family.name, rows)
+    for part_name, why in failed.items():
+        console.print(f"{part_name}: not steered, {escape(why)}", soft_wrap=True)
     for line in against_prompting(rows):
         console.print(line, soft_wrap=True)
     console.print(f"table: {config.folder / RESULTS}", soft_wrap=True)

@@ -12,20 +12,25 @@ from hooks.vector import SteeringVector
 from sally_anne.core.errors import ProbingError, SteeringError
 
 
+class NoDirectionError(ProbingError):
+    """Fewer heads than are wanted have a probe with weights: nothing linear was found."""
+
+
 def best_heads(
     ranked: Sequence[tuple[int, int]], coef: np.ndarray, k: int
 ) -> list[tuple[int, int]]:
     """The first ``k`` of the ranked heads whose probe has weights ``[L, H, D]`` other than zero.
 
     Raises:
-        ProbingError: there are fewer.
+        ProbingError: the model has fewer heads.
+        NoDirectionError: fewer have weights.
     """
     if not 1 <= k <= len(ranked):
         layers, heads = coef.shape[:2]
         raise ProbingError(f"K = {k}: the model has {layers} x {heads} = {len(ranked)} heads")
     usable = [head for head in ranked if coef[head].any()]
     if k > len(usable):
-        raise ProbingError(
+        raise NoDirectionError(
             f"K = {k}: only {len(usable)} of {len(ranked)} heads have a probe with weights, and "
             "thus a direction"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from experiments import table1
 from experiments.table1 import Table1Config, print_table
 from hooks.saved_run import CONFIG as FINISHED_RUN
 from probing.config import ProbeConfig
+from probing.directions import NoDirectionError
 from steering.prepare import probing_of
 from steering.sweep import SweepConfig
 
@@ -133,3 +135,26 @@ def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "config.json",
         "results.json",
     }
+
+
+def test_a_part_without_directions_is_named_and_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def swept(config: SweepConfig, console: Any, loaded: Any) -> Any:
+        asked.append(config.setting)
+        if config.setting == "video":
+            raise NoDirectionError("K = 8: only 6 of 64 heads")
+        return SimpleNamespace(test=None)
+
+    family = SimpleNamespace(family=SimpleNamespace(name="qwen2-vl"))
+    monkeypatch.setattr("sally_anne.models.loading.load_model", lambda **options: family)
+    monkeypatch.setattr("steering.pipeline.run", swept)
+    config = Table1Config(model="m", out=tmp_path / "t", settings=("video", "text"), orders=("1",))
+    table1.run(config)
+    assert asked == ["video", "text"]
+    said = "K = 8: only 6 of 64 heads"
+    assert f"order 1, video: not steered, {said}" in capsys.readouterr().out
+    kept = json.loads((tmp_path / "t" / "results.json").read_text())
+    assert kept["not_steered"] == {"order 1, video": said}
