@@ -49,17 +49,20 @@ def strips_of(run: Run, rows: np.ndarray) -> dict[str, Any]:
         images: dict[tuple[str, str], str] = {}
         of: dict[str, int] = {}
         stories: dict[int, Any] = {}
+        room = 0
         for row in listed(run, rows):
             sample = samples[row]
             # What shares its context with another sample shows the same film.
             film = (sample.group, sample.context or sample.item_id)
-            full = len(images) >= FILMS or sum(map(len, images.values())) > ROOM
+            full = len(images) >= FILMS or room > ROOM
             if not sample.shows or (film not in images and full):
                 continue
             if film not in images:
                 if told is not None and isinstance(sample.video, Scene):
-                    stories[len(images)] = story_of(sample.video, told)
+                    found = stories[len(images)] = story_of(sample.video, told)
+                    room += sum(len(image) for _, image in found["others"])
                 images[film] = strip(sample.frames())
+                room += len(images[film])
             of[sample.item_id] = list(images).index(film)
     except SallyAnneError:
         return {}
