@@ -113,6 +113,9 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
         of accuracy on side questions, of controls as mean, lowest and highest. A row of prompting
         has ``over_steered``: how much more TB, FB and Both it has than the steered model, paired.
         Parts in which too few heads have a direction are left out, and named.
+
+    Raises:
+        NoDirectionError: in all parts.
     """
     from figures.report.write import NAME, write_index
     from probing.directions import NoDirectionError
@@ -183,11 +186,13 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
                 rows.append(row)
             for how in config.prompting:
                 rows.append(common | prompted(config, part, found, how, loaded, console))
+    if len(failed) == len(config.settings) * len(config.orders):
+        raise NoDirectionError("; ".join(f"{where}: {why}" for where, why in failed.items()))
     kept = {"config": asdict(config), "rows": rows, "not_steered": failed}
     write_sealed(config.folder / RESULTS, kept)
     print_table(console, config.model, loaded.family.name, rows)
-    for part_name, why in failed.items():
-        console.print(f"{part_name}: not steered, {escape(why)}", soft_wrap=True)
+    for where, why in failed.items():
+        console.print(f"{where}: not steered, {escape(why)}", soft_wrap=True)
     for line in against_prompting(rows):
         console.print(line, soft_wrap=True)
     console.print(f"table: {config.folder / RESULTS}", soft_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -158,3 +159,8 @@ def test_a_part_without_directions_is_named_and_the_others_are_kept(
     assert f"order 1, video: not steered, {said}" in capsys.readouterr().out
     kept = json.loads((tmp_path / "t" / "results.json").read_text())
     assert kept["not_steered"] == {"order 1, video": said}
+    # Where none is left there is no table.
+    alone = replace(config, settings=("video",), out=tmp_path / "alone")
+    with pytest.raises(NoDirectionError, match="order 1, video: K = 8: only 6 of 64 heads"):
+        table1.run(alone)
+    assert not (tmp_path / "alone" / "results.json").exists()
