@@ -357,7 +357,7 @@ def transfer(*folders: Path | str, **options: Any) -> pd.DataFrame:
     return run(config, Console(quiet=True))
 
 
-main = command("sally-anne transfer", TransferConfig, run)
+main = command("sally-anne transfer", TransferConfig, run, page=True)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,11 @@ class SideEffectsConfig(ModelOptions):
 
 
 main = command(
-    "sally-anne side-effects", SideEffectsConfig, "steering.measuring:measure", resumes=True
+    "sally-anne side-effects",
+    SideEffectsConfig,
+    "steering.measuring:measure",
+    resumes=True,
+    page=True,
 )
 
 

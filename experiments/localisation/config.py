@@ -51,7 +51,9 @@ class LocalisationConfig:
         return self.out
 
 
-main = command("sally-anne localisation", LocalisationConfig, "experiments.localisation.bench:run")
+main = command(
+    "sally-anne localisation", LocalisationConfig, "experiments.localisation.bench:run", page=True
+)
 
 
 if __name__ == "__main__":

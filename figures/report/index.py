@@ -12,7 +12,7 @@ from urllib.parse import quote
 from figures.report.page import Page
 from figures.report.sweep import CHOSEN
 
-NAMES = {"probing": "probing run", "sweep": "sweep", "evaluation": "evaluation"}
+NAMES = {"probing": "probing run", "sweep": "sweep", "evaluation": "evaluation", "tables": "tables"}
 
 
 def page(pages: Sequence[tuple[Path, Page]], where: Path) -> Page:
@@ -66,7 +66,7 @@ def _run(path: Path, one: Page, where: Path) -> dict[str, Any]:
     elif one.kind == "evaluation":
         own = [m for m in data["measures"] if m["reader"] == data["reader"] and not m["part"]]
         found["numbers"] = [{"name": m["measure"], **m} for m in own]
-    else:
+    elif one.kind == "sweep":
         for name, numbers in data["tested"].items():
             own = [{"name": m, **numbers[m]} for m in ("TB", "FB", "Both") if m in numbers]
             if name == CHOSEN:

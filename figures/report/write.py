@@ -9,10 +9,11 @@ from pathlib import Path
 from figures import all as pictures
 from figures import correlations as answered
 from figures import sweep as swept
-from figures.report import evaluation, index, probing, sweep
+from figures.report import evaluation, index, probing, sweep, tables
 from figures.report.page import Page
 from hooks.saved_run import HEADS, MADE_BY, Run
 from sally_anne.core.errors import ChoiceError, MissingRunFileError
+from sally_anne.core.run_folder import kind_of
 
 NAME = "report.html"
 
@@ -44,9 +45,11 @@ def write_index(folders: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def page_of(folder: Path) -> Page:
-    """The page of a run folder, by the tables that it holds."""
+    """The page of a run folder, by its kind or the tables that it holds."""
     if not folder.is_dir():
         raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
+    if kind_of(folder) in tables.FORMS:
+        return tables.page(folder)
     if (folder / HEADS).exists():
         return probing.page(Run.open(folder))
     if (folder / swept.TABLE).exists():

@@ -36,6 +36,7 @@ def command(
     resumes: bool = False,
     together: bool = False,
     libraries: bool = True,
+    page: bool = False,
 ) -> Callable[..., None]:
     """The ``main`` of a command: reads its options, by default off the command line, and works.
 
@@ -49,6 +50,7 @@ def command(
         resumes: whether the same command goes on, in ``config.folder``, after it was stopped.
         together: whether several processes of a launcher can share the work.
         libraries: whether it needs torch and transformers, which take seconds to load.
+        page: whether ``config.folder`` gets its report, whose path is printed in the end.
     """
 
     def main(arguments: Sequence[str] | None = None) -> None:
@@ -62,6 +64,9 @@ def command(
             with plain_errors():
                 work = pkgutil.resolve_name(run) if isinstance(run, str) else run
                 work(config)
+                if page:
+                    write = pkgutil.resolve_name("figures.report.write:write_report")
+                    print(f"report: {write(config.folder)}")  # type: ignore[attr-defined]
         except KeyboardInterrupt:
             if resumes:
                 folder = config.folder  # type: ignore[attr-defined]

@@ -99,20 +99,24 @@ def require_own(folder: Path, kind: Kind) -> None:
         if isinstance(error, NotADirectoryError):
             why = "made: it is a file, or lies in one"
         raise FolderError(f"{folder} cannot be {why}; choose another --out") from error
-    ours = said.startswith(_MARK.encode())
+    ours = _owner(said)
     if (not names and (ours or not said)) or said == _line(kind):
         return
     if not ours and not said.strip() and _fits(folder, kind):
         return
-    if ours:
-        found = said.decode(errors="replace").removeprefix(_MARK).strip()
-    else:
-        found = next((known.name for known in _KNOWN if _fits(folder, known)), "other files")
+    found = kind_of(folder) or "other files"
     shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     raise FolderError(
         f"{folder} holds {found} ({shown or LOCK_NAME}), not {kind.name}; nothing was changed. "
         "Choose another --out"
     )
+
+
+def kind_of(folder: Path) -> str | None:
+    """The name of the kind of run that a folder is of, by its own line, or by what it holds."""
+    path = folder / LOCK_NAME
+    said = path.read_bytes() if path.is_file() else b""
+    return _owner(said) or next((kind.name for kind in _KNOWN if _fits(folder, kind)), None)
 
 
 @contextmanager
@@ -219,6 +223,14 @@ def _lock_now(file: IO[bytes], shared: bool) -> None:
 
 def _line(kind: Kind) -> bytes:
     return f"{_MARK}{kind.name}\n".encode()
+
+
+def _owner(said: bytes) -> str | None:
+    """The kind that a ``.lock`` names; None where it names none."""
+    mark = _MARK.encode()
+    return (
+        said.removeprefix(mark).decode(errors="replace").strip() if said.startswith(mark) else None
+    )
 
 
 def _fits(folder: Path, kind: Kind) -> bool:

@@ -47,7 +47,7 @@ class DistractorConfig(ModelOptions):
 
 
 WORK = "sally_anne.harness.distractors_run:run"
-main = command("sally-anne distractors", DistractorConfig, WORK, resumes=True)
+main = command("sally-anne distractors", DistractorConfig, WORK, resumes=True, page=True)
 
 
 if __name__ == "__main__":

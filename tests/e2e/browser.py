@@ -62,7 +62,17 @@ def click_cell(chromium: Any, plot: str, x: float, y: float) -> None:
     """
     across, down = chromium.execute_script(place, plot, area, x, y)
     moves = ActionChains(chromium).move_to_element_with_offset(area, int(across), int(down))
-    moves.pause(0.1).click().pause(0.4).perform()
+    moves.perform()
+    # The plot gives a click to what it has found under the pointer, some time after the move.
+    waited(chromium, "return Boolean(document.getElementById(arguments[0])._hoverdata)", plot)
+    ActionChains(chromium).click().pause(0.4).perform()
+
+
+def waited(chromium: Any, script: str, *arguments: Any) -> Any:
+    """What a script returns, once that is something; half a minute is waited on a busy machine."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(chromium, 30).until(lambda _: chromium.execute_script(script, *arguments))
 
 
 def choose(chromium: Any, select: str, value: str) -> None:
@@ -80,4 +90,4 @@ def text_of(chromium: Any, name: str) -> str:
     return chromium.find_element(By.ID, name).text
 
 
-__all__ = ["chromium", "choose", "click_cell", "complaints", "open_page", "text_of"]
+__all__ = ["chromium", "choose", "click_cell", "complaints", "open_page", "text_of", "waited"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +15,21 @@ from figures.report import write_report
 from figures.report.frames import story_of, strip
 from sally_anne.benchmarks.gridtom.contrasts import Scene
 from sally_anne.benchmarks.gridtom.stories import generated
-from tests.e2e.browser import choose, chromium, click_cell, complaints, open_page, text_of  # noqa: F401
+from tests.e2e.browser import choose, chromium, click_cell, complaints, open_page, text_of, waited  # noqa: F401
 from tests.figures.test_sweep import setting
+from tests.figures.test_tables import KINDS, run_of
 from tests.made_run import CONFIG, make_run  # noqa: F401
 
 pytestmark = pytest.mark.e2e
 
-LARGEST, LONGEST = 25_000_000, 3.0  # bytes; seconds
+LARGEST, LONGEST = 25_000_000, 3.0  # bytes; seconds of the processor
 # What a page would give for download is kept instead, by the file's name.
 KEEPING = """
     window.kept = {};
     let given;
     URL.createObjectURL = (blob) => { given = blob; return "blob:kept"; };
     HTMLAnchorElement.prototype.click = function () {
-        given.text().then((text) => { window.kept[this.download] = text; });
+        window.kept[this.download] = given.text();
     };
 """
 
@@ -84,7 +84,7 @@ def test_a_head_is_clicked_and_its_panel_read(make_run, chromium) -> None:  # no
     chromium.find_element("id", "theme").click()
     chromium.execute_script(KEEPING)
     chromium.find_element("css selector", "#downloads button").click()
-    written = pd.read_csv(io.StringIO(chromium.execute_script("return window.kept['heads.csv']")))
+    written = pd.read_csv(io.StringIO(waited(chromium, "return window.kept['heads.csv']")))
     saved = pd.read_parquet(run.folder / "heads.parquet").drop(columns="question_verdict")
     saved = saved.sort_values(["layer", "head"], ignore_index=True)
     pd.testing.assert_frame_equal(written, saved, rtol=1e-4, check_dtype=False)
@@ -133,15 +133,14 @@ def test_a_large_run_opens_at_once(make_run, chromium) -> None:  # noqa: F811
     table.to_parquet(run.folder / "prompts.parquet")
     page = write_report(run.folder)
     assert len(run.items) == 600 and page.stat().st_size <= LARGEST
-    taken = []
-    # What else the machine does at one moment says nothing of the page.
-    for _ in range(3):
-        begun = time.monotonic()
-        open_page(chromium, page)
-        chromium.find_element("css selector", "#ranks .main-svg")
-        taken.append(time.monotonic() - begun)
-    print(json.dumps({"seconds": taken, "bytes": page.stat().st_size}))
-    assert min(taken) <= LONGEST
+    # The page's own time on the processor: what else the machine does says nothing of the page.
+    chromium.execute_cdp_cmd("Performance.enable", {})
+    open_page(chromium, page)
+    assert waited(chromium, "return document.querySelector('#ranks .main-svg') !== null")
+    found = chromium.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    spent = next(metric["value"] for metric in found if metric["name"] == "ThreadTime")
+    print(json.dumps({"seconds": spent, "bytes": page.stat().st_size}))
+    assert 0 < spent <= LONGEST
     click_cell(chromium, "map", 31, 31)
     assert text_of(chromium, "panel-title").startswith("Layer 31, head 31")
     assert complaints(chromium) == []
@@ -225,6 +224,19 @@ def test_the_slider_of_a_sweep_is_moved(tmp_path: Path, chromium) -> None:  # no
     chromium.find_element("id", "chosen").click()
     assert text_of(chromium, "status") == status
     chromium.find_element("id", "theme").click()
+    assert complaints(chromium) == []
+
+
+def test_tables_of_a_comparison_are_sorted(tmp_path: Path, chromium) -> None:  # noqa: F811
+    kind, found, _ = KINDS["localisation"]
+    open_page(chromium, write_report(run_of(tmp_path / "bench", kind, found)))
+    column = [cell.text for cell in chromium.find_elements("css selector", "td:nth-child(2)")]
+    assert column == ["patching", "random"]
+    headings = chromium.find_elements("css selector", "#table-0 th button")
+    next(one for one in headings if one.text == "localiser").click()
+    column = [cell.text for cell in chromium.find_elements("css selector", "td:nth-child(2)")]
+    assert column == ["random", "patching"]
+    assert text_of(chromium, "status") == "sorted by localiser, highest first"
     assert complaints(chromium) == []
 
 

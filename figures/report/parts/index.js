@@ -1,37 +1,11 @@
 // The page over several runs: a table that sorts, two maps and their difference, and answers.
 const runs = data.runs;
-const now = { by: null, down: true };
 const names = [...new Set(runs.flatMap((run) => run.numbers.map((n) => n.name)))];
 const number = (run, name) => run.numbers.find((n) => n.name === name);
 const columns = [["run", (r) => r.name], ["kind", (r) => r.kind], ["of", (r) => `${r.title} · ${r.what}`], ["verdict", (r) => r.verdict], ...names.map((name) => [`${name} (%)`, (r) => (number(r, name) ? number(r, name).value : null)])];
 const interval = (n) => (!n ? "–" : inPercent(n.value) + (n.low === null || n.low === undefined ? "" : ` [${inPercent(n.low)}, ${inPercent(n.high)}]`));
 
-function fillRuns() {
-  const order = [...runs];
-  if (now.by !== null) {
-    const key = columns[now.by][1];
-    // What has no value stands last, whichever way it is sorted.
-    order.sort((a, b) => {
-      const [x, y] = [key(a), key(b)];
-      if (x === null || y === null) return (x === null) - (y === null);
-      return (x < y ? -1 : x > y ? 1 : 0) * (now.down ? -1 : 1);
-    });
-  }
-  fillTable("runs", columns.map(([name]) => name), order.map((r) => [make("a", r.name, { href: r.link }), r.kind, `${r.title} · ${r.what}`, r.verdict, ...names.map((name) => interval(number(r, name)))]));
-  [...$("runs").querySelectorAll("th")].forEach((th, n) => {
-    const button = make("button", `${columns[n][0]}${n === now.by ? (now.down ? " ▼" : " ▲") : ""}`, { type: "button" });
-    if (n === now.by) th.setAttribute("aria-sort", now.down ? "descending" : "ascending");
-    button.addEventListener("click", () => {
-      now.down = n === now.by ? !now.down : true;
-      now.by = n;
-      fillRuns();
-      $("runs").querySelectorAll("th button")[n].focus();
-      $("status").textContent = `sorted by ${columns[n][0]}, ${now.down ? "highest" : "lowest"} first`;
-    });
-    th.replaceChildren(button);
-  });
-}
-fillRuns();
+sortedTable("runs", columns, runs, (r) => [make("a", r.name, { href: r.link }), r.kind, `${r.title} · ${r.what}`, r.verdict, ...names.map((name) => interval(number(r, name)))]);
 
 const probed = runs.filter((run) => run.heads);
 function cellsOf(run, column) {

@@ -28,6 +28,37 @@ function tableParts(columns, rows, caption) {
 }
 function fillTable(id, columns, rows, caption) { $(id).replaceChildren(...tableParts(columns, rows, caption)); }
 
+// `columns` are names with what a row is sorted by; `cells` gives what a row shows.
+function sortedTable(id, columns, rows, cells, caption) {
+  const now = { by: null, down: true };
+  const fill = () => {
+    const order = [...rows];
+    if (now.by !== null) {
+      const key = columns[now.by][1];
+      // What has no value stands last, whichever way it is sorted.
+      order.sort((a, b) => {
+        const [x, y] = [key(a), key(b)];
+        if (x === null || y === null) return (x === null) - (y === null);
+        return (x < y ? -1 : x > y ? 1 : 0) * (now.down ? -1 : 1);
+      });
+    }
+    fillTable(id, columns.map(([name]) => name), order.map(cells), caption);
+    [...$(id).querySelectorAll("th")].forEach((th, n) => {
+      const button = make("button", `${columns[n][0]}${n === now.by ? (now.down ? " ▼" : " ▲") : ""}`, { type: "button" });
+      if (n === now.by) th.setAttribute("aria-sort", now.down ? "descending" : "ascending");
+      button.addEventListener("click", () => {
+        now.down = n === now.by ? !now.down : true;
+        now.by = n;
+        fill();
+        $(id).querySelectorAll("th button")[n].focus();
+        $("status").textContent = `sorted by ${columns[n][0]}, ${now.down ? "highest" : "lowest"} first`;
+      });
+      th.replaceChildren(button);
+    });
+  };
+  fill();
+}
+
 function fillSelect(id, choices, chosen) {
   $(id).replaceChildren(...choices.map(([value, words]) => make("option", words, { value })));
   if (chosen !== undefined) $(id).value = chosen;

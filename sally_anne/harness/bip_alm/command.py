@@ -40,7 +40,11 @@ class BipAlmConfig(PlanningOptions):
 
 
 main = command(
-    "sally-anne bip-alm", BipAlmConfig, "sally_anne.harness.bip_alm.pipeline:run", resumes=True
+    "sally-anne bip-alm",
+    BipAlmConfig,
+    "sally_anne.harness.bip_alm.pipeline:run",
+    resumes=True,
+    page=True,
 )
 
 

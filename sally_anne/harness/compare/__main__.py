@@ -83,7 +83,7 @@ def work(config: CompareConfig, console: Console | None = None) -> pd.DataFrame:
     return table
 
 
-main = command("sally-anne compare", CompareConfig, run, libraries=False)
+main = command("sally-anne compare", CompareConfig, run, libraries=False, page=True)
 
 if __name__ == "__main__":
     main()

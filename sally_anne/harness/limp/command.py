@@ -68,7 +68,9 @@ class LimpConfig(PlanningOptions):
         return parts
 
 
-main = command("sally-anne limp", LimpConfig, "sally_anne.harness.limp.pipeline:run", resumes=True)
+main = command(
+    "sally-anne limp", LimpConfig, "sally_anne.harness.limp.pipeline:run", resumes=True, page=True
+)
 
 
 if __name__ == "__main__":
