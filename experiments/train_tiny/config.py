@@ -26,7 +26,7 @@ class TrainConfig:
         seed: of weights and documents.
         threads: CPU threads; results depend on their number in the last bits.
         looking_steps: steps of looking up in whole films, after all levels before.
-        seeing_steps: steps of the vision stage.
+        seeing_steps: steps of the vision stage; 400 of qwen2-vl, 1200 of llava-next-video.
         reading_steps: steps of one statement or question a story, mostly about frames alone.
         checking_steps: steps of statements and verdicts, with frames, text and both.
         narrating_steps: steps of reliable and unreliable narrators, mostly marked.
@@ -39,7 +39,7 @@ class TrainConfig:
     seed: Seed = 0
     threads: int = 2
     looking_steps: Natural = 300
-    seeing_steps: Natural = 400
+    seeing_steps: Natural | None = None
     reading_steps: Natural = 600
     checking_steps: Natural = 100
     narrating_steps: Natural = 200

@@ -89,6 +89,9 @@ class Looker(nn.Module):
         # Only the vision path is trained here; the decoder has learned to read before.
         self.model: Any = model
         self.head = nn.Linear(HIDDEN, CLASSES * TOKEN_GRIDS[family].frames_per_token)
+        # The decoder's words are short vectors; read as they are, they would move the head little.
+        words = model.get_input_embeddings().weight.detach()
+        self.scale = float(1 / words.square().mean().sqrt())
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("language_model" not in name)
 
@@ -98,7 +101,7 @@ class Looker(nn.Module):
         if isinstance(features, (tuple, list)):
             features = torch.cat([f.flatten(0, -2) for f in features])
         features = features.flatten(0, -2)
-        return features, self.head(features)
+        return features, self.head(self.scale * features)
 
 
 def levels(

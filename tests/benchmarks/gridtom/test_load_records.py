@@ -184,6 +184,7 @@ def mutants(draw: st.DrawFn) -> Any:
     return record
 
 
+@pytest.mark.fuzz
 @settings(
     max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )

@@ -91,6 +91,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path) -> None:
 CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 
 
+@pytest.mark.fuzz
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.lists(CELL, min_size=3, max_size=3), min_size=1, max_size=5))
 def test_what_the_csv_module_writes_is_read(records: list[list[str]]) -> None:
