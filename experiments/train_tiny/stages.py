@@ -114,11 +114,8 @@ def train_family(config: TrainConfig) -> Path:
     levels = looking.levels(cinema, model, config.looking_steps)
     train(reader, levels, folder / "looking", late, "looking")
     looker = seeing.Looker(model, config.family)
-    cells = seeing.levels(
-        cinema,
-        lambda covered: reader.features(looking.blended(covered)),
-        config.seeing_steps or SEEING_STEPS[config.family],
-    )
+    steps = SEEING_STEPS[config.family] if config.seeing_steps is None else config.seeing_steps
+    cells = seeing.levels(cinema, lambda covered: reader.features(looking.blended(covered)), steps)
     train(looker, cells, folder / "seeing", gentle, "seeing")
     # From here on the tower stays as it is: it would lose the agents.
     for name, parameter in model.named_parameters():
