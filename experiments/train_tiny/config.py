@@ -26,7 +26,7 @@ class TrainConfig:
         seed: of weights and documents.
         threads: CPU threads; results depend on their number in the last bits.
         looking_steps: steps of looking up in whole films, after all levels before.
-        seeing_steps: steps of the vision stage; 400 of qwen2-vl, 1200 of llava-next-video.
+        seeing_steps: steps of the vision stage; 800 of qwen2-vl, 1200 of llava-next-video.
         reading_steps: steps of one statement or question a story, mostly about frames alone.
         checking_steps: steps of statements and verdicts, with frames, text and both.
         narrating_steps: steps of reliable and unreliable narrators, mostly marked.

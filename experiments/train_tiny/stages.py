@@ -48,7 +48,7 @@ STORIES, LONGEST = 20, 300
 DEPTH, LATE_RATE = 8, 1e-3
 SEEING_RATE = 5e-3
 # A step of LLaVA's small tower takes a tenth of the time.
-SEEING_STEPS = {"qwen2-vl": 400, "llava-next-video": 1200}
+SEEING_STEPS = {"qwen2-vl": 800, "llava-next-video": 1200}
 # Numbers of statements and questions before the last one of an interview.
 _BRIEF = (0, 0, 0, 1, 2)
 
