@@ -31,6 +31,9 @@ CATALOGUE: dict[str, Entry] = {
         str(_TINY / "tiny-qwen2-vl-film"), "the same, and it reads the film"
     ),
     "tiny-llava-next-video": Entry(str(_TINY / "tiny-llava-next-video"), _TRAINED),
+    "tiny-llava-next-video-film": Entry(
+        str(_TINY / "tiny-llava-next-video-film"), "the same, and it reads the film"
+    ),
     "qwen2-vl": Entry("Qwen/Qwen2-VL-7B-Instruct", "28 layers x 28 heads x 128"),
     "qwen2-vl-2b": Entry("Qwen/Qwen2-VL-2B-Instruct", "28 layers x 12 heads x 128"),
     "llava-next-video": Entry("llava-hf/LLaVA-NeXT-Video-7B-hf", "32 layers x 32 heads x 128"),
