@@ -107,11 +107,11 @@ def packed(values: np.ndarray) -> str:
     return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()
 
 
-def percent(estimate: Mapping[str, Any]) -> str:
-    """A share and, where it has one, its interval, in %."""
+def percent(estimate: Mapping[str, Any], sign: str = "") -> str:
+    """A share and, where it has one, its interval, in %; ``sign`` as in a format."""
     if estimate.get("value") is None or math.isnan(estimate["value"]):
         return "–"
-    said = f"{100 * estimate['value']:.1f}"
+    said = f"{100 * estimate['value']:{sign}.1f}"
     if estimate.get("low") is None or math.isnan(estimate["low"]):
         return said
     return f"{said} [{100 * estimate['low']:.1f}, {100 * estimate['high']:.1f}]"

@@ -22,7 +22,7 @@ from hooks.saved_run import saved_results
 from sally_anne.core import run_folder
 from sally_anne.core.errors import MissingRunFileError, RunFolderError
 from sally_anne.core.files import reading
-from sally_anne.core.run_folder import RESULTS, Kind, kind_of
+from sally_anne.core.run_folder import RESULTS
 
 Saved = Mapping[str, Any]
 # What is told of a run: the sentence, what follows it, and badges with a tone each.
@@ -42,13 +42,12 @@ class Form:
     tell: Callable[[Saved], Told]
 
 
-def page(folder: Path) -> Page:
-    """The page of such a run.
+def page(folder: Path, form: Form) -> Page:
+    """The page of such a run; ``form`` is that of its kind.
 
     Raises:
         RunFolderError: the folder is damaged, or not as its command left it.
     """
-    form = FORMS[kind_of(folder) or ""]
     made_by = f"sally-anne {form.command}"
     path = folder / RESULTS
     saved = saved_results(path, made_by)
@@ -125,11 +124,15 @@ def pictures(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _compared(saved: Saved) -> Told:
-    """The first reader's measure over all that was asked; readers that understood nothing last."""
-    rows = [row for row in saved["results"] if not row["kind"]]
-    readers = sorted({row["reader"] for row in rows}, key=lambda r: (*READERS, r).index(r))
-    first = next((r for r in readers if any(_answered(x) for x in rows if x["reader"] == r)), "")
-    own = [row for row in rows if row["reader"] == (first or readers[0])]
+    """The first reader's measure over all that was asked, of those who understood a reply."""
+    # It loads torch, which no other page needs.
+    from sally_anne.harness.compare.printed import understood
+
+    table = understood(pd.DataFrame(saved["results"]))
+    whole = table[table["kind"] == ""]
+    there = set(whole["reader"])
+    reader = next(r for r in (*READERS, *whole["reader"]) if r in there)
+    own = whole[whole["reader"] == reader].to_dict("records")
     told = [row for row in own if row["measure"] == "Both"] or own[:1]
     said = [
         f"{row['measure']}: {row['run']} {_share(row, 'second')} %, {row['against']} "
@@ -142,13 +145,10 @@ def _compared(saved: Saved) -> Told:
     return said[0], [*said[1:], *left], badges
 
 
-def _answered(row: Saved) -> bool:
-    return row["measure"] != "invalid" and bool(row["first"] or row["second"])
-
-
 def _share(row: Saved, name: str, sign: str = "") -> str:
-    value, low, high = (100 * row[f"{name}{end}"] for end in ("", "_low", "_high"))
-    return f"{value:{sign}.1f} [{low:.1f}, {high:.1f}]"
+    """A number of a flat row with its two ends."""
+    ends = {"value": name, "low": f"{name}_low", "high": f"{name}_high"}
+    return percent({end: row[column] for end, column in ends.items()}, sign)
 
 
 def _transferred(saved: Saved) -> Told:
@@ -223,7 +223,7 @@ def _planned(saved: Saved) -> Told:
     return said, verdicts, []
 
 
-_OF: dict[Kind, Form] = {
+_OF = {
     run_folder.COMPARED: Form("compare", "Evaluations compared", _compared),
     run_folder.TRANSFER: Form("transfer", "Fitted on one, tested on another", _transferred),
     run_folder.LOCALISATION: Form("localisation", "Who finds the planted heads", _localised),
@@ -232,4 +232,5 @@ _OF: dict[Kind, Form] = {
     run_folder.LIMP: Form("limp", "LIMP: answers by inverse planning", _planned),
     run_folder.BIP_ALM: Form("bip-alm", "BIP-ALM: answers by inverse planning", _planned),
 }
+# By the kind's name, as a run folder says it.
 FORMS = {kind.name: form for kind, form in _OF.items()}

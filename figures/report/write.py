@@ -48,8 +48,8 @@ def page_of(folder: Path) -> Page:
     """The page of a run folder, by its kind or the tables that it holds."""
     if not folder.is_dir():
         raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
-    if kind_of(folder) in tables.FORMS:
-        return tables.page(folder)
+    if form := tables.FORMS.get(kind_of(folder) or ""):
+        return tables.page(folder, form)
     if (folder / HEADS).exists():
         return probing.page(Run.open(folder))
     if (folder / swept.TABLE).exists():

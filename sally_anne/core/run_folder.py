@@ -227,10 +227,8 @@ def _line(kind: Kind) -> bytes:
 
 def _owner(said: bytes) -> str | None:
     """The kind that a ``.lock`` names; None where it names none."""
-    mark = _MARK.encode()
-    return (
-        said.removeprefix(mark).decode(errors="replace").strip() if said.startswith(mark) else None
-    )
+    line = said.decode(errors="replace")
+    return line.removeprefix(_MARK).strip() if line.startswith(_MARK) else None
 
 
 def _fits(folder: Path, kind: Kind) -> bool:

@@ -56,7 +56,8 @@ def click_cell(chromium: Any, plot: str, x: float, y: float) -> None:
     area = chromium.find_element(By.CSS_SELECTOR, f"#{plot} .nsewdrag")
     chromium.execute_script("arguments[0].scrollIntoView({block: 'center'})", area)
     place = """
-        const own = document.getElementById(arguments[0])._fullLayout;
+        const plot = document.getElementById(arguments[0]), own = plot._fullLayout;
+        plot._hoverdata = undefined;
         const {width, height} = arguments[1].getBoundingClientRect();
         return [own.xaxis.l2p(arguments[2]) - width / 2, own.yaxis.l2p(arguments[3]) - height / 2];
     """

@@ -33,6 +33,7 @@ def row(measure: str, reader: str, first: float, second: float, p: float) -> dic
 
 END = {"low": -0.1, "high": 0.1}
 NOTHING = [row(measure, "judge", 0, 0, 1) for measure in ("TB", "FB", "Both")]
+NOTHING += [row("invalid", "judge", 1, 1, 1), row("invalid", "robust", 0, 0, 1)]
 TASK = {
     "plain": estimate(0.9, 0.8, 1.0),
     "steered": estimate(0.6, 0.5, 0.7),

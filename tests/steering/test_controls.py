@@ -56,7 +56,7 @@ def first(count: int, stories: int = STORIES) -> np.ndarray:
     return sides
 
 
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=8)
 @given(st.integers(0, 12), st.integers(0, 12), st.lists(st.integers(0, 12), min_size=6, max_size=6))
 def test_the_rank_is_what_a_loop_finds(before: int, after: int, drawn: list[int]) -> None:
     draws = draws_of(CHOSEN, 3, 2**32 - 2)

@@ -17,8 +17,8 @@ from sally_anne.models.loading import LoadedModel, load_model
 pytestmark = pytest.mark.e2e
 
 SEEING = ("tiny-qwen2-vl-film", "tiny-llava-next-video-film")
-# Of test stories every fortieth, some with each map.
-STORIES = splits.members(generated(), "test")[::40]
+# Of 125 test stories, some with each map.
+STORIES = splits.members(generated(), "test")[::20]
 SIDES = "statements TB", "statements FB"
 
 

@@ -43,6 +43,17 @@ def compared(folder: Path, *runs: Path, width: int = 120) -> tuple[pd.DataFrame,
     return table, [" ".join(line.split()) for line in said.splitlines()]
 
 
+def test_the_command_ends_with_its_page(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "out"
+    main(["compare", *map(str, two(tmp_path)), "--out", str(out)])
+    assert capsys.readouterr().out.splitlines()[-1] == f"report: {out / 'report.html'}"
+    words = (out / "report.html").read_text(encoding="utf-8")
+    table = pd.read_parquet(out / "comparison.parquet")
+    (row,) = table[(table["measure"] == "overall") & (table["kind"] == "")].to_dict("records")
+    assert f"a paired difference of {100 * row['difference']:+.1f} [" in words
+    assert f"over {row['n']} (p {row['p']:.2g}), read by {row['reader']}." in words
+
+
 def test_printed_saved_and_drawn_agree(tmp_path: Path) -> None:
     out = tmp_path / "out"
     table, lines = compared(out, *two(tmp_path))

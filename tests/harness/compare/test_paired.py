@@ -177,7 +177,7 @@ def test_mcnemar_by_hand(lost: int, won: int, p: float) -> None:
 
 OUTCOMES = st.lists(st.sampled_from([1, 0, None]), min_size=6, max_size=18)
 QUICK = settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
