@@ -25,11 +25,13 @@ class TrainConfig:
             the place of one trained from nothing.
         seed: of weights and documents.
         threads: CPU threads; results depend on their number in the last bits.
-        looking_steps: steps of looking up in whole films, after all levels before.
+        looking_steps: steps of looking up in whole films, after all levels before; 0 leaves all of
+            them out.
         seeing_steps: steps of the vision stage; 800 of qwen2-vl, 1200 of llava-next-video.
         reading_steps: steps of one statement or question a story, mostly about frames alone.
         checking_steps: steps of statements and verdicts, with frames, text and both.
-        narrating_steps: steps of reliable and unreliable narrators, mostly marked.
+        narrating_steps: steps at most of each level of reliable and unreliable narrators, in words,
+            fewer if learned; twice as many of the last, in which no statement is marked.
         mixing_steps: steps of all that, and interviews.
     """
 
@@ -42,7 +44,7 @@ class TrainConfig:
     seeing_steps: Natural | None = None
     reading_steps: Natural = 600
     checking_steps: Natural = 100
-    narrating_steps: Natural = 200
+    narrating_steps: Natural = 300
     mixing_steps: Natural = 1400
 
     @property

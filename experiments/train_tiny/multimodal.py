@@ -129,6 +129,10 @@ class Cinema:
 
         return inputs, score_text(encoded, unembed)
 
+    def told(self, name: str, make: Maker, goal: float, most: int, model: Any) -> Level:
+        """Batches of text alone."""
+        return Level(name, lambda rng: self.batch(rng, make, "text", model), goal, most)
+
     def level(self, name: str, make: Maker, steps: int, model: Any, filmed: int = FILMED) -> Level:
         """Batches with frames and text, frames alone, and text."""
 

@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from experiments.train_tiny import documents, looking, seeing
 from experiments.train_tiny.config import TrainConfig
-from experiments.train_tiny.conversations import checked, mixed, single
+from experiments.train_tiny.conversations import checked, mixed, narrated, single
 from experiments.train_tiny.families import (
     build_model,
     build_processor,
@@ -112,29 +112,42 @@ def train_family(config: TrainConfig) -> Path:
 
     reader = looking.FilmReader(model, cinema)
     levels = looking.levels(cinema, model, config.looking_steps)
-    train(reader, levels, folder / "looking", late, "looking")
+    if config.looking_steps:
+        train(reader, levels, folder / "looking", late, "looking")
     looker = seeing.Looker(model, config.family)
     steps = SEEING_STEPS[config.family] if config.seeing_steps is None else config.seeing_steps
     cells = seeing.levels(cinema, lambda covered: reader.features(looking.blended(covered)), steps)
-    train(looker, cells, folder / "seeing", gentle, "seeing")
+    if steps:
+        train(looker, cells, folder / "seeing", gentle, "seeing")
     # From here on the tower stays as it is: it would lose the agents.
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("language_model" in name)
-    plan = (
-        ("single", single, config.reading_steps, 2 * FILMED),
-        ("checked", checked, config.checking_steps, FILMED),
-        ("narrated", mixed(0.2, _BRIEF, marked=0.7), config.narrating_steps, FILMED),
-        ("mixed", mixed(0.4, _BRIEF, marked=0.1, scenic=3), config.mixing_steps, FILMED),
-    )
-    mixing = [cinema.level(name, make, steps, model, size) for name, make, steps, size in plan]
+    most = config.narrating_steps
+    mixing = [
+        cinema.level("single", single, config.reading_steps, model, 2 * FILMED),
+        cinema.level("checked", checked, config.checking_steps, model),
+        # Who is reliable is learned from words, first with the verdicts said, then without.
+        *(
+            cinema.told(
+                f"narrated ({percent} % marked)",
+                partial(narrated, marked=percent / 100),
+                goal,
+                steps,
+                model,
+            )
+            for percent, goal, steps in ((100, 0.04, most), (30, 0.06, most), (0, 0.06, 2 * most))
+        ),
+        cinema.level("mixed", mixed(0.4, _BRIEF, marked=0.1, scenic=3), config.mixing_steps, model),
+    ]
     train(model, mixing, folder / "mixing", late, "mixing")
     finished = folder / f"tiny-{config.family}"
     model.eval().save_pretrained(finished)
     processor.save_pretrained(finished)
-    stages = {} if config.start else {"decoder": root / "decoder" / CURVE}
-    stages |= {stage: folder / stage / CURVE for stage in ("looking", "seeing", "mixing")}
-    for stage, path in stages.items():
+    curves = {} if config.start else {"decoder": root / "decoder" / CURVE}
+    curves |= {stage: folder / stage / CURVE for stage in ("looking", "seeing", "mixing")}
+    curves = {stage: path for stage, path in curves.items() if path.exists()}
+    for stage, path in curves.items():
         shutil.copyfile(path, finished / f"loss-{stage}.csv")
-    draw_curve(stages, finished / "loss.png")
+    draw_curve(curves, finished / "loss.png")
     print(f"the model is in {finished}")
     return finished

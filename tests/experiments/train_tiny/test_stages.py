@@ -36,7 +36,8 @@ def test_a_step_of_every_level_ends_in_a_model_that_loads(
     finished = stages.train_family(TrainConfig(family, out=tmp_path, threads=1))
     assert list(names) == ["decoder", "looking", "seeing", "mixing"]
     assert names["looking"][0] == "two agents" and names["looking"][-1] == "whole"
-    assert names["mixing"] == ["single", "checked", "narrated", "mixed"]
+    marked = [f"narrated ({share} % marked)" for share in (100, 30, 0)]
+    assert names["mixing"] == ["single", "checked", *marked, "mixed"]
     loaded = load_model(str(finished))
     assert loaded.model.config.text_config.num_hidden_layers == stages.DEPTH
     seen = load_file(tmp_path / family / "seeing" / CHECKPOINT)
@@ -56,6 +57,14 @@ def test_a_step_of_every_level_ends_in_a_model_that_loads(
     going_on = TrainConfig(family, out=tmp_path / "on", start=str(finished), threads=1)
     assert load_model(str(stages.train_family(going_on)))
     assert list(names) == ["looking", "seeing", "mixing"]
+    names.clear()
+    (tmp_path / "mixed").mkdir()
+    nothing = replace(going_on, out=tmp_path / "mixed", looking_steps=0, seeing_steps=0)
+    mixed = load_model(str(stages.train_family(nothing))).model
+    assert list(names) == ["mixing"]
+    for name, weights in mixed.named_parameters():
+        same = torch.equal(weights, loaded.model.get_parameter(name))
+        assert same == ("language_model" not in name or not weights.any()), name
     (other,) = set(FAMILIES) - {family}
     with pytest.raises(OptionError, match=f"--family {other}"):
         stages.train_family(replace(going_on, family=other))
