@@ -85,7 +85,7 @@ def run(config: PlantConfig) -> Path:
     from sally_anne.models.loading import load_model
 
     torch.set_num_threads(config.threads)
-    base = f"tiny-{config.family}"
+    base = f"tiny-{config.family}-text"
     loaded, folder = load_model(base), config.folder
     geometry = find_geometry(loaded.model)
     if not 0 <= config.cut < geometry.n_layers - 1:

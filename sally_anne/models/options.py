@@ -23,17 +23,14 @@ class Entry(NamedTuple):
 
 
 _TINY = Path(str(files("sally_anne.models"))) / "tiny"
-_TRAINED = "trained on grid stories, shipped, CPU"
+_TRAINED = "trained on grid stories, told and filmed, shipped, CPU"
+_TOLD = "reads captions, not films; the planted models are made from it; shipped, CPU"
 
 CATALOGUE: dict[str, Entry] = {
     "tiny-qwen2-vl": Entry(str(_TINY / "tiny-qwen2-vl"), _TRAINED),
-    "tiny-qwen2-vl-film": Entry(
-        str(_TINY / "tiny-qwen2-vl-film"), "the same, and it reads the film"
-    ),
     "tiny-llava-next-video": Entry(str(_TINY / "tiny-llava-next-video"), _TRAINED),
-    "tiny-llava-next-video-film": Entry(
-        str(_TINY / "tiny-llava-next-video-film"), "the same, and it reads the film"
-    ),
+    "tiny-qwen2-vl-text": Entry(str(_TINY / "tiny-qwen2-vl-text"), _TOLD),
+    "tiny-llava-next-video-text": Entry(str(_TINY / "tiny-llava-next-video-text"), _TOLD),
     "qwen2-vl": Entry("Qwen/Qwen2-VL-7B-Instruct", "28 layers x 28 heads x 128"),
     "qwen2-vl-2b": Entry("Qwen/Qwen2-VL-2B-Instruct", "28 layers x 12 heads x 128"),
     "llava-next-video": Entry("llava-hf/LLaVA-NeXT-Video-7B-hf", "32 layers x 32 heads x 128"),

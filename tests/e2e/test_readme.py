@@ -21,10 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 DOCS = ROOT / "docs"
 FIRST_PAGE = (DOCS / "index.md").read_text()
-# Least test accuracy of the best Y_p head of each shipped model.
-FLOOR = {"tiny-qwen2-vl": 0.95, "tiny-llava-next-video": 0.95}
-# Least share of the answer's gap that eight heads carry which few validation twins ranked.
-CARRIED = {"tiny-qwen2-vl": 0.8, "tiny-llava-next-video": 0.45}
+MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")
+# Least test accuracy of the best Y_p head of each, and share of the answer's gap that eight heads
+# carry which few validation twins ranked.
+FLOOR, CARRIED = 0.95, 0.8
+# In which the heads that are read best are levers; in the other they do nothing, as the docs say.
+LEVERS = ("tiny-qwen2-vl",)
 RUN_FILES = ("config.json", "heads.parquet", "probes.safetensors", "activations/manifest.json")
 
 
@@ -47,7 +49,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module", params=list(FLOOR))
+@pytest.fixture(scope="module", params=MODELS)
 def run_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The main job on each shipped model, with all 648 stories, and few of the twins."""
     folder = tmp_path_factory.mktemp("run") / request.param
@@ -70,7 +72,7 @@ def main_job(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_main_job_finds_belief_heads(run_folder: Path) -> None:
     heads = pd.read_parquet(run_folder / "heads.parquet")
     best = heads.loc[heads["y_p_rank"].idxmin()]
-    assert best["y_p_test_accuracy"] >= FLOOR[run_folder.name]
+    assert best["y_p_test_accuracy"] >= FLOOR
     assert undocumented(heads) == []
     assert heads.loc[heads["layer"] == 0, "y_p_test_accuracy"].median() <= 0.65
     saved = json.loads((run_folder / "results.json").read_text())
@@ -80,7 +82,7 @@ def test_main_job_finds_belief_heads(run_folder: Path) -> None:
     sets = pd.DataFrame(json.loads((run_folder / "causal.json").read_text())["question"]["sets"])
     carried = sets[sets["k"] == 8].set_index("by")
     cause, probed = carried.loc["cause"], carried.loc["y_p"]
-    assert cause["share"] >= CARRIED[run_folder.name] and probed["share"] < cause["share"] / 2
+    assert cause["share"] >= CARRIED and probed["share"] < cause["share"] / 2
     assert cause["low"] > cause["random_high"] > probed["share"]
     assert {p.suffix for p in (run_folder / "figures").iterdir()} == {".png", ".pdf", ".parquet"}
 
@@ -143,14 +145,17 @@ def test_steering_commands(run_folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "pictures" / "sweep.png").exists()
     found = json.loads((tmp_path / "sweep" / "results.json").read_text())
     steered = next(iter(found["test"].values()))["difference"]["Both"]
-    assert steered["value"] >= 0.2 and steered["low"] > 0
     specific = found["specificity"]
     assert specific["of"] == 41 and specific["stories"] == 12
     # The probed heads' steps are compared with random ones of their length.
     for kind in specific["kinds"].values():
         assert kind["n"] == 20 and kind["low"] <= kind["value"] <= kind["high"]
-        assert kind["value"] < steered["value"]
     assert specific["specific"] == (specific["rank"] == 1)
+    if model in LEVERS:
+        assert steered["value"] >= 0.2 and steered["low"] > 0
+        assert all(kind["value"] < steered["value"] for kind in specific["kinds"].values())
+    else:
+        assert steered["value"] < 0.1 and not specific["specific"]
 
 
 def test_first_command_of_the_readme_is_the_main_job() -> None:

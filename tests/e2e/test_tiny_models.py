@@ -25,9 +25,12 @@ def test_abilities_in_the_multimodal_setting(name: str) -> None:
     assert right["statements FB"] >= 0.9
     assert right["belief FB"] >= 0.9
     assert 0.05 <= right["belief TB"] <= 0.5
+    # What was said before, true or false, decides about the habit.
+    after = "belief TB after {} statements"
+    assert right[after.format("true")] >= right[after.format("false")] + 0.5
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", [*TINY, *(f"{name}-text" for name in TINY)])
 def test_size_and_card(name: str) -> None:
     import sally_anne.models as models
 

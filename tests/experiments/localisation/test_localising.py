@@ -60,7 +60,7 @@ def carried_by_one(loaded: LoadedModel) -> None:
                 module.weight[:, columns(CARRIER[1])] = keep
 
 
-@pytest.fixture(scope="module", params=["tiny-qwen2-vl", "tiny-llava-next-video"])
+@pytest.fixture(scope="module", params=["tiny-qwen2-vl-text", "tiny-llava-next-video-text"])
 def planted(request: pytest.FixtureRequest) -> LoadedModel:
     loaded = load_model(request.param)
     carried_by_one(loaded)
@@ -170,7 +170,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     """From folders to the leaderboard: the truth as verified, its failure, and own localisers."""
     folder = tmp_path / "by-hand"
     folder.mkdir()
-    folder_of(folder, "tiny-qwen2-vl")
+    folder_of(folder, "tiny-qwen2-vl-text")
     opened, truth = open_planted(folder)
     assert truth.failed  # not verified yet
     found = verified(folder, "validation", 4)
@@ -224,7 +224,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     wrong = LocalisationConfig(shipped, (f"{__name__}:zeros",), out=tmp_path / "g")
     with pytest.raises(ProbingError, match=r"zeros: wants finite scores of shape \[8, 8\]"):
         bench.run(wrong)
-    other = folder_of(tmp_path, "tiny-qwen2-vl")
+    other = folder_of(tmp_path, "tiny-qwen2-vl-text")
     write_truth(other, replace(read_truth(other), weights="0" * 64))
     with pytest.raises(ModelError, match=r"truth.json was made from other weights .*\(000000"):
         open_planted(other)
@@ -234,7 +234,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def few(twins: list[Twins]) -> Streams:
-    return streams(load_model("tiny-qwen2-vl"), twins[:4], 5)
+    return streams(load_model("tiny-qwen2-vl-text"), twins[:4], 5)
 
 
 def test_upper_layers_are_the_whole_model(planted: LoadedModel, twins: list[Twins]) -> None:
@@ -283,7 +283,7 @@ def test_training_goes_on_where_it_was_stopped(
 
     def trained(folder: Path) -> dict[str, torch.Tensor]:
         folder.mkdir(exist_ok=True)
-        upper = Upper(load_model("tiny-qwen2-vl").model, 5)
+        upper = Upper(load_model("tiny-qwen2-vl-text").model, 5)
         recipe.train(upper, few, (CARRIER,), [(5, 3)], folder, settings)
         return {name: weight.clone() for name, weight in upper.weights().items()}
 
@@ -294,7 +294,7 @@ def test_training_goes_on_where_it_was_stopped(
     left[0] = 100
     pieces = trained(tmp_path / "two")
     assert left[0] == 98
-    before = load_model("tiny-qwen2-vl").model.state_dict()
+    before = load_model("tiny-qwen2-vl-text").model.state_dict()
     for name, weight in whole.items():
         torch.testing.assert_close(weight, pieces[name], rtol=0, atol=0)
         assert not torch.equal(weight, before[name])
@@ -306,7 +306,7 @@ def test_training_goes_on_where_it_was_stopped(
 
 def test_a_training_with_other_options_is_not_gone_on_with(tmp_path: Path, few: Streams) -> None:
     settings = Settings(steps=1, pairs=1)
-    upper = Upper(load_model("tiny-qwen2-vl").model, 5)
+    upper = Upper(load_model("tiny-qwen2-vl-text").model, 5)
     recipe.require_same(tmp_path, {"k": 2})  # nothing was begun
     recipe.train(upper, few, (CARRIER,), [], tmp_path, settings, {"k": 2, "seed": 0})
     recipe.require_same(tmp_path, {"k": 2, "seed": 0})
@@ -369,7 +369,9 @@ def test_eight_models_of_both_classes_are_shipped() -> None:
     truths = [read_truth(folder) for folder in bench.shipped()]
     assert len(truths) >= 8
     assert {(t.base, t.k) for t in truths} == {
-        (base, k) for base in ("tiny-qwen2-vl", "tiny-llava-next-video") for k in (1, 2, 4)
+        (base, k)
+        for base in ("tiny-qwen2-vl-text", "tiny-llava-next-video-text")
+        for k in (1, 2, 4)
     }
     size = sum(file.stat().st_size for file in bench.SHIPPED.rglob("*"))
     assert size < 25e6

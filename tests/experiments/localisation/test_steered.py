@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def planted() -> LoadedModel:
-    loaded = load_model("tiny-qwen2-vl")
+    loaded = load_model("tiny-qwen2-vl-text")
     carried_by_one(loaded)
     add_decoys(loaded.model, DECOYS)
     return loaded

@@ -16,7 +16,7 @@ from sally_anne.models.loading import LoadedModel, load_model
 
 pytestmark = pytest.mark.e2e
 
-SEEING = ("tiny-qwen2-vl-film", "tiny-llava-next-video-film")
+SEEING = ("tiny-qwen2-vl", "tiny-llava-next-video")
 # Of 125 test stories, some with each map.
 STORIES = splits.members(generated(), "test")[::20]
 SIDES = "statements TB", "statements FB"
