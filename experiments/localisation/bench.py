@@ -82,7 +82,9 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
     twins, further = every[: config.twins], every[config.twins :]
     seed = zlib.crc32(f"{config.seed}/{folder.name}".encode())
     rows: list[dict[str, Any]] = []
-    for kind in ("causal", "decoy") if config.decoys and read_truth(folder).decoys else ("causal",):
+    known = read_truth(folder)
+    kinds = ("causal", "decoy") if config.decoys and known.decoys else ("causal",)
+    for kind in ("hidden",) if known.hidden else kinds:
         loaded, truth = open_planted(folder, decoys=kind == "decoy")
         seen, found = _localise(loaded, twins, config.pairs, config.draws, own, seed)
         planted = truth.mask(seen.effects.patch.shape[1:])
@@ -100,7 +102,7 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
         steered = steering_rows(loaded, truth, seen, best, further, asked, config.controls, seed)
     weaker = []
     for strength in config.strengths:
-        loaded, truth = open_planted(folder, config.decoys)
+        loaded, truth = open_planted(folder, config.decoys and not known.hidden)
         weaken(loaded.model, truth.heads, strength)
         fewer, pairs = twins[: max(5, len(twins) // 2)], max(1, config.pairs // 2)
         seen, found = _localise(loaded, fewer, pairs, 0, own, seed)
@@ -110,6 +112,7 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
             if name != "random"
         ]
     about = {"model": folder.name, "base": truth.base, "k": truth.k, "failed": truth.failed}
+    about["hidden"] = truth.hidden
     parts = {TABLE: rows, STEERING: steered, RECOVERY: weaker}
     return {name: [{**about, **row} for row in part] for name, part in parts.items()}
 
@@ -171,7 +174,7 @@ def print_leaderboard(console: Console, rows: Sequence[dict[str, Any]]) -> None:
     for kind in dict.fromkeys(row["kind"] for row in rows):
         own = [row for row in rows if row["kind"] == kind]
         title = (
-            f"{kind}: {own[0]['models']} models, means (recall with 95 % intervals over models); "
+            f"{kind}: {_models(own)}, means (recall with 95 % intervals over models); "
             "heads claimed at a family-wise 5 %: planted (hits) and others (false)"
         )
         _print_table(console, title, own, {"localiser": "localiser"}, HEADINGS)
@@ -179,19 +182,27 @@ def print_leaderboard(console: Console, rows: Sequence[dict[str, Any]]) -> None:
 
 def print_steering(console: Console, rows: Sequence[dict[str, Any]]) -> None:
     """What two standard deviations along class means do, by heads; of planted ones all ways."""
-    title = (
-        f"steering by {SHOWN_ALPHA:g} standard deviations, {rows[0]['models']} models: answers "
-        "that become the twin's, side questions still right; cosine to what exchanging adds, rank "
-        "among random directions of equal steps"
-    )
     left = {"heads": "heads", "direction": "direction"}
-    percent = [
+    shown = [
         {**row, **{m: {k: 100 * v for k, v in row[m].items()} for m in ("moved", "kept")}}
         for row in rows
         if row["alpha"] == SHOWN_ALPHA
         and (row["heads"] == "planted" or row["direction"] == SHOWN_DIRECTION)
     ]
-    _print_table(console, title, percent, left, STEERED)
+    for hidden in dict.fromkeys(row["hidden"] for row in shown):
+        own = [row for row in shown if row["hidden"] == hidden]
+        title = (
+            f"steering by {SHOWN_ALPHA:g} standard deviations, {_models(own)}"
+            f"{' with a hidden belief' if hidden else ''}: answers that become the twin's, side "
+            "questions still right; cosine to what exchanging adds, rank among random directions "
+            "of equal steps"
+        )
+        _print_table(console, title, own, left, STEERED)
+
+
+def _models(rows: Sequence[dict[str, Any]]) -> str:
+    number = rows[0]["models"]
+    return f"{number} model{'s' if number > 1 else ''}"
 
 
 def _print_table(
@@ -221,7 +232,7 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     """Score all localisers on all models, steer these, and draw it; prints the leaderboards.
 
     Returns:
-        A row a model, kind and localiser: ``model, base, kind, k, failed, localiser`` and
+        A row a model, kind and localiser: ``model, base, hidden, kind, k, failed, localiser`` and
         the measures of :data:`HEADINGS`.
 
     Raises:
@@ -263,10 +274,10 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     content["models"] = {folder.name: asdict(truth) for folder, truth in truths.items()}
     content["rows"] = leaderboard(tables[TABLE], config.seed)
     if STEERING in tables:
-        by: tuple[str, ...] = ("heads", "direction", "alpha")
+        by: tuple[str, ...] = ("hidden", "heads", "direction", "alpha")
         content["steering"] = means(tables[STEERING], by, [*STEERED], config.seed)
     if RECOVERY in tables:
-        by = ("localiser", "strength")
+        by = ("hidden", "localiser", "strength")
         content["recovery"] = means(tables[RECOVERY], by, ["recall"], config.seed)
     for name, table in tables.items():
         write_atomic(config.folder / name, table.to_parquet(None, index=False))

@@ -12,17 +12,23 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#999999", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "x", "P", "*")
-# Of the kinds of models: how their marks are filled.
-KINDS = {"causal": "none", "decoy": "full"}
+# Of the kinds of models: how their marks are filled, and how far they stand to the right.
+KINDS = {"causal": ("none", -0.2), "decoy": ("full", 0.0), "hidden": ("bottom", 0.2)}
 
 
 def localisation_figure(results: dict[str, Any]) -> Figure:
     """Of what ``results.json`` holds: ``rows``, and if there are ``steering`` and ``recovery``.
 
-    Left: recall@K* of each localiser, open where there are no decoys. Middle: share of answers
-    moved against share of side answers kept, along class means, a line from the weakest step to
-    the strongest. Right: recall where the planted heads write ever less.
+    Left: recall@K* of each localiser, open where there are no decoys, half filled where the heads
+    hide the belief. Middle: share of answers moved against share of side answers kept, along class
+    means, a line from the weakest step to the strongest. Right: recall where the planted heads
+    write ever less. Both without models that hide it.
     """
+    results = results | {
+        part: [row for row in results[part] if not row["hidden"]]
+        for part in ("steering", "recovery")
+        if part in results
+    }
     names = list(dict.fromkeys(row["localiser"] for row in results["rows"]))
     panels = 1 + ("steering" in results) + ("recovery" in results)
     figure = style.new_figure(0.6 + 3.0 * panels, 3.6)
@@ -32,7 +38,7 @@ def localisation_figure(results: dict[str, Any]) -> Figure:
         _draw_frontier(axes[1], results["steering"], names)
     if "recovery" in results:
         _draw_recovery(axes[-1], results["recovery"], names)
-    models = results["rows"][0]["models"]
+    models = max(row["models"] for row in results["rows"])
     style.heading(figure, [f"{models} models whose heads are known", "95 % over models"])
     handles = [
         style.sign(name.rpartition(":")[2], COLOURS[i % 8], marker=MARKERS[i % 8], linestyle="none")
@@ -41,6 +47,8 @@ def localisation_figure(results: dict[str, Any]) -> Figure:
     if "steering" in results:
         handles += [style.sign("planted heads", "black"), style.sign("decoys", "0.6")]
     handles.append(style.sign("open: without decoys", "0.3", marker="o", mfc="none", ls="none"))
+    if any(row["kind"] == "hidden" for row in results["rows"]):
+        handles.append(style.sign("half: hidden", "0.3", marker="o", fillstyle="bottom", ls="none"))
     style.legend(figure, handles, columns=5)
     return figure
 
@@ -49,10 +57,9 @@ def _draw_recall(panel: Axes, rows: list[dict[str, Any]], names: list[str]) -> N
     for row in rows:
         i = names.index(row["localiser"])
         found = row["recall"]
-        shift = 0.14 if row["kind"] == "decoy" else -0.14
+        filled, shift = KINDS[row["kind"]]
         ends = [[found["value"] - found["low"]], [found["high"] - found["value"]]]
-        open_mark = {"mfc": "white"} if KINDS[row["kind"]] == "none" else {}
-        look: Any = {"marker": MARKERS[i % 8], "color": COLOURS[i % 8], **open_mark}
+        look: Any = {"marker": MARKERS[i % 8], "color": COLOURS[i % 8], "fillstyle": filled}
         panel.errorbar([i + shift], [found["value"]], yerr=ends, linestyle="none", **look)
     short = [name.rpartition(":")[2] for name in names]
     panel.set_xticks(range(len(names)), short, rotation=40, ha="right", rotation_mode="anchor")

@@ -50,6 +50,15 @@ class Seen:
     answers: np.ndarray
 
 
+def outputs_of(loaded: LoadedModel, twins: Sequence[Twins]) -> torch.Tensor:
+    """What heads put out at the last prompt token of both twins, ``[N, 2, L, H, D]``."""
+    sides = [
+        torch.stack([side.heads.float() for side in read_twins(loaded, pair, True)])
+        for pair in twins
+    ]
+    return torch.stack(sides)
+
+
 def look(
     loaded: LoadedModel,
     twins: Sequence[Twins],
@@ -63,11 +72,7 @@ def look(
     """
     geometry = find_geometry(loaded.model)
     none = torch.zeros(0, geometry.n_layers, geometry.n_heads, dtype=torch.bool)
-    sides = [
-        torch.stack([side.heads.float() for side in read_twins(loaded, pair, True)])
-        for pair in twins
-    ]
-    outputs = torch.stack(sides)
+    outputs = outputs_of(loaded, twins)
     mean, found = outputs.mean((0, 1)), []
     for pair in twins[:pairs]:
         found.append(effects_of(loaded, pair, True, none, mean))
@@ -108,13 +113,16 @@ def scores_of(name: str, seen: Seen, turns: np.ndarray, seed: int = 0) -> np.nda
         signs = np.where(turns[:, : shape[0]], -1.0, 1.0)
         return (signs @ effect / shape[0]).reshape(-1, *shape[1:])
     if name in ("probe", "probe_answer"):
-        labels = seen.answers
-        if name == "probe":
-            labels = np.tile([True, False], (len(labels), 1))
+        labels = versions(len(seen.answers)) if name == "probe" else seen.answers
         return np.stack([probe_accuracy(seen.outputs, labels, turned) for turned in turns])
     if name == "random":
         return np.random.default_rng(seed).random((len(turns), *shape[1:]))
     raise OptionError(f"there is no localiser {name!r}; choose from {', '.join(NAMES)}")
+
+
+def versions(pairs: int) -> np.ndarray:
+    """True belief, false belief, ``[N, 2]``."""
+    return np.tile([True, False], (pairs, 1))
 
 
 def train_part(pairs: int) -> int:

@@ -22,6 +22,8 @@ class PlantConfig:
     Attributes:
         family: which model class.
         k: number of heads that carry it.
+        says: what planted heads say: whether the belief is true, or hidden, which of the two rooms
+            in the question's order is believed. Of true and false belief that says nothing.
         seed: of the choice of heads and of the training.
         steps: of training.
         pairs: twins a step.
@@ -36,6 +38,7 @@ class PlantConfig:
 
     family: Literal["qwen2-vl", "llava-next-video"] = "qwen2-vl"
     k: Annotated[int, tyro.conf.arg(name="K")] = 2
+    says: Literal["belief", "hidden"] = "belief"
     seed: Seed = 0
     steps: int = 800
     pairs: int = 8
@@ -50,7 +53,8 @@ class PlantConfig:
     @property
     def name(self) -> str:
         """Of the model."""
-        return f"{self.family}-k{self.k}-s{self.seed}"
+        hidden = "-hidden" if self.says == "hidden" else ""
+        return f"{self.family}{hidden}-k{self.k}-s{self.seed}"
 
     @property
     def folder(self) -> Path:
@@ -79,7 +83,13 @@ def run(config: PlantConfig) -> Path:
         write_truth,
     )
     from experiments.localisation.recipe import Settings, choose_heads, require_same, train
-    from experiments.localisation.stories import belief_twins, sides, streams, training_stories
+    from experiments.localisation.stories import (
+        belief_twins,
+        named_first,
+        sides,
+        streams,
+        training_stories,
+    )
     from experiments.localisation.upper import Upper
     from hooks.geometry import find_geometry
     from sally_anne.models.loading import load_model
@@ -103,7 +113,12 @@ def run(config: PlantConfig) -> Path:
     stories = training_stories(config.maps)
     every = stories.indices
     drawn = random.Random("sides").sample(every, min(config.maps * config.asked, len(every)))
-    found = streams(loaded, belief_twins(stories), config.cut, sides(stories, drawn))
+    twins = belief_twins(stories)
+    found = streams(loaded, twins, config.cut, sides(stories, drawn))
+    if config.says == "hidden":
+        signs = torch.zeros(len(found), dtype=torch.long)
+        signs[: len(twins)] = named_first(twins)
+        found = replace(found, signs=signs)
     settings = Settings(
         seed=config.seed,
         steps=config.steps,
@@ -113,7 +128,7 @@ def run(config: PlantConfig) -> Path:
     upper = Upper(loaded.model, config.cut)
     train(upper, found, heads, [slot for slot, _ in decoys], folder, settings, made_with)
     save_difference(folder, load_model(base), upper.weights())
-    recipe = {"family": config.family, "cut": config.cut, **asdict(settings)}
+    recipe = {"family": config.family, "cut": config.cut, "says": config.says, **asdict(settings)}
     recipe |= {"maps": config.maps, "asked": config.asked}
     truth = GroundTruth(base, heads, decoys, loaded.identity.fingerprint, recipe)
     write_truth(folder, truth)

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from experiments.localisation.localisers import outputs_of, probe_accuracy, versions
 from experiments.localisation.stories import held_out_twins, sides_of
 from hooks.geometry import Geometry, find_geometry, o_projs
 from hooks.identity import file_hash
@@ -33,6 +34,11 @@ MADE_BY = "sally-anne plant"
 TOLERANCE = 0.05
 # And what each planted one must carry of its equal part, and share of right answers.
 LEAST, RIGHT = 0.3, 0.9
+# What a probe of true and false belief may reach in a planted head that hides it; chance is .5.
+HIDDEN = 0.65
+
+# Training stories on which probes are fitted and scored; there are 86.
+_READ = 86
 
 Head = tuple[int, int]
 
@@ -53,7 +59,8 @@ class GroundTruth:
         rest: what goes along with all other heads at once.
         together: what goes along with all planted heads at once.
         right: share of right answers, by condition, and to the side questions.
-        pairs: twins on which this was measured.
+        readable: accuracy of the best planted head's probe of true and false belief.
+        pairs: twins on which all but the last was measured.
     """
 
     base: str
@@ -66,6 +73,7 @@ class GroundTruth:
     rest: float = float("nan")
     together: float = float("nan")
     right: Mapping[str, float] = field(default_factory=dict)
+    readable: float = float("nan")
     pairs: int = 0
 
     @property
@@ -74,18 +82,24 @@ class GroundTruth:
         return len(self.heads)
 
     @property
+    def hidden(self) -> bool:
+        """Whether planted heads carry the belief in a form that no probe of it should read."""
+        return self.recipe.get("says") == "hidden"
+
+    @property
     def failed(self) -> bool:
         """Whether it is not what it should be, or not yet verified.
 
         Another head carries more than :data:`TOLERANCE` of what the planted ones do together, a
-        planted one less than :data:`LEAST` of its part, or fewer than :data:`RIGHT` of the answers
-        to a kind of question are right.
+        planted one less than :data:`LEAST` of its part, fewer than :data:`RIGHT` of the answers
+        to a kind of question are right, or what should be hidden can be read (:data:`HIDDEN`).
         """
         return not (
             self.carried
             and self.other <= TOLERANCE * self.together
             and min(self.carried) >= LEAST * self.together / self.k
             and min(self.right.values()) >= RIGHT
+            and (self.readable <= HIDDEN or not self.hidden)
         )
 
     def mask(self, shape: tuple[int, int]) -> np.ndarray:
@@ -197,10 +211,11 @@ def add_decoys(
 
 
 def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
-    """``carried, other, rest, together, right, pairs`` of :class:`planted.GroundTruth`.
+    """``carried, other, rest, together, right, readable, pairs`` of :class:`GroundTruth`.
 
-    On at most so many stories of a split of the benchmark's. Decoys are at work. A question is
-    answered rightly if its answer is likelier than the other one.
+    On at most so many stories of a split of the benchmark's; what can be read, on all of its
+    training stories. Decoys are at work. A question is answered rightly if its answer is likelier
+    than the other one.
     """
     loaded, truth = open_planted(folder)
     twins = held_out_twins(split, most)
@@ -212,6 +227,9 @@ def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
     gap = sum(float(one.gap[0]) for one in found)
     share = sum(one.patch[0] for one in found) / gap
     asked = [read_twins(loaded, pair, True) for pair in twins]
+    outputs = outputs_of(loaded, held_out_twins("train", _READ)).numpy()
+    labels = versions(len(outputs))
+    accuracy = probe_accuracy(outputs, labels, np.zeros(len(outputs), dtype=bool))
     # In side questions the first word is right in both versions.
     kept: dict[str, list[bool]] = {}
     for one in beside:
@@ -227,6 +245,7 @@ def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
             "FB": float(np.mean([second.gap < 0 for _, second in asked])),
             **{kind: float(np.mean(right)) for kind, right in kept.items()},
         },
+        "readable": float(accuracy[planted].max()),
         "pairs": len(twins),
     }
 

@@ -36,6 +36,8 @@ CHECKPOINT, PROGRESS, CURVE = "checkpoint.safetensors", "progress", "loss.csv"
 GAP = 6.0
 # Of the squared distance to the wanted gap where something is exchanged, beside the cross-entropy.
 WEIGHT = 10.0
+# Of what heads that hide the belief still tell of it.
+APART = 3.0
 # A step's twins are read once, and then exchanged in so many ways, which cost one token each.
 EXCHANGES = 6
 
@@ -132,18 +134,24 @@ def exchanges(
 
 
 def givers(
-    rows: int, beliefs: int, strangers: float, generator: torch.Generator
+    rows: int,
+    beliefs: int,
+    strangers: float,
+    generator: torch.Generator,
+    signs: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """From which row each of R takes its planted heads, and whether that moves its answer.
 
     Twins, or as many ``strangers`` by chance: to a belief question any row of another, to a side
-    question any row. Those of the same version leave the answer as it is.
+    question any row. Those in which the heads should say the same leave the answer as it is: of
+    the same version, or with ``signs`` of the same product of version and sign.
 
     Args:
         rows: R; ``2 i`` and ``2 i + 1`` are twins, true and false belief.
         beliefs: so many at the start have belief questions.
         strangers: share.
         generator: of the draws.
+        signs: 0 or 1 for each twin, ``[R / 2]``.
 
     Returns:
         Rows, ``[R]``, and 0 or 1, ``[R]``.
@@ -152,7 +160,26 @@ def givers(
     some = torch.randint(beliefs, (rows,), generator=generator)
     some[beliefs:] = torch.randint(rows, (rows - beliefs,), generator=generator)
     giver = torch.where(torch.rand(rows, generator=generator) < strangers, some, own ^ 1)
-    return giver, ((giver ^ own) & 1) * (own < beliefs)
+    said = own & 1 if signs is None else own & 1 ^ signs.repeat_interleave(2)
+    return giver, (said[giver] ^ said) * (own < beliefs)
+
+
+def told_apart(heads: Tensor, signs: Tensor) -> Tensor:
+    """How far planted heads tell the versions apart whatever the sign, 0 to 1: a number.
+
+    Of the squared distance between versions, what lies along its mean over both signs: there a
+    linear probe of the belief would read it.
+
+    Args:
+        heads: what K planted heads put out in P pairs, ``[P, 2, K, D]``.
+        signs: of the pairs, ``[P]``.
+    """
+    far = heads[:, 0] - heads[:, 1]
+    groups = [far[signs == sign] for sign in (0, 1)]
+    if not all(map(len, groups)):
+        return far.new_zeros(())
+    mean = sum(group.mean(0) for group in groups) / 2
+    return mean.square().sum() / far.square().sum((1, 2)).mean().clamp(min=1e-6)
 
 
 def step_loss(
@@ -177,10 +204,15 @@ def step_loss(
     right = (read.logits.argmax(-1) == words[:, 0]).float().mean()
     shown = {"right": float(right), "plain": float(distance.detach().mean())}
     last, far = stream[:, -1], []
+    signs = None if found.signs is None else found.signs[chosen]
+    if signs is not None:
+        said = read.heads[:beliefs, planted].unflatten(0, (-1, 2))
+        apart = told_apart(said, signs[: beliefs // 2])
+        loss, shown = loss + APART * apart, shown | {"apart": float(apart.detach())}
     for _ in range(EXCHANGES):
         heads, share, coordinates = exchanges(planted, rows, stream.shape[-1], generator)
         moved = torch.where(coordinates, last[twin], last)
-        giver, moves = givers(rows, beliefs, strangers, generator)
+        giver, moves = givers(rows, beliefs, strangers, generator, signs)
         given = torch.where(planted[..., None], read.heads[giver], read.heads[twin])
         logits = upper.exchange(read, moved, given, heads)
         entropy, distance = wanted_loss(logits, words, share * moves)
@@ -220,7 +252,8 @@ def train(
     _silence(upper, silent)
     curve = folder / CURVE
     rows = list(csv.reader(curve.read_text().splitlines()))[: begun + 1] if curve.exists() else []
-    rows = rows or [["step", "loss", "right", "plain", "exchanged", "seconds"]]
+    apart = [] if found.signs is None else ["apart"]
+    rows = rows or [["step", "loss", "right", "plain", *apart, "exchanged", "seconds"]]
     started = time.monotonic() - seconds
     for step in range(begun, settings.steps):
         # A generator a step, so that a run that was stopped goes on as if it had not been.

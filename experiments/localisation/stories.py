@@ -100,6 +100,16 @@ def sides_of(twins: Sequence[Twins]) -> list[Side]:
     return sides(stories, [i for i in stories.indices if stories.story(i).group in groups])
 
 
+def named_first(twins: Sequence[Twins]) -> Tensor:
+    """1 where the question names the first version's right answer before the other, ``[N]``."""
+    asked = [pair.samples[0].text.rpartition("Question:")[2] for pair in twins]
+    first = [
+        text.rindex(pair.answers[0]) < text.rindex(pair.answers[1])
+        for text, pair in zip(asked, twins, strict=True)
+    ]
+    return torch.tensor(first).long()
+
+
 @dataclass(frozen=True)
 class Streams:
     """N twins as the residual stream enters a layer; side questions last.
@@ -109,12 +119,15 @@ class Streams:
         mask: of tokens, ``[N, 2, T]``.
         words: for each twin the first token of its answer, and of the other one, ``[N, 2, 2]``.
         beliefs: how many are belief questions.
+        signs: 0 or 1 for each twin, ``[N]``, by which planted heads turn what they say of the
+            belief; none turn it.
     """
 
     stream: Tensor
     mask: Tensor
     words: Tensor
     beliefs: int
+    signs: Tensor | None = None
 
     def __len__(self) -> int:
         """N."""

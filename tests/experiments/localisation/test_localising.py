@@ -14,7 +14,16 @@ import torch
 
 from experiments.localisation import bench, recipe
 from experiments.localisation.config import LocalisationConfig
-from experiments.localisation.localisers import look, scores_by, scores_of, turn, turns_of
+from experiments.localisation.localisers import (
+    look,
+    outputs_of,
+    probe_accuracy,
+    scores_by,
+    scores_of,
+    turn,
+    turns_of,
+    versions,
+)
 from experiments.localisation.planted import (
     GroundTruth,
     add_decoys,
@@ -326,6 +335,9 @@ def test_a_truth_that_does_not_hold_is_failed() -> None:
         {"other": float("nan")},
     ):
         assert replace(held, **change).failed, change
+    hidden = replace(held, recipe={"says": "hidden"})
+    assert hidden.failed and replace(hidden, readable=0.7).failed
+    assert not replace(hidden, readable=0.55).failed
 
 
 def test_ties_among_the_best_are_drawn() -> None:
@@ -362,11 +374,19 @@ def test_shipped_models_are_what_they_say(folder: Path, twins: list[Twins]) -> N
     decoys = [slot for slot, _ in truth.decoys][: truth.k]
     vectors = [vectors_at(heads, seen)["mass_mean"] for heads in (truth.heads, decoys)]
     moved = steered(loaded, held_out_twins("test", 14)[10:], [], vectors, [2.0])["moved"]
-    assert moved[0] >= 0.3 and moved[1] == 0
+    assert moved[1] == 0
+    told = outputs_of(loaded, held_out_twins("test", 40)).numpy()
+    accuracy = probe_accuracy(told, versions(40), np.zeros(40, dtype=bool))[planted]
+    if truth.hidden:
+        assert accuracy.max() <= 0.7
+    else:
+        assert moved[0] >= 0.3 and accuracy.max() >= 0.9
 
 
-def test_eight_models_of_both_classes_are_shipped() -> None:
-    truths = [read_truth(folder) for folder in bench.shipped()]
+def test_eight_models_of_both_classes_are_shipped_and_one_that_hides_the_belief() -> None:
+    every = [read_truth(folder) for folder in bench.shipped()]
+    assert any(truth.hidden for truth in every)
+    truths = [truth for truth in every if not truth.hidden]
     assert len(truths) >= 8
     assert {(t.base, t.k) for t in truths} == {
         (base, k)

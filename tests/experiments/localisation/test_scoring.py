@@ -9,8 +9,9 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from experiments.localisation.bench import leaderboard
-from experiments.localisation.recipe import choose_heads, givers
+from experiments.localisation.recipe import choose_heads, givers, told_apart
 from experiments.localisation.scoring import auroc, average_precision, claimed, recall_at, score
+from experiments.localisation.stories import held_out_twins, named_first
 
 TRUTH = np.array([[True, False, False], [False, True, False]])
 
@@ -98,3 +99,36 @@ def test_heads_of_another_story_move_the_answer_if_they_are_of_the_other_version
     alone, always = givers(12, 8, 0.0, torch.Generator())
     assert torch.equal(alone, torch.arange(12) ^ 1)
     assert always.tolist() == 8 * [1] + 4 * [0]
+
+
+def test_heads_that_hide_the_belief_say_its_product_with_a_sign() -> None:
+    """Six stories, the last two of side questions; in the second and third the sign turns."""
+    signs = torch.tensor([0, 1, 1, 0, 0, 0])
+    drawn = [givers(12, 8, 0.5, torch.Generator().manual_seed(i), signs) for i in range(200)]
+    taken, moved = (torch.stack(both) for both in zip(*drawn, strict=True))
+    own = torch.arange(12).expand_as(taken)
+    assert moved[(taken == own ^ 1) & (own < 8)].all() and not moved[:, 8:].any()
+    # The true version of the first story says what the false one of the second does.
+    for giver, moves in ((1, 1), (2, 1), (3, 0), (4, 1), (5, 0), (6, 0), (7, 1)):
+        assert set(moved[:, 0][taken[:, 0] == giver].tolist()) == {moves}
+
+
+def test_the_sign_is_the_order_in_which_the_question_names_the_rooms() -> None:
+    twins = held_out_twins("test", 40)
+    signs = named_first(twins)
+    assert 5 <= int(signs.sum()) <= 35
+    for pair, sign in zip(twins, signs.tolist(), strict=True):
+        asked = pair.samples[1].text.rpartition("Choose one: ")[2]
+        right, other = pair.answers if sign else pair.answers[::-1]
+        assert asked.startswith(f"{right} or {other}")
+
+
+def test_what_heads_tell_apart_is_the_part_that_has_no_sign() -> None:
+    signs = torch.tensor([0, 1, 0, 1])
+    turned = 1.0 - 2.0 * signs[:, None]
+    hidden, open_ = torch.zeros(4, 2, 1, 3), torch.zeros(4, 2, 1, 3)
+    hidden[:, 0, :, 0], open_[:, 0, :, 1] = turned, 1.0
+    assert told_apart(hidden, signs).item() == 0
+    assert told_apart(open_, signs).item() == pytest.approx(1)
+    assert told_apart(hidden + open_, signs).item() == pytest.approx(0.5)
+    assert told_apart(open_, torch.zeros(4).long()).item() == 0  # one sign alone says nothing

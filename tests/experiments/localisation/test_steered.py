@@ -146,38 +146,47 @@ def estimate(value: float) -> dict[str, float]:
 def test_tables_and_figure_show_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"kind": kind, "localiser": name, "models": 3, "recall": estimate(recall)}
-        for kind, name, recall in (("causal", "probe", 0.6), ("decoy", "probe", 0.2))
+        for kind, name, recall in (
+            ("causal", "probe", 0.6),
+            ("decoy", "probe", 0.2),
+            ("hidden", "probe", 0.1),
+        )
     ]
     rows = [{**row, **{m: estimate(0.5) for m in list(bench.HEADINGS)[1:]}} for row in rows]
     steered = [
-        {"heads": heads, "direction": direction, "alpha": alpha, "models": 3}
+        {"hidden": hidden, "heads": heads, "direction": direction, "alpha": alpha, "models": 3}
         | {"moved": estimate(moved), "kept": estimate(kept), "kl": estimate(0.25)}
-        for heads, direction, alpha, moved, kept in (
-            ("planted", "mass_mean", 2.0, 0.8, 0.9),
-            ("planted", "mass_mean", 1.0, 0.4, 0.95),
-            ("decoys", "logistic", 2.0, 0.7, 0.7),
-            ("decoys", "mass_mean", 2.0, 0.0, 1.0),
+        for hidden, heads, direction, alpha, moved, kept in (
+            (False, "planted", "mass_mean", 2.0, 0.8, 0.9),
+            (False, "planted", "mass_mean", 1.0, 0.4, 0.95),
+            (False, "decoys", "logistic", 2.0, 0.7, 0.7),
+            (False, "decoys", "mass_mean", 2.0, 0.0, 1.0),
+            (True, "planted", "mass_mean", 2.0, 0.05, 1.0),
         )
     ]
     console = bench.Console(width=120)
     bench.print_leaderboard(console, rows)
     bench.print_steering(console, steered)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line[:1] == "│"]
-    assert [line[3:6] for line in lines[:2]] == [
+    said = capsys.readouterr().out
+    assert said.count("with a hidden belief") == 1
+    lines = [line.split() for line in said.splitlines() if line[:1] == "│"]
+    assert [line[3:6] for line in lines[:3]] == [
         ["0.60", "[0.50,", "0.70]"],
         ["0.20", "[0.10,", "0.30]"],
+        ["0.10", "[0.00,", "0.20]"],
     ]
-    assert [line[1:2] + line[3:4] + line[5:6] + line[9:10] for line in lines[2:]] == [
+    assert [line[1:2] + line[3:4] + line[5:6] + line[9:10] for line in lines[3:]] == [
         ["planted", "mass_mean", "80.00", "90.00"],
         ["decoys", "mass_mean", "0.00", "100.00"],
+        ["planted", "mass_mean", "5.00", "100.00"],
     ]
     recovery = [
-        {"localiser": "probe", "strength": s, "recall": estimate(r)}
-        for s, r in ((0.3, 1), (0.1, 0.5))
+        {"hidden": hidden, "localiser": "probe", "strength": s, "recall": estimate(r)}
+        for hidden, s, r in ((False, 0.3, 1), (False, 0.1, 0.5), (True, 0.3, 0.2))
     ]
     figure = localisation_figure({"rows": rows, "steering": steered, "recovery": recovery})
     left, middle, right = figure.axes
-    assert [c.lines[0].get_ydata()[0] for c in left.containers] == [0.6, 0.2]
+    assert [c.lines[0].get_ydata()[0] for c in left.containers] == [0.6, 0.2, 0.1]
     curves = [line.get_xydata().tolist() for line in middle.lines]
     assert curves == [[[1, 0], [0.95, 0.4], [0.9, 0.8]], [[1, 0], [1, 0]]]
     assert [line.get_xydata().tolist() for line in right.lines] == [[[0.1, 0.5], [0.3, 1]]]
