@@ -178,7 +178,7 @@ def told_apart(heads: Tensor, signs: Tensor) -> Tensor:
     groups = [far[signs == sign] for sign in (0, 1)]
     if not all(map(len, groups)):
         return far.new_zeros(())
-    mean = sum(group.mean(0) for group in groups) / 2
+    mean = torch.stack([group.mean(0) for group in groups]).mean(0)
     return mean.square().sum() / far.square().sum((1, 2)).mean().clamp(min=1e-6)
 
 
