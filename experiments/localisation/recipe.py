@@ -160,7 +160,7 @@ def givers(
     some = torch.randint(beliefs, (rows,), generator=generator)
     some[beliefs:] = torch.randint(rows, (rows - beliefs,), generator=generator)
     giver = torch.where(torch.rand(rows, generator=generator) < strangers, some, own ^ 1)
-    said = own & 1 if signs is None else own & 1 ^ signs.repeat_interleave(2)
+    said = own & 1 if signs is None else (own & 1) ^ signs.repeat_interleave(2)
     return giver, (said[giver] ^ said) * (own < beliefs)
 
 
