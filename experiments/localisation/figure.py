@@ -22,10 +22,10 @@ def localisation_figure(results: dict[str, Any]) -> Figure:
     Left: recall@K* of each localiser, open where there are no decoys, half filled where the heads
     hide the belief. Middle: share of answers moved against share of side answers kept, along class
     means, a line from the weakest step to the strongest. Right: recall where the planted heads
-    write ever less. Both without models that hide it.
+    write ever less. Both without models that hide it, unless all do.
     """
     results = results | {
-        part: [row for row in results[part] if not row["hidden"]]
+        part: [row for row in results[part] if not row["hidden"]] or results[part]
         for part in ("steering", "recovery")
         if part in results
     }
@@ -39,7 +39,8 @@ def localisation_figure(results: dict[str, Any]) -> Figure:
     if "recovery" in results:
         _draw_recovery(axes[-1], results["recovery"], names)
     models = max(row["models"] for row in results["rows"])
-    style.heading(figure, [f"{models} models whose heads are known", "95 % over models"])
+    plural = "s" if models > 1 else ""
+    style.heading(figure, [f"{models} model{plural} whose heads are known", "95 % over models"])
     handles = [
         style.sign(name.rpartition(":")[2], COLOURS[i % 8], marker=MARKERS[i % 8], linestyle="none")
         for i, name in enumerate(names)
