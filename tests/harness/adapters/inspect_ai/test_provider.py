@@ -36,8 +36,8 @@ pytestmark = pytest.mark.plugins
 QWEN = "tiny-qwen2-vl"
 TEXTS = (
     "The red agent walks into the blue room. Question: In which room is the red agent? Answer:",
-    "The white agent walks into the green room. The door is closed. Question: In which room is "
-    "the white agent? Choose one: green room or blue room. Answer:",
+    "The white agent walks into the green room. Question: Which room is the white agent in? "
+    "Choose one: green or blue. Answer:",
     "Where is the yellow agent?",
 )
 CLIP = np.random.default_rng(2).integers(0, 256, (4, 84, 84, 3), dtype=np.uint8)
