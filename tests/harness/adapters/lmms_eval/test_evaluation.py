@@ -79,10 +79,10 @@ def test_a_steered_model_scores_as_in_the_harness(
 ) -> None:
     """Item by item, on six stories with frames and words."""
     found, samples = evaluate(
-        "gridtom_order1_multimodal", 12, pretrained=name, steer=vectors[name], alpha=30
+        "gridtom_order1_multimodal", 12, pretrained=name, steer=vectors[name], alpha=300
     )
     config = EvalConfig(setting="multimodal")
-    steered = SteeredModel(loaded(name), SteeringVector.load(vectors[name]), 30.0)
+    steered = SteeredModel(loaded(name), SteeringVector.load(vectors[name]), 300.0)
     expected, metrics = our_own(config, steered, tmp_path, 12)
     assert replies(samples) == expected and len(expected) == 12
     assert_same(found, metrics, "1")
