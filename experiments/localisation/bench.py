@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import multiprocessing
+import shutil
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,7 @@ from experiments.localisation.localisers import (
     turns_of,
 )
 from experiments.localisation.planted import (
+    DIFFERENCE,
     TRUTH,
     Head,
     open_planted,
@@ -37,11 +42,12 @@ from experiments.localisation.planted import (
 from experiments.localisation.scoring import recall_at, score
 from experiments.localisation.steering import steering_rows
 from experiments.localisation.stories import held_out_twins, sides_of
+from hooks.identity import file_hash
 from sally_anne.benchmarks.twins import Twins
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Bars, Console
-from sally_anne.core.errors import OptionError
-from sally_anne.core.files import write_atomic, write_sealed
+from sally_anne.core.errors import OptionError, RunFolderError
+from sally_anne.core.files import read_object, write_atomic, write_sealed
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import exit_with_parent
 from sally_anne.core.run_folder import LOCALISATION, RESULTS, claims, save_config
@@ -49,6 +55,8 @@ from sally_anne.models.loading import LoadedModel
 
 SHIPPED = Path(__file__).parent / "models"
 TABLE, STEERING, RECOVERY = "localisation.parquet", "steering.parquet", "recovery.parquet"
+# What is known of single models, until all are.
+PARTS = "parts"
 ORDERING = ("recall", "auroc", "average_precision")
 HEADINGS = {
     "recall": "recall@K*",
@@ -115,6 +123,23 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
     about["hidden"] = truth.hidden
     parts = {TABLE: rows, STEERING: steered, RECOVERY: weaker}
     return {name: [{**about, **row} for row in part] for name, part in parts.items()}
+
+
+def kept_or_measured(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str, Any]]]:
+    """:func:`measure`, kept in ``parts`` for a run that goes on after it was stopped."""
+    options = asdict(replace(config, models=(), workers=1, out=Path()))
+    own = [sys.modules[localiser_named(name).__module__] for name in config.localiser]
+    files = [folder / TRUTH, folder / DIFFERENCE]
+    files += [Path(file) for module in own if (file := getattr(module, "__file__", None))]
+    asked = json.dumps([options, file_hash(files)], default=str)
+    key = hashlib.sha256(asked.encode()).hexdigest()[:12]
+    path = config.folder / PARTS / f"{folder.name}-{key}.json"
+    if path.exists():
+        return read_object(path, RunFolderError, "sally-anne localisation")
+    found = measure(folder, config)
+    path.parent.mkdir(exist_ok=True)
+    write_atomic(path, json.dumps(found).encode())
+    return found
 
 
 def _localise(
@@ -282,6 +307,7 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     for name, table in tables.items():
         write_atomic(config.folder / name, table.to_parquet(None, index=False))
     write_sealed(config.folder / RESULTS, content, tuple(tables))
+    shutil.rmtree(config.folder / PARTS)
     failed = [folder.name for folder, truth in truths.items() if truth.failed]
     if failed:
         console.print(f"not counted, since their truth does not hold: {', '.join(failed)}")
@@ -298,7 +324,7 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
 def _of_all(
     folders: Sequence[Path], config: LocalisationConfig
 ) -> Iterator[dict[str, list[dict[str, Any]]]]:
-    one = partial(measure, config=config)
+    one = partial(kept_or_measured, config=config)
     if config.workers == 1 or len(folders) == 1:
         yield from map(one, folders)
         return

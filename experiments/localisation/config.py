@@ -29,7 +29,8 @@ class LocalisationConfig:
             half the twins and pairs.
         workers: processes; each has a model.
         seed: of the draws.
-        out: folder; an existing one is written anew.
+        out: folder. A run that was stopped goes on with the models that are left; a finished one
+            is made anew.
     """
 
     models: tyro.conf.Positional[tuple[Path, ...]] = ()
@@ -52,7 +53,11 @@ class LocalisationConfig:
 
 
 main = command(
-    "sally-anne localisation", LocalisationConfig, "experiments.localisation.bench:run", page=True
+    "sally-anne localisation",
+    LocalisationConfig,
+    "experiments.localisation.bench:run",
+    resumes=True,
+    page=True,
 )
 
 

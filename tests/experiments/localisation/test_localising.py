@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -175,7 +176,13 @@ def best(loaded: LoadedModel, twins: Sequence[Twins]) -> np.ndarray:
     return scores
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def interrupted(*_: object, **__: object) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From folders to the leaderboard: the truth as verified, its failure, and own localisers."""
     folder = tmp_path / "by-hand"
     folder.mkdir()
@@ -200,7 +207,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         strengths=(0.5,),
         out=tmp_path / "out",
     )
-    table = bench.run(config)
+    # Stopped after the model was measured, it measures nothing again.
+    measure = bench.measure
+    with monkeypatch.context() as stopped:
+        stopped.setattr(bench, "leaderboard", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bench.run(config)
+        stopped.setattr(bench, "measure", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bench.run(replace(config, draws=20))
+        stopped.undo()
+        stopped.setattr(bench, "measure", interrupted)
+        table = bench.run(config)
+    assert not (tmp_path / "out" / "parts").exists()
+    pd.testing.assert_frame_equal(
+        table, pd.DataFrame(measure(folder, config)[bench.TABLE]), check_like=True
+    )
     said = capsys.readouterr().out
     assert "leaderboard: " in said
     rows = table.set_index(["kind", "localiser"])
