@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ from experiments.train_tiny.families import (
     build_tokenizer,
     decoder_config,
 )
+
+
+def pytest_collection_finish() -> None:
+    # What is loaded by now stays: no later collection of garbage looks through it again.
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
