@@ -38,9 +38,7 @@ def localisation_figure(results: dict[str, Any]) -> Figure:
         _draw_frontier(axes[1], results["steering"], names)
     if "recovery" in results:
         _draw_recovery(axes[-1], results["recovery"], names)
-    models = max(row["models"] for row in results["rows"])
-    plural = "s" if models > 1 else ""
-    style.heading(figure, [f"{models} model{plural} whose heads are known", "95 % over models"])
+    style.heading(figure, [_counted(results["rows"]), "95 % over models"])
     handles = [
         style.sign(name.rpartition(":")[2], COLOURS[i % 8], marker=MARKERS[i % 8], linestyle="none")
         for i, name in enumerate(names)
@@ -54,12 +52,21 @@ def localisation_figure(results: dict[str, Any]) -> Figure:
     return figure
 
 
+def _counted(rows: list[dict[str, Any]]) -> str:
+    hidden = max((row["models"] for row in rows if row["kind"] == "hidden"), default=0)
+    models = hidden + max((row["models"] for row in rows if row["kind"] != "hidden"), default=0)
+    said = f"{models} model{'s' if models > 1 else ''} whose heads are known"
+    return said + (f", {hidden} of them hiding the belief" if hidden else "")
+
+
 def _draw_recall(panel: Axes, rows: list[dict[str, Any]], names: list[str]) -> None:
     for row in rows:
         i = names.index(row["localiser"])
         found = row["recall"]
         filled, shift = KINDS[row["kind"]]
-        ends = [[found["value"] - found["low"]], [found["high"] - found["value"]]]
+        ends: Any = [[found["value"] - found["low"]], [found["high"] - found["value"]]]
+        # Of two models an interval is but their two values.
+        ends = ends if row["models"] > 2 else None
         look: Any = {"marker": MARKERS[i % 8], "color": COLOURS[i % 8], "fillstyle": filled}
         panel.errorbar([i + shift], [found["value"]], yerr=ends, linestyle="none", **look)
     short = [name.rpartition(":")[2] for name in names]

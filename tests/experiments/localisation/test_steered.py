@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from matplotlib.text import Text
 
 from experiments.localisation import bench, steering
 from experiments.localisation.figure import localisation_figure
@@ -152,6 +153,7 @@ def test_tables_and_figure_show_the_numbers(capsys: pytest.CaptureFixture[str]) 
             ("hidden", "probe", 0.1),
         )
     ]
+    rows[-1]["models"] = 2
     rows = [{**row, **{m: estimate(0.5) for m in list(bench.HEADINGS)[1:]}} for row in rows]
     steered = [
         {"hidden": hidden, "heads": heads, "direction": direction, "alpha": alpha, "models": 3}
@@ -186,6 +188,9 @@ def test_tables_and_figure_show_the_numbers(capsys: pytest.CaptureFixture[str]) 
     ]
     figure = localisation_figure({"rows": rows, "steering": steered, "recovery": recovery})
     left, middle, right = figure.axes
+    said = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert "5 models whose heads are known, 2 of them hiding the belief" in said
+    assert [c.has_yerr for c in left.containers] == [True, True, False]
     assert [c.lines[0].get_ydata()[0] for c in left.containers] == [0.6, 0.2, 0.1]
     curves = [line.get_xydata().tolist() for line in middle.lines]
     assert curves == [[[1, 0], [0.95, 0.4], [0.9, 0.8]], [[1, 0], [1, 0]]]
