@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ _CONTRADICTED, _CURTAILED = 0.12, 0.2
 _MASKED = 0.15
 
 
+@cache
 def training_maps() -> list[Layout]:
     """Random maps, disjoint from the benchmark's."""
     return list(itertools.islice(random_layouts(_MAP_SEED), TRAINING_MAPS))
