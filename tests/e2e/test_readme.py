@@ -49,10 +49,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# One worker asks all of one run.
-@pytest.fixture(
-    scope="module", params=[pytest.param(m, marks=pytest.mark.xdist_group(m)) for m in MODELS]
-)
+@pytest.fixture(scope="module", params=MODELS)
 def run_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The main job on each shipped model, with all 648 stories, and few of the twins."""
     folder = tmp_path_factory.mktemp("run") / request.param

@@ -22,11 +22,7 @@ STORIES = splits.members(generated(), "test")[::20]
 SIDES = "statements TB", "statements FB"
 
 
-# One worker asks all of one model.
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(m, marks=pytest.mark.xdist_group(f"films of {m}")) for m in SEEING],
-)
+@pytest.fixture(scope="module", params=SEEING)
 def seer(request: pytest.FixtureRequest) -> LoadedModel:
     return load_model(request.param)
 
