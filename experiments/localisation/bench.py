@@ -128,7 +128,7 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
 def kept_or_measured(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str, Any]]]:
     """:func:`measure`, kept in ``parts`` for a run that goes on after it was stopped."""
     options = asdict(replace(config, models=(), workers=1, out=Path()))
-    own = [sys.modules[localiser_named(name).__module__] for name in config.localiser]
+    own = [sys.modules.get(localiser_named(name).__module__) for name in config.localiser]
     files = [folder / TRUTH, folder / DIFFERENCE]
     files += [Path(file) for module in own if (file := getattr(module, "__file__", None))]
     asked = json.dumps([options, file_hash(files)], default=str)

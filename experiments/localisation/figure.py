@@ -64,9 +64,10 @@ def _draw_recall(panel: Axes, rows: list[dict[str, Any]], names: list[str]) -> N
         i = names.index(row["localiser"])
         found = row["recall"]
         filled, shift = KINDS[row["kind"]]
-        ends: Any = [[found["value"] - found["low"]], [found["high"] - found["value"]]]
+        ends = None
         # Of two models an interval is but their two values.
-        ends = ends if row["models"] > 2 else None
+        if row["models"] > 2:
+            ends = [[found["value"] - found["low"]], [found["high"] - found["value"]]]
         look: Any = {"marker": MARKERS[i % 8], "color": COLOURS[i % 8], "fillstyle": filled}
         panel.errorbar([i + shift], [found["value"]], yerr=ends, linestyle="none", **look)
     short = [name.rpartition(":")[2] for name in names]

@@ -13,27 +13,23 @@ from torch import nn
 from experiments.train_tiny import documents, seeing
 from experiments.train_tiny.families import HIDDEN, TokenGrid
 from experiments.train_tiny.multimodal import random_trace, training_maps
-from sally_anne.benchmarks.gridtom.maps import Layout, benchmark_layouts
+from sally_anne.benchmarks.gridtom.maps import benchmark_layouts
 from sally_anne.benchmarks.gridtom.render import MASKED, TILE, key_frames, render
 from sally_anne.benchmarks.gridtom.world import COLOURS
 
 N = len(COLOURS)
 
 
-@pytest.fixture(scope="module")
-def maps() -> list[Layout]:
-    return training_maps()
-
-
-def test_training_maps_are_not_the_benchmarks(maps: list[Layout]) -> None:
+def test_training_maps_are_not_the_benchmarks() -> None:
+    maps = training_maps()
     assert len({m.rows for m in maps}) == len(maps)
     assert not {m.rows for m in maps} & {m.rows for m in benchmark_layouts()}
 
 
-def test_cells_agree_with_the_pixels(maps: list[Layout]) -> None:
+def test_cells_agree_with_the_pixels() -> None:
     rng = random.Random(1)
     scene = documents.random_scene(rng, 0.5)
-    trace = random_trace(rng, maps, scene)
+    trace = random_trace(rng, training_maps(), scene)
     cells = seeing.cell_contents(trace, "protagonist")
     frames = render(trace, "protagonist", key_frames(trace.nodes))
     for f, y, x in np.ndindex(*cells.shape[:3]):

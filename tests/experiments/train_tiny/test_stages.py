@@ -56,15 +56,13 @@ def test_a_step_of_every_level_ends_in_a_model_that_loads(
     }
     names.clear()
     (tmp_path / "on").mkdir()
-    going_on = TrainConfig(
-        family,
-        out=tmp_path / "on",
-        start=str(finished),
-        threads=1,
-        looking_steps=0,
-        seeing_steps=0,
-    )
-    mixed = load_model(str(stages.train_family(going_on))).model
+    going_on = TrainConfig(family, out=tmp_path / "on", start=str(finished), threads=1)
+    assert load_model(str(stages.train_family(going_on)))
+    assert list(names) == ["looking", "seeing", "mixing"]
+    names.clear()
+    (tmp_path / "mixed").mkdir()
+    nothing = replace(going_on, out=tmp_path / "mixed", looking_steps=0, seeing_steps=0)
+    mixed = load_model(str(stages.train_family(nothing))).model
     assert list(names) == ["mixing"]
     for name, weights in mixed.named_parameters():
         same = torch.equal(weights, loaded.model.get_parameter(name))
