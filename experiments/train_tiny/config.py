@@ -45,7 +45,7 @@ class TrainConfig:
     reading_steps: Natural = 600
     checking_steps: Natural = 100
     narrating_steps: Natural = 300
-    mixing_steps: Natural = 1400
+    mixing_steps: Natural = 700
 
     @property
     def folder(self) -> Path:

@@ -31,8 +31,8 @@ _N = len(COLOURS)
 FILMS = 1500
 # Layer (counted from 1) after which each video token must tell its place in time, and the weight.
 _TIMED_LAYER, _TIME_WEIGHT = 2, 0.3
-# Share of batches that are told in words, so that reading is not forgotten.
-_TOLD, _TOLD_SIZE = 1 / 3, 24
+# Share of batches that are told in words, so that reading is not forgotten, and stories in one.
+_TOLD, _TOLD_SIZE = 1 / 3, 10
 # Floor, open door, closed door and agent: how much of a token's vector each is.
 _STRENGTHS = (0.7, 0.7, 0.7, 1.0)
 # How strongly the later of a token's two frames shows, to 1 for the earlier.
@@ -188,7 +188,7 @@ def door(rng: random.Random, scene: Scene) -> Document:
 
 
 def _one(
-    kinds: Sequence[str], judged: float, asked: float, world: float
+    kinds: Sequence[str], judged: float, asked: float, described: bool
 ) -> Callable[[random.Random, Scene], Document]:
     """One thing said about a film. More would be copied from one another.
 
@@ -196,12 +196,12 @@ def _one(
         kinds: of what is said.
         judged: share of statements with verdicts.
         asked: share of questions, a third about who is there; the rest are completions.
-        world: how often the world is described before.
+        described: whether the world is described before.
     """
 
     def make(rng: random.Random, scene: Scene) -> Document:
         before = []
-        if rng.random() < world:
+        if described:
             before = [Piece(environment(shuffled_rooms(rng, scene)), 0.0)]
         kind = rng.choice(kinds)
         if kind == "door":
@@ -305,6 +305,8 @@ def _positions(model: Any, cinema: Cinema, ids: Tensor, contents: Tensor) -> Ten
     return positions[:, 0]
 
 
+# Kinds of what is said; shares judged, asked, and of batches in which the world is described.
+Said = tuple[Sequence[str], float, float, float]
 _PLACES = ("now", "own")
 _HELD = ("belief", "belief", "door", "first", "now")
 _ALL = ("now", "first", "own", "belief", "belief")
@@ -318,8 +320,8 @@ def levels(
     projector = Projector(cinema, model, pool)
     slots = len(pool[0].contents)
     near, far = 1, slots - slots // 4
-    # Kinds; judged, asked, described; tokens; batch, goal, most steps.
-    plan: list[tuple[str, tuple[Sequence[str], float, float, float], View, int, float, int]] = [
+    # What is said; tokens; batch, goal, most steps.
+    plan: list[tuple[str, Said, View, int, float, int]] = [
         ("two agents", (_PLACES, 0.0, 0.0, 0.0), View(4, near), 64, 0.15, 2500),
         ("judged", (_PLACES, 0.4, 0.2, 0.3), View(4, near), 64, 0.2, 600),
         ("two times", (("now", "first", "first"), 0.0, 0.0, 0.1), View(12, far), 64, 0.15, 1200),
@@ -333,10 +335,15 @@ def levels(
         ("whole", (_ALL, 0.4, 0.2, 0.5), View(0, far), 16, 0.0, steps),
     ]
 
-    def batch(of_film: Callable[[random.Random], Batch], rng: random.Random) -> Batch:
-        return projector.told(rng) if rng.random() < _TOLD else of_film(rng)
+    def batch(said: Said, view: View, size: int, rng: random.Random) -> Batch:
+        if rng.random() < _TOLD:
+            return projector.told(rng)
+        kinds, judged, asked, world = said
+        # In all films of a batch or in none: descriptions are long, and shorter rows are padded.
+        make = _one(kinds, judged, asked, described=rng.random() < world)
+        return projector.film(make, view, size, rng)
 
     return [
-        Level(name, partial(batch, partial(projector.film, _one(*said), view, size)), goal, most)
+        Level(name, partial(batch, said, view, size), goal, most)
         for name, said, view, size, goal, most in plan
     ]
