@@ -323,12 +323,12 @@ def levels(
     # What is said; tokens; batch, goal, most steps.
     plan: list[tuple[str, Said, View, int, float, int]] = [
         ("two agents", (_PLACES, 0.0, 0.0, 0.0), View(4, near), 64, 0.15, 2500),
-        ("judged", (_PLACES, 0.4, 0.2, 0.3), View(4, near), 64, 0.2, 600),
+        ("judged", (_PLACES, 0.4, 0.2, 0.3), View(4, near), 64, 0.2, 1500),
         ("two times", (("now", "first", "first"), 0.0, 0.0, 0.1), View(12, far), 64, 0.15, 1200),
-        ("times judged", (("now", "first", "first"), 0.6, 0.2, 0.1), View(12, far), 64, 0.2, 800),
+        ("times judged", (("now", "first", "first"), 0.6, 0.2, 0.1), View(12, far), 64, 0.2, 1500),
         ("doors", (("door", "door", "now"), 0.2, 0.1, 0.1), View(8, near, True), 64, 0.15, 400),
-        ("behind doors", (_HELD, 0.0, 0.0, 0.1), View(16, far, True), 64, 0.15, 1000),
-        ("beliefs judged", (_HELD, 0.6, 0.1, 0.1), View(16, far, True), 64, 0.2, 800),
+        ("behind doors", (_HELD, 0.0, 0.0, 0.1), View(16, far, True), 64, 0.15, 1500),
+        ("beliefs judged", (_HELD, 0.6, 0.1, 0.1), View(16, far, True), 64, 0.2, 1500),
         ("thirty-two", ((*_ALL, "door"), 0.4, 0.2, 0.4), View(32, far, True), 48, 0.15, 500),
         ("sixty-four", (_ALL, 0.4, 0.2, 0.5), View(64, far, True), 32, 0.15, 200),
         ("half", (_ALL, 0.4, 0.2, 0.5), View(140, far, True), 24, 0.15, 100),
