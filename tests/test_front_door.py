@@ -37,6 +37,7 @@ def activations() -> sa.Activations:
     return sa.Activations(x, items, ("kind", "warm"))
 
 
+@pytest.mark.integration
 def test_it_is_imported_at_once_and_without_torch() -> None:
     code = (
         "import sys, time\nbefore = time.process_time()\nimport sally_anne\n"

@@ -329,9 +329,9 @@ def levels(
         ("doors", (("door", "door", "now"), 0.2, 0.1, 0.1), View(8, near, True), 64, 0.15, 400),
         ("behind doors", (_HELD, 0.0, 0.0, 0.1), View(16, far, True), 64, 0.15, 1500),
         ("beliefs judged", (_HELD, 0.6, 0.1, 0.1), View(16, far, True), 64, 0.2, 1500),
-        ("thirty-two", ((*_ALL, "door"), 0.4, 0.2, 0.4), View(32, far, True), 48, 0.15, 500),
-        ("sixty-four", (_ALL, 0.4, 0.2, 0.5), View(64, far, True), 32, 0.15, 200),
-        ("half", (_ALL, 0.4, 0.2, 0.5), View(140, far, True), 24, 0.15, 100),
+        ("thirty-two", ((*_ALL, "door"), 0.4, 0.2, 0.4), View(32, far, True), 48, 0.15, 1000),
+        ("sixty-four", (_ALL, 0.4, 0.2, 0.5), View(64, far, True), 32, 0.15, 500),
+        ("half", (_ALL, 0.4, 0.2, 0.5), View(140, far, True), 24, 0.15, 300),
         ("whole", (_ALL, 0.4, 0.2, 0.5), View(0, far), 16, 0.0, steps),
     ]
 

@@ -42,6 +42,7 @@ def timed(*words: str) -> tuple[str, float]:
     return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.integration
 def test_help_lists_all_commands_at_once() -> None:
     said, seconds = timed("-m", "sally_anne", "--help")
     assert [line.split()[0] for line in said.splitlines() if line.startswith("  ")] == [*COMMANDS]
@@ -61,6 +62,7 @@ def test_help_of_each_command(name: str) -> None:
     assert seconds < 2.0
 
 
+@pytest.mark.integration
 def test_help_loads_nothing_heavy() -> None:
     names = [name for name in COMMANDS if name != "lm-eval"]
     code = (

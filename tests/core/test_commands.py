@@ -38,6 +38,7 @@ def test_every_module_with_an_entry_runs_or_says_what_to_run() -> None:
         ("sally_anne.harness.correlations", "correlations"),
     ],
 )
+@pytest.mark.integration
 def test_a_module_that_is_no_command_says_what_to_run(module: str, instead: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, check=False

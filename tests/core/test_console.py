@@ -122,6 +122,7 @@ def test_a_terminal_has_bars_and_a_quiet_console_nothing() -> None:
             assert "1/1" in console[1].getvalue() and "1 of 1" not in console[1].getvalue()
 
 
+@pytest.mark.integration
 def test_other_libraries_draw_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
         monkeypatch.setenv(name, "")

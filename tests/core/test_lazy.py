@@ -9,6 +9,7 @@ import pytest
 import hooks
 
 
+@pytest.mark.integration
 def test_importing_the_room_takes_no_torch():
     code = "import sys, hooks; assert 'torch' not in sys.modules; from hooks import Capture"
     subprocess.run([sys.executable, "-c", code], check=True)

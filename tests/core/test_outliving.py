@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.integration
 PRINTS = """
 import sys
 from sally_anne.core.commands import plain_errors

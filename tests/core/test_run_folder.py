@@ -157,6 +157,7 @@ def work(folder: Path, left: int) -> None:
             put(folder, "parts/one", "two")
 
 
+@pytest.mark.integration
 def test_a_killed_run_lets_go_and_can_be_resumed(tmp_path: Path) -> None:
     """Killed with SIGKILL at any moment, the folder is the run's own afterwards, and not held."""
     chance = random.Random(0)
@@ -177,6 +178,7 @@ def test_a_killed_run_lets_go_and_can_be_resumed(tmp_path: Path) -> None:
     assert number == 19
 
 
+@pytest.mark.integration
 def test_runs_that_begin_at_once_do_not_meet(tmp_path: Path) -> None:
     """A folder that is made and removed again and again is held by one at any time."""
     code = f"""

@@ -80,6 +80,7 @@ def test_an_entry_that_is_gone(path: Path, entry: str) -> None:
         require_sealed(path, saved, "Run again.")
 
 
+@pytest.mark.integration
 def test_a_kill_leaves_no_json_that_vouches_for_other_files(tmp_path: Path) -> None:
     """Killed with SIGKILL at any moment, what is there is whole, and fits what is beside it."""
 

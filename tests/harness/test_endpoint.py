@@ -37,6 +37,8 @@ from sally_anne.harness.work import prepare
 from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, Sleeping, Step, completion
 
+pytestmark = pytest.mark.integration
+
 KEY = "gsk_secret0123"
 QUESTION = [{"role": "user", "content": "Where?"}]
 FIGURES = (1000, 10)

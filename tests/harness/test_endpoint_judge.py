@@ -18,6 +18,8 @@ from sally_anne.harness.endpoint_judge import EndpointJudge
 from sally_anne.harness.judge import Asked
 from tests.harness.chat_server import Server, Sleeping, completion
 
+pytestmark = pytest.mark.integration
+
 ASKED = Asked("What does he hold?", "An umbrella.", "He holds an umbrella.")
 KEY = "sk-secret-0123"
 

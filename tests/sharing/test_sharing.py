@@ -25,6 +25,8 @@ from sally_anne.core.hub import without_paths
 from tests.made_run import CONFIG, MadeRun
 from tests.sharing.fake_hub import Hub
 
+pytestmark = pytest.mark.integration
+
 COMMIT = "0123456789" * 4
 
 

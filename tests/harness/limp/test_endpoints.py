@@ -22,6 +22,8 @@ from sally_anne.harness.limp.pipeline import run
 from tests.benchmarks.muma_tom.records import silent, talking, write
 from tests.harness.chat_server import Server, Step, completion, serving
 
+pytestmark = pytest.mark.integration
+
 KEY = "sk-secret-limp"
 LIKELY = 0.9
 
