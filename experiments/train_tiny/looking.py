@@ -188,7 +188,7 @@ def door(rng: random.Random, scene: Scene) -> Document:
 
 
 def _one(
-    kinds: Sequence[str], judged: float, asked: float, described: bool
+    kinds: Sequence[str], judged: float, asked: float, world: float
 ) -> Callable[[random.Random, Scene], Document]:
     """One thing said about a film. More would be copied from one another.
 
@@ -196,12 +196,12 @@ def _one(
         kinds: of what is said.
         judged: share of statements with verdicts.
         asked: share of questions, a third about who is there; the rest are completions.
-        described: whether the world is described before.
+        world: how often the world is described before.
     """
 
     def make(rng: random.Random, scene: Scene) -> Document:
         before = []
-        if described:
+        if rng.random() < world:
             before = [Piece(environment(shuffled_rooms(rng, scene)), 0.0)]
         kind = rng.choice(kinds)
         if kind == "door":
@@ -305,7 +305,7 @@ def _positions(model: Any, cinema: Cinema, ids: Tensor, contents: Tensor) -> Ten
     return positions[:, 0]
 
 
-# Kinds of what is said; shares judged, asked, and of batches in which the world is described.
+# Kinds of what is said; shares judged, asked, and told after a description of the world.
 Said = tuple[Sequence[str], float, float, float]
 _PLACES = ("now", "own")
 _HELD = ("belief", "belief", "door", "first", "now")
@@ -320,30 +320,26 @@ def levels(
     projector = Projector(cinema, model, pool)
     slots = len(pool[0].contents)
     near, far = 1, slots - slots // 4
-    # What is said; tokens; batch, goal, most steps.
+    # What is said; tokens; batch, goal, most steps. Descriptions are long, and shorter documents
+    # are padded, so that some levels have none.
     plan: list[tuple[str, Said, View, int, float, int]] = [
         ("two agents", (_PLACES, 0.0, 0.0, 0.0), View(4, near), 64, 0.15, 2500),
         ("judged", (_PLACES, 0.4, 0.2, 0.3), View(4, near), 64, 0.2, 1500),
-        ("two times", (("now", "first", "first"), 0.0, 0.0, 0.1), View(12, far), 64, 0.15, 1200),
-        ("times judged", (("now", "first", "first"), 0.6, 0.2, 0.1), View(12, far), 64, 0.2, 1500),
-        ("doors", (("door", "door", "now"), 0.2, 0.1, 0.1), View(8, near, True), 64, 0.15, 400),
-        ("behind doors", (_HELD, 0.0, 0.0, 0.1), View(16, far, True), 64, 0.15, 1500),
-        ("beliefs judged", (_HELD, 0.6, 0.1, 0.1), View(16, far, True), 64, 0.2, 1500),
+        ("two times", (("now", "first", "first"), 0.0, 0.0, 0.0), View(12, far), 64, 0.15, 1200),
+        ("times judged", (("now", "first", "first"), 0.6, 0.2, 0.3), View(12, far), 64, 0.2, 1500),
+        ("doors", (("door", "door", "now"), 0.2, 0.1, 0.0), View(8, near, True), 64, 0.15, 400),
+        ("behind doors", (_HELD, 0.0, 0.0, 0.0), View(16, far, True), 64, 0.15, 1500),
+        ("beliefs judged", (_HELD, 0.6, 0.1, 0.3), View(16, far, True), 64, 0.2, 1500),
         ("thirty-two", ((*_ALL, "door"), 0.4, 0.2, 0.4), View(32, far, True), 48, 0.15, 1000),
         ("sixty-four", (_ALL, 0.4, 0.2, 0.5), View(64, far, True), 32, 0.15, 500),
         ("half", (_ALL, 0.4, 0.2, 0.5), View(140, far, True), 24, 0.15, 300),
         ("whole", (_ALL, 0.4, 0.2, 0.5), View(0, far), 16, 0.0, steps),
     ]
 
-    def batch(said: Said, view: View, size: int, rng: random.Random) -> Batch:
-        if rng.random() < _TOLD:
-            return projector.told(rng)
-        kinds, judged, asked, world = said
-        # In all films of a batch or in none: descriptions are long, and shorter rows are padded.
-        make = _one(kinds, judged, asked, described=rng.random() < world)
-        return projector.film(make, view, size, rng)
+    def batch(of_film: Callable[[random.Random], Batch], rng: random.Random) -> Batch:
+        return projector.told(rng) if rng.random() < _TOLD else of_film(rng)
 
     return [
-        Level(name, partial(batch, said, view, size), goal, most)
+        Level(name, partial(batch, partial(projector.film, _one(*said), view, size)), goal, most)
         for name, said, view, size, goal, most in plan
     ]
