@@ -47,9 +47,6 @@ STORIES, LONGEST = 20, 300
 # Decoder layers of the finished models, and the learning rate once they are that deep.
 DEPTH, LATE_RATE = 8, 1e-3
 SEEING_RATE = 5e-3
-# The words of the chat layout are new and their loss is large: in fifty steps at the rate of before
-# it would undo what films have taught.
-MIXING_RATE, MIXING_WARM_UP = 5e-4, 200
 # A step of LLaVA's small tower takes a tenth of the time.
 SEEING_STEPS = {"qwen2-vl": 800, "llava-next-video": 1200}
 # Numbers of statements and questions before the last one of an interview.
@@ -142,8 +139,7 @@ def train_family(config: TrainConfig) -> Path:
         ),
         cinema.level("mixed", mixed(0.4, _BRIEF, marked=0.1, scenic=3), config.mixing_steps, model),
     ]
-    slow = Settings(seed=config.seed, learning_rate=MIXING_RATE, warm_up=MIXING_WARM_UP)
-    train(model, mixing, folder / "mixing", slow, "mixing")
+    train(model, mixing, folder / "mixing", late, "mixing")
     finished = folder / f"tiny-{config.family}"
     model.eval().save_pretrained(finished)
     processor.save_pretrained(finished)
