@@ -21,8 +21,8 @@ class TrainConfig:
     Attributes:
         family: which model class.
         out: folder for checkpoints, loss curves and the finished model.
-        start: catalogue name or folder of a model of this family to go on from; its decoder takes
-            the place of one trained from nothing.
+        start: catalogue name or folder of a model to go on from, in place of one trained from
+            nothing; of a model of the other family the text decoder alone is taken.
         seed: of weights and documents.
         threads: CPU threads; results depend on their number in the last bits.
         looking_steps: steps of looking up in whole films, after all levels before; 0 leaves all of

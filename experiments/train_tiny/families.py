@@ -173,6 +173,18 @@ def build_model(
     return model
 
 
+def decoder_of(model: Any) -> LlamaForCausalLM:
+    """The text decoder of a model of either family; biases, which Llama has not, are left out."""
+    config = decoder_config()
+    config.num_hidden_layers = model.config.text_config.num_hidden_layers
+    decoder = LlamaForCausalLM(config)
+    weights = model.model.language_model.state_dict()
+    kept = {name: w for name, w in weights.items() if not name.endswith("_proj.bias")}
+    decoder.model.load_state_dict(kept)
+    decoder.tie_weights()
+    return decoder
+
+
 def _take_over(model: nn.Module, smaller: nn.Module, zero: tuple[str, ...]) -> None:
     """Copy all weights of a smaller model; of those beyond, what ends in ``zero`` is zero."""
     missing, unexpected = model.load_state_dict(smaller.state_dict(), strict=False)

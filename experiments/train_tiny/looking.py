@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.train_tiny import documents
+from experiments.train_tiny.conversations import checked, interview
 from experiments.train_tiny.documents import QUIET, Document, Piece, Scene, shuffled_rooms
 from experiments.train_tiny.families import HIDDEN, TOKEN_GRIDS
 from experiments.train_tiny.multimodal import Cinema, random_trace
@@ -31,8 +32,9 @@ _N = len(COLOURS)
 FILMS = 1500
 # Layer (counted from 1) after which each video token must tell its place in time, and the weight.
 _TIMED_LAYER, _TIME_WEIGHT = 2, 0.3
-# Share of batches that are told in words, so that reading is not forgotten, and stories in one.
-_TOLD, _TOLD_SIZE = 1 / 3, 10
+# Share of batches that are told in words, so that reading is not forgotten; stories in one, and
+# the token after which they are cut.
+_TOLD, _TOLD_SIZE, _TOLD_LONGEST = 1 / 3, 10, 420
 # Floor, open door, closed door and agent: how much of a token's vector each is.
 _STRENGTHS = (0.7, 0.7, 0.7, 1.0)
 # How strongly the later of a token's two frames shows, to 1 for the earlier.
@@ -220,6 +222,7 @@ class Projector:
     """Makes batches of films in words, and of stories told."""
 
     def __init__(self, cinema: Cinema, model: Any, pool: Sequence[Film]) -> None:
+        self.cinema = cinema
         self.tokenizer = cinema.processor.tokenizer
         self.pool = pool
         before = self.tokenizer(cinema.words.before, add_special_tokens=False)["input_ids"]
@@ -270,14 +273,19 @@ class Projector:
         return self._inputs(ids, position_ids, shown, contents) | {"noise": noise}, score
 
     def told(self, rng: random.Random) -> Batch:
-        """Stories in words."""
-        text = encode(self.tokenizer, [documents.everything(rng) for _ in range(_TOLD_SIZE)], 300)
+        """Stories in words, half of them in the family's chat layout: its words are new."""
+        make = documents.everything if rng.random() < 0.5 else self._conversed
+        text = encode(self.tokenizer, [make(rng) for _ in range(_TOLD_SIZE)], _TOLD_LONGEST)
         position_ids = torch.arange(text.ids.shape[1]).expand(len(self.positions), *text.ids.shape)
         shown = torch.zeros(text.ids.shape, dtype=torch.bool)
         contents = torch.zeros(0, CLASSES)
         score = score_text(text)
         # A level is learned by its films alone.
         return self._inputs(text.ids, position_ids, shown, contents), lambda o: (score(o)[0], nan)
+
+    def _conversed(self, rng: random.Random) -> Document:
+        telling = self.cinema.telling(rng, "text")
+        return rng.choice((interview, checked))(telling)
 
     def _inputs(
         self, ids: Tensor, positions: Tensor, shown: Tensor, contents: Tensor

@@ -24,6 +24,7 @@ from experiments.train_tiny.families import (
     build_processor,
     build_tokenizer,
     decoder_config,
+    decoder_of,
     deepen,
 )
 from experiments.train_tiny.multimodal import FILMED, Cinema
@@ -38,7 +39,6 @@ from experiments.train_tiny.trainer import (
     score_text,
     train,
 )
-from sally_anne.core.errors import OptionError
 from sally_anne.core.run_folder import TRAINING, claims, save_config
 from sally_anne.models.loading import load_model
 
@@ -89,12 +89,11 @@ def train_family(config: TrainConfig) -> Path:
     save_config(folder, asdict(config))
     if config.start:
         loaded = load_model(config.start, device_map="cpu")
-        if loaded.family.name != config.family:
-            raise OptionError(
-                f"--start {config.start} is {loaded.family.name}, --family {config.family}: "
-                "give a model of this family"
-            )
         model, processor = loaded.model, loaded.processor
+        if loaded.family.name != config.family:
+            tokenizer = processor.tokenizer
+            processor = build_processor(config.family, tokenizer)
+            model = build_model(config.family, tokenizer, decoder_of(model), config.seed)
     else:
         tokenizer = build_tokenizer()
         torch.manual_seed(settings.seed)
