@@ -156,6 +156,15 @@ def test_what_is_told_is_read_without_films(shown: Shown) -> None:
     assert not inputs["shown"].any() and torch.isfinite(loss) and math.isnan(target)
 
 
+def test_half_of_what_is_told_is_in_the_chat_layout(shown: Shown) -> None:
+    tokenizer = shown.cinema.processor.tokenizer
+    answering = tokenizer.convert_tokens_to_ids("assistant")
+    told = [shown.projector.told(random.Random(seed))[0]["input_ids"] for seed in range(40)]
+    layouts = [(ids == answering).any(1) for ids in told]
+    assert all(spoken.all() or not spoken.any() for spoken in layouts)
+    assert 10 <= sum(bool(spoken.all()) for spoken in layouts) <= 30
+
+
 def test_only_the_decoder_learns_to_look(shown: Shown) -> None:
     FilmReader(shown.model, shown.cinema)
     for name, parameter in shown.model.named_parameters():
