@@ -39,6 +39,7 @@ from experiments.train_tiny.trainer import (
     score_text,
     train,
 )
+from sally_anne.core.errors import OptionError
 from sally_anne.core.run_folder import TRAINING, claims, save_config
 from sally_anne.models.loading import load_model
 
@@ -87,20 +88,23 @@ def train_family(config: TrainConfig) -> Path:
     root, folder = config.out, config.out / config.family
     folder.mkdir(exist_ok=True)
     save_config(folder, asdict(config))
+    tokenizer = build_tokenizer()
+    processor = build_processor(config.family, tokenizer)
     if config.start:
         loaded = load_model(config.start, device_map="cpu")
-        model, processor = loaded.model, loaded.processor
+        if loaded.processor.tokenizer.get_vocab() != tokenizer.get_vocab():
+            raise OptionError(
+                f"--start {config.start} has other words than the stories here: "
+                "give a tiny model that this command made"
+            )
+        model = loaded.model
         if loaded.family.name != config.family:
-            tokenizer = processor.tokenizer
-            processor = build_processor(config.family, tokenizer)
             model = build_model(config.family, tokenizer, decoder_of(model), config.seed)
     else:
-        tokenizer = build_tokenizer()
         torch.manual_seed(settings.seed)
         decoder = LlamaForCausalLM(decoder_config())
         attend_in_float32(decoder)
         train(decoder, decoder_levels(tokenizer), root / "decoder", settings, "decoder")
-        processor = build_processor(config.family, tokenizer)
         model = build_model(config.family, tokenizer, decoder, config.seed)
         torch.manual_seed(config.seed)
         model = deepen(model, DEPTH)

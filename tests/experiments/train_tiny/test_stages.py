@@ -15,6 +15,7 @@ from experiments.train_tiny import looking, multimodal, stages
 from experiments.train_tiny.config import TrainConfig
 from experiments.train_tiny.families import FAMILIES, Family, build_model, decoder_of
 from experiments.train_tiny.trainer import CHECKPOINT, Level, train
+from sally_anne.core.errors import OptionError
 from sally_anne.models.loading import load_model
 
 pytestmark = pytest.mark.integration
@@ -56,7 +57,8 @@ def test_a_step_of_every_level_ends_in_a_model_that_loads(
     names.clear()
     (tmp_path / "on").mkdir()
     going_on = TrainConfig(family, out=tmp_path / "on", start=str(finished), threads=1)
-    assert load_model(str(stages.train_family(going_on)))
+    gone_on = stages.train_family(going_on)
+    assert load_model(str(gone_on))
     assert list(names) == ["looking", "seeing", "mixing"]
     names.clear()
     (tmp_path / "mixed").mkdir()
@@ -70,8 +72,18 @@ def test_a_step_of_every_level_ends_in_a_model_that_loads(
     (other,) = set(FAMILIES) - {family}
     (tmp_path / "other").mkdir()
     across = replace(going_on, family=other, out=tmp_path / "other")
+    # What loading adds to a tokenizer is not kept.
+    ours, on = (folder / "tokenizer.json" for folder in (finished, gone_on))
+    assert ours.read_bytes() == on.read_bytes()
     assert load_model(str(stages.train_family(across))).family.name == other
     assert list(names) == ["looking", "seeing", "mixing"]
+
+
+def test_a_start_of_other_words_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.train_tiny.families._MORE_WORDS", "quite others")
+    wrong = TrainConfig("qwen2-vl", out=tmp_path, start="tiny-qwen2-vl", threads=1)
+    with pytest.raises(OptionError, match="tiny-qwen2-vl has other words"):
+        stages.train_family(wrong)
 
 
 def test_a_model_of_the_other_family_lends_its_decoder() -> None:
