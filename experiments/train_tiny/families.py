@@ -181,7 +181,6 @@ def decoder_of(model: Any) -> LlamaForCausalLM:
     weights = model.model.language_model.state_dict()
     kept = {name: w for name, w in weights.items() if not name.endswith("_proj.bias")}
     decoder.model.load_state_dict(kept)
-    decoder.tie_weights()
     return decoder
 
 

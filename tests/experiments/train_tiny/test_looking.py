@@ -114,7 +114,7 @@ def test_each_colour_and_kind_has_a_vector_of_its_own(shown: Shown) -> None:
 def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None:
     """The same logits as the model's own forward pass that is handed these video features."""
     rng = random.Random(2)
-    make = looking._one(("now",), 0.0, 0.0, 1.0)
+    make = looking._one(("now",), 0.0, 0.0, world=1.0)
     inputs, _ = shown.projector.film(make, View(0, 1), 2, rng)
     contents = inputs["contents"].unflatten(0, (2, -1))
     with torch.inference_mode():
@@ -142,7 +142,9 @@ def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None
 
 def test_words_look_at_the_few_tokens_that_are_shown(shown: Shown) -> None:
     rng = random.Random(5)
-    inputs, _ = shown.projector.film(looking._one(("now",), 0.0, 0.0, 0.0), View(4, 1), 2, rng)
+    inputs, _ = shown.projector.film(
+        looking._one(("now",), 0.0, 0.0, world=0.0), View(4, 1), 2, rng
+    )
     with torch.inference_mode():
         seen = shown.reader(**inputs).logits
         blank = shown.reader(**(inputs | {"contents": torch.zeros_like(inputs["contents"])})).logits
