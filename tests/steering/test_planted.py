@@ -44,7 +44,8 @@ def stories_of_one_map(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def whole() -> LoadedModel:
-    return load_model("tiny-qwen2-vl")
+    """By itself it answers more true-belief questions than the one that sees."""
+    return load_model("tiny-qwen2-vl-text")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def planted(whole: LoadedModel, write: Callable[..., Made]) -> Callable[..., Pat
 def harmed(whole: LoadedModel, planted: Callable[..., Path]) -> LoadedModel:
     """Minus the vector of the last layer's planted head, in the weights."""
     delta = fit_vector(planted(*HARMED), 1).delta(ALPHA)
-    loaded = load_model("tiny-qwen2-vl")
+    loaded = load_model("tiny-qwen2-vl-text")
     vars(loaded)["model"] = bake_model(whole.model, -delta)
     return loaded
 
