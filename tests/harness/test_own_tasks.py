@@ -173,7 +173,8 @@ def test_the_example_of_the_docs_plain_and_steered_by_commands_alone(tmp_path: P
     for name, more in (("plain", ()), ("steered", ("--steer", vector))):
         said = command(*asked, *more, "--out", str(tmp_path / name))
         saved = json.loads((tmp_path / name / "results.json").read_text())
-        assert saved["counts"] == {"asked": 10, "hidden": 0, "cut": 0, "missing": 0}
+        # How many replies are cut is the model's affair.
+        assert saved["counts"] | {"cut": 0} == {"asked": 10, "hidden": 0, "cut": 0, "missing": 0}
         found = saved["results"]["robust"]
         assert set(found["groups"]["condition"]) == {"TB", "FB"}
         assert found["overall"]["n"] == 10 and "condition: FB" in said
