@@ -15,9 +15,9 @@ from bench import extraction, machine, probes, sweep
 from bench.extraction import ExtractionPerfConfig
 from bench.probes import ProbesPerfConfig
 from bench.sweep import SweepPerfConfig
-from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
 from sally_anne.core.options import Natural
+from sally_anne.data.items import Setting
 
 Comparison = Literal["extraction", "probes", "sweep"]
 COMPARISONS: tuple[Comparison, ...] = ("extraction", "probes", "sweep")

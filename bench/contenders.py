@@ -18,12 +18,12 @@ from torch import Tensor
 
 from bench.clock import Clock
 from bench.workload import Workload
-from hooks.capture import Capture
-from hooks.geometry import HEAD_OUT
-from hooks.positions import LAST_PROMPT
-from probing.extraction import activations_of, fill_store
-from probing.prefetch import prefetch
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.geometry import HEAD_OUT
+from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.models.prompts import to_model
+from sally_anne.probing.extraction import activations_of, fill_store
+from sally_anne.probing.prefetch import prefetch
 
 # whole: every prompt uncut, a batch padded together. single: one prompt after the other.
 # beginnings: what prompts share stands once.
@@ -163,9 +163,7 @@ class Ours(Shared):
 
     name = OURS
     measures = ("whole",)
-    note = (
-        "probing.extraction.fill_store: shared beginnings, processes of its own, the store written"
-    )
+    note = "fill_store: shared beginnings, processes of its own, the store written"
 
     def whole(self, work: Workload, clock: Clock, folder: Path) -> Tensor | None:
         store = fill_store(

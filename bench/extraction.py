@@ -24,9 +24,9 @@ from typing import Any
 from bench import machine
 from bench.errors import PerfError
 from bench.untrained import RANDOM_100M, save_untrained
-from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
 from sally_anne.core.options import Natural, check_options
+from sally_anne.data.items import Setting
 from sally_anne.models.options import DEFAULT_MODEL
 
 # Parameters from which a model is given --large-stories: about a hundred million.
@@ -141,7 +141,7 @@ def _measure_model(
     import numpy as np
 
     from bench.workload import spread
-    from hooks.geometry import find_geometry
+    from sally_anne.hooks.geometry import find_geometry
 
     geometry = find_geometry(work.loaded.model)
     chosen = [work.batches[b] for b in spread(range(len(work.batches)), config.batches)]
@@ -233,7 +233,7 @@ def _difference(contender: Any, work: Any, references: dict[str, Any]) -> float 
     """Largest difference from the native hooks on whole prompts, over their largest activation."""
     from bench.clock import Clock
     from bench.contenders import prepare, reference
-    from hooks.geometry import RESID
+    from sally_anne.hooks.geometry import RESID
 
     one = work.part(1)
     rows = one.batches[0]

@@ -45,7 +45,7 @@ def draw(points: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     """Write ``scaling-seconds`` and ``scaling-peak`` as PNG, PDF and Parquet."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    from figures import style
+    from sally_anne.figures import style
 
     paths: list[Path] = []
     for measure, label in LABELS.items():

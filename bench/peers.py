@@ -15,9 +15,9 @@ from torch import Tensor
 
 from bench.contenders import LEAN, Contender
 from bench.workload import Workload
-from hooks.backends import Backend, backend, sharing_weights
-from hooks.geometry import HEAD_OUT, find_geometry
-from hooks.positions import LAST_PROMPT
+from sally_anne.hooks.backends import Backend, backend, sharing_weights
+from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
+from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.models.prompts import to_model
 
 

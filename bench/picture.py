@@ -53,7 +53,7 @@ def points(found: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
 
 def draw(found: Mapping[str, Mapping[str, Any]], folder: Path) -> list[Path]:
     """Write ``extraction.png``, ``.pdf`` and ``.parquet``; nothing if there is no ratio to show."""
-    from figures import style
+    from sally_anne.figures import style
 
     table = points(found)
     if table.empty:

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.errors import PerfError
 from bench.untrained import Shape, save_untrained
-from sally_anne.benchmarks.items import Setting
+from sally_anne.data.items import Setting
 
 Point = dict[str, Any]
 # Heads that scikit-learn really fits; the others are reckoned from them.
@@ -146,13 +146,13 @@ def sweep(
 
     from bench.memory import touch
     from bench.random_sweeps import random_vector, run_once
-    from hooks.geometry import find_geometry
-    from hooks.vector import SteeringVector
-    from sally_anne.benchmarks.gridtom.stories import generated
+    from sally_anne.data.gridtom.stories import generated
     from sally_anne.harness.gridtom import items
+    from sally_anne.hooks.geometry import find_geometry
+    from sally_anne.hooks.vector import SteeringVector
     from sally_anne.models.loading import load_model
-    from steering.cells import cells as grid
-    from steering.cells import vectors_of
+    from sally_anne.steering.cells import cells as grid
+    from sally_anne.steering.cells import vectors_of
 
     torch.set_num_threads(threads)
     loaded = load_model(model)

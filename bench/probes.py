@@ -26,9 +26,9 @@ import pandas as pd
 import torch
 
 from bench.errors import PerfError
-from probing.config import DEFAULT_C, DEFAULT_MAX_ITER
 from sally_anne.core.commands import plain_errors, read_options
 from sally_anne.core.options import Natural, Seed, check_options
+from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER
 
 # Standard deviation within a feature, first to last layer; trained models show such a spread.
 SCALES = (0.3, 1.5)
@@ -114,7 +114,7 @@ def make(config: ProbesPerfConfig) -> Made:
 
 def batched(x: np.ndarray, y: np.ndarray) -> Weights:
     """The batched solver on ``x [N, G, D]``."""
-    from probing.logistic import Problems, solve
+    from sally_anne.probing.logistic import Problems, solve
 
     fits = solve(Problems(torch.from_numpy(x), torch.from_numpy(y[None].astype(int)), 2, DEFAULT_C))
     if not fits.converged.all():
@@ -266,8 +266,8 @@ def permuted(config: ProbesPerfConfig, made: Made) -> dict[str, Any]:
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    from probing.activations import Activations
-    from probing.resampling import permutation_test, shuffled
+    from sally_anne.probing.activations import Activations
+    from sally_anne.probing.resampling import permutation_test, shuffled
 
     n = len(made.x)
     x = made.x.reshape(n, -1, config.width)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from hooks.geometry import Geometry
-from hooks.vector import SteeringVector
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
+from sally_anne.hooks.geometry import Geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
-from steering.cells import Cell, run_cells
+from sally_anne.steering.cells import Cell, run_cells
 
 
 def random_vector(geometry: Geometry, k: int, seed: int = 0) -> SteeringVector:

@@ -98,7 +98,7 @@ def table(steps: dict[str, dict[str, Any]]) -> str:
 def _check(config: RehearsalConfig) -> None:
     import torch
 
-    from hooks.batch_size import free_memory
+    from sally_anne.hooks.batch_size import free_memory
     from sally_anne.models.estimate import DTYPE_BYTES, in_bytes
     from sally_anne.models.published import open_published
 
@@ -129,9 +129,9 @@ def _save(folder: str, model: str, size: str) -> None:
 
 def probing(folder: str, config: RehearsalConfig, threads: int) -> dict[str, Any]:
     """A probing run, for a process of its own."""
-    from probing.config import ProbeConfig
-    from probing.dry_run import dry_run
-    from probing.pipeline import run as work
+    from sally_anne.probing.config import ProbeConfig
+    from sally_anne.probing.dry_run import dry_run
+    from sally_anne.probing.pipeline import run as work
 
     run = ProbeConfig(
         model=f"{folder}/model",
@@ -153,9 +153,9 @@ def probing(folder: str, config: RehearsalConfig, threads: int) -> dict[str, Any
 
 def sweep(folder: str, config: RehearsalConfig, threads: int) -> dict[str, Any]:
     """A sweep of three cells, for a process of its own."""
-    from steering.pipeline import run as work
-    from steering.prepare import dry_run
-    from steering.sweep import SweepConfig
+    from sally_anne.steering.pipeline import run as work
+    from sally_anne.steering.prepare import dry_run
+    from sally_anne.steering.sweep import SweepConfig
 
     run = SweepConfig(
         model=f"{folder}/model",
@@ -191,8 +191,8 @@ def evaluation(folder: str, config: RehearsalConfig, threads: int) -> dict[str, 
 
 
 STEPS: dict[str, Callable[..., dict[str, Any]]] = {
-    "probing.run": probing,
-    "steering.sweep": sweep,
+    "sally_anne.probing.run": probing,
+    "sally_anne.steering.sweep": sweep,
     "sally_anne.harness.run": evaluation,
 }
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bench.contenders import Contender
 from bench.workload import Workload
-from hooks.geometry import HEAD_OUT, RESID, find_geometry
+from sally_anne.hooks.geometry import HEAD_OUT, RESID, find_geometry
 from sally_anne.models.prompts import to_model
 
 

@@ -22,9 +22,9 @@ from typing import Any, Literal
 
 from bench import machine
 from bench.errors import PerfError
-from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
 from sally_anne.core.options import check_options
+from sally_anne.data.items import Setting
 from sally_anne.models.options import DEFAULT_MODEL
 
 Study = Literal["extraction", "probes", "shapes", "sweep", "processes"]

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from sally_anne.benchmarks.items import Setting
+from sally_anne.data.items import Setting
 
 
 def main(arguments: list[str]) -> None:
@@ -20,9 +20,9 @@ def main(arguments: list[str]) -> None:
 
     from bench.clock import Clock
     from bench.workload import probe_set
-    from hooks.geometry import HEAD_OUT
-    from probing.extraction import fill_store
     from sally_anne.core.processes import here
+    from sally_anne.hooks.geometry import HEAD_OUT
+    from sally_anne.probing.extraction import fill_store
 
     model, stories, setting, batch_size, folder = arguments
     processes = here()

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import plain_errors, read_options
 from sally_anne.core.options import check_options
+from sally_anne.data.items import Setting
 from sally_anne.models.options import DEFAULT_MODEL
 
 GRIDS = {
@@ -70,16 +70,16 @@ def measure(config: SweepPerfConfig) -> dict[str, Any]:
     import torch
 
     from bench.random_sweeps import random_vector, run_once
-    from hooks.batch_size import in_batches
-    from hooks.geometry import find_geometry
-    from hooks.vector import SteeringVector
-    from sally_anne.benchmarks.gridtom.stories import generated
+    from sally_anne.data.gridtom.stories import generated
     from sally_anne.harness.evaluate import prompt_of
     from sally_anne.harness.gridtom import items
     from sally_anne.harness.model import SteeredModel
+    from sally_anne.hooks.batch_size import in_batches
+    from sally_anne.hooks.geometry import find_geometry
+    from sally_anne.hooks.vector import SteeringVector
     from sally_anne.models.loading import load_model
     from sally_anne.models.prompts import encode, reply_prompt
-    from steering.cells import cells, vectors_of
+    from sally_anne.steering.cells import cells, vectors_of
 
     loaded = load_model(config.model)
     geometry = find_geometry(loaded.model)

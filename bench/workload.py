@@ -10,14 +10,14 @@ from typing import TypeVar
 import numpy as np
 
 from bench.errors import PerfError
-from probing.extraction import Prepared, plan_batches, prepare
-from sally_anne.benchmarks.gridtom import contrasts, splits
-from sally_anne.benchmarks.gridtom.records import StorySet
-from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.items import Setting
-from sally_anne.benchmarks.samples import Sample, Split
+from sally_anne.data.gridtom import contrasts, splits
+from sally_anne.data.gridtom.records import StorySet
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.items import Setting
+from sally_anne.data.samples import Sample, Split
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt
+from sally_anne.probing.extraction import Prepared, plan_batches, prepare
 
 Item = TypeVar("Item")
 
@@ -40,7 +40,7 @@ class Workload:
 
     @cached_property
     def batches(self) -> list[Sequence[int]]:
-        """Rows of each batch, as `probing.extraction` plans them."""
+        """Rows of each batch, as `sally_anne.probing.extraction` plans them."""
         return plan_batches(self.samples, self.batch_size)
 
     @cached_property

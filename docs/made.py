@@ -21,7 +21,7 @@ from sally_anne.__main__ import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
-TINY = "sally_anne/models/tiny"
+TINY = "src/sally_anne/models/tiny"
 FETCHED = re.compile(
     r"<(?:link|script|img|iframe|source|video)\b[^>]*(?:href|src)=\"?(?:https?:)?//"
 )

@@ -17,14 +17,14 @@ import pandas as pd
 import torch
 from sklearn.base import clone
 
-from hooks.identity import ModelIdentity
-from probing.activations import Activations
-from probing.logistic import Problems, solve
-from probing.probes import HeadProbes
-from probing.resampling import REFIT, shuffled
-from sally_anne.benchmarks.samples import SPLITS
 from sally_anne.core.bootstrap import draw_groups, estimate_mean, percentile_interval
 from sally_anne.core.errors import ProbingError
+from sally_anne.data.samples import SPLITS
+from sally_anne.hooks.identity import ModelIdentity
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.logistic import Problems, solve
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.resampling import REFIT, shuffled
 
 # Shuffles of a ranking or of test labels, and draws of an interval without fits.
 DRAWS = 1000

@@ -1,7 +1,7 @@
 """Causal heads and vectors of a source in the target's model: read at its belief questions.
 
 A pair of the target's twins is read up to its last token; there heads are exchanged between the
-twins (`probing.interchange`), or the source's vector is added.
+twins (`sally_anne.probing.interchange`), or the source's vector is added.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.between import Part, Plan, beside, cell, codes, note_on
-from hooks.edit import Edit
-from hooks.positions import ALL
-from probing.interchange import COLUMNS, Side, read_twins
-from sally_anne.benchmarks.twins import Twins
 from sally_anne.core.bootstrap import draw_groups, estimate_mean, estimate_shares
+from sally_anne.data.twins import Twins
+from sally_anne.experiments.between import Part, Plan, beside, cell, codes, note_on
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.positions import ALL
 from sally_anne.models.loading import LoadedModel
+from sally_anne.probing.interchange import COLUMNS, Side, read_twins
 
 
 def why_not(measure: str, source: Part, target: Part, plan: Plan) -> str:
@@ -52,7 +52,7 @@ def measured(
     Args:
         loaded: its model.
         pairs: its test twins.
-        reply: as of `sally_anne.benchmarks.twins.TwinSet`.
+        reply: as of `sally_anne.data.twins.TwinSet`.
         site: where heads are exchanged and steered.
         asked: measure and source of each cell.
         kept: for each, which pairs the source has not seen, bool ``[P]``, some of them.

@@ -13,7 +13,8 @@ from typing import Any, get_args
 import numpy as np
 from scipy.stats import hypergeom, rankdata
 
-from experiments.between import (
+from sally_anne.core.bootstrap import draw_groups, percentile_interval
+from sally_anne.experiments.between import (
     ALL_SEEN,
     DRAWS,
     Part,
@@ -25,8 +26,7 @@ from experiments.between import (
     cosine,
     note_on,
 )
-from probing.causal import Kind
-from sally_anne.core.bootstrap import draw_groups, percentile_interval
+from sally_anne.probing.causal import Kind
 
 # How heads are ranked: by probes, or by effects between a kind of twins.
 PROBES, KINDS = "probes", get_args(Kind)

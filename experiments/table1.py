@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import tyro
 from rich.markup import escape
 
-from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
 from sally_anne.core.options import Natural, Seed
 from sally_anne.core.run_folder import RESULTS, TABLE1, claims, save_config
+from sally_anne.data.items import Setting
 from sally_anne.harness.prompting import Baseline
 from sally_anne.models.options import ModelOptions
-from steering.sweep import Direction, Heads, Side, SweepConfig
+from sally_anne.steering.sweep import Direction, Heads, Side, SweepConfig
 
 if TYPE_CHECKING:
     from sally_anne.harness.config import EvalConfig
     from sally_anne.models.loading import LoadedModel
-    from steering.reporting import Sweep
+    from sally_anne.steering.reporting import Sweep
 
 SETTINGS: tuple[Setting, ...] = ("multimodal", "video", "text")
 # How the method of such rows begins.
@@ -117,17 +117,17 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     Raises:
         NoDirectionError: in all parts.
     """
-    from figures.report.write import NAME, write_index
-    from probing.directions import NoDirectionError
     from sally_anne.core.console import Console
     from sally_anne.core.files import write_sealed
+    from sally_anne.figures.report.write import NAME, write_index
     from sally_anne.harness.metrics import over
     from sally_anne.harness.pipeline import check
     from sally_anne.harness.reporting import BELIEF
     from sally_anne.models.loading import load_model
-    from steering.cells import cell_metrics
-    from steering.controls import ranges, side_range
-    from steering.pipeline import run as sweep
+    from sally_anne.probing.directions import NoDirectionError
+    from sally_anne.steering.cells import cell_metrics
+    from sally_anne.steering.controls import ranges, side_range
+    from sally_anne.steering.pipeline import run as sweep
 
     console = Console()
     for way in product(config.settings, config.orders, config.prompting):
@@ -235,13 +235,13 @@ def prompted(
     console: Any,
 ) -> dict[str, Any]:
     """The row of the unsteered model that is asked in another way, on a sweep's test stories."""
-    from hooks.vector import SteeringVector
     from sally_anne.harness.metrics import belief_metrics, paired_accuracy, paired_difference
     from sally_anne.harness.pipeline import run as evaluate
     from sally_anne.harness.reporting import BELIEF
     from sally_anne.harness.results import scores
-    from steering.cells import BASELINE, before_and_in
-    from steering.controls import made_worse
+    from sally_anne.hooks.vector import SteeringVector
+    from sally_anne.steering.cells import BASELINE, before_and_in
+    from sally_anne.steering.controls import made_worse
 
     # Stories that it has seen are left out.
     vector = SteeringVector.load(found.vector, force=config.force)
@@ -311,7 +311,7 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
     """
     from sally_anne.harness.reporting import BELIEF, TIGHT
     from sally_anne.harness.reporting import print_table as table
-    from steering.controls import CONTROL_LABELS, NOT_SPECIFIC, SIDE_LABELS
+    from sally_anne.steering.controls import CONTROL_LABELS, NOT_SPECIFIC, SIDE_LABELS
 
     accuracies: list[list[Any]] = []
     beside: list[list[Any]] = []

@@ -26,9 +26,9 @@ from sally_anne.core.options import Seed
 from sally_anne.core.run_folder import RESULTS, TRANSFER, claims, save_config
 
 if TYPE_CHECKING:
-    from experiments.between import Causes, Part, Plan
-    from probing.sources import Reopened
-    from sally_anne.benchmarks.twins import Twins
+    from sally_anne.data.twins import Twins
+    from sally_anne.experiments.between import Causes, Part, Plan
+    from sally_anne.probing.sources import Reopened
 
 # Options by which runs are told apart, where they differ; these by their values alone.
 TOLD_BY = (
@@ -105,10 +105,10 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
         RunFolderError: a folder is not that of a finished run.
         OtherModelError: a model is not the one that was probed.
     """
-    from experiments.between import Plan
-    from experiments.rankings import MEASURES
-    from figures import style
-    from figures.transfer import PANELS, transfer_figure
+    from sally_anne.experiments.between import Plan
+    from sally_anne.experiments.rankings import MEASURES
+    from sally_anne.figures import style
+    from sally_anne.figures.transfer import PANELS, transfer_figure
 
     console = console or Console()
     if len(config.runs) < 2 and not config.by:
@@ -159,7 +159,7 @@ def open_run(folder: Path, config: TransferConfig) -> Reopened:
     Raises:
         ProbingError: they are not those that the run read.
     """
-    from probing.sources import reopen
+    from sally_anne.probing.sources import reopen
 
     opened = reopen(folder, config.device, config.device_map)
     saved = opened.run
@@ -195,11 +195,11 @@ def names_of(opened: Sequence[Reopened]) -> list[str]:
 
 def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     """All samples of a run, or with ``--by`` those of each value of a tag."""
-    from experiments.between import Part
-    from experiments.rankings import KINDS
-    from hooks.identity import ModelIdentity
-    from probing.activations import Activations
-    from probing.probes import HeadProbes
+    from sally_anne.experiments.between import Part
+    from sally_anne.experiments.rankings import KINDS
+    from sally_anne.hooks.identity import ModelIdentity
+    from sally_anne.probing.activations import Activations
+    from sally_anne.probing.probes import HeadProbes
 
     saved, probing = opened.run, opened.probing
     items = saved.samples
@@ -238,10 +238,10 @@ def causes_of(opened: Reopened) -> tuple[dict[str, Causes], dict[str, str]]:
     Raises:
         RunFolderError, AlteredError: what it kept is damaged.
     """
-    from experiments.between import Causes
-    from experiments.rankings import KINDS
-    from probing.causal import FOLDER
-    from probing.scan import kept_effects
+    from sally_anne.experiments.between import Causes
+    from sally_anne.experiments.rankings import KINDS
+    from sally_anne.probing.causal import FOLDER
+    from sally_anne.probing.scan import kept_effects
 
     folder, causes, why = opened.run.folder, {}, {}
     heads, said = opened.run.heads.sort_values(["layer", "head"]), opened.run.causes
@@ -275,7 +275,7 @@ def with_model(
     console: Console,
 ) -> list[dict[str, Any]]:
     """The cells of a run's columns for which its model is opened: heads exchanged, and steered."""
-    from experiments import exchange
+    from sally_anne.experiments import exchange
 
     wanted = [*(["share"] if config.carried else []), *(["steered"] if config.alpha else [])]
     twins = opened.twins.get("question")
@@ -319,7 +319,7 @@ def with_model(
 
 def print_matrices(console: Console, table: pd.DataFrame) -> None:
     """A table a measure: value, interval and control of each cell, and why others are empty."""
-    from figures.transfer import PANELS
+    from sally_anne.figures.transfer import PANELS
 
     names = list(dict.fromkeys(table["fitted_on"]))
     for measure, part in table.groupby("measure", sort=False):

@@ -9,6 +9,6 @@ from typing import TYPE_CHECKING
 from sally_anne.core import lazy
 
 if TYPE_CHECKING:
-    from figures.all import draw_all as draw_all
+    from sally_anne.figures.all import draw_all as draw_all
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from figures import causal, clusters, heatmap, kde
-from figures.command import FigureConfig, figure_command
-from hooks.saved_run import Run
+from sally_anne.figures import causal, clusters, heatmap, kde
+from sally_anne.figures.command import FigureConfig, figure_command
+from sally_anne.hooks.saved_run import Run
 
 
 def draw_all(run: Path | str, out: Path | None = None) -> list[Path]:

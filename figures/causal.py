@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from figures import style
-from figures.choose import Head, best, label_of
-from figures.command import FigureConfig, figure_command, file_name
-from hooks.saved_run import Run, require_columns, verdicts
+from sally_anne.figures import style
+from sally_anne.figures.choose import Head, best, label_of
+from sally_anne.figures.command import FigureConfig, figure_command, file_name
+from sally_anne.hooks.saved_run import Run, require_columns, verdicts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from hooks.saved_run import Run, require_columns
 from sally_anne.core.errors import ChoiceError
+from sally_anne.hooks.saved_run import Run, require_columns
 
 Split = Literal["train", "validation", "test"]
 Shown = Literal["held-out", "validation", "test", "train", "all"]

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from figures import plane as lines
-from figures import style
-from figures.choose import Head, Shown, insensitive, named, select, sensitive
-from figures.command import FigureConfig, figure_command, file_name
-from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
 from sally_anne.core.options import Natural
+from sally_anne.figures import plane as lines
+from sally_anne.figures import style
+from sally_anne.figures.choose import Head, Shown, insensitive, named, select, sensitive
+from sally_anne.figures.command import FigureConfig, figure_command, file_name
+from sally_anne.hooks.saved_run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import tyro
 
-from hooks.saved_run import read_table, saved_results
 from sally_anne.core.commands import command
 from sally_anne.core.errors import MissingRunFileError
 from sally_anne.core.run_folder import RESULTS
+from sally_anne.hooks.saved_run import read_table, saved_results
 
 if TYPE_CHECKING:
     import pandas as pd

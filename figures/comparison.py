@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from figures import style
-from figures.correlations import READERS
+from sally_anne.figures import style
+from sally_anne.figures.correlations import READERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

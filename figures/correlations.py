@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 import tyro
 
-from figures import style
-from figures.command import FigureConfig, figure_command, file_name, run_table, run_title
 from sally_anne.core.errors import ChoiceError, HarnessError, RunFolderError
+from sally_anne.figures import style
+from sally_anne.figures.command import FigureConfig, figure_command, file_name, run_table, run_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from figures import style
-from figures.choose import Head, Split, best, label_of, select
-from figures.command import FigureConfig, figure_command, file_name
-from hooks.saved_run import Run, require_columns
 from sally_anne.core.errors import RunFolderError
+from sally_anne.figures import style
+from sally_anne.figures.choose import Head, Split, best, label_of, select
+from sally_anne.figures.command import FigureConfig, figure_command, file_name
+from sally_anne.hooks.saved_run import Run, require_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from figures import style
-from figures.choose import Shown, best, label_of, named, select
-from figures.command import FigureConfig, figure_command, file_name
-from figures.plane import pca_plane, probe_plane
-from hooks.saved_run import Run
 from sally_anne.core.errors import ChoiceError
 from sally_anne.core.options import Natural
+from sally_anne.figures import style
+from sally_anne.figures.choose import Shown, best, label_of, named, select
+from sally_anne.figures.command import FigureConfig, figure_command, file_name
+from sally_anne.figures.plane import pca_plane, probe_plane
+from sally_anne.hooks.saved_run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,19 +21,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from figures import style
-from figures.command import file_name
-from sally_anne.benchmarks.gridtom.contrasts import build
-from sally_anne.benchmarks.gridtom.load_video import PERSPECTIVE_FOLDERS, FolderVideo
-from sally_anne.benchmarks.gridtom.plot import PLOTS, Condition
-from sally_anne.benchmarks.gridtom.records import (
+from sally_anne.core.commands import command
+from sally_anne.core.errors import ChoiceError
+from sally_anne.core.files import write_atomic
+from sally_anne.core.options import Natural, Seed
+from sally_anne.data.gridtom.contrasts import build
+from sally_anne.data.gridtom.load_video import PERSPECTIVE_FOLDERS, FolderVideo
+from sally_anne.data.gridtom.plot import PLOTS, Condition
+from sally_anne.data.gridtom.records import (
     BeliefCase,
     Order,
     StoryRecord,
     StorySet,
     beliefs_at_nodes,
 )
-from sally_anne.benchmarks.gridtom.render import (
+from sally_anne.data.gridtom.render import (
     FPS,
     HEIGHT,
     PERSPECTIVES,
@@ -41,11 +43,9 @@ from sally_anne.benchmarks.gridtom.render import (
     Perspective,
     key_frames,
 )
-from sally_anne.benchmarks.gridtom.stories import DEFAULT_SEED, generated, open_stories
-from sally_anne.core.commands import command
-from sally_anne.core.errors import ChoiceError
-from sally_anne.core.files import write_atomic
-from sally_anne.core.options import Natural, Seed
+from sally_anne.data.gridtom.stories import DEFAULT_SEED, generated, open_stories
+from sally_anne.figures import style
+from sally_anne.figures.command import file_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

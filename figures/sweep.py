@@ -20,11 +20,11 @@ import numpy as np
 import pandas as pd
 import tyro
 
-from figures import style
-from figures.command import FigureConfig, figure_command, run_table, run_title
-from hooks.saved_run import require_columns, saved_results
 from sally_anne.core.errors import ChoiceError, RunFolderError
 from sally_anne.core.run_folder import RESULTS
+from sally_anne.figures import style
+from sally_anne.figures.command import FigureConfig, figure_command, run_table, run_title
+from sally_anne.hooks.saved_run import require_columns, saved_results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

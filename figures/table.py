@@ -52,11 +52,11 @@ def table_of(folder: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from figures.command import run_table
-    from figures.correlations import TABLE as ANSWERS
-    from figures.report.evaluation import measures
-    from hooks.saved_run import HEADS, Run, saved_results
     from sally_anne.core.run_folder import RESULTS
+    from sally_anne.figures.command import run_table
+    from sally_anne.figures.correlations import TABLE as ANSWERS
+    from sally_anne.figures.report.evaluation import measures
+    from sally_anne.hooks.saved_run import HEADS, Run, saved_results
 
     if (folder / HEADS).exists():
         run = Run.open(folder)

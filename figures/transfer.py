@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from figures import style
+from sally_anne.figures import style
 
 if TYPE_CHECKING:
     import pandas as pd

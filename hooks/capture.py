@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hooks.geometry import HEAD_OUT, slice_width
-from hooks.model_hooks import ModelHooks
-from hooks.positions import ALL, GENERATED, LAST_PROMPT_GENERATED, Pass, fresh_index
 from sally_anne.core.errors import CaptureError, GeometryError, NonFiniteError
+from sally_anne.hooks.geometry import HEAD_OUT, slice_width
+from sally_anne.hooks.model_hooks import ModelHooks
+from sally_anne.hooks.positions import ALL, GENERATED, LAST_PROMPT_GENERATED, Pass, fresh_index
 
 
 class Capture(ModelHooks):

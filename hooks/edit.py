@@ -10,10 +10,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from hooks.geometry import HEAD_OUT, slice_width
-from hooks.model_hooks import ModelHooks, attach
-from hooks.positions import LAST_PROMPT_GENERATED, Pass, position_mask
 from sally_anne.core.errors import EditError
+from sally_anne.hooks.geometry import HEAD_OUT, slice_width
+from sally_anne.hooks.model_hooks import ModelHooks, attach
+from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, Pass, position_mask
 
 How = Literal["add", "replace", "steer_to", "project_out"]
 

@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hooks.saved_run import (
+from sally_anne.core.files import FILES, write_atomic, write_sealed
+from sally_anne.core.hub import CARD, card, without_paths
+from sally_anne.hooks.saved_run import (
     ACTIVATIONS,
     CAUSES,
     CONFIG,
@@ -23,8 +25,6 @@ from hooks.saved_run import (
     PROMPTS,
     Run,
 )
-from sally_anne.core.files import FILES, write_atomic, write_sealed
-from sally_anne.core.hub import CARD, card, without_paths
 
 # What a run is in a repository; the last two, what was asked and what was read, only on demand.
 NAMES = (CARD, CONFIG, FOUND, CAUSES, HEADS, PROBES, PROMPTS, f"{ACTIVATIONS}/*")
@@ -62,7 +62,7 @@ def _unsealed(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _copy_store(run: Run, folder: Path) -> None:
     """Links to the files of a run's store, under a manifest without paths."""
-    from hooks.store.files import MANIFEST_NAME, read_manifest, write_manifest
+    from sally_anne.hooks.store.files import MANIFEST_NAME, read_manifest, write_manifest
 
     source = run.folder / ACTIVATIONS
     others = shutil.ignore_patterns(".*", MANIFEST_NAME)

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, site_module
-from hooks.positions import Pass, PassTracker, cache_in
 from sally_anne.core.errors import SallyAnneError
+from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, site_module
+from sally_anne.hooks.positions import Pass, PassTracker, cache_in
 
 _lock = threading.Lock()
 _open = 0

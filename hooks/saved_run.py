@@ -21,7 +21,7 @@ from sally_anne.core.errors import MissingRunFileError, RunFolderError
 from sally_anne.core.files import intact, read_object, reading, require_sealed
 
 if TYPE_CHECKING:
-    from hooks.store import ActivationStore
+    from sally_anne.hooks.store import ActivationStore
 
 MADE_BY = "sally-anne probe"
 # Family-wise p of label permutations up to which a head is called readable.
@@ -242,7 +242,7 @@ class Run:
     def store(self) -> ActivationStore:
         """The activations on disk."""
         # The one part of a run that needs torch.
-        from hooks.store import ActivationStore
+        from sally_anne.hooks.store import ActivationStore
 
         folder = _required(self.folder / ACTIVATIONS)
         if (self.folder / MANIFEST).exists():

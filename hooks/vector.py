@@ -16,15 +16,15 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from hooks.edit import Edit, Gate
-from hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, slice_width
-from hooks.identity import FORCED, SEEN, ModelIdentity, require_fitted
-from hooks.positions import LAST_PROMPT_GENERATED, check_spec
-from hooks.tensor_file import TensorFile
 from sally_anne.core.errors import PositionError, SteeringError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
 from sally_anne.core.run_folder import VECTOR, require_own
+from sally_anne.hooks.edit import Edit, Gate
+from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, slice_width
+from sally_anne.hooks.identity import FORCED, SEEN, ModelIdentity, require_fitted
+from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, check_spec
+from sally_anne.hooks.tensor_file import TensorFile
 
 FILE = "vector.safetensors"
 # In a checkpoint that a vector is baked into: the vector's facts.

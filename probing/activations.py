@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hooks.geometry import HEAD_OUT
-from sally_anne.benchmarks.samples import Sample
 from sally_anne.core.errors import ProbingError
+from sally_anne.data.samples import Sample
+from sally_anne.hooks.geometry import HEAD_OUT
 
 
 @dataclass(frozen=True, eq=False)

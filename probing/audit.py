@@ -59,11 +59,11 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         ProbingError: too few stories, or the samples are not those of the run.
         OtherModelError: the model is not the one that was probed.
     """
-    from probing.activations import Activations
-    from probing.audit_table import PARTS, audit_of, print_audit, verdict
-    from probing.probes import HeadProbes
-    from probing.sources import reopen
-    from probing.surface import Probed
+    from sally_anne.probing.activations import Activations
+    from sally_anne.probing.audit_table import PARTS, audit_of, print_audit, verdict
+    from sally_anne.probing.probes import HeadProbes
+    from sally_anne.probing.sources import reopen
+    from sally_anne.probing.surface import Probed
 
     console = console or Console()
     if config.stories < sum(PARTS.values()):

@@ -13,15 +13,15 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from hooks.batch_size import within_memory
-from probing import baselines as ask
-from probing.surface import Probed, Row, embedding_rows, surface_rows
-from sally_anne.benchmarks.samples import SPLITS
-from sally_anne.benchmarks.twins import TwinSet
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import GeometryError, NonFiniteError, OutOfMemoryError, ProbingError
+from sally_anne.data.samples import SPLITS
+from sally_anne.data.twins import TwinSet
+from sally_anne.hooks.batch_size import within_memory
 from sally_anne.models.loading import LoadedModel
+from sally_anne.probing import baselines as ask
+from sally_anne.probing.surface import Probed, Row, embedding_rows, surface_rows
 
 ALL = "all"
 # Rows of these kinds are asked within each condition, too: they say nothing of what a statement

@@ -11,11 +11,17 @@ import numpy as np
 import torch
 from accelerate import dispatch_model
 
-from hooks.batch_size import AUTO, within_memory
-from hooks.geometry import HEAD_OUT
-from probing.activations import Activations
-from probing.config import DEFAULT_BATCH
-from probing.extraction import (
+from sally_anne.core.errors import GeometryError, ProbingError
+from sally_anne.data.samples import SPLITS, Frames, Sample
+from sally_anne.data.twins import VERDICT, Twins, TwinSet
+from sally_anne.hooks.batch_size import AUTO, within_memory
+from sally_anne.hooks.geometry import HEAD_OUT
+from sally_anne.models.decoding import extend, prefill
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.prompts import continuations, open_prompt, process, reply_prompt, to_model
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.config import DEFAULT_BATCH
+from sally_anne.probing.extraction import (
     Prepared,
     activations_of,
     each_piece,
@@ -23,15 +29,9 @@ from probing.extraction import (
     plan_batches,
     prepare,
 )
-from probing.interchange import logit_directions
-from probing.probes import HeadProbes
-from probing.surface import Probed, Row
-from sally_anne.benchmarks.samples import SPLITS, Frames, Sample
-from sally_anne.benchmarks.twins import VERDICT, Twins, TwinSet
-from sally_anne.core.errors import GeometryError, ProbingError
-from sally_anne.models.decoding import extend, prefill
-from sally_anne.models.loading import LoadedModel
-from sally_anne.models.prompts import continuations, open_prompt, process, reply_prompt, to_model
+from sally_anne.probing.interchange import logit_directions
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.surface import Probed, Row
 
 TWIN = ("untrained twin", "untrained twin, standardised")
 FILMS = ("text alone", "blank film", "shuffled film", "another story's film")

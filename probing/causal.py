@@ -14,23 +14,23 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from hooks.saved_run import CAUSES, CONFIG, HEADS, LEVEL, Run, in_words, verdicts
-from probing.config import ProbeConfig, ScanOptions
-from probing.nulls import null_columns, selectivity_columns
 from sally_anne.core.commands import command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.options import Seed, check_options
 from sally_anne.core.run_folder import PROBING, claimed
+from sally_anne.hooks.saved_run import CAUSES, CONFIG, HEADS, LEVEL, Run, in_words, verdicts
+from sally_anne.probing.config import ProbeConfig, ScanOptions
+from sally_anne.probing.nulls import null_columns, selectivity_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from probing.scan import Cause
-    from sally_anne.benchmarks.samples import SampleSet
-    from sally_anne.benchmarks.twins import TwinSet
+    from sally_anne.data.samples import SampleSet
+    from sally_anne.data.twins import TwinSet
     from sally_anne.models.loading import LoadedModel
+    from sally_anne.probing.scan import Cause
 
 FOLDER = "causal"
 Kind = Literal["question", "verdict"]
@@ -196,7 +196,7 @@ def explain(
         The table with ``{kind}_patch`` and the other columns of :class:`Cause`, and
         ``{kind}_verdict`` of each head; and what ``causal.json`` holds of each kind.
     """
-    from probing.scan import scan
+    from sally_anne.probing.scan import scan
 
     labels = [str(c).removesuffix("_rank") for c in heads if str(c).endswith("_rank")]
     ranked = {label: heads.sort_values([f"{label}_rank", "layer", "head"]) for label in labels}
@@ -252,7 +252,7 @@ def run(config: CausalConfig, console: Console | None = None) -> pd.DataFrame:
         ProbingError: the samples have no twins; or as :func:`scan`.
         OtherModelError: the model is not the one that was probed.
     """
-    from probing.sources import reopen
+    from sally_anne.probing.sources import reopen
 
     console = console or Console()
     check_options(config)
@@ -282,7 +282,7 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> bool:
     Returns:
         Whether something was added.
     """
-    from probing.activations import Activations
+    from sally_anne.probing.activations import Activations
 
     saved = Run.open(config.folder)
     wanted = {"permutations": config.permutations, "seed": config.seed}

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from sally_anne.benchmarks.items import Setting
 from sally_anne.core.options import Natural, Positive, Seed
+from sally_anne.data.items import Setting
 from sally_anne.models.options import ModelOptions
 
 Contrast = Literal["matched", "paper", "released", "crossed"]

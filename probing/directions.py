@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hooks.vector import SteeringVector
 from sally_anne.core.errors import ProbingError, SteeringError
+from sally_anne.hooks.vector import SteeringVector
 
 
 class NoDirectionError(ProbingError):

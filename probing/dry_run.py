@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hooks.backends import NATIVE
-from hooks.batch_size import AUTO
-from hooks.geometry import Geometry, find_geometry, slice_width
-from hooks.saved_run import ACTIVATIONS
-from hooks.store import ActivationStore
-from hooks.store.files import MANIFEST_NAME, mismatch, read_manifest
-from probing.activations import items_table
-from probing.config import DEFAULT_BATCH, ProbeConfig
-from probing.extraction import cut, plan_batches, stored_size
-from probing.pipeline import has_both, require_same_probes
-from probing.sources import open_samples, twin_sets
-from sally_anne.benchmarks.samples import Sample
-from sally_anne.benchmarks.twins import TwinSet
 from sally_anne.core.console import Console
 from sally_anne.core.options import check_options
 from sally_anne.core.run_folder import PROBING, require_own
+from sally_anne.data.samples import Sample
+from sally_anne.data.twins import TwinSet
+from sally_anne.hooks.backends import NATIVE
+from sally_anne.hooks.batch_size import AUTO
+from sally_anne.hooks.geometry import Geometry, find_geometry, slice_width
+from sally_anne.hooks.saved_run import ACTIVATIONS
+from sally_anne.hooks.store import ActivationStore
+from sally_anne.hooks.store.files import MANIFEST_NAME, mismatch, read_manifest
 from sally_anne.models.estimate import Counter, Figure, Load, disk, exact, needs, show, tokens_each
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.published import open_described
+from sally_anne.probing.activations import items_table
+from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
+from sally_anne.probing.extraction import cut, plan_batches, stored_size
+from sally_anne.probing.pipeline import has_both, require_same_probes
+from sally_anne.probing.sources import open_samples, twin_sets
 
 # Of one permutation of one label, a head's one number of one training sample: 32 heads of width
 # 128, 344 samples, 1,000 permutations took 6.8 s on two busy cores.

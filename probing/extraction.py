@@ -14,23 +14,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from hooks.backends import NATIVE, Backend
-from hooks.backends import backend as backend_named
-from hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
-from hooks.capture import Capture
-from hooks.geometry import HEAD_OUT, find_geometry, slice_width
-from hooks.positions import LAST_PROMPT
-from hooks.store import ActivationStore, BatchWriter, StoreMeta
-from hooks.store.files import MANIFEST_NAME, read_manifest
-from probing.activations import Activations, items_table
-from probing.config import DEFAULT_BATCH
-from probing.prefetch import Piece, Result, prefetch
-from sally_anne.benchmarks.samples import Sample, fingerprint, with_splits
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.processes import ALONE, Processes
+from sally_anne.data.samples import Sample, fingerprint, with_splits
+from sally_anne.hooks.backends import NATIVE, Backend
+from sally_anne.hooks.backends import backend as backend_named
+from sally_anne.hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
+from sally_anne.hooks.positions import LAST_PROMPT
+from sally_anne.hooks.store import ActivationStore, BatchWriter, StoreMeta
+from sally_anne.hooks.store.files import MANIFEST_NAME, read_manifest
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import open_prompt, process, to_model
+from sally_anne.probing.activations import Activations, items_table
+from sally_anne.probing.config import DEFAULT_BATCH
+from sally_anne.probing.prefetch import Piece, Result, prefetch
 
 POSITION = LAST_PROMPT
 # Parameters below which a batch needs little memory, and the most that run side by side.

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hooks.capture import Capture
-from hooks.edit import Edit
-from hooks.geometry import HEAD_OUT, RESID, final_norm, find_geometry, o_projs
-from hooks.positions import ALL
-from sally_anne.benchmarks.twins import Twins
 from sally_anne.core.errors import GeometryError, ProbingError
+from sally_anne.data.twins import Twins
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.geometry import HEAD_OUT, RESID, final_norm, find_geometry, o_projs
+from sally_anne.hooks.positions import ALL
 from sally_anne.models.decoding import (
     State,
     extend,
@@ -162,7 +162,7 @@ def read_twins(
     Args:
         loaded: the model.
         twins: the pair.
-        reply: as of `sally_anne.benchmarks.twins.TwinSet`.
+        reply: as of `sally_anne.data.twins.TwinSet`.
         site: where heads will be exchanged, see `hooks.geometry`.
 
     Raises:

@@ -12,19 +12,19 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from hooks.saved_run import LEVEL
 from sally_anne.core.commands import command
 from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.options import Natural, Seed
 from sally_anne.core.run_folder import CONFIG, PROBING, claimed
+from sally_anne.hooks.saved_run import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hooks.saved_run import Run
-    from probing.activations import Activations
+    from sally_anne.hooks.saved_run import Run
+    from sally_anne.probing.activations import Activations
 
 # Heads of each label that are printed.
 PRINTED = 10
@@ -61,7 +61,7 @@ def run(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
     Raises:
         ProbingError: no such samples, or a label that permuting within groups does not change.
     """
-    from hooks.saved_run import Run
+    from sally_anne.hooks.saved_run import Run
 
     console = console or Console()
     saved = Run.open(config.run)
@@ -70,8 +70,8 @@ def run(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
 
 
 def _test(config: NullsConfig, saved: Run, console: Console) -> pd.DataFrame:
-    from probing.activations import Activations
-    from probing.resampling import REFIT, bootstrap, permutation_test
+    from sally_anne.probing.activations import Activations
+    from sally_anne.probing.resampling import REFIT, bootstrap, permutation_test
 
     items = saved.samples
     x = Activations(saved.activations(), items, saved.labels)
@@ -145,7 +145,7 @@ def null_columns(
     """
     from scipy.stats import false_discovery_control
 
-    from probing.resampling import REFIT, permutation_test
+    from sally_anne.probing.resampling import REFIT, permutation_test
 
     place = heads["layer"].to_numpy(), heads["head"].to_numpy()
     found = heads.copy()
@@ -179,7 +179,7 @@ def selectivity_columns(
     """
     import numpy as np
 
-    from probing.resampling import control_accuracy
+    from sally_anne.probing.resampling import control_accuracy
 
     if not types:
         return heads

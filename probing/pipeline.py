@@ -15,35 +15,6 @@ from rich.markup import escape
 from safetensors.numpy import save
 from sklearn.base import clone
 
-from hooks.geometry import find_geometry
-from hooks.identity import SEEN
-from hooks.saved_run import (
-    ACTIVATIONS,
-    AGAIN,
-    CONFIG,
-    HEADS,
-    MADE_BY,
-    MANIFEST,
-    PROBES,
-    PROMPTS,
-    Run,
-)
-from hooks.store import ActivationStore
-from probing.activations import Activations
-from probing.causal import NO_TWINS, add_causes, add_null, print_causes
-from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
-from probing.extraction import fill_store
-from probing.probes import HeadProbes
-from probing.reporting import (
-    add_intervals,
-    confound_report,
-    print_confounds,
-    print_summary,
-    summarise,
-)
-from probing.sources import open_samples, twin_sets
-from sally_anne.benchmarks.samples import Sample, SampleSet
-from sally_anne.benchmarks.twins import TwinSet
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import (
@@ -57,10 +28,39 @@ from sally_anne.core.files import intact, read_object, require_sealed, write_ato
 from sally_anne.core.options import check_options, spelled
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import PROBING, RESULTS, claims, versions
+from sally_anne.data.samples import Sample, SampleSet
+from sally_anne.data.twins import TwinSet
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.identity import SEEN
+from sally_anne.hooks.saved_run import (
+    ACTIVATIONS,
+    AGAIN,
+    CONFIG,
+    HEADS,
+    MADE_BY,
+    MANIFEST,
+    PROBES,
+    PROMPTS,
+    Run,
+)
+from sally_anne.hooks.store import ActivationStore
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import check_room, crop_notes
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.causal import NO_TWINS, add_causes, add_null, print_causes
+from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
+from sally_anne.probing.extraction import fill_store
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.reporting import (
+    add_intervals,
+    confound_report,
+    print_confounds,
+    print_summary,
+    summarise,
+)
+from sally_anne.probing.sources import open_samples, twin_sets
 
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from hooks.tensor_file import TensorFile
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.hub import CARD, at_hand, card
 from sally_anne.core.run_folder import PROBES, require_own
+from sally_anne.hooks.tensor_file import TensorFile
 
 FILE, FORMAT = "head_probes.safetensors", "sally-anne probes 1"
 _WEIGHTS = ("coef_", "intercept_", "sigma_")

@@ -16,15 +16,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
-from hooks.positions import LAST_PROMPT_GENERATED
-from hooks.vector import SteeringVector
-from probing.activations import Activations
-from probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
-from probing.directions import best_heads, towards_class
-from probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve
-from probing.probe_file import FILE, KEPT, read, write
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.hub import Shared, without_paths
+from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
+from sally_anne.probing.directions import best_heads, towards_class
+from sally_anne.probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve
+from sally_anne.probing.probe_file import FILE, KEPT, read, write
 
 MEASURED = ("validation", "test")
 

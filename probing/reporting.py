@@ -11,12 +11,12 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from hooks.saved_run import LEVEL, given_away
-from probing.activations import Activations
-from probing.probes import HeadProbes
-from probing.resampling import stability
-from sally_anne.benchmarks.samples import SampleSet
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
+from sally_anne.data.samples import SampleSet
+from sally_anne.hooks.saved_run import LEVEL, given_away
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.resampling import stability
 
 # So many heads are printed, with these columns.
 TOP = 10

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from probing.activations import Activations
-from probing.config import DEFAULT_C
-from probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve_blocks
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.errors import ProbingError
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.config import DEFAULT_C
+from sally_anne.probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve_blocks
 
 # Accuracies do not depend on more digits; heads at zero weights stay there, as in a run.
 REFIT = Settings(tolerance=1e-4, zero_weight_tol=SKLEARN_TOLERANCE)

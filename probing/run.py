@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from probing.config import ProbeConfig
 from sally_anne.core.commands import command
+from sally_anne.probing.config import ProbeConfig
 
 
 def run(config: ProbeConfig) -> None:
     """Do a probing run and draw its figures and its page, or show a finished one."""
     # Heavy libraries are imported here, so that --help answers at once.
     if config.dry_run:
-        from probing.dry_run import dry_run
+        from sally_anne.probing.dry_run import dry_run
 
         dry_run(config)
         return
-    from figures.report.write import NAME, draw_run
-    from probing.pipeline import run as work
     from sally_anne.core.processes import here
+    from sally_anne.figures.report.write import NAME, draw_run
+    from sally_anne.probing.pipeline import run as work
 
     work(config, draw=draw_run)
     page = config.folder / NAME

@@ -14,15 +14,15 @@ import torch
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
-from hooks.geometry import HEAD_OUT, find_geometry
-from probing.config import ScanOptions
-from probing.extraction import each_piece
-from probing.interchange import Effects, effects_of
-from sally_anne.benchmarks.twins import Twins, TwinSet
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import reading, write_atomic
+from sally_anne.data.twins import Twins, TwinSet
+from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
 from sally_anne.models.loading import LoadedModel
+from sally_anne.probing.config import ScanOptions
+from sally_anne.probing.extraction import each_piece
+from sally_anne.probing.interchange import Effects, effects_of
 
 
 @dataclass(frozen=True)

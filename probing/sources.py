@@ -7,21 +7,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from hooks.identity import ModelIdentity, require_same
-from hooks.saved_run import Run
-from probing.config import ProbeConfig
-from sally_anne.benchmarks import samples as own
-from sally_anne.benchmarks.gridtom import contrasts as gridtom
-from sally_anne.benchmarks.gridtom.contrasts import question_twins
-from sally_anne.benchmarks.gridtom.stories import open_stories
-from sally_anne.benchmarks.mmtom_qa import contrasts as mmtom_qa
-from sally_anne.benchmarks.mmtom_qa import load as load_mmtom_qa
-from sally_anne.benchmarks.samples import SampleSet
-from sally_anne.benchmarks.twins import TwinSet, own_twins, statement_twins
 from sally_anne.core.commands import read_options
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.options import spelled
+from sally_anne.data import samples as own
+from sally_anne.data.gridtom import contrasts as gridtom
+from sally_anne.data.gridtom.contrasts import question_twins
+from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.mmtom_qa import contrasts as mmtom_qa
+from sally_anne.data.mmtom_qa import load as load_mmtom_qa
+from sally_anne.data.samples import SampleSet
+from sally_anne.data.twins import TwinSet, own_twins, statement_twins
+from sally_anne.hooks.identity import ModelIdentity, require_same
+from sally_anne.hooks.saved_run import Run
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.probing.config import ProbeConfig
 
 GRIDTOM_ALONE = ("order", "contrast", "stories", "data_seed")
 

@@ -44,9 +44,9 @@ class BakeConfig:
 def run(config: BakeConfig) -> None:
     """Read model and vector, write the checkpoint, say what it does."""
     # Heavy libraries are imported here, so that --help answers at once.
-    from hooks.vector import SteeringVector
+    from sally_anne.hooks.vector import SteeringVector
     from sally_anne.models.loading import load_model
-    from steering import baking
+    from sally_anne.steering import baking
 
     baking.check_free(config.out)
     vector = SteeringVector.load(config.vector, force=config.force)

@@ -15,10 +15,6 @@ from typing import Any
 import pandas as pd
 import torch
 
-from hooks.batch_size import AUTO, BatchSize, in_batches, rows_that_fit, within_memory
-from hooks.edit import Edit
-from hooks.positions import ALL
-from hooks.vector import SteeringVector
 from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.errors import SteeringError
 from sally_anne.harness.evaluate import prompt_of
@@ -27,10 +23,14 @@ from sally_anne.harness.journal import Journal
 from sally_anne.harness.metrics import Metrics, Unit, accuracy, belief_metrics, paired_accuracy
 from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.results import score, scores
+from sally_anne.hooks.batch_size import AUTO, BatchSize, in_batches, rows_that_fit, within_memory
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.positions import ALL
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
-from steering.fit import CONTROLS
-from steering.sweep import Heads, Side
+from sally_anne.steering.fit import CONTROLS
+from sally_anne.steering.sweep import Heads, Side
 
 # Models of fewer heads are moved by a fraction of what larger ones take, and break sooner.
 SMALL = 256

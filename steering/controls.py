@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hooks.vector import SteeringVector
-from sally_anne.benchmarks.twins import in_turn
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
+from sally_anne.data.twins import in_turn
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import belief_metrics, over, paired_difference
 from sally_anne.harness.reporting import BELIEF, percent
 from sally_anne.harness.results import scores
-from steering.cells import BASELINE, Cell, Vectors, before_and_in, side_gain
-from steering.fit import CONTROLS
-from steering.sweep import Side
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.steering.cells import BASELINE, Cell, Vectors, before_and_in, side_gain
+from sally_anne.steering.fit import CONTROLS
+from sally_anne.steering.sweep import Side
 
 CONTROL_LABELS = {"random": "random directions", "random_heads": "random heads"}
 SIDE_LABELS: dict[Side, str] = {"initial": "initial belief", "reality": "reality"}

@@ -14,12 +14,12 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from hooks.saved_run import AGAIN, CONFIG, HEADS, PROBES, Run
-from hooks.vector import SteeringVector
-from probing.directions import best_heads, towards_class, vector_on
-from sally_anne.benchmarks.lineage import SEEN
 from sally_anne.core.errors import SteeringError
-from steering.sweep import Direction, Heads
+from sally_anne.data.lineage import SEEN
+from sally_anne.hooks.saved_run import AGAIN, CONFIG, HEADS, PROBES, Run
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.probing.directions import best_heads, towards_class, vector_on
+from sally_anne.steering.sweep import Direction, Heads
 
 CONTROLS = ("random", "random_heads")
 # What a head carries of the belief question's answer between validation twins.

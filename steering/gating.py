@@ -16,20 +16,20 @@ import torch
 from rich.markup import escape
 from scipy.special import expit
 
-from hooks.edit import Gate
-from hooks.positions import LAST_PROMPT
-from hooks.vector import SteeringVector
-from probing.activations import Activations
-from probing.config import DEFAULT_C, DEFAULT_MAX_ITER
-from probing.interchange import read_twins
-from probing.probes import HeadProbes, best_heads
-from probing.sources import reopen
-from sally_anne.benchmarks.samples import Split
-from sally_anne.benchmarks.twins import TwinSet
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import SteeringError
+from sally_anne.data.samples import Split
+from sally_anne.data.twins import TwinSet
+from sally_anne.hooks.edit import Gate
+from sally_anne.hooks.positions import LAST_PROMPT
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER
+from sally_anne.probing.interchange import read_twins
+from sally_anne.probing.probes import HeadProbes, best_heads
+from sally_anne.probing.sources import reopen
 
 # Pairs of test twins on which a gate is measured.
 TEST_PAIRS = 100

@@ -13,8 +13,6 @@ import torch
 from rich.console import Console as Printer
 from rich.markup import escape
 
-from hooks.batch_size import in_batches, within_memory
-from hooks.vector import SteeringVector
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
@@ -30,8 +28,10 @@ from sally_anne.harness.reporting import print_table
 from sally_anne.harness.results import scores
 from sally_anne.harness.tasks import TASKS, find_task, short_name
 from sally_anne.harness.vectors import require_fits
+from sally_anne.hooks.batch_size import in_batches, within_memory
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.side_effects import SideEffectsConfig
+from sally_anne.steering.side_effects import SideEffectsConfig
 
 # Tokens of a reply to a neutral prompt.
 REPLY = 16

@@ -10,20 +10,20 @@ from itertools import product
 import pandas as pd
 from rich.markup import escape
 
-from figures import sweep as picture
-from figures.report.write import write_report
-from hooks.identity import FORCED
-from hooks.vector import SteeringVector
-from sally_anne.benchmarks.lineage import SEEN
 from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import SWEEP, claims, save_config
+from sally_anne.data.lineage import SEEN
+from sally_anne.figures import sweep as picture
+from sally_anne.figures.report.write import write_report
 from sally_anne.harness.evaluate import check_items
 from sally_anne.harness.gridtom import shown
 from sally_anne.harness.journal import Journal
+from sally_anne.hooks.identity import FORCED
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.cells import (
+from sally_anne.steering.cells import (
     BASELINE,
     Cell,
     Vectors,
@@ -34,7 +34,7 @@ from steering.cells import (
     run_cells,
     vectors_of,
 )
-from steering.controls import (
+from sally_anne.steering.controls import (
     draws_of,
     left_out,
     made_worse,
@@ -42,8 +42,8 @@ from steering.controls import (
     spread,
     without_a_head,
 )
-from steering.fit import CONTROLS, fit_vector
-from steering.prepare import (
+from sally_anne.steering.fit import CONTROLS, fit_vector
+from sally_anne.steering.prepare import (
     SPLITS,
     Questions,
     Split,
@@ -54,8 +54,8 @@ from steering.prepare import (
     run_for,
     with_grid,
 )
-from steering.reporting import Sweep, print_sweep, save, vector_name
-from steering.sweep import Heads, Side, SweepConfig
+from sally_anne.steering.reporting import Sweep, print_sweep, save, vector_name
+from sally_anne.steering.sweep import Heads, Side, SweepConfig
 
 
 @claims(SWEEP)

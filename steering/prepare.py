@@ -9,34 +9,34 @@ from typing import Literal
 
 from rich.markup import escape
 
-from figures.report.write import draw_run
-from hooks.batch_size import AUTO, MOST, in_batches
-from hooks.geometry import find_geometry
-from hooks.identity import ModelIdentity, require_same
-from hooks.saved_run import CONFIG, Run
-from probing.config import ProbeConfig
-from probing.pipeline import run as probe
-from sally_anne.benchmarks.gridtom import splits
-from sally_anne.benchmarks.gridtom.records import StorySet
-from sally_anne.benchmarks.gridtom.stories import open_stories
-from sally_anne.benchmarks.lineage import Lineage
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.options import check_options
 from sally_anne.core.run_folder import SWEEP, require_own
+from sally_anne.data.gridtom import splits
+from sally_anne.data.gridtom.records import StorySet
+from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.lineage import Lineage
+from sally_anne.figures.report.write import draw_run
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.dry_run import loads_of, tokens_of
 from sally_anne.harness.items import Item
 from sally_anne.harness.pipeline import check as check_evaluation
 from sally_anne.harness.vectors import fitted_on
 from sally_anne.harness.work import Unseen, choose_stories, drawn_how, items_of
+from sally_anne.hooks.batch_size import AUTO, MOST, in_batches
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.identity import ModelIdentity, require_same
+from sally_anne.hooks.saved_run import CONFIG, Run
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, show
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.published import open_described
-from steering.cells import Cell, cells, default_alphas, default_ks
-from steering.controls import SIDE_LABELS, spread
-from steering.fit import CONTROLS, require_causes
-from steering.sweep import Side, SweepConfig
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import run as probe
+from sally_anne.steering.cells import Cell, cells, default_alphas, default_ks
+from sally_anne.steering.controls import SIDE_LABELS, spread
+from sally_anne.steering.fit import CONTROLS, require_causes
+from sally_anne.steering.sweep import Side, SweepConfig
 
 # Fewer stories in all leave a split without any.
 FEWEST_PROBED = 20

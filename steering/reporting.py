@@ -10,22 +10,29 @@ from typing import Any
 import pandas as pd
 from rich.markup import escape
 
-from figures.report.write import NAME
-from hooks.vector import SteeringVector
-from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.commands import command_line
 from sally_anne.core.console import Console
 from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.run_folder import RESULTS
+from sally_anne.data.lineage import SEEN, Lineage
+from sally_anne.figures.report.write import NAME
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.metrics import accuracy, mcnemar_both, over, paired_difference
 from sally_anne.harness.reporting import BELIEF, TIGHT, percent, print_table
 from sally_anne.harness.results import scores
 from sally_anne.harness.work import Unseen
-from steering.cells import BASELINE, Cell, before_and_in, cell_metrics, only_guessed, side_gain
-from steering.controls import CONTROL_LABELS, SIDE_LABELS, in_words, of_heads, ranges
-from steering.sweep import Side, SweepConfig
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.steering.cells import (
+    BASELINE,
+    Cell,
+    before_and_in,
+    cell_metrics,
+    only_guessed,
+    side_gain,
+)
+from sally_anne.steering.controls import CONTROL_LABELS, SIDE_LABELS, in_words, of_heads, ranges
+from sally_anne.steering.sweep import Side, SweepConfig
 
 ANSWERS, METRICS = "answers.parquet", "sweep.parquet"
 # Of a cell, beside its name.

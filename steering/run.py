@@ -10,15 +10,15 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.markup import escape
 
-from hooks.identity import FORCED, SEEN
 from sally_anne.core.commands import command, command_line
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object, require_sealed
 from sally_anne.core.options import Seed
 from sally_anne.core.run_folder import RESULTS, VECTOR, require_own
+from sally_anne.hooks.identity import FORCED, SEEN
 from sally_anne.models.options import ModelOptions
-from steering.sweep import Direction, Heads, SweepConfig
+from sally_anne.steering.sweep import Direction, Heads, SweepConfig
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def run(config: VectorConfig) -> None:
     found = None if config.sweep is None else read_sweep(config.sweep)
     config = settled(config, found)
     # Heavy libraries are imported here, so that --help answers at once.
-    from steering.fit import fit_vector
+    from sally_anne.steering.fit import fit_vector
 
     require_own(config.folder, VECTOR)
     names = ("run", "k", "alpha", "direction", "label", "positions", "seed", "towards", "heads")
@@ -94,7 +94,7 @@ def run(config: VectorConfig) -> None:
             vector = replace(vector, fitted={**vector.fitted, SEEN: found[SEEN]})
     console = Console()
     if config.gate is not None:
-        from steering.gating import gated
+        from sally_anne.steering.gating import gated
 
         assert config.run is not None
         vector = gated(vector, config.run, config.gate, console)
@@ -123,7 +123,7 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
             )
         # The folder that is made by default bears the label's name; a given one is claimed first.
         if config.label is None and config.out is None:
-            from hooks.saved_run import Run
+            from sally_anne.hooks.saved_run import Run
 
             return replace(config, label=next(iter(Run.open(config.run).labels), None))
         return config
@@ -154,7 +154,7 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
 
 def _to_choose(config: VectorConfig) -> str:
     """How K and alpha are chosen for a run: the commands of a sweep and of its vector."""
-    from hooks.saved_run import Run
+    from sally_anne.hooks.saved_run import Run
 
     assert config.run is not None
     probing = Run.open(config.run).config

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
+from sally_anne.data.items import Setting
 from sally_anne.harness.prompting import Baseline
 from sally_anne.models.options import ModelOptions
-from steering.sweep import own_name
+from sally_anne.steering.sweep import own_name
 
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
 
@@ -61,7 +61,7 @@ class SideEffectsConfig(ModelOptions):
 main = command(
     "sally-anne side-effects",
     SideEffectsConfig,
-    "steering.measuring:measure",
+    "sally_anne.steering.measuring:measure",
     resumes=True,
     page=True,
 )

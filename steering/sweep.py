@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from sally_anne.benchmarks.items import Setting
 from sally_anne.core.commands import command
 from sally_anne.core.options import Natural, Seed
+from sally_anne.data.items import Setting
 from sally_anne.harness.tasks import reply_tokens
 from sally_anne.models.options import ModelOptions
 
@@ -149,7 +149,11 @@ def own_name(path: Path) -> str:
 
 
 main = command(
-    "sally-anne sweep", SweepConfig, "steering.pipeline:work", resumes=True, together=True
+    "sally-anne sweep",
+    SweepConfig,
+    "sally_anne.steering.pipeline:work",
+    resumes=True,
+    together=True,
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from hooks.store import ActivationStore, StoreMeta
+from sally_anne.hooks.store import ActivationStore, StoreMeta
 
 ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
 CONFIG = {
@@ -146,4 +146,4 @@ def run(make_run: Callable[..., MadeRun]) -> MadeRun:
 @pytest.fixture
 def numbers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw, but save empty pictures: for tests of the numbers alone."""
-    monkeypatch.setattr("figures.style._picture", lambda *_: b"")
+    monkeypatch.setattr("sally_anne.figures.style._picture", lambda *_: b"")

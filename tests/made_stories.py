@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sally_anne.benchmarks.gridtom.narration import BeliefQuestion, Cast, InitialQuestion
-from sally_anne.benchmarks.gridtom.records import BeliefCase, StoryRecord, StorySet
+from sally_anne.data.gridtom.narration import BeliefQuestion, Cast, InitialQuestion
+from sally_anne.data.gridtom.records import BeliefCase, StoryRecord, StorySet
 
 NODES = (0, 4, 10, 18)
 # The frames that models are shown: the nodes, and what lies halfway.

@@ -1,7 +1,7 @@
 """Records in the official layouts of public benchmarks: made by hand, and the published ones.
 
-A few made records of each benchmark lie in ``tests/data``, in the fields and forms of its release
-and in words of our own. The published records are kept beside the checkout and never in it.
+A few made records of each benchmark lie in ``tests/records``, in the fields and forms of its
+release and in words of our own. The published records are kept beside the checkout and never in it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-MADE = Path(__file__).resolve().parent / "data"
+MADE = Path(__file__).resolve().parent / "records"
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data"
 SOURCES = ("made", "published")
 

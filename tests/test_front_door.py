@@ -12,8 +12,8 @@ import pytest
 from sklearn.base import clone
 
 import sally_anne as sa
-from figures import style
-from hooks.vector import SteeringVector
+from sally_anne.figures import style
+from sally_anne.hooks.vector import SteeringVector
 
 SEED = 0
 

@@ -1,5 +1,5 @@
-"""``python -m experiments.localisation``."""
+"""``python -m sally_anne.experiments.localisation``."""
 
-from experiments.localisation.config import main
+from sally_anne.experiments.localisation.config import main
 
 main()

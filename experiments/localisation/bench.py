@@ -20,8 +20,16 @@ import pandas as pd
 import torch
 from rich.table import Table
 
-from experiments.localisation.config import LocalisationConfig
-from experiments.localisation.localisers import (
+from sally_anne.core.bootstrap import draw_groups, estimate_mean
+from sally_anne.core.console import Bars, Console
+from sally_anne.core.errors import OptionError, RunFolderError
+from sally_anne.core.files import read_object, write_atomic, write_sealed
+from sally_anne.core.options import check_options
+from sally_anne.core.processes import exit_with_parent
+from sally_anne.core.run_folder import LOCALISATION, RESULTS, claims, save_config
+from sally_anne.data.twins import Twins
+from sally_anne.experiments.localisation.config import LocalisationConfig
+from sally_anne.experiments.localisation.localisers import (
     NAMES,
     Scores,
     Seen,
@@ -31,7 +39,7 @@ from experiments.localisation.localisers import (
     scores_of,
     turns_of,
 )
-from experiments.localisation.planted import (
+from sally_anne.experiments.localisation.planted import (
     DIFFERENCE,
     TRUTH,
     Head,
@@ -39,22 +47,18 @@ from experiments.localisation.planted import (
     read_truth,
     weaken,
 )
-from experiments.localisation.scoring import recall_at, score
-from experiments.localisation.steering import steering_rows
-from experiments.localisation.stories import held_out_twins, sides_of
-from hooks.identity import file_hash
-from sally_anne.benchmarks.twins import Twins
-from sally_anne.core.bootstrap import draw_groups, estimate_mean
-from sally_anne.core.console import Bars, Console
-from sally_anne.core.errors import OptionError, RunFolderError
-from sally_anne.core.files import read_object, write_atomic, write_sealed
-from sally_anne.core.options import check_options
-from sally_anne.core.processes import exit_with_parent
-from sally_anne.core.run_folder import LOCALISATION, RESULTS, claims, save_config
+from sally_anne.experiments.localisation.scoring import recall_at, score
+from sally_anne.experiments.localisation.steering import steering_rows
+from sally_anne.experiments.localisation.stories import held_out_twins, sides_of
+from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel
 
 SHIPPED = Path(__file__).parent / "models"
-TABLE, STEERING, RECOVERY = "localisation.parquet", "steering.parquet", "recovery.parquet"
+TABLE, STEERING, RECOVERY = (
+    "localisation.parquet",
+    "steering.parquet",
+    "recovery.parquet",
+)
 # What is known of single models, until all are.
 PARTS = "parts"
 ORDERING = ("recall", "auroc", "average_precision")
@@ -264,8 +268,8 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
         OptionError: no models, more pairs than twins, or a localiser that cannot be had.
         ModelError: a folder is not what ``sally-anne plant`` writes.
     """
-    from experiments.localisation.figure import localisation_figure
-    from figures import style
+    from sally_anne.experiments.localisation.figure import localisation_figure
+    from sally_anne.figures import style
 
     console = console or Console()
     check_options(config)

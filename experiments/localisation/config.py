@@ -55,7 +55,7 @@ class LocalisationConfig:
 main = command(
     "sally-anne localisation",
     LocalisationConfig,
-    "experiments.localisation.bench:run",
+    "sally_anne.experiments.localisation.bench:run",
     resumes=True,
     page=True,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from figures import style
+from sally_anne.figures import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

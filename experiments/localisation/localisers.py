@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from hooks.geometry import find_geometry
-from probing.interchange import Effects, effects_of, read_twins
-from probing.probes import HeadProbes
-from sally_anne.benchmarks.twins import Twins
 from sally_anne.core.errors import OptionError, ProbingError
+from sally_anne.data.twins import Twins
+from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel
+from sally_anne.probing.interchange import Effects, effects_of, read_twins
+from sally_anne.probing.probes import HeadProbes
 
 Scores = Callable[[LoadedModel, Sequence[Twins]], np.ndarray]
 NAMES = ("probe", "probe_answer", "patching", "attribution", "ablation", "direct", "random")

@@ -76,22 +76,27 @@ def run(config: PlantConfig) -> Path:
     """
     import torch
 
-    from experiments.localisation.planted import (
+    from sally_anne.experiments.localisation.planted import (
         GroundTruth,
         save_difference,
         verified,
         write_truth,
     )
-    from experiments.localisation.recipe import Settings, choose_heads, require_same, train
-    from experiments.localisation.stories import (
+    from sally_anne.experiments.localisation.recipe import (
+        Settings,
+        choose_heads,
+        require_same,
+        train,
+    )
+    from sally_anne.experiments.localisation.stories import (
         belief_twins,
         named_first,
         sides,
         streams,
         training_stories,
     )
-    from experiments.localisation.upper import Upper
-    from hooks.geometry import find_geometry
+    from sally_anne.experiments.localisation.upper import Upper
+    from sally_anne.hooks.geometry import find_geometry
     from sally_anne.models.loading import load_model
 
     torch.set_num_threads(config.threads)

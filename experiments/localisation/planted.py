@@ -17,16 +17,16 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from experiments.localisation.localisers import outputs_of, probe_accuracy, versions
-from experiments.localisation.stories import held_out_twins, sides_of
-from hooks.geometry import Geometry, find_geometry, o_projs
-from hooks.identity import file_hash
-from probing.interchange import effects_of, read_twins
-from sally_anne.benchmarks.samples import Split
-from sally_anne.benchmarks.twins import Twins
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import read_object, reading, write_atomic
+from sally_anne.data.samples import Split
+from sally_anne.data.twins import Twins
+from sally_anne.experiments.localisation.localisers import outputs_of, probe_accuracy, versions
+from sally_anne.experiments.localisation.stories import held_out_twins, sides_of
+from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
+from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.probing.interchange import effects_of, read_twins
 
 TRUTH, DIFFERENCE = "truth.json", "difference.safetensors"
 MADE_BY = "sally-anne plant"

@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.localisation.localisers import Seen, train_part
-from experiments.localisation.planted import GroundTruth, Head
-from experiments.localisation.stories import Side
-from hooks.edit import Edit
-from hooks.positions import ALL
-from hooks.vector import SteeringVector
-from probing.directions import vector_on
-from probing.interchange import Side as Reading
-from probing.interchange import read_twins
-from probing.probes import HeadProbes
-from sally_anne.benchmarks.twins import Twins
+from sally_anne.data.twins import Twins
+from sally_anne.experiments.localisation.localisers import Seen, train_part
+from sally_anne.experiments.localisation.planted import GroundTruth, Head
+from sally_anne.experiments.localisation.stories import Side
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.positions import ALL
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import read_side_by_side
 from sally_anne.models.loading import LoadedModel
-from steering.fit import direction_of
+from sally_anne.probing.directions import vector_on
+from sally_anne.probing.interchange import Side as Reading
+from sally_anne.probing.interchange import read_twins
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.steering.fit import direction_of
 
 ALPHAS = (0.5, 1.0, 2.0, 4.0)
 DIRECTIONS = ("logistic", "mass_mean", "lda", "pca")

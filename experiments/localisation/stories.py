@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hooks.geometry import find_geometry
-from sally_anne.benchmarks.gridtom.contrasts import question_twins
-from sally_anne.benchmarks.gridtom.maps import random_layouts
-from sally_anne.benchmarks.gridtom.narration import reality
-from sally_anne.benchmarks.gridtom.records import StorySet, context_text
-from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.samples import Sample, Split
-from sally_anne.benchmarks.twins import Twins, TwinSet
+from sally_anne.data.gridtom.contrasts import question_twins
+from sally_anne.data.gridtom.maps import random_layouts
+from sally_anne.data.gridtom.narration import reality
+from sally_anne.data.gridtom.records import StorySet, context_text
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.samples import Sample, Split
+from sally_anne.data.twins import Twins, TwinSet
+from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, encode, reply_prompt
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from hooks.geometry import find_geometry, o_projs
+from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.models.decoding import CACHE
 
 

@@ -53,7 +53,7 @@ class TrainConfig:
         return self.out
 
 
-_WORK = "experiments.train_tiny.stages:train_family"
+_WORK = "sally_anne.experiments.train_tiny.stages:train_family"
 main = command("sally-anne train-tiny", TrainConfig, _WORK, resumes=True)
 
 

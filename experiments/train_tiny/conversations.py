@@ -16,12 +16,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.train_tiny import documents
-from experiments.train_tiny.documents import QUIET, Document, Piece, Scene, shuffled_rooms
-from experiments.train_tiny.families import END_OF_ANSWER, Family
-from sally_anne.benchmarks.gridtom.narration import caption, environment, initial_environment
-from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE, Perspective
-from sally_anne.benchmarks.items import Setting
+from sally_anne.data.gridtom.narration import caption, environment, initial_environment
+from sally_anne.data.gridtom.render import CLIP_SHAPE, Perspective
+from sally_anne.data.items import Setting
+from sally_anne.experiments.train_tiny import documents
+from sally_anne.experiments.train_tiny.documents import (
+    QUIET,
+    Document,
+    Piece,
+    Scene,
+    shuffled_rooms,
+)
+from sally_anne.experiments.train_tiny.families import END_OF_ANSWER, Family
 
 _MARK = "@@"
 _ASKED = "agents first own belief belief now"

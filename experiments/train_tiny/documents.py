@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sally_anne.benchmarks.gridtom.narration import (
+from sally_anne.data.gridtom.narration import (
     Cast,
     belief_statement,
     caption,
@@ -23,9 +23,9 @@ from sally_anne.benchmarks.gridtom.narration import (
     reality,
     second_order,
 )
-from sally_anne.benchmarks.gridtom.plot import Condition, Plot
-from sally_anne.benchmarks.gridtom.records import beliefs
-from sally_anne.benchmarks.gridtom.world import COLOURS
+from sally_anne.data.gridtom.plot import Condition, Plot
+from sally_anne.data.gridtom.records import beliefs
+from sally_anne.data.gridtom.world import COLOURS
 
 
 class Piece(NamedTuple):

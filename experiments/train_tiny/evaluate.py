@@ -79,8 +79,8 @@ class Item:
 
 def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
     """The prompts of all measures for each story."""
-    from sally_anne.benchmarks.gridtom.contrasts import statement_text
-    from sally_anne.benchmarks.gridtom.records import context_text
+    from sally_anne.data.gridtom.contrasts import statement_text
+    from sally_anne.data.gridtom.records import context_text
 
     for record in stories:
         rng = random.Random(f"evaluate/{record.index}")
@@ -123,7 +123,7 @@ def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
 
 def _two_facts(rng: random.Random, case: Any, truth: bool) -> str:
     """Statements about other facts than the belief: where both agents went first."""
-    from experiments.train_tiny.documents import Scene, place
+    from sally_anne.experiments.train_tiny.documents import Scene, place
 
     scene = Scene(case.cast, case.first, None)
     parts = [place(rng, scene, kind, truth) for kind in ("first", "own")]
@@ -185,9 +185,9 @@ def measure(
 
 def run(config: EvaluateConfig) -> None:
     """Measure, print, and write the figures down."""
-    from sally_anne.benchmarks.gridtom import splits
-    from sally_anne.benchmarks.gridtom.stories import generated
     from sally_anne.core.console import Console
+    from sally_anne.data.gridtom import splits
+    from sally_anne.data.gridtom.stories import generated
     from sally_anne.harness.reporting import print_table
     from sally_anne.models.loading import load_model
 

@@ -25,7 +25,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from sally_anne.benchmarks.gridtom.narration import (
+from sally_anne.data.gridtom.narration import (
     Cast,
     caption,
     environment,
@@ -33,8 +33,8 @@ from sally_anne.benchmarks.gridtom.narration import (
     initial_questions,
     second_order,
 )
-from sally_anne.benchmarks.gridtom.render import HEIGHT, WIDTH
-from sally_anne.benchmarks.gridtom.world import COLOURS
+from sally_anne.data.gridtom.render import HEIGHT, WIDTH
+from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.models.options import CATALOGUE
 
 SIZE = 320

@@ -17,16 +17,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from experiments.train_tiny import documents
-from experiments.train_tiny.conversations import checked, interview
-from experiments.train_tiny.documents import QUIET, Document, Piece, Scene, shuffled_rooms
-from experiments.train_tiny.families import HIDDEN, TOKEN_GRIDS
-from experiments.train_tiny.multimodal import Cinema, random_trace
-from experiments.train_tiny.seeing import CLASSES, cell_contents, token_contents
-from experiments.train_tiny.trainer import Batch, Level, TextBatch, encode, score_text
-from sally_anne.benchmarks.gridtom.narration import Cast, environment
-from sally_anne.benchmarks.gridtom.render import CLIP_SHAPE
-from sally_anne.benchmarks.gridtom.world import COLOURS
+from sally_anne.data.gridtom.narration import Cast, environment
+from sally_anne.data.gridtom.render import CLIP_SHAPE
+from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.experiments.train_tiny import documents
+from sally_anne.experiments.train_tiny.conversations import checked, interview
+from sally_anne.experiments.train_tiny.documents import (
+    QUIET,
+    Document,
+    Piece,
+    Scene,
+    shuffled_rooms,
+)
+from sally_anne.experiments.train_tiny.families import HIDDEN, TOKEN_GRIDS
+from sally_anne.experiments.train_tiny.multimodal import Cinema, random_trace
+from sally_anne.experiments.train_tiny.seeing import CLASSES, cell_contents, token_contents
+from sally_anne.experiments.train_tiny.trainer import Batch, Level, TextBatch, encode, score_text
 
 _N = len(COLOURS)
 FILMS = 1500

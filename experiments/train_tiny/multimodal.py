@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.train_tiny import documents
-from experiments.train_tiny.conversations import Maker, Telling, speech
-from experiments.train_tiny.documents import Scene
-from experiments.train_tiny.families import Family
-from experiments.train_tiny.trainer import Batch, Level, encode, score_text
-from sally_anne.benchmarks.gridtom.maps import Layout, random_layouts, start_pairs
-from sally_anne.benchmarks.gridtom.plot import Staging, Trace, play
-from sally_anne.benchmarks.gridtom.render import Perspective, key_frames, render
-from sally_anne.benchmarks.items import Setting
+from sally_anne.data.gridtom.maps import Layout, random_layouts, start_pairs
+from sally_anne.data.gridtom.plot import Staging, Trace, play
+from sally_anne.data.gridtom.render import Perspective, key_frames, render
+from sally_anne.data.items import Setting
+from sally_anne.experiments.train_tiny import documents
+from sally_anne.experiments.train_tiny.conversations import Maker, Telling, speech
+from sally_anne.experiments.train_tiny.documents import Scene
+from sally_anne.experiments.train_tiny.families import Family
+from sally_anne.experiments.train_tiny.trainer import Batch, Level, encode, score_text
 
 TRAINING_MAPS = 400
 _MAP_SEED = 20_000

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiments.train_tiny.families import HIDDEN, TOKEN_GRIDS, Family, TokenGrid
-from experiments.train_tiny.multimodal import Cinema
-from experiments.train_tiny.trainer import Batch, Level
-from sally_anne.benchmarks.gridtom.maps import COLUMNS, CORRIDOR, DOOR_MARKS, ROOM_MARKS, ROWS
-from sally_anne.benchmarks.gridtom.plot import Trace
-from sally_anne.benchmarks.gridtom.render import Perspective, key_frames
-from sally_anne.benchmarks.gridtom.world import COLOURS
+from sally_anne.data.gridtom.maps import COLUMNS, CORRIDOR, DOOR_MARKS, ROOM_MARKS, ROWS
+from sally_anne.data.gridtom.plot import Trace
+from sally_anne.data.gridtom.render import Perspective, key_frames
+from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.experiments.train_tiny.families import HIDDEN, TOKEN_GRIDS, Family, TokenGrid
+from sally_anne.experiments.train_tiny.multimodal import Cinema
+from sally_anne.experiments.train_tiny.trainer import Batch, Level
 
 _N = len(COLOURS)
 # Floor, open door, closed door and agent of each colour; corridor; wall; hidden.

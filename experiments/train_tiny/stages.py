@@ -16,10 +16,12 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from experiments.train_tiny import documents, looking, seeing
-from experiments.train_tiny.config import TrainConfig
-from experiments.train_tiny.conversations import checked, mixed, narrated, single
-from experiments.train_tiny.families import (
+from sally_anne.core.errors import OptionError
+from sally_anne.core.run_folder import TRAINING, claims, save_config
+from sally_anne.experiments.train_tiny import documents, looking, seeing
+from sally_anne.experiments.train_tiny.config import TrainConfig
+from sally_anne.experiments.train_tiny.conversations import checked, mixed, narrated, single
+from sally_anne.experiments.train_tiny.families import (
     build_model,
     build_processor,
     build_tokenizer,
@@ -27,8 +29,8 @@ from experiments.train_tiny.families import (
     decoder_of,
     deepen,
 )
-from experiments.train_tiny.multimodal import FILMED, Cinema
-from experiments.train_tiny.trainer import (
+from sally_anne.experiments.train_tiny.multimodal import FILMED, Cinema
+from sally_anne.experiments.train_tiny.trainer import (
     CURVE,
     Batch,
     Level,
@@ -39,8 +41,6 @@ from experiments.train_tiny.trainer import (
     score_text,
     train,
 )
-from sally_anne.core.errors import OptionError
-from sally_anne.core.run_folder import TRAINING, claims, save_config
 from sally_anne.models.loading import load_model
 
 # Stories in a batch, and the token after which a document is cut; two cores pay for every token.

@@ -27,8 +27,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedT
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from experiments.train_tiny.documents import RIGHT, WRONG, Document
 from sally_anne.core.files import write_atomic
+from sally_anne.experiments.train_tiny.documents import RIGHT, WRONG, Document
 
 # What a level hands to the model, and how the model's output is scored: the loss to minimise, and
 # the loss on the targets alone.

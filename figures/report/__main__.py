@@ -24,7 +24,7 @@ class ReportConfig:
 
 def run(config: ReportConfig) -> None:
     """Write the page and print its path."""
-    from figures.report.write import write_index, write_report
+    from sally_anne.figures.report.write import write_index, write_report
 
     if not config.runs:
         raise ChoiceError("give the folder of a run, as `sally-anne probe` leaves it")

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from figures.command import run_title
-from figures.correlations import MADE_BY, READERS, read_answers
-from figures.report.page import Page, Table, facts, percent
-from hooks.saved_run import saved_results
 from sally_anne.core.errors import MissingRunFileError
 from sally_anne.core.run_folder import RESULTS
+from sally_anne.figures.command import run_title
+from sally_anne.figures.correlations import MADE_BY, READERS, read_answers
+from sally_anne.figures.report.page import Page, Table, facts, percent
+from sally_anne.hooks.saved_run import saved_results
 
 TITLE_WORDS = ("task", "order", "setting", "view", "window", "prompting", "style")
 # In the order in which they are shown.

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from figures.kde import classes_of, guessed, logits_of
-from figures.story import WHO, seen_by, story_table
-from hooks.saved_run import Run
-from sally_anne.benchmarks.gridtom.contrasts import Scene, plots_of
-from sally_anne.benchmarks.gridtom.stories import open_stories
-from sally_anne.benchmarks.samples import Frames
 from sally_anne.core.errors import SallyAnneError
+from sally_anne.data.gridtom.contrasts import Scene, plots_of
+from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.samples import Frames
+from sally_anne.figures.kde import classes_of, guessed, logits_of
+from sally_anne.figures.story import WHO, seen_by, story_table
+from sally_anne.hooks.saved_run import Run
 
 if TYPE_CHECKING:
-    from sally_anne.benchmarks.gridtom.records import StorySet
+    from sally_anne.data.gridtom.records import StorySet
 
 # Best heads of each label whose lists have frames, samples in a list, films, and bytes of all.
 HEADS, LISTED, FILMS, ROOM = 4, 4, 60, 3_000_000
@@ -38,7 +38,7 @@ def strips_of(run: Run, rows: np.ndarray) -> dict[str, Any]:
     """
     if run.config.get("setting") == "text" or "fingerprint" not in run.saved.get("data", {}):
         return {}
-    from probing.sources import reopen
+    from sally_anne.probing.sources import reopen
 
     try:
         opened = reopen(run.folder)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from figures.report.page import Page
-from figures.report.sweep import CHOSEN
+from sally_anne.figures.report.page import Page
+from sally_anne.figures.report.sweep import CHOSEN
 
 NAMES = {"probing": "probing run", "sweep": "sweep", "evaluation": "evaluation", "tables": "tables"}
 

@@ -70,7 +70,7 @@ class Page:
         from plotly.offline import get_plotlyjs
 
         room = Environment(
-            loader=PackageLoader("figures.report", "parts"),
+            loader=PackageLoader("sally_anne.figures.report", "parts"),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -146,4 +146,4 @@ def _plain(value: Any) -> Any:
 
 
 def _part(name: str) -> str:
-    return (files("figures.report") / "parts" / name).read_text(encoding="utf-8")
+    return (files("sally_anne.figures.report") / "parts" / name).read_text(encoding="utf-8")

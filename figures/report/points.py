@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from figures.choose import SPLITS
-from figures.clusters import pair_of
-from figures.kde import classes_of, guessed, logits_of
-from figures.plane import pca_plane, probe_plane
-from figures.report.page import packed
-from hooks.saved_run import Run
+from sally_anne.figures.choose import SPLITS
+from sally_anne.figures.clusters import pair_of
+from sally_anne.figures.kde import classes_of, guessed, logits_of
+from sally_anne.figures.plane import pca_plane, probe_plane
+from sally_anne.figures.report.page import packed
+from sally_anne.hooks.saved_run import Run
 
 # Bytes that all heads' points may take in a page, and characters that all prompts may.
 ROOM, WORDS = 14_000_000, 4_000_000

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from figures import style
-from figures.causal import KINDS, kinds_of
-from figures.choose import best
-from figures.report.frames import strips_of
-from figures.report.page import Page, Table, facts
-from figures.report.points import points_of, samples_of
-from hooks.saved_run import LEVEL, Run, given_away, verdicts
+from sally_anne.figures import style
+from sally_anne.figures.causal import KINDS, kinds_of
+from sally_anne.figures.choose import best
+from sally_anne.figures.report.frames import strips_of
+from sally_anne.figures.report.page import Page, Table, facts
+from sally_anne.figures.report.points import points_of, samples_of
+from sally_anne.hooks.saved_run import LEVEL, Run, given_away, verdicts
 
 FEW = 5  # clusters below which an interval says little
 

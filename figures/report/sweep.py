@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from figures.command import run_table
-from figures.report.page import Page, Table, facts, percent
-from figures.sweep import (
+from sally_anne.core.run_folder import RESULTS
+from sally_anne.figures.command import run_table
+from sally_anne.figures.report.page import Page, Table, facts, percent
+from sally_anne.figures.sweep import (
     CONTROLS,
     MADE_BY,
     MEASURES,
@@ -25,8 +26,7 @@ from figures.sweep import (
     read_title,
     refused,
 )
-from hooks.saved_run import saved_results
-from sally_anne.core.run_folder import RESULTS
+from sally_anne.hooks.saved_run import saved_results
 
 # Stories whose replies stand in the page, and characters of a reply.
 STORIES, LONGEST = 6, 300

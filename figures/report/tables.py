@@ -15,14 +15,14 @@ from typing import Any
 
 import pandas as pd
 
-from figures.correlations import READERS
-from figures.report.page import Page, facts, percent
-from figures.transfer import PANELS
-from hooks.saved_run import saved_results
 from sally_anne.core import run_folder
 from sally_anne.core.errors import MissingRunFileError, RunFolderError
 from sally_anne.core.files import reading
 from sally_anne.core.run_folder import RESULTS
+from sally_anne.figures.correlations import READERS
+from sally_anne.figures.report.page import Page, facts, percent
+from sally_anne.figures.transfer import PANELS
+from sally_anne.hooks.saved_run import saved_results
 
 Saved = Mapping[str, Any]
 # What is told of a run: the sentence, what follows it, and badges with a tone each.

@@ -6,14 +6,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from figures import all as pictures
-from figures import correlations as answered
-from figures import sweep as swept
-from figures.report import evaluation, index, probing, sweep, tables
-from figures.report.page import Page
-from hooks.saved_run import HEADS, MADE_BY, Run
 from sally_anne.core.errors import ChoiceError, MissingRunFileError
 from sally_anne.core.run_folder import kind_of
+from sally_anne.figures import all as pictures
+from sally_anne.figures import correlations as answered
+from sally_anne.figures import sweep as swept
+from sally_anne.figures.report import evaluation, index, probing, sweep, tables
+from sally_anne.figures.report.page import Page
+from sally_anne.hooks.saved_run import HEADS, MADE_BY, Run
 
 NAME = "report.html"
 

@@ -16,17 +16,20 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from hooks.capture import Capture
-from hooks.edit import Edit
-from hooks.geometry import HEAD_OUT
-from hooks.positions import LAST_PROMPT, LAST_PROMPT_GENERATED
 from sally_anne.core.errors import BackendError
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.geometry import HEAD_OUT
+from sally_anne.hooks.positions import LAST_PROMPT, LAST_PROMPT_GENERATED
 
 NATIVE = "native"
 # Name, which is that of the package: module and class. Both are imported late: they are slow.
 _OTHERS = {
-    "nnsight": ("hooks.backends.with_nnsight", "NnsightBackend"),
-    "transformer_lens": ("hooks.backends.with_transformer_lens", "TransformerLensBackend"),
+    "nnsight": ("sally_anne.hooks.backends.with_nnsight", "NnsightBackend"),
+    "transformer_lens": (
+        "sally_anne.hooks.backends.with_transformer_lens",
+        "TransformerLensBackend",
+    ),
 }
 BACKENDS = (NATIVE, *_OTHERS)
 # Hooks of these packages belong to the model and are copied with it.

@@ -8,11 +8,11 @@ import nnsight
 import torch
 from torch import Tensor, nn
 
-from hooks.backends import SharingBackend
-from hooks.capture import Capture
-from hooks.edit import Edit
-from hooks.geometry import HEAD_OUT, site_module
 from sally_anne.core.errors import BackendError
+from sally_anne.hooks.backends import SharingBackend
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.geometry import HEAD_OUT, site_module
 
 # Runs the whole remote path in this process: the trace is sent to itself.
 LOCAL = "local"

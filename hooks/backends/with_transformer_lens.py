@@ -12,14 +12,14 @@ from transformer_lens.model_bridge.bridge import TransformerBridge
 from transformer_lens.model_bridge.generalized_components import AttentionBridge
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-from hooks.backends import SharingBackend
-from hooks.backends.transformer_lens_adapters import register
-from hooks.capture import Capture
-from hooks.edit import Edit
-from hooks.geometry import ATTN_OUT, HEAD_OUT, RESID
-from hooks.model_hooks import ModelHooks
-from hooks.positions import cache_in
 from sally_anne.core.errors import BackendError
+from sally_anne.hooks.backends import SharingBackend
+from sally_anne.hooks.backends.transformer_lens_adapters import register
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.geometry import ATTN_OUT, HEAD_OUT, RESID
+from sally_anne.hooks.model_hooks import ModelHooks
+from sally_anne.hooks.positions import cache_in
 
 # TransformerLens' own names of the sites.
 HOOKS = {HEAD_OUT: "attn.hook_z", ATTN_OUT: "hook_attn_out", RESID: "hook_resid_post"}

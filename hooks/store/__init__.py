@@ -17,11 +17,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from hooks.store import files
-from hooks.store.files import ITEMS_NAME, MANIFEST_NAME, Manifest, StoreMeta
 from sally_anne.core.errors import StoreDamagedError, StoreError
 from sally_anne.core.files import remove_leftovers, write_atomic
 from sally_anne.core.run_folder import LOCK_NAME, lock
+from sally_anne.hooks.store import files
+from sally_anne.hooks.store.files import ITEMS_NAME, MANIFEST_NAME, Manifest, StoreMeta
 
 __all__ = ["ActivationStore", "BatchWriter", "StoreMeta"]
 

@@ -6,8 +6,8 @@ little. A block is brought near the optimum in float32 and polished with gradien
 an error bound on the weights that needs no reference is computed for every problem.
 """
 
-from probing.logistic.certificate import SKLEARN_TOLERANCE
-from probing.logistic.problems import Fits, Problems, Settings
-from probing.logistic.solver import solve, solve_blocks
+from sally_anne.probing.logistic.certificate import SKLEARN_TOLERANCE
+from sally_anne.probing.logistic.problems import Fits, Problems, Settings
+from sally_anne.probing.logistic.solver import solve, solve_blocks
 
 __all__ = ["SKLEARN_TOLERANCE", "Fits", "Problems", "Settings", "solve", "solve_blocks"]

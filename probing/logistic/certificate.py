@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from probing.logistic.losses import Losses
+from sally_anne.probing.logistic.losses import Losses
 
 # scikit-learn's tolerance: the largest derivative of the mean loss. Never stop above it.
 SKLEARN_TOLERANCE = 1e-4

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from probing.logistic.certificate import StoppingRule
-from probing.logistic.losses import Losses
+from sally_anne.probing.logistic.certificate import StoppingRule
+from sally_anne.probing.logistic.losses import Losses
 
 # When so small a part of the heads is left, they go on by themselves, which costs a copy of theirs.
 FEW = 0.5

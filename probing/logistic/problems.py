@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from probing.config import DEFAULT_MAX_ITER
 from sally_anne.core.errors import ProbingError
+from sally_anne.probing.config import DEFAULT_MAX_ITER
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from probing.logistic.certificate import StoppingRule
-from probing.logistic.descent import Block, conjugate_gradients
-from probing.logistic.losses import Losses
-from probing.logistic.problems import Fits, Problems, Settings
 from sally_anne.core.errors import ProbingError
+from sally_anne.probing.logistic.certificate import StoppingRule
+from sally_anne.probing.logistic.descent import Block, conjugate_gradients
+from sally_anne.probing.logistic.losses import Losses
+from sally_anne.probing.logistic.problems import Fits, Problems, Settings
 
 # Bytes a block may fill: of the order of a processor's cache, or a part of a GPU's memory.
 CPU_BLOCK, GPU_BLOCK = 24e6, 2e9

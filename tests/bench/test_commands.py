@@ -158,7 +158,7 @@ def test_one_process_alone_can_be_timed(
 
 
 def test_an_untrained_model_has_the_shape_asked_for(tmp_path: Path) -> None:
-    from hooks.geometry import find_geometry
+    from sally_anne.hooks.geometry import find_geometry
     from sally_anne.models.loading import load_model
 
     save_untrained(tmp_path, Shape(3, 4, 2, 16, 48, 1, 32))

@@ -24,8 +24,8 @@ from bench.contenders import (
 from bench.peers import Nnsight, Pyvene, TransformerLens
 from bench.released import GridToM, HonestLlama
 from bench.workload import Workload, probe_set
-from experiments.train_tiny.families import FAMILIES, Family
-from hooks.geometry import HEAD_OUT, RESID
+from sally_anne.experiments.train_tiny.families import FAMILIES, Family
+from sally_anne.hooks.geometry import HEAD_OUT, RESID
 
 pytestmark = pytest.mark.integration
 

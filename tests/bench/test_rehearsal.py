@@ -25,13 +25,17 @@ def test_every_step_stands_beside_what_was_said_of_it(
     run(RehearsalConfig(out=tmp_path / "out", size="tiny", items=2, threads=1))
     saved = json.loads((tmp_path / "out" / "results.json").read_text())
     steps = saved["steps"]
-    assert list(steps) == ["probing.run", "steering.sweep", "sally_anne.harness.run"]
-    assert steps["probing.run"]["said"]["samples N"] == 4 * 8
+    assert list(steps) == [
+        "sally_anne.probing.run",
+        "sally_anne.steering.sweep",
+        "sally_anne.harness.run",
+    ]
+    assert steps["sally_anne.probing.run"]["said"]["samples N"] == 4 * 8
     # Two contexts a story, of 600 tokens of frames each, and a text.
-    assert steps["probing.run"]["said"]["tokens read"] > 2 * 8 * 800
-    assert steps["steering.sweep"]["said"]["cells"] == 3
+    assert steps["sally_anne.probing.run"]["said"]["tokens read"] > 2 * 8 * 800
+    assert steps["sally_anne.steering.sweep"]["said"]["cells"] == 3
     assert steps["sally_anne.harness.run"]["said"]["items"] == 2
-    said, found = (steps["probing.run"][key] for key in ("disk said", "disk"))
+    said, found = (steps["sally_anne.probing.run"][key] for key in ("disk said", "disk"))
     assert said == 32 * TINY.layers * TINY.heads * TINY.width * 2
     assert 0 < found - said < 1024  # the header of the one shard
     assert all(step["seconds"] > 0 and step["peak"] > 0 for step in steps.values())
@@ -61,7 +65,7 @@ def test_what_cannot_be_rehearsed_is_named(tmp_path: Path, monkeypatch: pytest.M
         save_published(tmp_path, "llama3")
     with pytest.raises(PerfError, match="--stories must be at least 8"):
         run(RehearsalConfig(out=tmp_path / "out", stories=3))
-    monkeypatch.setattr("hooks.batch_size.free_memory", lambda device: 1 << 30)
+    monkeypatch.setattr("sally_anne.hooks.batch_size.free_memory", lambda device: 1 << 30)
     with pytest.raises(PerfError, match=r"qwen2-vl-2b needs 6.63 GB of memory, 1.07 GB are free"):
         run(RehearsalConfig(out=tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -12,19 +12,19 @@ from typing import Annotated, Any, Literal
 import pytest
 import tyro
 
-from experiments.table1 import Table1Config
-from probing.config import ProbeConfig
 from sally_anne.__main__ import COMMANDS, main
 from sally_anne.core.commands import command, read_options
 from sally_anne.core.options import Positive
 from sally_anne.core.run_folder import save_config
+from sally_anne.experiments.table1 import Table1Config
 from sally_anne.harness.bip_alm.command import BipAlmConfig
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.copilot import CopilotConfig
 from sally_anne.harness.distractors import DistractorConfig
 from sally_anne.harness.limp.command import LimpConfig
-from steering.side_effects import SideEffectsConfig
-from steering.sweep import SweepConfig
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.steering.side_effects import SideEffectsConfig
+from sally_anne.steering.sweep import SweepConfig
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "sklearn", "matplotlib"}

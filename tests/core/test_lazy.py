@@ -6,22 +6,24 @@ import sys
 
 import pytest
 
-import hooks
+from sally_anne import hooks
 
 
 @pytest.mark.integration
 def test_importing_the_room_takes_no_torch():
-    code = "import sys, hooks; assert 'torch' not in sys.modules; from hooks import Capture"
+    code = (
+        "import sys; from sally_anne import hooks; assert 'torch' not in sys.modules; hooks.Capture"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_lazy_name_is_the_name_of_its_module():
-    from hooks import Capture
+    from sally_anne.hooks import Capture
 
-    assert Capture is importlib.import_module("hooks.capture").Capture
+    assert Capture is importlib.import_module("sally_anne.hooks.capture").Capture
     assert "Capture" in dir(hooks) and "Capture" in hooks.__all__
 
 
 def test_an_unknown_name_is_an_attribute_error_that_names_the_package():
-    with pytest.raises(AttributeError, match="'hooks' has no attribute 'Captain'"):
+    with pytest.raises(AttributeError, match="'sally_anne.hooks' has no attribute 'Captain'"):
         hooks.Captain  # noqa: B018

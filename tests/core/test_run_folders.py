@@ -19,20 +19,43 @@ NOWHERE = Path("no-such-thing")
 # Module, function and config of each command; nothing that they name exists, so that whoever looks
 # for it before the folder ends in another error.
 COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
-    "probing": ("probing.pipeline", "run", "probing.config", "ProbeConfig", {}),
-    "sweep": ("steering.pipeline", "run", "steering.sweep", "SweepConfig", {}),
-    "vector": (
-        "steering.run",
+    "probing": (
+        "sally_anne.probing.pipeline",
         "run",
-        "steering.run",
+        "sally_anne.probing.config",
+        "ProbeConfig",
+        {},
+    ),
+    "sweep": (
+        "sally_anne.steering.pipeline",
+        "run",
+        "sally_anne.steering.sweep",
+        "SweepConfig",
+        {},
+    ),
+    "vector": (
+        "sally_anne.steering.run",
+        "run",
+        "sally_anne.steering.run",
         "VectorConfig",
         {"run": NOWHERE, "k": 1, "alpha": 1.0},
     ),
     "side effects": (
-        *("steering.measuring", "measure", "steering.side_effects", "SideEffectsConfig"),
+        *(
+            "sally_anne.steering.measuring",
+            "measure",
+            "sally_anne.steering.side_effects",
+            "SideEffectsConfig",
+        ),
         {"vector": NOWHERE},
     ),
-    "bake": ("steering.bake", "run", "steering.bake", "BakeConfig", {"vector": NOWHERE}),
+    "bake": (
+        "sally_anne.steering.bake",
+        "run",
+        "sally_anne.steering.bake",
+        "BakeConfig",
+        {"vector": NOWHERE},
+    ),
     "LIMP": (
         "sally_anne.harness.limp.pipeline",
         "run",
@@ -60,33 +83,48 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
         {},
     ),
     "transcripts": (
-        *("sally_anne.benchmarks.transcribe_run", "run"),
-        *("sally_anne.benchmarks.transcribe", "TranscribeConfig"),
+        *("sally_anne.data.transcribe_run", "run"),
+        *("sally_anne.data.transcribe", "TranscribeConfig"),
         {"whisper": "nowhere"},
     ),
     "build": (
-        "sally_anne.benchmarks.gridtom.build",
+        "sally_anne.data.gridtom.build",
         "build",
-        "sally_anne.benchmarks.gridtom.build",
+        "sally_anne.data.gridtom.build",
         "BuildConfig",
         {},
     ),
-    "table 1": ("experiments.table1", "run", "experiments.table1", "Table1Config", {}),
+    "table 1": (
+        "sally_anne.experiments.table1",
+        "run",
+        "sally_anne.experiments.table1",
+        "Table1Config",
+        {},
+    ),
     "transfer": (
-        *("experiments.transfer", "run", "experiments.transfer", "TransferConfig"),
+        *(
+            "sally_anne.experiments.transfer",
+            "run",
+            "sally_anne.experiments.transfer",
+            "TransferConfig",
+        ),
         {"runs": (NOWHERE, NOWHERE)},
     ),
     "planting": (
-        *("experiments.localisation.plant", "run"),
-        *("experiments.localisation.plant", "PlantConfig", {}),
+        *("sally_anne.experiments.localisation.plant", "run"),
+        *("sally_anne.experiments.localisation.plant", "PlantConfig", {}),
     ),
     "localisation": (
-        *("experiments.localisation.bench", "run"),
-        *("experiments.localisation.config", "LocalisationConfig", {"models": (NOWHERE,)}),
+        *("sally_anne.experiments.localisation.bench", "run"),
+        *(
+            "sally_anne.experiments.localisation.config",
+            "LocalisationConfig",
+            {"models": (NOWHERE,)},
+        ),
     ),
     "training": (
-        *("experiments.train_tiny.stages", "train_family"),
-        *("experiments.train_tiny.config", "TrainConfig"),
+        *("sally_anne.experiments.train_tiny.stages", "train_family"),
+        *("sally_anne.experiments.train_tiny.config", "TrainConfig"),
         {"family": "qwen2-vl"},
     ),
     "evaluation": (

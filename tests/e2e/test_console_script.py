@@ -65,7 +65,7 @@ def test_commands_beside_the_users_own_files(python: Path, tmp_path: Path) -> No
     for name in ("models", "benchmarks", "harness", "utils", "core", "tests"):
         (tmp_path / f"{name}.py").write_text(TRAP)
     few = ["--stories", "20", "--permutations", "20", "--pairs", "2", "--validation-pairs", "2"]
-    run(tmp_path, python, "-m", "probing.run", *few, "--out", "by-module")
+    run(tmp_path, python, "-m", "sally_anne.probing.run", *few, "--out", "by-module")
     for name in ("probing", "hooks", "figures", "steering", "experiments", "bench"):
         (tmp_path / f"{name}.py").write_text(TRAP)
     script = python.with_name("sally-anne")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hooks.saved_run import Run
-from hooks.vector import SteeringVector
+from sally_anne.hooks.saved_run import Run
+from sally_anne.hooks.vector import SteeringVector
 
 pytestmark = pytest.mark.e2e
 
@@ -33,7 +33,7 @@ def command(folder: Path, *words: str | Path) -> str:
 
 
 def test_sentences_become_a_heatmap_densities_and_a_vector(tmp_path: Path) -> None:
-    printed = command(tmp_path, "probing.run", "--samples", SENTENCES, "--out", "run")
+    printed = command(tmp_path, "sally_anne.probing.run", "--samples", SENTENCES, "--out", "run")
     assert "40 groups, 80 samples" in printed
     assert "does not know" not in printed
     assert "room: best head (by validation)" in printed and "chance 0.1" in printed
@@ -50,7 +50,7 @@ def test_sentences_become_a_heatmap_densities_and_a_vector(tmp_path: Path) -> No
     assert {"heatmap.png", "kde.png", "kde_room.png"} <= drawn
     assert list(pd.read_parquet(tmp_path / "run" / "figures" / "kde.parquet"))[-3] == "fits"
     words = ("--run", "run", "--label", "fits", "--K", "4", "--alpha", "2", "--out", "vector")
-    command(tmp_path, "steering.run", *words)
+    command(tmp_path, "sally_anne.steering.run", *words)
     vector = SteeringVector.load(tmp_path / "vector")
     assert vector.k == 4 and vector.alpha == 2 and vector.fitted["label"] == "fits"
 
@@ -61,7 +61,7 @@ def test_what_is_wrong_with_a_line_is_said_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join([*lines[:6], json.dumps(broken), *lines[7:]]))
     done = subprocess.run(
-        [sys.executable, "-m", "probing.run", "--samples", str(path)],
+        [sys.executable, "-m", "sally_anne.probing.run", "--samples", str(path)],
         cwd=ROOT,
         capture_output=True,
         text=True,

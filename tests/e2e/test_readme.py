@@ -67,7 +67,9 @@ def run_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 def main_job(folder: Path) -> subprocess.CompletedProcess[str]:
     few = ["--pairs", "12", "--validation-pairs", "8"]
-    return command("-m", "probing.run", "--model", folder.name, "--out", str(folder), *few)
+    return command(
+        "-m", "sally_anne.probing.run", "--model", folder.name, "--out", str(folder), *few
+    )
 
 
 def test_main_job_finds_belief_heads(run_folder: Path) -> None:
@@ -98,7 +100,7 @@ def test_second_run_computes_nothing_again(run_folder: Path) -> None:
 
 
 def test_figure_commands(run_folder: Path, tmp_path: Path) -> None:
-    page = (DOCS / "probing.md").read_text()
+    page = (DOCS / "sally_anne.probing.md").read_text()
     lines = re.findall(r"^sally-anne (heatmap|kde|clusters) RUN(.*)$", page, re.MULTILINE)
     assert len(lines) == 3
     for name, rest in lines:
@@ -124,7 +126,7 @@ def test_steering_commands(run_folder: Path, tmp_path: Path) -> None:
         + ("--out", str(tmp_path / "eval-baked")),
         ("sweep-figure", swept, "--out", str(tmp_path / "pictures")),
     )
-    page = (DOCS / "steering.md").read_text()
+    page = (DOCS / "sally_anne.steering.md").read_text()
     for name, *options in steps:
         assert f"sally-anne {name}" in page
         done = command("-m", "sally_anne", name, *options)
@@ -177,10 +179,10 @@ def test_build_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "option"),
     [
-        ("probing.run", "--contrast"),
+        ("sally_anne.probing.run", "--contrast"),
         ("sally_anne.harness.run", "--steer"),
-        ("steering.side_effects", "--tasks"),
-        ("experiments.table1", "--orders"),
+        ("sally_anne.steering.side_effects", "--tasks"),
+        ("sally_anne.experiments.table1", "--orders"),
     ],
 )
 def test_help_answers_without_loading_the_heavy_libraries(module: str, option: str) -> None:

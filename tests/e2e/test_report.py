@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from figures.report import write_report
-from figures.report.frames import story_of, strip
-from sally_anne.benchmarks.gridtom.contrasts import Scene
-from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.data.gridtom.contrasts import Scene
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.figures.report import write_report
+from sally_anne.figures.report.frames import story_of, strip
 from tests.e2e.browser import choose, chromium, click_cell, complaints, open_page, text_of, waited  # noqa: F401
 from tests.figures.test_sweep import setting
 from tests.figures.test_tables import KINDS, run_of
@@ -97,7 +97,7 @@ def test_a_listed_sample_shows_its_story(make_run, chromium, monkeypatch) -> Non
     run = make_run(layers=2, heads=2)
     found = {"images": [strip(scene.frames())], "of": dict.fromkeys(run.items["item_id"], 0)}
     found["stories"] = {0: story_of(scene, told)}
-    monkeypatch.setattr("figures.report.probing.strips_of", lambda *_: found)
+    monkeypatch.setattr("sally_anne.figures.report.probing.strips_of", lambda *_: found)
     open_page(chromium, write_report(run.folder))
     opened = chromium.find_element("css selector", "#samples details")
     opened.find_element("css selector", "summary").send_keys("\n")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.train_tiny.evaluate import measure
-from sally_anne.benchmarks.gridtom import splits
-from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.data.gridtom import splits
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.experiments.train_tiny.evaluate import measure
 from sally_anne.models.loading import load_model
 
 pytestmark = pytest.mark.e2e

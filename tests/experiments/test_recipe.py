@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from experiments.recipe import RecipeConfig, Step, recipes, steps
-from experiments.table1 import Table1Config
 from sally_anne.__main__ import main
 from sally_anne.core import commands
+from sally_anne.experiments.recipe import RecipeConfig, Step, recipes, steps
+from sally_anne.experiments.table1 import Table1Config
 from sally_anne.models.options import ModelOptions
-from steering.sweep import SweepConfig
+from sally_anne.steering.sweep import SweepConfig
 
 NAMES = tuple(recipes())
 

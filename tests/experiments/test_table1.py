@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments import table1
-from experiments.table1 import Table1Config, print_table
-from hooks.saved_run import CONFIG as FINISHED_RUN
-from probing.config import ProbeConfig
-from probing.directions import NoDirectionError
-from steering.prepare import probing_of
-from steering.sweep import SweepConfig
+from sally_anne.experiments import table1
+from sally_anne.experiments.table1 import Table1Config, print_table
+from sally_anne.hooks.saved_run import CONFIG as FINISHED_RUN
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.directions import NoDirectionError
+from sally_anne.steering.prepare import probing_of
+from sally_anne.steering.sweep import SweepConfig
 
 
 def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, object]:
@@ -118,7 +118,7 @@ def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     family = SimpleNamespace(family=SimpleNamespace(name="qwen2-vl"))
     monkeypatch.setattr("sally_anne.models.loading.load_model", lambda **options: family)
-    monkeypatch.setattr("steering.pipeline.run", swept)
+    monkeypatch.setattr("sally_anne.steering.pipeline.run", swept)
     config = Table1Config(
         model="m", out=tmp_path / "t", settings=("text",), orders=(1, 2), k=(3,), alpha=(0.5,),
         decode_batch_size=7, batch_size=2, limit=4, force=True, heads=("probe", "cause"), draws=5,
@@ -151,7 +151,7 @@ def test_a_part_without_directions_is_named_and_the_others_are_kept(
 
     family = SimpleNamespace(family=SimpleNamespace(name="qwen2-vl"))
     monkeypatch.setattr("sally_anne.models.loading.load_model", lambda **options: family)
-    monkeypatch.setattr("steering.pipeline.run", swept)
+    monkeypatch.setattr("sally_anne.steering.pipeline.run", swept)
     config = Table1Config(model="m", out=tmp_path / "t", settings=("video", "text"), orders=("1",))
     table1.run(config)
     assert asked == ["video", "text"]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import sally_anne.harness.pipeline
-from experiments import table1
-from experiments.table1 import Table1Config, against_prompting
-from probing.config import ProbeConfig
 from sally_anne.core.errors import ContextError
+from sally_anne.experiments import table1
+from sally_anne.experiments.table1 import Table1Config, against_prompting
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import SteeredModel
+from sally_anne.probing.config import ProbeConfig
 from tests.steering.conftest import answered, probed  # noqa: F401  # fixtures
 from tests.steering.made_sweep import STORIES, said
 
@@ -108,7 +108,7 @@ def test_rows_of_prompting_stand_beside_the_steered_one(
 def test_prompts_without_room_are_named_before_the_sweep(
     config: Table1Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steering.pipeline.run", None)
+    monkeypatch.setattr("sally_anne.steering.pipeline.run", None)
     object.__setattr__(config, "max_new_tokens", 10**6)
     with pytest.raises(ContextError, match="item story-"):
         table1.run(config)

@@ -15,15 +15,15 @@ import torch
 from rich.console import Console as Printer
 from scipy.stats import hypergeom, spearmanr
 
-from experiments.between import ALL_SEEN, Causes, Part, Plan, accuracy, cosine
-from experiments.exchange import carried, directions, gained
-from experiments.rankings import overlap, spearman
-from experiments.transfer import in_words, print_matrices
-from figures.transfer import shown, transfer_figure
-from hooks.identity import ModelIdentity
-from probing.activations import Activations
-from probing.probes import HeadProbes
 from sally_anne.core.errors import ProbingError
+from sally_anne.experiments.between import ALL_SEEN, Causes, Part, Plan, accuracy, cosine
+from sally_anne.experiments.exchange import carried, directions, gained
+from sally_anne.experiments.rankings import overlap, spearman
+from sally_anne.experiments.transfer import in_words, print_matrices
+from sally_anne.figures.transfer import shown, transfer_figure
+from sally_anne.hooks.identity import ModelIdentity
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.probes import HeadProbes
 from tests.made_run import make_items
 
 PLAN = Plan(k=2, draws=40)
@@ -245,12 +245,12 @@ def test_what_is_printed_and_drawn() -> None:
 
 @pytest.mark.integration
 def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
-    from experiments.transfer import TransferConfig, run
-    from probing.causal import CausalConfig
-    from probing.causal import run as causal
-    from probing.config import ProbeConfig
-    from probing.pipeline import run as probe
     from sally_anne.core.console import Console
+    from sally_anne.experiments.transfer import TransferConfig, run
+    from sally_anne.probing.causal import CausalConfig
+    from sally_anne.probing.causal import run as causal
+    from sally_anne.probing.config import ProbeConfig
+    from sally_anne.probing.pipeline import run as probe
 
     quiet = Console(quiet=True)
     folders = [tmp_path / f"split{seed}" for seed in (0, 1)]

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from figures import causal, style
-from figures.all import draw_all
-from figures.choose import Head
 from sally_anne.core.errors import RunFolderError
+from sally_anne.figures import causal, style
+from sally_anne.figures.all import draw_all
+from sally_anne.figures.choose import Head
 
 pytestmark = pytest.mark.integration
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from figures.choose import Head, best, insensitive, named, sensitive
 from sally_anne.core.errors import ChoiceError, RunFolderError
+from sally_anne.figures.choose import Head, best, insensitive, named, sensitive
 
 
 @pytest.fixture

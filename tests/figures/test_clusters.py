@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from figures import clusters, style
-from figures import plane as lines
-from figures.choose import Head
 from sally_anne.core.errors import ChoiceError
+from sally_anne.figures import clusters, style
+from sally_anne.figures import plane as lines
+from sally_anne.figures.choose import Head
 
 pytestmark = pytest.mark.integration
 

@@ -13,9 +13,9 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
-from figures import correlations, style
-from sally_anne.benchmarks.mimeqa import CATEGORIES
 from sally_anne.core.errors import ChoiceError, MissingRunFileError, RunFolderError
+from sally_anne.data.mimeqa import CATEGORIES
+from sally_anne.figures import correlations, style
 from sally_anne.harness.correlations import category_correlations
 
 pytestmark = pytest.mark.integration

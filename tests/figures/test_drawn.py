@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.markers import MarkerStyle
 from safetensors.numpy import save_file
 
-from figures import clusters, heatmap, kde, sweep
+from sally_anne.figures import clusters, heatmap, kde, sweep
 from tests.made_run import CONFIG, ROWS, make_items, write_store
 
 pytestmark = pytest.mark.integration
@@ -41,7 +41,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
             found.append(figure)
         return b""
 
-    monkeypatch.setattr("figures.style._picture", keep)
+    monkeypatch.setattr("sally_anne.figures.style._picture", keep)
     return found
 
 
@@ -87,7 +87,7 @@ def planted(tmp_path: Path) -> Path:
 
 def held_out(folder: Path) -> tuple[pd.DataFrame, np.ndarray]:
     """Items and activations of head 0 that are shown, from the store itself."""
-    from hooks.store import ActivationStore
+    from sally_anne.hooks.store import ActivationStore
 
     store = ActivationStore.open(folder / "activations")
     shown = (store.items["split"] != "train").to_numpy()

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from figures import heatmap, style
-from figures.choose import best
 from sally_anne.core.errors import RunFolderError
+from sally_anne.figures import heatmap, style
+from sally_anne.figures.choose import best
 
 pytestmark = pytest.mark.integration
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from figures import kde, style
-from figures.kde import no_density
 from sally_anne.core.errors import ChoiceError
+from sally_anne.figures import kde, style
+from sally_anne.figures.kde import no_density
 
 pytestmark = pytest.mark.integration
 
@@ -17,7 +17,9 @@ pytestmark = pytest.mark.integration
 def saved_figure(monkeypatch: pytest.MonkeyPatch) -> list:
     """Figures as they are when they are saved."""
     found: list = []
-    monkeypatch.setattr("figures.style._picture", lambda figure, *_: found.append(figure) or b"")
+    monkeypatch.setattr(
+        "sally_anne.figures.style._picture", lambda figure, *_: found.append(figure) or b""
+    )
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from figures import plane as lines
+from sally_anne.figures import plane as lines
 
 FRAME = (-2.0, 2.0, -1.0, 3.0)
 

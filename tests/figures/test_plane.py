@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from figures.plane import pca_plane, probe_plane, two_probe_plane
+from sally_anne.figures.plane import pca_plane, probe_plane, two_probe_plane
 
 NAMES = ("$Y_p$", "$Y_o$")
 

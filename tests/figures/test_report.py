@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from figures.plane import probe_plane
-from figures.report import points, write_report
-from figures.report.frames import story_of, strip
-from figures.report.page import as_json
-from hooks.saved_run import Run
-from sally_anne.benchmarks.gridtom.contrasts import Scene
-from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import MissingRunFileError
+from sally_anne.data.gridtom.contrasts import Scene
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.figures.plane import probe_plane
+from sally_anne.figures.report import points, write_report
+from sally_anne.figures.report.frames import story_of, strip
+from sally_anne.figures.report.page import as_json
+from sally_anne.hooks.saved_run import Run
 from tests.made_run import CONFIG
 
 pytestmark = pytest.mark.integration
@@ -138,7 +138,7 @@ def with_films(make_run, tmp_path: Path):
     """A made run of a file of samples, each pair of which was shown two pictures of its own."""
     from PIL import Image
 
-    from sally_anne.benchmarks import samples as own
+    from sally_anne.data import samples as own
 
     groups = {"train": 5, "validation": 2, "test": 4}
     path = tmp_path / "films.jsonl"

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from figures import story, style
-from figures.story import FOOT, GAP, HEAD, film
-from sally_anne.benchmarks.gridtom.build import BuildConfig, build
-from sally_anne.benchmarks.gridtom.plot import PLOTS
-from sally_anne.benchmarks.gridtom.records import VERSIONS, beliefs, beliefs_at_nodes
-from sally_anne.benchmarks.gridtom.render import PERSPECTIVES
-from sally_anne.benchmarks.gridtom.stories import generated, story_of
 from sally_anne.core.errors import ChoiceError
+from sally_anne.data.gridtom.build import BuildConfig, build
+from sally_anne.data.gridtom.plot import PLOTS
+from sally_anne.data.gridtom.records import VERSIONS, beliefs, beliefs_at_nodes
+from sally_anne.data.gridtom.render import PERSPECTIVES
+from sally_anne.data.gridtom.stories import generated, story_of
+from sally_anne.figures import story, style
+from sally_anne.figures.story import FOOT, GAP, HEAD, film
 from tests.made_stories import KEY_FRAMES, NODES, made_story
 
 pytestmark = pytest.mark.integration
@@ -206,7 +206,7 @@ def test_a_number_that_is_not_there_names_the_range(tmp_path: Path) -> None:
 
 
 def test_all_maps_stand_on_one_sheet(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("figures.style._picture", lambda *_: b"")
+    monkeypatch.setattr("sally_anne.figures.style._picture", lambda *_: b"")
     table = pd.read_parquet(story.draw(story.StoryConfig(maps=True, out=tmp_path))[2])
     assert list(table["map"]) == [f"map-{n:02d}" for n in range(27)]
     assert list(table["story"]) == [24 * n for n in range(27)]

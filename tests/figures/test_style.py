@@ -8,7 +8,7 @@ import matplotlib
 import pandas as pd
 import pytest
 
-from figures import style
+from sally_anne.figures import style
 
 pytestmark = pytest.mark.integration
 

@@ -14,13 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import figures
-from figures import style, sweep
 from sally_anne.core.errors import ChoiceError, FigureError, MissingRunFileError, RunFolderError
+from sally_anne.figures import style, sweep
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(figures.__file__).parents[1]
+ROOT = Path(__file__).parents[2] / "src"
 ALPHAS = (-10.0, -5.0, 5.0, 10.0)
 KS = (4, 8, 14)
 
@@ -430,7 +429,9 @@ def test_the_command_is_light_and_fails_in_one_line(tmp_path) -> None:
     done = subprocess.run([sys.executable, "-c", code], **settings)
     assert done.returncode == 0, done.stderr
     assert "usage: sally-anne sweep-figure " in done.stdout and "sally-anne sweep`" in done.stdout
-    done = subprocess.run([sys.executable, "-m", "figures.sweep", str(tmp_path)], **settings)
+    done = subprocess.run(
+        [sys.executable, "-m", "sally_anne.figures.sweep", str(tmp_path)], **settings
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"error: {tmp_path / 'sweep.parquet'} is missing; `sally-anne sweep` makes it\n"

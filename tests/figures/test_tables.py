@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from figures.report import write_report
 from sally_anne.core import run_folder
 from sally_anne.core.errors import AlteredError, MissingRunFileError
 from sally_anne.core.files import write_sealed
 from sally_anne.core.run_folder import RESULTS, Kind, claimed
+from sally_anne.figures.report import write_report
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.items import Option
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import Option
 from sally_anne.harness.answers import (
     READERS,
     Reader,

@@ -19,9 +19,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from hooks.capture import Capture
-from hooks.geometry import find_geometry
-from hooks.vector import SteeringVector
 from sally_anne.core.errors import ClipError, ContextError, HarnessError, ModelError
 from sally_anne.harness.adapters.questions import prepared
 from sally_anne.harness.config import EvalConfig
@@ -30,6 +27,9 @@ from sally_anne.harness.evaluate import check_items, prompt_of
 from sally_anne.harness.model import SteeredModel, cut_prompts, laid_out
 from sally_anne.harness.pipeline import check, run
 from sally_anne.harness.work import prepare
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sally_anne.benchmarks.own import own_task
 from sally_anne.core.errors import ContextError, HarnessError, RecordError
+from sally_anne.data.own import own_task
 from sally_anne.harness.copilot import CopilotConfig
 from sally_anne.harness.copilot_run import UNKNOWN, Outcome, run
 from sally_anne.harness.model import SteeredModel

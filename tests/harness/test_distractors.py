@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from sally_anne.benchmarks.items import Option
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import Option
 from sally_anne.harness.distractors_run import Verdict, assess, orders_of, reordered
 
 TEXTS = ("hope", "fear", "joy", "spite")

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from sally_anne.benchmarks.moments import LABELS
 from sally_anne.core.errors import HarnessError, OptionError
+from sally_anne.data.moments import LABELS
 from sally_anne.harness import distractors
 from sally_anne.harness.distractors import DistractorConfig
 from sally_anne.harness.distractors_run import run

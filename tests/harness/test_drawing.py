@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Option
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import Benchmark, BenchmarkItem, Option
 from sally_anne.harness import work as work_room
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.drawing import Drawn, Row, sample_groups

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments.train_tiny.families import Family
-from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import BenchmarkItem, Context, Media, Option
+from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.examples import answered, chosen_for, kin, set_apart, with_examples
 from sally_anne.harness.items import Item

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sally_anne.benchmarks.gridtom.narration import InitialQuestion
-from sally_anne.benchmarks.gridtom.stories import open_stories
-from sally_anne.benchmarks.gridtom.world import COLOURS
-from sally_anne.benchmarks.items import Option
+from sally_anne.data.gridtom.narration import InitialQuestion
+from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.data.items import Option
 from sally_anne.harness.gridtom import items
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import belief_metrics

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sally_anne.benchmarks.items import Option
 from sally_anne.core.errors import OutOfMemoryError
+from sally_anne.data.items import Option
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from experiments.train_tiny.families import FAMILIES
-from hooks.geometry import find_geometry, o_projs
-from hooks.positions import POSITIONS
-from hooks.vector import SteeringVector
+from sally_anne.experiments.train_tiny.families import FAMILIES
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.geometry import find_geometry, o_projs
+from sally_anne.hooks.positions import POSITIONS
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import end_tokens
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt

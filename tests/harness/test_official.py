@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.items import Option
+from sally_anne.data.items import Option
 from sally_anne.harness.items import Item
 from sally_anne.harness.official import OFFICIAL
 from sally_anne.harness.reporting import asked_readers

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from experiments.train_tiny.families import Family
 from sally_anne.core.errors import HarnessError, RecordError
+from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.pipeline import run
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 FILM_TASK = ROOT / "docs" / "examples" / "film_task.jsonl"
 MODULE = """
 from dataclasses import replace
-from sally_anne.benchmarks.bigtom import BIGTOM
+from sally_anne.data.bigtom import BIGTOM
 
 MINE = replace(BIGTOM, name="mine")
 OTHER = 3

@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 
 import sally_anne.harness.pipeline
-from experiments.train_tiny.families import Family
-from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import HarnessError, OptionError
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.pipeline import run

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from experiments.train_tiny.families import Family
-from sally_anne.benchmarks.items import Option
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import Option
+from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.answers import conclusion, read_answer, without_cue
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.model import Prompt, SteeredModel

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.train_tiny.families import FAMILIES
+from sally_anne.experiments.train_tiny.families import FAMILIES
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.replies import Listener
 from sally_anne.models.decoding import end_tokens

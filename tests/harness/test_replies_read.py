@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sally_anne.benchmarks.items import Option
+from sally_anne.data.items import Option
 from sally_anne.harness.answers import read_answer
 
 ROOMS = (Option("A", "red"), Option("B", "purple"))

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from experiments.train_tiny.families import Family
+from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.judge import Asked as Judged
 from sally_anne.harness.judge import Verdict

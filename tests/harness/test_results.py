@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
-from sally_anne.benchmarks.items import Option
+from sally_anne.data.items import Option
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import accuracy
 from sally_anne.harness.results import break_down, counts, score, summarise

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments.train_tiny.families import Family
 from sally_anne.core.errors import HarnessError
+from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.dry_run import dry_run
 from sally_anne.harness.pipeline import check, run
@@ -70,7 +70,7 @@ def test_the_second_step_has_the_first_reply_and_nothing_of_the_story(
     ("order", "whose"), [("1", "protagonist"), ("2", "participant"), ("reality", "participant")]
 )
 def test_gridtom_takes_the_view_of_whose_mind_is_asked_about(order: Any, whose: str) -> None:
-    from sally_anne.benchmarks.gridtom.stories import generated
+    from sally_anne.data.gridtom.stories import generated
 
     records = {record.group: record for record in generated(2025)}
     for item in prepare(EvalConfig(order=order, limit=3, prompting="simtom")).items:

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.core.errors import HarnessError, OptionError
+from sally_anne.experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.pipeline import run as work

@@ -11,9 +11,9 @@ from typing import Any, get_args
 import pytest
 from rich.console import Console
 
-from experiments.train_tiny.families import Family
-from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.gridtom import FIELDS, Ask, items
 from sally_anne.harness.model import Prompt, SteeredModel

@@ -9,7 +9,7 @@ import pytest
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.tasks import TASKS, find_task, reply_tokens
 from sally_anne.harness.work import prepare
-from tests.benchmarks.text_sets import made as sets
+from tests.data.text_sets import made as sets
 from tests.harness.test_tasks import config, run, say  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.integration

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sally_anne.benchmarks.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
 from sally_anne.harness.endpoint.model import messages_of
 from sally_anne.harness.items import FRAMES_MARK
 from sally_anne.harness.model import Prompt

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from hooks.vector import SteeringVector
+from sally_anne.hooks.vector import SteeringVector
 from tests.hooks.builders import BUILDERS
 from tests.made_run import make_run, run  # noqa: F401
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from hooks.store import ActivationStore, StoreMeta
+from sally_anne.hooks.store import ActivationStore, StoreMeta
 
 N_ITEMS = 48
 META = StoreMeta("head_out", "last_prompt", "synthetic", "0", "p", "q", "float32", 4, 2, 8)

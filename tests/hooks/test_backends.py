@@ -11,10 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hooks.backends import BACKENDS, backend
-from hooks.capture import Capture
-from hooks.edit import Edit
-from hooks.geometry import SITES, find_geometry
 from sally_anne.core.errors import (
     BackendError,
     CaptureError,
@@ -22,6 +18,10 @@ from sally_anne.core.errors import (
     NonFiniteError,
     PositionError,
 )
+from sally_anne.hooks.backends import BACKENDS, backend
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.geometry import SITES, find_geometry
 from sally_anne.models.loading import LoadedModel, load_model
 from tests.hooks.tiny_inputs import TINY, asked, delta_for
 
@@ -166,7 +166,7 @@ def test_choice_by_name(monkeypatch):
         backend("hooks")
     with pytest.raises(BackendError, match="does not take these options"):
         backend("native", remote=True)
-    monkeypatch.setattr("hooks.backends.find_spec", lambda name: None)
+    monkeypatch.setattr("sally_anne.hooks.backends.find_spec", lambda name: None)
     for name, package in (("nnsight", "nnsight"), ("transformer_lens", "transformer-lens")):
         with pytest.raises(BackendError, match=rf"dependency that is missing.*install {package},"):
             backend(name)

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from hooks import batch_size
-from hooks.batch_size import fitting, rows_that_fit, within_memory
 from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.processes import ALONE, Processes
+from sally_anne.hooks import batch_size
+from sally_anne.hooks.batch_size import fitting, rows_that_fit, within_memory
 
 CPU_FULL = (
     "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you "

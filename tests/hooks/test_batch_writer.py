@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from hooks.store import ActivationStore, BatchWriter, StoreMeta
 from sally_anne.core.errors import StoreDamagedError, StoreError, StoreMismatchError
+from sally_anne.hooks.store import ActivationStore, BatchWriter, StoreMeta
 
 META = StoreMeta("head_out", "last_prompt", "synthetic", "0", "p", "q", "float32", 3, 2, 4)
 ITEMS = pd.DataFrame({"item_id": [f"item-{i}" for i in range(10)], "y_p": [0, 1] * 5})

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from transformers import DynamicCache
 
-from hooks.capture import Capture
-from hooks.geometry import find_geometry, o_projs
 from sally_anne.core.errors import CaptureError, GeometryError, NonFiniteError, PositionError
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.geometry import find_geometry, o_projs
 
 pytestmark = pytest.mark.integration
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hooks.capture import Capture
-from hooks.geometry import SITES, find_geometry, slice_width
-from hooks.vector import SteeringVector
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.geometry import SITES, find_geometry, slice_width
+from sally_anne.hooks.vector import SteeringVector
 from tests.hooks.builders import BUILDERS
 from tests.hooks.watching import WATCHING, watched
 

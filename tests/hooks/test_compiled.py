@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from transformers import CompileConfig
 
-from hooks.capture import Capture
-from hooks.edit import Edit, Gate
-from hooks.geometry import SITES, find_geometry
 from sally_anne.core.errors import CaptureError, EditError, PositionError
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import Edit, Gate
+from sally_anne.hooks.geometry import SITES, find_geometry
 from tests.hooks.test_edit import PROMPTS, batch_of, delta_for, edited, logits_of
 
 pytestmark = pytest.mark.integration

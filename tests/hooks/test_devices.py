@@ -17,26 +17,26 @@ from accelerate import dispatch_model
 from rich.console import Console
 from torch import Tensor, nn
 
-from hooks.batch_size import fitting
-from hooks.geometry import find_geometry
-from hooks.store import ActivationStore
-from hooks.vector import SteeringVector
-from probing.config import ProbeConfig
-from probing.extraction import activations_of, fill_store, prepare
-from probing.interchange import effects_of
-from probing.logistic import Problems, Settings, solve
-from probing.pipeline import run
-from sally_anne.benchmarks.gridtom import contrasts
-from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.samples import Sample
-from sally_anne.benchmarks.twins import Twins
 from sally_anne.core.errors import ModelError, OutOfMemoryError
 from sally_anne.core.processes import ALONE
+from sally_anne.data.gridtom import contrasts
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.samples import Sample
+from sally_anne.data.twins import Twins
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.batch_size import fitting
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.store import ActivationStore
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models import loading
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.extraction import activations_of, fill_store, prepare
+from sally_anne.probing.interchange import effects_of
+from sally_anne.probing.logistic import Problems, Settings, solve
+from sally_anne.probing.pipeline import run
 
 TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
 # Of the largest number, against float32 on the CPU; the models have eight layers.

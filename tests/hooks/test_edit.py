@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hooks.capture import Capture
-from hooks.edit import Edit, Gate
-from hooks.geometry import SITES, find_geometry, o_projs, slice_width
-from hooks.positions import POSITIONS
 from sally_anne.core.errors import EditError, PositionError
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import Edit, Gate
+from sally_anne.hooks.geometry import SITES, find_geometry, o_projs, slice_width
+from sally_anne.hooks.positions import POSITIONS
 
 pytestmark = pytest.mark.integration
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hooks import identity
-from hooks.identity import folder_hash
+from sally_anne.hooks import identity
+from sally_anne.hooks.identity import folder_hash
 
 
 @pytest.fixture

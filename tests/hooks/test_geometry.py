@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from hooks.capture import Capture
-from hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.core.errors import GeometryError
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 
 pytestmark = pytest.mark.integration
 

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 
-from hooks.identity import (
+from sally_anne.core.errors import OtherModelError
+from sally_anne.hooks.identity import (
     FORCED,
     ModelIdentity,
     require_fitted,
     require_same,
     weights_hash,
 )
-from sally_anne.core.errors import OtherModelError
 
 MODEL = ModelIdentity("folder/ckpt", "aa", "qwen2_vl", "float32", "", "f00d")
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from hooks.capture import Capture
-from hooks.edit import Edit
-from hooks.positions import POSITIONS
 from sally_anne.core.errors import EditError, PositionError
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.positions import POSITIONS
 from tests.hooks.test_edit import (
     PROMPTS,
     batch_of,

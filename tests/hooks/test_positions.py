@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hooks.positions import (
+from sally_anne.core.errors import PositionError
+from sally_anne.hooks.positions import (
     POSITIONS,
     Pass,
     PassTracker,
@@ -17,7 +18,6 @@ from hooks.positions import (
     position_mask,
     real_columns,
 )
-from sally_anne.core.errors import PositionError
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=5)
 sides = st.sampled_from(["left", "right"])

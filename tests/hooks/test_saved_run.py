@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from figures.choose import select
-from hooks.saved_run import Run
 from sally_anne.core.errors import (
     ChoiceError,
     MissingRunFileError,
     RunFolderError,
     StoreDamagedError,
 )
+from sally_anne.figures.choose import select
+from sally_anne.hooks.saved_run import Run
 
 pytestmark = pytest.mark.integration
 

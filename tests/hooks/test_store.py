@@ -15,8 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hooks.store import ActivationStore, StoreMeta
 from sally_anne.core.errors import StoreDamagedError, StoreError, StoreMismatchError
+from sally_anne.hooks.store import ActivationStore, StoreMeta
 
 META = StoreMeta(
     site="head_out",
@@ -161,7 +161,7 @@ def test_files_of_a_complete_store(full):
 
 
 def test_read_loads_only_the_layers_asked_for(full, monkeypatch):
-    import hooks.store.files as module
+    import sally_anne.hooks.store.files as module
 
     keys = []
 
@@ -298,7 +298,7 @@ def test_the_shard_of_another_batch_or_run_is_noticed(full, tmp_path):
 
 def test_each_byte_is_hashed_once(tmp_path, monkeypatch):
     """Written and read in one run: as it is written. Opened: as it is read first."""
-    import hooks.store.files as module
+    import sally_anne.hooks.store.files as module
 
     checked = []
     check = module.check_shard
@@ -511,7 +511,7 @@ def test_somebody_elses_folder_is_left_alone(tmp_path):
 
 
 def test_other_version_is_refused(full):
-    from hooks.store.files import _render
+    from sally_anne.hooks.store.files import _render
 
     path = full / "manifest.json"
     for version in (1, 99):

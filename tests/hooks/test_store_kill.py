@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hooks.store import ActivationStore
+from sally_anne.hooks.store import ActivationStore
 
 pytestmark = pytest.mark.integration
 

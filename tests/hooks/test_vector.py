@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hooks.edit import Edit, Gate
 from sally_anne.core.errors import EditError, PositionError, SteeringError
+from sally_anne.hooks.edit import Edit, Gate
 
 strengths = st.floats(-50, 50)
 

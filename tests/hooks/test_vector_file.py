@@ -12,9 +12,9 @@ import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from hooks.edit import Gate
-from hooks.vector import FACTS, FILE, FORMAT, SteeringVector
 from sally_anne.core.errors import FolderError, SteeringError
+from sally_anne.hooks.edit import Gate
+from sally_anne.hooks.vector import FACTS, FILE, FORMAT, SteeringVector
 
 
 def facts_of(vector) -> dict:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hooks.geometry import find_geometry, slice_width
+from sally_anne.hooks.geometry import find_geometry, slice_width
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, reply_prompt
 

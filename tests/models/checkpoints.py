@@ -37,7 +37,14 @@ from transformers import (
     WhisperFeatureExtractor,
 )
 
-from experiments.train_tiny.families import BOS, EOS, PAD, UNK, build_processor, build_tokenizer
+from sally_anne.experiments.train_tiny.families import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    build_processor,
+    build_tokenizer,
+)
 from sally_anne.models.families import family_of
 from sally_anne.models.loading import LoadedModel, load_model
 

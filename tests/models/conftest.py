@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.train_tiny.families import FAMILIES, Family
+from sally_anne.experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.models.loading import LoadedModel, load_model
 
 

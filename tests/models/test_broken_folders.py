@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hooks.geometry import find_geometry
 from sally_anne.core.errors import SallyAnneError
+from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import load_model
 from sally_anne.models.options import CATALOGUE
 from sally_anne.models.prompts import encode, reply_prompt

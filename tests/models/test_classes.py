@@ -21,20 +21,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoProcessor, LlavaNextVideoVideoProcessor
 
-from hooks.capture import Capture
-from hooks.geometry import find_geometry
-from hooks.vector import SteeringVector
-from probing.config import ProbeConfig
-from probing.extraction import fill_store
-from probing.pipeline import run as probe
-from sally_anne.benchmarks.gridtom.contrasts import build
-from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.items import Setting
 from sally_anne.core.errors import ModelError, UnsupportedModelError
+from sally_anne.data.gridtom.contrasts import build
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.items import Setting
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.continuation import continuation_log_probs, token_inputs
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.pipeline import run as evaluate
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend, prefill, split_common_prefix, step
 from sally_anne.models.families import FAMILIES
 from sally_anne.models.loading import LoadedModel, load_model
@@ -42,6 +39,9 @@ from sally_anne.models.options import CATALOGUE
 from sally_anne.models.processor import BREAK, forget, original, teach
 from sally_anne.models.prompts import encode, open_prompt, process, reply_prompt
 from sally_anne.models.videos import cropped_fraction, pad_for_crop
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.extraction import fill_store
+from sally_anne.probing.pipeline import run as probe
 from tests.models.checkpoints import (
     FILMS,
     HEAD_DIMS,
@@ -518,7 +518,7 @@ def test_extraction_keeps_what_a_plain_forward_gives(opened, tmp_path, name, vid
 
 @pytest.mark.parametrize("name", NAMES)
 def test_runs(opened, tmp_path, name: str) -> None:
-    """probing.run and sally_anne.harness.run, from the folder, with a vector in the second."""
+    """The probing and the harness run, from the folder, with a vector in the second."""
     loaded = opened(name)
     setting: Setting = "multimodal" if name in FILMS else "text"
     config = ProbeConfig(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from hooks.capture import Capture
 from sally_anne.core.errors import ModelError
+from sally_anne.hooks.capture import Capture
 from sally_anne.models.decoding import (
     extend,
     prefill,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from hooks.geometry import Geometry
+from sally_anne.hooks.geometry import Geometry
 from sally_anne.models.decoding import ROOM, row_bytes, row_bytes_by_device, select
 
 

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, MambaConfig
 
-from experiments.train_tiny.families import FAMILIES, Family, deepen
-from hooks.geometry import find_geometry
 from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
+from sally_anne.experiments.train_tiny.families import FAMILIES, Family, deepen
+from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models import loading
 from sally_anne.models.loading import load_model
 from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL, Entry

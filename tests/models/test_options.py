@@ -12,17 +12,17 @@ import pytest
 import torch
 import transformers
 
-from experiments.train_tiny.families import Family
-from probing.config import ProbeConfig
-from probing.pipeline import run as probe
 from sally_anne.core.errors import HarnessError, ModelError, SallyAnneError
+from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.models import loading
 from sally_anne.models.loading import load_model
 from sally_anne.models.options import ModelOptions
-from steering.pipeline import run as sweep
-from steering.sweep import SweepConfig
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import run as probe
+from sally_anne.steering.pipeline import run as sweep
+from sally_anne.steering.sweep import SweepConfig
 
 pytestmark = pytest.mark.integration
 

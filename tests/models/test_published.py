@@ -7,8 +7,8 @@ import socket
 import numpy as np
 import pytest
 
-from hooks.geometry import find_geometry
 from sally_anne.core.errors import ModelError
+from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.estimate import Counter
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import CATALOGUE, ModelOptions

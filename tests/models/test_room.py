@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from probing.config import ProbeConfig
-from probing.pipeline import run as probe
-from sally_anne.benchmarks.clips import read_clip, shape_of
-from sally_anne.benchmarks.items import Media, Sampling
 from sally_anne.core.errors import ContextError, ModelError
+from sally_anne.data.clips import read_clip, shape_of
+from sally_anne.data.items import Media, Sampling
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import check_items
 from sally_anne.harness.items import Item
@@ -25,6 +23,8 @@ from sally_anne.models.options import ModelOptions
 from sally_anne.models.prompts import process, reply_prompt
 from sally_anne.models.published import open_described, open_published
 from sally_anne.models.videos import check_room, size_limits, video_size
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import run as probe
 from tests.harness import made_benchmarks as made
 from tests.models.checkpoints import FILMS, save
 
@@ -151,9 +151,7 @@ def test_shapes_are_known_without_decoding(tmp_path: Path, exact: bool, monkeypa
     ):
         frames = read_clip(media, "full", sampling, 32 * 32).frames
         with monkeypatch.context() as patch:
-            patch.setattr(
-                "sally_anne.benchmarks.clips.read_frames", lambda *_: pytest.fail("decoded")
-            )
+            patch.setattr("sally_anne.data.clips.read_frames", lambda *_: pytest.fail("decoded"))
             found = shape_of(media, "full", sampling, 32 * 32, exact)
         count = len(frames) if exact or bound is None else bound
         assert found == (count, *frames.shape[1:3])

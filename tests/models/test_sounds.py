@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from hooks.capture import Capture
-from hooks.geometry import find_geometry
-from hooks.vector import SteeringVector
 from sally_anne.core.errors import HarnessError, ModelError
 from sally_anne.harness.endpoint.model import messages_of
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, pieces_of, process, reply_prompt

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import figures.all
-from probing.activations import Activations
-from probing.config import ProbeConfig
-from probing.pipeline import run as work
+import sally_anne.figures.all
 from sally_anne.models.loading import LoadedModel
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import run as work
 from tests.made_run import make_items
 
 STORIES = {"train": 10, "validation": 5, "test": 8}
@@ -55,7 +55,11 @@ def carry(options: dict[str, Any]) -> Callable[..., str]:
     def run(out: Path, **changes: Any) -> str:
         printed = io.StringIO()
         config = ProbeConfig(**{**options, "out": out, **changes})
-        work(config, Console(file=printed, width=200), lambda run: figures.all.draw_all(run))
+        work(
+            config,
+            Console(file=printed, width=200),
+            lambda run: sally_anne.figures.all.draw_all(run),
+        )
         return printed.getvalue()
 
     return run

@@ -18,19 +18,19 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 import sally_anne as sa
-from hooks.saved_run import Run
-from probing.activations import Activations, items_table
-from probing.audit import AuditConfig, run
-from probing.audit_table import ALL, choose_groups, verdict
-from probing.baselines import FILMS, film_changes
-from probing.probes import HeadProbes
-from probing.sources import reopen
-from probing.surface import Probed, surface_rows
-from sally_anne.benchmarks.gridtom.contrasts import sample_set
-from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.samples import SPLITS, Sample
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError
+from sally_anne.data.gridtom.contrasts import sample_set
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.samples import SPLITS, Sample
+from sally_anne.hooks.saved_run import Run
+from sally_anne.probing.activations import Activations, items_table
+from sally_anne.probing.audit import AuditConfig, run
+from sally_anne.probing.audit_table import ALL, choose_groups, verdict
+from sally_anne.probing.baselines import FILMS, film_changes
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.sources import reopen
+from sally_anne.probing.surface import Probed, surface_rows
 
 
 def told(contrast: str) -> dict[tuple[str, str, str], Any]:
@@ -283,7 +283,7 @@ def test_a_twin_that_does_not_fit_costs_its_own_rows_alone(
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("probing.baselines.dispatch_model", full)
+    monkeypatch.setattr("sally_anne.probing.baselines.dispatch_model", full)
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     printed = io.StringIO()
     table = run(AuditConfig(run=folder, stories=12), Console(file=printed, width=250))

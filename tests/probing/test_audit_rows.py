@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 import torch
 
-from probing import baselines
-from probing.activations import Activations, items_table
-from probing.audit_table import ALL, lines_of
-from probing.probes import HeadProbes
-from probing.surface import Probed, Row, surface_rows
-from sally_anne.benchmarks.samples import Sample, Split, sample_set
-from sally_anne.benchmarks.twins import Twins, TwinSet
+from sally_anne.data.samples import Sample, Split, sample_set
+from sally_anne.data.twins import Twins, TwinSet
 from sally_anne.models.loading import load_model
+from sally_anne.probing import baselines
+from sally_anne.probing.activations import Activations, items_table
+from sally_anne.probing.audit_table import ALL, lines_of
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.surface import Probed, Row, surface_rows
 
 GROUPS: dict[Split, int] = {"train": 20, "validation": 6, "test": 10}
 # Neither a sum of words nor of pairs of them tells the middle two from the others.

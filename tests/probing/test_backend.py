@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from probing.extraction import fill_store
-from sally_anne.benchmarks.gridtom import contrasts
-from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.errors import StoreMismatchError
+from sally_anne.data.gridtom import contrasts
+from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.models.loading import load_model
+from sally_anne.probing.extraction import fill_store
 
 pytestmark = pytest.mark.integration
 

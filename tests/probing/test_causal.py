@@ -14,13 +14,13 @@ import pandas as pd
 import pytest
 
 import sally_anne as sa
-from hooks.saved_run import Run, verdicts
-from probing.causal import CausalConfig, run, verdict
-from probing.scan import Cause
-from sally_anne.benchmarks.samples import Sample, read_samples
-from sally_anne.benchmarks.twins import TwinSet, own_twins, statement_twins
 from sally_anne.core.console import Console
 from sally_anne.core.errors import OptionError, ProbingError, RecordError
+from sally_anne.data.samples import Sample, read_samples
+from sally_anne.data.twins import TwinSet, own_twins, statement_twins
+from sally_anne.hooks.saved_run import Run, verdicts
+from sally_anne.probing.causal import CausalConfig, run, verdict
+from sally_anne.probing.scan import Cause
 
 
 def made_cause(probed: float, causal: float, told: float = 1.0) -> Cause:
@@ -161,7 +161,9 @@ def test_columns_and_verdict_of_a_run(
         if (rank := saved["question"][f"{label}_spearman"]) is not None:
             assert f"{rank:.2f} with validation accuracy of {label.upper()}" in said
     # Again: nothing is computed anew, and nothing changes; the options are now the run's.
-    monkeypatch.setattr("probing.causal.explain", lambda *_: pytest.fail("scanned again"))
+    monkeypatch.setattr(
+        "sally_anne.probing.causal.explain", lambda *_: pytest.fail("scanned again")
+    )
     again = sa.causal(folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)
     pd.testing.assert_frame_equal(again, heads)
     pd.testing.assert_frame_equal(sa.causal(folder), heads)
@@ -247,7 +249,9 @@ def test_a_run_ends_with_its_verdicts(
     folder = Path(shutil.copytree(finished, tmp_path / "other"))
     options = {name: value for name, value in SCAN.items() if name != "causal"}
     pd.testing.assert_frame_equal(sa.causal(folder, **options), heads)
-    monkeypatch.setattr("probing.causal.explain", lambda *_: pytest.fail("scanned again"))
+    monkeypatch.setattr(
+        "sally_anne.probing.causal.explain", lambda *_: pytest.fail("scanned again")
+    )
     again = carry(tmp_path / "run", **SCAN)
     assert "causal scan: " not in again and "permutations: " not in again
     assert last_words(again).endswith(" ".join(said["verdict"]["verdict"].split()))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from probing import pipeline, run
+from sally_anne.probing import pipeline, run
 
 pytestmark = pytest.mark.integration
 
@@ -21,7 +21,7 @@ HEAVY += ("nnsight", "transformer_lens")
 
 def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> str | int | None:
     """Run the command line in this process; what it exits with."""
-    monkeypatch.setattr(sys, "argv", ["probing.run", *words])
+    monkeypatch.setattr(sys, "argv", ["sally_anne.probing.run", *words])
     with pytest.raises(SystemExit) as ended:
         run.main()
     return ended.value.code
@@ -30,7 +30,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> str | int | None:
 def test_help_is_light() -> None:
     code = (
         "import sys\n"
-        "sys.argv = ['probing.run', '--help']\n"
+        "sys.argv = ['sally_anne.probing.run', '--help']\n"
         "from probing.run import main\n"
         "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code\n"
         f"print('HEAVY', sorted(set({HEAVY!r}) & set(sys.modules)))\n"
@@ -47,7 +47,7 @@ def test_help_is_light() -> None:
 
 def test_a_failing_command_prints_one_message_and_no_traceback(tmp_path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "probing.run", "--data", str(tmp_path / "none")],
+        [sys.executable, "-m", "sally_anne.probing.run", "--data", str(tmp_path / "none")],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hooks.geometry import SITES
-from probing import sources
-from probing.config import ProbeConfig, Site
-from probing.pipeline import run
-from sally_anne.benchmarks.gridtom.contrasts import choose_stories
-from sally_anne.benchmarks.gridtom.records import Identity, StorySet
 from sally_anne.core.errors import BenchmarkError, OptionError
+from sally_anne.data.gridtom.contrasts import choose_stories
+from sally_anne.data.gridtom.records import Identity, StorySet
+from sally_anne.hooks.geometry import SITES
+from sally_anne.probing import sources
+from sally_anne.probing.config import ProbeConfig, Site
+from sally_anne.probing.pipeline import run
 
-# Of stories that all say something else; see tests/benchmarks/gridtom/test_splits.py for twins.
+# Of stories that all say something else; see tests/data/gridtom/test_splits.py for twins.
 FULL = {"test": 500, "train": 96, "validation": 48}
 DEFAULT_FOLDER = "runs/tiny-qwen2-vl-order1-matched-multimodal-head_out"
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from probing.activations import items_table
-from probing.reporting import confound_report
-from sally_anne.benchmarks.gridtom.contrasts import FEATURES, build
-from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.samples import Sample, SampleSet
+from sally_anne.data.gridtom.contrasts import FEATURES, build
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.samples import Sample, SampleSet
+from sally_anne.probing.activations import items_table
+from sally_anne.probing.reporting import confound_report
 
 SPLITS = {i: ("train", "validation", "test")[i % 3] for i in range(12)}
 PERSPECTIVE, ROOM = FEATURES["perspective"], FEATURES["room"]

@@ -16,17 +16,17 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hooks.store import ActivationStore
-from probing import extraction, interchange, run
-from probing.config import ProbeConfig
-from probing.dry_run import SECONDS, dry_run
-from probing.extraction import plan_batches, prepare
-from probing.pipeline import open_samples
-from probing.pipeline import run as work
 from sally_anne.core.errors import FolderError, ModelError, OptionError, StoreMismatchError
+from sally_anne.hooks.store import ActivationStore
 from sally_anne.models.estimate import Figure
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt
+from sally_anne.probing import extraction, interchange, run
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.dry_run import SECONDS, dry_run
+from sally_anne.probing.extraction import plan_batches, prepare
+from sally_anne.probing.pipeline import open_samples
+from sally_anne.probing.pipeline import run as work
 
 pytestmark = pytest.mark.integration
 
@@ -186,7 +186,14 @@ def test_quantised_weights(quantization: Any, size: float) -> None:
 
 
 def test_the_command_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    words = ["probing.run", "--dry-run", "--setting", "text", "--out", str(tmp_path / "run")]
+    words = [
+        "sally_anne.probing.run",
+        "--dry-run",
+        "--setting",
+        "text",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     monkeypatch.setattr("sys.argv", [*words, "--stories", "20"])
     run.main()
     assert "tokens read" in capsys.readouterr().out

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hooks.store import ActivationStore
-from probing import extraction
-from probing.extraction import extract, plan_batches
-from sally_anne.benchmarks.samples import Sample
 from sally_anne.core.errors import OutOfMemoryError, StoreMismatchError
+from sally_anne.data.samples import Sample
+from sally_anne.hooks.store import ActivationStore
 from sally_anne.models.loading import load_model
+from sally_anne.probing import extraction
+from sally_anne.probing.extraction import extract, plan_batches
 
 FILMS = [np.zeros((length, 28, 28, 3), np.uint8) for length in (2, 4, 2, 4)]
 SAMPLES = [

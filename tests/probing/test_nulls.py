@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from probing import resampling
-from probing.nulls import NullsConfig, run
 from sally_anne.core.errors import FolderError, MissingRunFileError, RunFolderError
 from sally_anne.core.run_folder import PROBING, claimed
+from sally_anne.probing import resampling
+from sally_anne.probing.nulls import NullsConfig, run
 
 pytestmark = pytest.mark.integration
 

@@ -10,9 +10,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
-from probing.activations import Activations
-from probing.probes import HeadProbes, Solver
 from sally_anne.core.errors import ProbingError
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.probes import HeadProbes, Solver
 
 N, L, H, D = 48, 2, 3, 5
 C = 0.3

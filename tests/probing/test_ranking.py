@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from probing.config import ProbeConfig
-from probing.pipeline import fit_probes, four_way, rank_heads
-from probing.probes import HeadProbes
 from sally_anne.core.errors import ProbingError
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import fit_probes, four_way, rank_heads
+from sally_anne.probing.probes import HeadProbes
 
 LABELS = ("y_p", "y_o")
 CONFIG = ProbeConfig(c=0.05, max_iter=200)

@@ -13,15 +13,22 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from hooks.saved_run import CONFIG, HEADS, PROBES
-from probing.activations import Activations
-from probing.config import ProbeConfig
-from probing.pipeline import FINISHED, FOUND, _finished, fit_probes, rank_heads, require_same_probes
-from probing.probes import HeadProbes
-from probing.reporting import print_confounds, print_summary, summarise
-from sally_anne.benchmarks.gridtom.contrasts import MEANING
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.run_folder import RESULTS
+from sally_anne.data.gridtom.contrasts import MEANING
+from sally_anne.hooks.saved_run import CONFIG, HEADS, PROBES
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import (
+    FINISHED,
+    FOUND,
+    _finished,
+    fit_probes,
+    rank_heads,
+    require_same_probes,
+)
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.reporting import print_confounds, print_summary, summarise
 
 C = 0.05
 LABELS = ("y_p", "y_o")

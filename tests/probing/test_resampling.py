@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from probing.activations import Activations
-from probing.probes import HeadProbes
-from probing.resampling import (
+from sally_anne.core.errors import OptionError, ProbingError
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.resampling import (
     PermutationTest,
     bootstrap,
     group_weights,
     permutation_test,
     shuffled,
 )
-from sally_anne.core.errors import OptionError, ProbingError
 
 C = 0.05
 

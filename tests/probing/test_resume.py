@@ -16,10 +16,6 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from hooks.saved_run import Run
-from hooks.store import ActivationStore
-from hooks.store.files import read_manifest
-from probing import extraction, pipeline
 from sally_anne.core.errors import (
     AlteredError,
     OutOfMemoryError,
@@ -27,7 +23,11 @@ from sally_anne.core.errors import (
     StoreDamagedError,
     StoreMismatchError,
 )
-from steering.fit import fit_vector
+from sally_anne.hooks.saved_run import Run
+from sally_anne.hooks.store import ActivationStore
+from sally_anne.hooks.store.files import read_manifest
+from sally_anne.probing import extraction, pipeline
+from sally_anne.steering.fit import fit_vector
 
 pytestmark = pytest.mark.integration
 
@@ -270,7 +270,7 @@ def test_missing_figures_are_drawn_without_fitting(
         drawn.append(run)
         return [run / "figures" / "new.png"]
 
-    monkeypatch.setattr("figures.all.draw_all", draw_all)
+    monkeypatch.setattr("sally_anne.figures.all.draw_all", draw_all)
     carry(folder, figures=True)
     assert drawn == []
     next((folder / "figures").glob("*.pdf")).unlink()
@@ -286,7 +286,7 @@ def test_figures_of_an_older_table_are_drawn_again(
     """As after a run that was killed when it had added columns and not yet drawn."""
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     drawn: list[Path] = []
-    monkeypatch.setattr("figures.all.draw_all", lambda run: drawn.append(run) or [])
+    monkeypatch.setattr("sally_anne.figures.all.draw_all", lambda run: drawn.append(run) or [])
     os.utime(folder / "heads.parquet")
     carry(folder, figures=True)
     assert drawn == [folder]

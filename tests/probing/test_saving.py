@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from safetensors.numpy import load_file
 
-from probing.config import ProbeConfig
-from probing.pipeline import fit_probes, rank_heads, save_probes
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import fit_probes, rank_heads, save_probes
 
 CONFIG = ProbeConfig(c=0.05, max_iter=200)
 

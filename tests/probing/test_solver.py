@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from probing.logistic import SKLEARN_TOLERANCE, Fits, Problems, Settings, solve
-from probing.logistic.certificate import error_bound
-from probing.logistic.losses import Losses
-from probing.logistic.solver import inverse_bound
 from sally_anne.core.errors import ProbingError
+from sally_anne.probing.logistic import SKLEARN_TOLERANCE, Fits, Problems, Settings, solve
+from sally_anne.probing.logistic.certificate import error_bound
+from sally_anne.probing.logistic.losses import Losses
+from sally_anne.probing.logistic.solver import inverse_bound
 
 
 def certify(

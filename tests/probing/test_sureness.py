@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from probing.activations import Activations
-from probing.config import ProbeConfig
-from probing.nulls import null_columns, selectivity_columns
-from probing.pipeline import fit_probes, rank_heads
-from probing.reporting import add_intervals, print_summary, summarise
-from probing.resampling import control_accuracy, permutation_test, stability
-from sally_anne.benchmarks.samples import Sample, SampleSet
 from sally_anne.core.console import Console
+from sally_anne.data.samples import Sample, SampleSet
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.nulls import null_columns, selectivity_columns
+from sally_anne.probing.pipeline import fit_probes, rank_heads
+from sally_anne.probing.reporting import add_intervals, print_summary, summarise
+from sally_anne.probing.resampling import control_accuracy, permutation_test, stability
 
 LABELS = ("y_p", "y_o")
 

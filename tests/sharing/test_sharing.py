@@ -17,11 +17,11 @@ import torch
 from huggingface_hub import ModelCard
 
 import sally_anne as sa
-from hooks.vector import FILE
-from probing.probe_file import FILE as PROBES
 from sally_anne.core.errors import HubError, MissingRunFileError, ProbingError, SteeringError
 from sally_anne.core.files import write_sealed
 from sally_anne.core.hub import without_paths
+from sally_anne.hooks.vector import FILE
+from sally_anne.probing.probe_file import FILE as PROBES
 from tests.made_run import CONFIG, MadeRun
 from tests.sharing.fake_hub import Hub
 

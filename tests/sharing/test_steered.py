@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import sally_anne as sa
-from hooks.geometry import find_geometry
 from sally_anne.__main__ import main
+from sally_anne.hooks.geometry import find_geometry
 from tests.sharing.fake_hub import Hub
 
 pytestmark = pytest.mark.integration

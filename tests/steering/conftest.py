@@ -16,20 +16,20 @@ import pytest
 import torch
 from rich.console import Console
 
-import steering.pipeline
-from hooks.store import ActivationStore, StoreMeta
-from probing.activations import Activations
-from probing.config import ProbeConfig
-from probing.extraction import POSITION
-from probing.pipeline import fit_probes, rank_heads, save_probes
-from probing.pipeline import run as probe
+import sally_anne.steering.pipeline
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
-from steering.cells import Cell, run_cells
-from steering.fit import fit_vector
-from steering.pipeline import run as work
-from steering.reporting import Sweep
-from steering.sweep import SweepConfig
+from sally_anne.hooks.store import ActivationStore, StoreMeta
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.extraction import POSITION
+from sally_anne.probing.pipeline import fit_probes, rank_heads, save_probes
+from sally_anne.probing.pipeline import run as probe
+from sally_anne.steering.cells import Cell, run_cells
+from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.pipeline import run as work
+from sally_anne.steering.reporting import Sweep
+from sally_anne.steering.sweep import SweepConfig
 from tests.made_run import make_items
 from tests.steering.made_sweep import STORIES as ASKED
 from tests.steering.made_sweep import replies
@@ -160,7 +160,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[Cell]]]:
         )
         return run_cells(loaded, items, vectors, journal, *rest)
 
-    monkeypatch.setattr(steering.pipeline, "run_cells", prepared)
+    monkeypatch.setattr(sally_anne.steering.pipeline, "run_cells", prepared)
     return asked
 
 

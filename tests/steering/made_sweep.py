@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from sally_anne.harness.items import Item
-from steering.cells import Cell
+from sally_anne.steering.cells import Cell
 
 STORIES = 10
 CHOSEN, BEST = "logistic/K3/alpha1", "logistic/K2/alpha1"

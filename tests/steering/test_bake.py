@@ -14,7 +14,8 @@ import pytest
 import torch
 import transformers
 
-from experiments.train_tiny.families import (
+from sally_anne.core.errors import SteeringError
+from sally_anne.experiments.train_tiny.families import (
     FAMILIES,
     Family,
     build_model,
@@ -22,14 +23,13 @@ from experiments.train_tiny.families import (
     build_tokenizer,
     decoder_config,
 )
-from hooks.edit import Edit, Gate
-from hooks.geometry import find_geometry
-from hooks.vector import SteeringVector
-from sally_anne.core.errors import SteeringError
+from sally_anne.hooks.edit import Edit, Gate
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from steering import bake as command
-from steering.baking import bake, bake_model
+from sally_anne.steering import bake as command
+from sally_anne.steering.baking import bake, bake_model
 
 pytestmark = pytest.mark.integration
 
@@ -354,7 +354,7 @@ def test_the_command(
     make_vector().save(tmp_path / "vector")
     out = tmp_path / "out"
     words = ["--model", qwen.source, "--vector", str(tmp_path / "vector"), "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", ["steering.bake", *words, "--alpha", "3"])
+    monkeypatch.setattr(sys, "argv", ["sally_anne.steering.bake", *words, "--alpha", "3"])
     command.main()
     printed = capsys.readouterr().out
     assert "(alpha 3) acts at ALL positions" in printed
@@ -367,7 +367,9 @@ def test_the_command(
     with pytest.raises(SystemExit, match="error: .* is not an empty folder"):
         command.main()
     monkeypatch.setattr(
-        sys, "argv", ["steering.bake", *words[:-1], str(tmp_path / "b"), "--revision", "main"]
+        sys,
+        "argv",
+        ["sally_anne.steering.bake", *words[:-1], str(tmp_path / "b"), "--revision", "main"],
     )
     with pytest.raises(SystemExit, match="error: revision 'main' is for models of the hub"):
         command.main()
@@ -376,7 +378,7 @@ def test_the_command(
 def test_help_is_light() -> None:
     code = (
         "import sys\n"
-        "sys.argv = ['steering.bake', '--help']\n"
+        "sys.argv = ['sally_anne.steering.bake', '--help']\n"
         "from steering.bake import main\n"
         "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code\n"
         "print('HEAVY', sorted({'torch', 'transformers', 'pandas', 'numpy'} & set(sys.modules)))\n"

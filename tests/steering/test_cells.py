@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hooks.vector import SteeringVector
 from sally_anne.core.errors import SallyAnneError
-from steering.cells import BASELINE, Cell, cells, default_alphas, default_ks, vectors_of
-from steering.fit import CONTROLS
-from steering.prepare import check
-from steering.sweep import SweepConfig
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.steering.cells import BASELINE, Cell, cells, default_alphas, default_ks, vectors_of
+from sally_anne.steering.fit import CONTROLS
+from sally_anne.steering.prepare import check
+from sally_anne.steering.sweep import SweepConfig
 
 ks = st.lists(st.integers(1, 50), min_size=1, max_size=4)
 alphas = st.lists(st.integers(-20, 20).map(lambda n: n / 2), min_size=1, max_size=5)

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hooks.vector import SteeringVector
 from sally_anne.harness.items import Item
-from steering.cells import BASELINE, Cell
-from steering.controls import (
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.steering.cells import BASELINE, Cell
+from sally_anne.steering.controls import (
     draws_of,
     in_words,
     left_out,

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from probing.config import ProbeConfig
-from probing.pipeline import run as probe
 from sally_anne.core.errors import SteeringError
 from sally_anne.harness import dry_run as harness_dry_run
 from sally_anne.harness import model as asking
 from sally_anne.harness import pipeline as harness_pipeline
 from sally_anne.harness import run as harness_run
 from sally_anne.harness.config import EvalConfig
-from steering import cells, pipeline, prepare, sweep
-from steering.sweep import SweepConfig
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import run as probe
+from sally_anne.steering import cells, pipeline, prepare, sweep
+from sally_anne.steering.sweep import SweepConfig
 
 pytestmark = pytest.mark.integration
 
@@ -102,7 +102,7 @@ def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -
 
 
 @pytest.mark.parametrize(
-    "command", [harness_run, sweep], ids=["sally_anne.harness.run", "steering.sweep"]
+    "command", [harness_run, sweep], ids=["sally_anne.harness.run", "sally_anne.steering.sweep"]
 )
 def test_the_commands_say_it_of_published_models(
     command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any

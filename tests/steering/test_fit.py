@@ -14,9 +14,6 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import sally_anne as sa
-from hooks.saved_run import Run
-from hooks.store import ActivationStore
-from hooks.vector import SteeringVector
 from sally_anne.core.errors import (
     MissingRunFileError,
     ProbingError,
@@ -24,9 +21,12 @@ from sally_anne.core.errors import (
     SteeringError,
     StoreError,
 )
-from steering.fit import CONTROLS, DIRECTIONS, fit_vector
-from steering.run import VectorConfig
-from steering.run import run as steer
+from sally_anne.hooks.saved_run import Run
+from sally_anne.hooks.store import ActivationStore
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.steering.fit import CONTROLS, DIRECTIONS, fit_vector
+from sally_anne.steering.run import VectorConfig
+from sally_anne.steering.run import run as steer
 
 pytestmark = pytest.mark.integration
 

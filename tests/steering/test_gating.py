@@ -13,21 +13,21 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from hooks.capture import Capture
-from hooks.geometry import find_geometry
-from hooks.vector import SteeringVector
-from probing.activations import Activations
-from sally_anne.benchmarks.gridtom.contrasts import question_twins
-from sally_anne.benchmarks.gridtom.stories import open_stories
-from sally_anne.benchmarks.samples import Sample, Split
-from sally_anne.benchmarks.twins import TwinSet, own_twins
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError, SteeringError
+from sally_anne.data.gridtom.contrasts import question_twins
+from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.samples import Sample, Split
+from sally_anne.data.twins import TwinSet, own_twins
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from steering.gating import best_threshold, conditions_of, fit_gate, read_questions
-from steering.run import VectorConfig, main, run
+from sally_anne.probing.activations import Activations
+from sally_anne.steering.gating import best_threshold, conditions_of, fit_gate, read_questions
+from sally_anne.steering.run import VectorConfig, main, run
 
 C = 0.05
 SPLITS = {"train": 60, "validation": 40, "test": 30}

@@ -15,20 +15,20 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-import steering.pipeline
-from figures import sweep as picture
-from hooks.saved_run import CONFIG
-from hooks.vector import SteeringVector
+import sally_anne.steering.pipeline
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import FILES, write_sealed
-from steering.cells import Cell
-from steering.fit import fit_vector
-from steering.pipeline import run as work
-from steering.prepare import dry_run, probing_of
-from steering.reporting import Sweep
-from steering.run import VectorConfig, settled
-from steering.run import read_sweep as finished
-from steering.sweep import SweepConfig
+from sally_anne.figures import sweep as picture
+from sally_anne.hooks.saved_run import CONFIG
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.steering.cells import Cell
+from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.pipeline import run as work
+from sally_anne.steering.prepare import dry_run, probing_of
+from sally_anne.steering.reporting import Sweep
+from sally_anne.steering.run import VectorConfig, settled
+from sally_anne.steering.run import read_sweep as finished
+from sally_anne.steering.sweep import SweepConfig
 from tests.steering.made_sweep import BELIEFS, BEST, CHOSEN, INITIAL, REALITY, percent, rows
 
 pytestmark = pytest.mark.integration
@@ -113,13 +113,13 @@ def test_vectors_are_of_the_heads_that_their_cells_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: dict[str, Any] = {}
-    own = steering.pipeline.run_cells
+    own = sally_anne.steering.pipeline.run_cells
 
     def noted(loaded: Any, items: Any, vectors: Any, *rest: Any) -> pd.DataFrame:
         asked.update({cell.name: vector for cell, vector in vectors.items()})
         return own(loaded, items, vectors, *rest)
 
-    monkeypatch.setattr(steering.pipeline, "run_cells", noted)
+    monkeypatch.setattr(sally_anne.steering.pipeline, "run_cells", noted)
     found, _ = sweep(run=caused, draws=1, leave_out=0, **BOTH)
     best = {by: fit_vector(caused, 2, heads=by) for by in ("probe", "cause")}
     assert not set(best["probe"].heads) & set(best["cause"].heads)
@@ -140,7 +140,9 @@ def test_vectors_are_of_the_heads_that_their_cells_name(
 def test_a_run_without_causes_is_refused_before_any_work(
     config: SweepConfig, monkeypatch: pytest.MonkeyPatch, heads: tuple[Any, ...]
 ) -> None:
-    monkeypatch.setattr(steering.pipeline, "load_model", lambda **_: pytest.fail("loaded"))
+    monkeypatch.setattr(
+        sally_anne.steering.pipeline, "load_model", lambda **_: pytest.fail("loaded")
+    )
     for start in (lambda c: work(c, Console(file=io.StringIO())), dry_run):
         with pytest.raises(SteeringError, match=f"run `sally-anne causal {config.run}` first"):
             start(replace(config, heads=heads))

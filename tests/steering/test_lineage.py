@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from sally_anne.benchmarks.gridtom.contrasts import choose_stories
-from sally_anne.benchmarks.gridtom.records import StorySet, identity_of
-from sally_anne.benchmarks.gridtom.stories import generated, seeded_stories
-from sally_anne.benchmarks.lineage import SEEN, Lineage
 from sally_anne.core.errors import BenchmarkError, HarnessError
+from sally_anne.data.gridtom.contrasts import choose_stories
+from sally_anne.data.gridtom.records import StorySet, identity_of
+from sally_anne.data.gridtom.stories import generated, seeded_stories
+from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.work import choose_unseen
-from steering.prepare import unseen_stories
+from sally_anne.steering.prepare import unseen_stories
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from figures import sweep as picture
-from hooks.vector import SteeringVector
 from sally_anne.core.errors import OptionError, SteeringError
+from sally_anne.figures import sweep as picture
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
-from steering.cells import Cell
-from steering.fit import fit_vector
-from steering.pipeline import run as work
-from steering.prepare import with_grid
-from steering.reporting import Sweep
-from steering.sweep import SweepConfig
+from sally_anne.steering.cells import Cell
+from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.pipeline import run as work
+from sally_anne.steering.prepare import with_grid
+from sally_anne.steering.reporting import Sweep
+from sally_anne.steering.sweep import SweepConfig
 from tests.steering.made_sweep import (
     BELIEFS,
     BEST,

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from hooks.geometry import find_geometry
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.baking import bake_model
-from steering.fit import fit_vector
-from steering.pipeline import run as sweep
-from steering.prepare import Questions
-from steering.reporting import Sweep
-from steering.sweep import SweepConfig
+from sally_anne.steering.baking import bake_model
+from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.pipeline import run as sweep
+from sally_anne.steering.prepare import Questions
+from sally_anne.steering.reporting import Sweep
+from sally_anne.steering.sweep import SweepConfig
 from tests.made_run import make_items
 from tests.steering.conftest import Made
 

@@ -1,4 +1,4 @@
-"""``steering.run``: K and alpha come from a sweep or from the user, never from nowhere."""
+"""The vector command: K and alpha come from a sweep or from the user, never from nowhere."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from hooks.vector import SteeringVector
 from sally_anne.core.errors import ProbingError, SteeringError
-from steering.fit import fit_vector
-from steering.run import VectorConfig, main, run
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.run import VectorConfig, main, run
 
 pytestmark = pytest.mark.integration
 
@@ -58,7 +58,14 @@ def test_the_sweep_gives_what_is_left_out(
     alpha: float,
 ) -> None:
     given = [str(made.folder) if word == "RUN" else word for word in words]
-    arguments = ["steering.run", "--sweep", str(swept()), *given, "--out", str(tmp_path / "v")]
+    arguments = [
+        "sally_anne.steering.run",
+        "--sweep",
+        str(swept()),
+        *given,
+        "--out",
+        str(tmp_path / "v"),
+    ]
     monkeypatch.setattr("sys.argv", arguments)
     main()
     assert capsys.readouterr().out == f"the vector is in {tmp_path / 'v'}\n"

@@ -15,31 +15,31 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-import steering.pipeline
-from experiments.train_tiny.families import Family
-from hooks.identity import ModelIdentity
-from hooks.saved_run import Run
-from hooks.vector import SteeringVector
-from probing.config import ProbeConfig
-from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.lineage import Lineage
+import sally_anne.steering.pipeline
 from sally_anne.core.errors import OtherModelError, SteeringError
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.lineage import Lineage
+from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.adapters.lm_eval import export
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.harness.run import run as evaluation
 from sally_anne.harness.work import prepare
+from sally_anne.hooks.identity import ModelIdentity
+from sally_anne.hooks.saved_run import Run
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
-from steering import bake
-from steering.cells import run_cells
-from steering.fit import fit_vector
-from steering.measuring import measure
-from steering.pipeline import run as sweep
-from steering.prepare import Questions, lineage_of
-from steering.run import VectorConfig
-from steering.run import run as make_vector
-from steering.side_effects import SideEffectsConfig
-from steering.sweep import SweepConfig
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.steering import bake
+from sally_anne.steering.cells import run_cells
+from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.measuring import measure
+from sally_anne.steering.pipeline import run as sweep
+from sally_anne.steering.prepare import Questions, lineage_of
+from sally_anne.steering.run import VectorConfig
+from sally_anne.steering.run import run as make_vector
+from sally_anne.steering.side_effects import SideEffectsConfig
+from sally_anne.steering.sweep import SweepConfig
 
 pytestmark = pytest.mark.integration
 
@@ -87,7 +87,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return run_cells(loaded, items, vectors, journal, *rest)
 
-    monkeypatch.setattr(steering.pipeline, "run_cells", prepared)
+    monkeypatch.setattr(sally_anne.steering.pipeline, "run_cells", prepared)
 
 
 def content_of(stories: Iterable[str]) -> set[str]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sally_anne.core.errors import HarnessError, SteeringError
-from steering.measuring import evaluation, measure, read_prompts
-from steering.prepare import probing_of
-from steering.side_effects import NEUTRAL, SideEffectsConfig
-from steering.sweep import SweepConfig
+from sally_anne.steering.measuring import evaluation, measure, read_prompts
+from sally_anne.steering.prepare import probing_of
+from sally_anne.steering.side_effects import NEUTRAL, SideEffectsConfig
+from sally_anne.steering.sweep import SweepConfig
 
 QUESTION = (
     '{"question": "Where is Ann?", "options": ["red", "blue"], "answer": "red", "group": "1"}\n'
@@ -49,9 +49,7 @@ def test_tasks_that_cannot_be_asked(task: str, message: str) -> None:
 def test_tasks_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [path for path in sys.path if path])
-    (tmp_path / "odd_tasks.py").write_text(
-        "from sally_anne.benchmarks.bigtom import BIGTOM as ODD\n"
-    )
+    (tmp_path / "odd_tasks.py").write_text("from sally_anne.data.bigtom import BIGTOM as ODD\n")
     own = tmp_path / "a=1" / "film.jsonl"
     own.parent.mkdir()
     own.write_text(QUESTION)

@@ -12,19 +12,19 @@ import pytest
 import torch
 
 import sally_anne.harness.pipeline
-import steering.measuring
-from experiments.train_tiny.families import Family
-from hooks.geometry import find_geometry
-from hooks.vector import SteeringVector
+import sally_anne.steering.measuring
+from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from steering.measuring import divergences
-from steering.measuring import measure as run
-from steering.side_effects import SideEffectsConfig
+from sally_anne.steering.measuring import divergences
+from sally_anne.steering.measuring import measure as run
+from sally_anne.steering.side_effects import SideEffectsConfig
 
 pytestmark = pytest.mark.integration
 
@@ -156,7 +156,7 @@ def test_every_number_is_where_it_belongs(
         return np.repeat([0.0, 1.0], 50)
 
     monkeypatch.setattr(sally_anne.harness.pipeline, "ask", prepared)
-    monkeypatch.setattr(steering.measuring, "divergences", divergences)
+    monkeypatch.setattr(sally_anne.steering.measuring, "divergences", divergences)
     monkeypatch.setenv("COLUMNS", "160")
     config = SideEffectsConfig(
         steering_folder,

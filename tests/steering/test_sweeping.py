@@ -10,18 +10,18 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.train_tiny.families import FAMILIES, Family
-from hooks import batch_size
-from hooks.batch_size import BatchSize
-from hooks.vector import SteeringVector
-from sally_anne.benchmarks.gridtom.narration import InitialQuestion
-from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.items import Setting
 from sally_anne.core.errors import HarnessError, OutOfMemoryError, SteeringError
+from sally_anne.data.gridtom.narration import InitialQuestion
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.items import Setting
+from sally_anne.experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.harness.gridtom import items
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel, prefill_prompts
+from sally_anne.hooks import batch_size
+from sally_anne.hooks.batch_size import BatchSize
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import (
     ROOM,
     State,
@@ -29,8 +29,8 @@ from sally_anne.models.decoding import (
     row_bytes_by_device,
 )
 from sally_anne.models.loading import LoadedModel, load_model
-from steering import cells as module
-from steering.cells import (
+from sally_anne.steering import cells as module
+from sally_anne.steering.cells import (
     BASELINE,
     Cell,
     best_first,
@@ -178,7 +178,7 @@ def test_rows_follow_from_memory_and_its_end_is_told(
 
 
 def test_logits_of_cells_equal_one_by_one(lively: LoadedModel) -> None:
-    from hooks.edit import Edit
+    from sally_anne.hooks.edit import Edit
     from sally_anne.models.decoding import prefill, split_common_prefix
     from sally_anne.models.prompts import encode, reply_prompt
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from figures import heatmap, kde
-from hooks.vector import SteeringVector
 from sally_anne.core.errors import SallyAnneError
-from steering.fit import fit_vector
+from sally_anne.figures import heatmap, kde
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.steering.fit import fit_vector
 
 pytestmark = pytest.mark.integration
 
@@ -35,17 +35,21 @@ def said_by(monkeypatch: pytest.MonkeyPatch, module: str, words: list[str]) -> s
 
 # FILE is a text file, FOLDER an empty folder, RUN a finished probing run, OUT is not there yet.
 CALLS = [
-    ("probing.run", "--c inf", "--c must be finite, got inf"),
-    ("probing.run", "--c -1", "--c must be positive, got -1.0"),
-    ("probing.run", "--max-iter 0", "--max-iter must be at least 1, got 0"),
-    ("probing.run", "--split-seed -1", "--split-seed must be from 0 to 4294967295, got -1"),
-    ("probing.run", "--stories -5", "--stories must be at least 1, got -5"),
-    ("probing.run", "--batch-size 0", "--batch-size must be at least 1, got 0"),
-    ("probing.run", "--model FILE --out OUT", "unknown model"),
-    ("probing.run", "--model FOLDER --out OUT", "has no config.json"),
-    ("probing.run", "--data FILE --out OUT", "FILE"),
-    ("probing.run", "--data FOLDER --out OUT", "FOLDER"),
-    ("probing.run", "--out FILE", "it is a file"),
+    ("sally_anne.probing.run", "--c inf", "--c must be finite, got inf"),
+    ("sally_anne.probing.run", "--c -1", "--c must be positive, got -1.0"),
+    ("sally_anne.probing.run", "--max-iter 0", "--max-iter must be at least 1, got 0"),
+    (
+        "sally_anne.probing.run",
+        "--split-seed -1",
+        "--split-seed must be from 0 to 4294967295, got -1",
+    ),
+    ("sally_anne.probing.run", "--stories -5", "--stories must be at least 1, got -5"),
+    ("sally_anne.probing.run", "--batch-size 0", "--batch-size must be at least 1, got 0"),
+    ("sally_anne.probing.run", "--model FILE --out OUT", "unknown model"),
+    ("sally_anne.probing.run", "--model FOLDER --out OUT", "has no config.json"),
+    ("sally_anne.probing.run", "--data FILE --out OUT", "FILE"),
+    ("sally_anne.probing.run", "--data FOLDER --out OUT", "FOLDER"),
+    ("sally_anne.probing.run", "--out FILE", "it is a file"),
     ("sally_anne.harness.run", "--limit 0", "--limit must be at least 1, got 0"),
     ("sally_anne.harness.run", "--alpha nan --steer FOLDER", "--alpha must be finite, got nan"),
     ("sally_anne.harness.run", "--max-new-tokens 0", "--max-new-tokens must be at least 1, got 0"),
@@ -55,43 +59,63 @@ CALLS = [
     ("sally_anne.harness.run", "--steer nowhere --out OUT", "nowhere is missing"),
     ("sally_anne.harness.run", "--data FILE --out OUT", "FILE"),
     ("sally_anne.harness.run", "--out FILE", "FILE"),
-    ("steering.sweep", "--decode-batch-size 0", "--decode-batch-size must be at least 1, got 0"),
-    ("steering.sweep", "--seed -1", "--seed must be from 0 to 4294967295, got -1"),
-    ("steering.sweep", "--K 4 0", "--K must be at least 1, got 0"),
-    ("steering.sweep", "--alpha 1 inf", "--alpha must be finite, got inf"),
-    ("steering.run", "--run RUN --K 999 --alpha 1 --out OUT", "999"),
-    ("steering.run", "--run RUN --K 0 --alpha 1 --out OUT", "--K must be at least 1, got 0"),
-    ("steering.run", "--run RUN --K 2 --alpha inf --out OUT", "--alpha must be finite"),
-    ("steering.run", "--run RUN --K 2 --alpha 1 --seed -1", "--seed must be from 0 to"),
-    ("steering.run", "--run FILE --K 2 --alpha 1 --out OUT", "FILE"),
-    ("steering.run", "--run FOLDER --K 2 --alpha 1 --out OUT", "config.json is missing"),
-    ("steering.run", "--run RUN --K 2 --alpha 1 --out FILE", "FILE"),
-    ("steering.run", "--sweep FILE --out OUT", "FILE"),
-    ("steering.run", "--sweep FOLDER --out OUT", "results.json is missing"),
-    ("steering.bake", "--vector FILE --out OUT", "FILE is damaged or another kind of file"),
-    ("steering.bake", "--vector FOLDER --out OUT", "vector.safetensors is missing"),
-    ("steering.side_effects", "--vector FILE --out OUT", "FILE is damaged"),
-    ("steering.side_effects", "--vector FOLDER --prompts FOLDER --out OUT", "not a file but a f"),
-    ("steering.side_effects", "--vector FOLDER --batch-size 0", "--batch-size must be at least 1"),
-    ("figures.heatmap", "FILE", "no run folder at FILE"),
-    ("figures.heatmap", "FOLDER", "config.json is missing"),
-    ("figures.kde", "RUN --layer -1", "--layer must be at least 0, got -1"),
-    ("figures.kde", "RUN --layer 999 --head 0 --out OUT", "999"),
-    ("figures.sweep", "FOLDER", "sweep.parquet is missing"),
+    (
+        "sally_anne.steering.sweep",
+        "--decode-batch-size 0",
+        "--decode-batch-size must be at least 1, got 0",
+    ),
+    ("sally_anne.steering.sweep", "--seed -1", "--seed must be from 0 to 4294967295, got -1"),
+    ("sally_anne.steering.sweep", "--K 4 0", "--K must be at least 1, got 0"),
+    ("sally_anne.steering.sweep", "--alpha 1 inf", "--alpha must be finite, got inf"),
+    ("sally_anne.steering.run", "--run RUN --K 999 --alpha 1 --out OUT", "999"),
+    (
+        "sally_anne.steering.run",
+        "--run RUN --K 0 --alpha 1 --out OUT",
+        "--K must be at least 1, got 0",
+    ),
+    ("sally_anne.steering.run", "--run RUN --K 2 --alpha inf --out OUT", "--alpha must be finite"),
+    ("sally_anne.steering.run", "--run RUN --K 2 --alpha 1 --seed -1", "--seed must be from 0 to"),
+    ("sally_anne.steering.run", "--run FILE --K 2 --alpha 1 --out OUT", "FILE"),
+    ("sally_anne.steering.run", "--run FOLDER --K 2 --alpha 1 --out OUT", "config.json is missing"),
+    ("sally_anne.steering.run", "--run RUN --K 2 --alpha 1 --out FILE", "FILE"),
+    ("sally_anne.steering.run", "--sweep FILE --out OUT", "FILE"),
+    ("sally_anne.steering.run", "--sweep FOLDER --out OUT", "results.json is missing"),
+    (
+        "sally_anne.steering.bake",
+        "--vector FILE --out OUT",
+        "FILE is damaged or another kind of file",
+    ),
+    ("sally_anne.steering.bake", "--vector FOLDER --out OUT", "vector.safetensors is missing"),
+    ("sally_anne.steering.side_effects", "--vector FILE --out OUT", "FILE is damaged"),
+    (
+        "sally_anne.steering.side_effects",
+        "--vector FOLDER --prompts FOLDER --out OUT",
+        "not a file but a f",
+    ),
+    (
+        "sally_anne.steering.side_effects",
+        "--vector FOLDER --batch-size 0",
+        "--batch-size must be at least 1",
+    ),
+    ("sally_anne.figures.heatmap", "FILE", "no run folder at FILE"),
+    ("sally_anne.figures.heatmap", "FOLDER", "config.json is missing"),
+    ("sally_anne.figures.kde", "RUN --layer -1", "--layer must be at least 0, got -1"),
+    ("sally_anne.figures.kde", "RUN --layer 999 --head 0 --out OUT", "999"),
+    ("sally_anne.figures.sweep", "FOLDER", "sweep.parquet is missing"),
     ("bench.probes", "--threads 0", "--threads must be at least 1, got 0"),
     ("bench.sweep", "--rows 0", "--rows must be at least 1, got 0"),
     ("bench.scaling", "--repeats 0", "--repeats must be at least 1, got 0"),
     (
-        "experiments.train_tiny.config",
+        "sally_anne.experiments.train_tiny.config",
         "--family qwen2-vl --mixing-steps -1",
         "--mixing-steps must be at least 0",
     ),
     (
-        "sally_anne.benchmarks.gridtom.build",
+        "sally_anne.data.gridtom.build",
         "--seed -1",
         "--seed must be from 0 to 4294967295, got -1",
     ),
-    ("sally_anne.benchmarks.gridtom.build", "--stories 1 --out FILE", "FILE"),
+    ("sally_anne.data.gridtom.build", "--stories 1 --out FILE", "FILE"),
 ]
 
 
@@ -114,14 +138,14 @@ FILES = ("config.json", "heads.parquet", "probes.safetensors", "activations/mani
 FILES += ("activations/items.parquet", "activations/shard-00001.safetensors")
 REPLACED = ("nothing", "empty", "text", "folder", "cut", "another", "nowhere")
 CONSUMERS = {
-    "steering.fit": lambda run: fit_vector(run, 3),
-    "figures.heatmap": lambda run: heatmap.draw(heatmap.HeatmapConfig(run)),
-    "figures.kde": lambda run: kde.draw(kde.KdeConfig(run)),
+    "sally_anne.steering.fit": lambda run: fit_vector(run, 3),
+    "sally_anne.figures.heatmap": lambda run: heatmap.draw(heatmap.HeatmapConfig(run)),
+    "sally_anne.figures.kde": lambda run: kde.draw(kde.KdeConfig(run)),
 }
 NEEDED = {
-    "steering.fit": FILES,
-    "figures.heatmap": (*FILES[:2], *FILES[3:5]),
-    "figures.kde": FILES,
+    "sally_anne.steering.fit": FILES,
+    "sally_anne.figures.heatmap": (*FILES[:2], *FILES[3:5]),
+    "sally_anne.figures.kde": FILES,
 }
 
 
@@ -159,7 +183,7 @@ def test_replaced_files_are_named(name, by, run, numbers_only) -> None:
 @pytest.fixture
 def numbers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take long, and are not what this is about."""
-    monkeypatch.setattr("figures.style._picture", lambda *_: b"")
+    monkeypatch.setattr("sally_anne.figures.style._picture", lambda *_: b"")
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])

@@ -18,12 +18,12 @@ from typing import Any
 
 from torch import Tensor
 
-from hooks.store import BatchWriter
-from probing.config import ProbeConfig
 from sally_anne.core.processes import here
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.journal import Journal
-from steering.sweep import SweepConfig
+from sally_anne.hooks.store import BatchWriter
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.steering.sweep import SweepConfig
 
 CONFIGS = {"probe": ProbeConfig, "evaluate": EvalConfig, "sweep": SweepConfig}
 
@@ -41,11 +41,11 @@ def config_of(name: str, options: dict[str, Any]) -> Any:
 
 def run(name: str, config: Any) -> None:
     if name == "probe":
-        from probing.run import run
+        from sally_anne.probing.run import run
     elif name == "evaluate":
         from sally_anne.harness.run import run  # type: ignore[assignment]
     else:
-        from steering.pipeline import run  # type: ignore[assignment]
+        from sally_anne.steering.pipeline import run  # type: ignore[assignment]
     run(config)
 
 
@@ -77,16 +77,16 @@ def tell_answers() -> None:
 
 def write_no_results() -> None:
     """All but the first process leave probes, tables and choices to it."""
-    import probing.pipeline
     import sally_anne.harness.pipeline
-    import steering.pipeline
+    import sally_anne.probing.pipeline
+    import sally_anne.steering.pipeline
 
     def refuse(*arguments: Any) -> None:
         raise AssertionError(f"process {os.environ['RANK']} writes results")
 
     sally_anne.harness.pipeline.save = refuse
-    probing.pipeline._probe = refuse  # type: ignore[assignment]
-    steering.pipeline.save = refuse
+    sally_anne.probing.pipeline._probe = refuse  # type: ignore[assignment]
+    sally_anne.steering.pipeline.save = refuse
 
 
 def main(plan: dict[str, Any]) -> None:

@@ -12,12 +12,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from probing.config import ProbeConfig
-from probing.pipeline import run as probe
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.run import run as evaluate
-from steering.pipeline import run as sweep
-from steering.sweep import SweepConfig
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.pipeline import run as probe
+from sally_anne.steering.pipeline import run as sweep
+from sally_anne.steering.sweep import SweepConfig
 
 
 @pytest.fixture(scope="session")

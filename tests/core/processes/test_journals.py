@@ -9,17 +9,17 @@ import pandas as pd
 import pytest
 import torch
 
-from hooks.vector import SteeringVector
-from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.processes import ALONE, ProcessError, Processes
+from sally_anne.data.gridtom.stories import generated
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.gridtom import items
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import SteeredModel
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from steering.cells import cells, run_cells, vectors_of
+from sally_anne.steering.cells import cells, run_cells, vectors_of
 from tests.core.processes.in_threads import Killed, together
 
 pytestmark = pytest.mark.integration

@@ -18,20 +18,20 @@ import pytest
 import torch
 from rich.console import Console
 
-from figures.correlations import read_answers
-from figures.sweep import read_sweep
-from hooks.store import ActivationStore
-from hooks.vector import SteeringVector
-from probing.pipeline import run
-from sally_anne.benchmarks.gridtom.stories import open_stories
 from sally_anne.core.errors import AlteredError
+from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.figures.correlations import read_answers
+from sally_anne.figures.sweep import read_sweep
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.work import items_of
+from sally_anne.hooks.store import ActivationStore
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
-from steering.pipeline import run as sweep
+from sally_anne.probing.pipeline import run
+from sally_anne.steering.pipeline import run as sweep
 from tests.core.processes.commands import config_of
 
 ROOT = Path(__file__).parents[3]
@@ -212,7 +212,7 @@ def test_two_processes_go_on(
     """By the command itself, as a user starts it."""
     shutil.copytree(killed / "probes", tmp_path / "probes")
     launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
-    launcher += ["--main_process_port", "0", "-m", "probing.run"]
+    launcher += ["--main_process_port", "0", "-m", "sally_anne.probing.run"]
     given = options["probe"]
     command = ["--model", given["model"], "--setting", "text", "--stories", str(given["stories"])]
     command += ["--permutations", str(given["permutations"]), "--no-causal"]

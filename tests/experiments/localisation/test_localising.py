@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.localisation import bench, recipe
-from experiments.localisation.config import LocalisationConfig
-from experiments.localisation.localisers import (
+from sally_anne.core.errors import ModelError, OptionError, ProbingError
+from sally_anne.data.twins import Twins
+from sally_anne.experiments.localisation import bench, recipe
+from sally_anne.experiments.localisation.config import LocalisationConfig
+from sally_anne.experiments.localisation.localisers import (
     look,
     outputs_of,
     probe_accuracy,
@@ -25,7 +27,7 @@ from experiments.localisation.localisers import (
     turns_of,
     versions,
 )
-from experiments.localisation.planted import (
+from sally_anne.experiments.localisation.planted import (
     GroundTruth,
     add_decoys,
     open_planted,
@@ -34,14 +36,12 @@ from experiments.localisation.planted import (
     verified,
     write_truth,
 )
-from experiments.localisation.recipe import Settings
-from experiments.localisation.scoring import score
-from experiments.localisation.steering import steered, vectors_at
-from experiments.localisation.stories import Streams, held_out_twins, streams
-from experiments.localisation.upper import Upper
-from hooks.geometry import o_projs
-from sally_anne.benchmarks.twins import Twins
-from sally_anne.core.errors import ModelError, OptionError, ProbingError
+from sally_anne.experiments.localisation.recipe import Settings
+from sally_anne.experiments.localisation.scoring import score
+from sally_anne.experiments.localisation.steering import steered, vectors_at
+from sally_anne.experiments.localisation.stories import Streams, held_out_twins, streams
+from sally_anne.experiments.localisation.upper import Upper
+from sally_anne.hooks.geometry import o_projs
 from sally_anne.models.loading import LoadedModel, load_model
 
 pytestmark = pytest.mark.integration
@@ -269,7 +269,7 @@ def few(twins: list[Twins]) -> Streams:
 
 
 def test_upper_layers_are_the_whole_model(planted: LoadedModel, twins: list[Twins]) -> None:
-    """Plain, and with heads exchanged as `probing.interchange` does it."""
+    """Plain, and with heads exchanged as `sally_anne.probing.interchange` does it."""
     base = planted.name
     whole = load_model(base)
     found = streams(whole, twins[:2], 5)

@@ -8,10 +8,16 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from experiments.localisation.bench import leaderboard
-from experiments.localisation.recipe import choose_heads, givers, told_apart
-from experiments.localisation.scoring import auroc, average_precision, claimed, recall_at, score
-from experiments.localisation.stories import held_out_twins, named_first
+from sally_anne.experiments.localisation.bench import leaderboard
+from sally_anne.experiments.localisation.recipe import choose_heads, givers, told_apart
+from sally_anne.experiments.localisation.scoring import (
+    auroc,
+    average_precision,
+    claimed,
+    recall_at,
+    score,
+)
+from sally_anne.experiments.localisation.stories import held_out_twins, named_first
 
 TRUTH = np.array([[True, False, False], [False, True, False]])
 

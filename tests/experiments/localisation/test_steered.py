@@ -7,17 +7,17 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from experiments.localisation import bench, steering
-from experiments.localisation.figure import localisation_figure
-from experiments.localisation.localisers import Seen, look, train_part
-from experiments.localisation.planted import GroundTruth, add_decoys, weaken
-from experiments.localisation.stories import held_out_twins, sides, sides_of
-from probing.interchange import read_twins
-from sally_anne.benchmarks.gridtom.stories import generated
-from sally_anne.benchmarks.twins import Twins
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.twins import Twins
+from sally_anne.experiments.localisation import bench, steering
+from sally_anne.experiments.localisation.figure import localisation_figure
+from sally_anne.experiments.localisation.localisers import Seen, look, train_part
+from sally_anne.experiments.localisation.planted import GroundTruth, add_decoys, weaken
+from sally_anne.experiments.localisation.stories import held_out_twins, sides, sides_of
 from sally_anne.harness.gridtom import items
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
+from sally_anne.probing.interchange import read_twins
 from tests.experiments.localisation.test_localising import CARRIER, DECOYS, carried_by_one
 
 pytestmark = pytest.mark.integration

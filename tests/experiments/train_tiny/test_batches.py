@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from experiments.train_tiny.documents import Piece, verdict
-from experiments.train_tiny.families import build_tokenizer
-from experiments.train_tiny.trainer import EARLY_EXITS, EXIT_WEIGHT, encode, score_text
+from sally_anne.experiments.train_tiny.documents import Piece, verdict
+from sally_anne.experiments.train_tiny.families import build_tokenizer
+from sally_anne.experiments.train_tiny.trainer import EARLY_EXITS, EXIT_WEIGHT, encode, score_text
 
 TOKENIZER = build_tokenizer()
 DOCUMENTS = [

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from experiments.train_tiny import stages
-from experiments.train_tiny.config import TrainConfig
-from experiments.train_tiny.evaluate import EvaluateConfig, run
 from sally_anne.core.commands import read_options
 from sally_anne.core.errors import OptionError
+from sally_anne.experiments.train_tiny import stages
+from sally_anne.experiments.train_tiny.config import TrainConfig
+from sally_anne.experiments.train_tiny.evaluate import EvaluateConfig, run
 
 
 def test_a_training_can_be_repeated_by_its_folder(

@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from experiments.train_tiny import documents
-from experiments.train_tiny.documents import RIGHT, Piece, Scene
-from experiments.train_tiny.families import build_tokenizer
-from sally_anne.benchmarks.gridtom.narration import Cast
-from sally_anne.benchmarks.gridtom.world import COLOURS
+from sally_anne.data.gridtom.narration import Cast
+from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.experiments.train_tiny import documents
+from sally_anne.experiments.train_tiny.documents import RIGHT, Piece, Scene
+from sally_anne.experiments.train_tiny.families import build_tokenizer
 
 CAST = Cast("white", "yellow", "red", "green", "purple")
 TOKENIZER = build_tokenizer()

@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from experiments.train_tiny import looking
-from experiments.train_tiny.families import FAMILIES, HIDDEN
-from experiments.train_tiny.looking import Film, FilmReader, Projector, View
-from experiments.train_tiny.multimodal import Cinema
-from experiments.train_tiny.seeing import CLASSES
-from sally_anne.benchmarks.gridtom.world import COLOURS
+from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.experiments.train_tiny import looking
+from sally_anne.experiments.train_tiny.families import FAMILIES, HIDDEN
+from sally_anne.experiments.train_tiny.looking import Film, FilmReader, Projector, View
+from sally_anne.experiments.train_tiny.multimodal import Cinema
+from sally_anne.experiments.train_tiny.seeing import CLASSES
 from sally_anne.models.options import CATALOGUE
 
 N = len(COLOURS)
@@ -80,7 +80,7 @@ def test_what_is_said_of_doors_is_so() -> None:
 
 
 def film_scene(rng: random.Random) -> Any:
-    from experiments.train_tiny.documents import random_scene
+    from sally_anne.experiments.train_tiny.documents import random_scene
 
     return random_scene(rng, 0.4, 0.3)
 

@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from experiments.train_tiny.conversations import Speech, Telling, narrated
-from experiments.train_tiny.documents import RIGHT, WRONG, Document, Scene
-from sally_anne.benchmarks.gridtom.narration import Cast
+from sally_anne.data.gridtom.narration import Cast
+from sally_anne.experiments.train_tiny.conversations import Speech, Telling, narrated
+from sally_anne.experiments.train_tiny.documents import RIGHT, WRONG, Document, Scene
 
 WORDS = Speech("BEFORE ", "before ", " AFTER", "END")
 CAST = Cast("white", "yellow", "red", "green", "purple")

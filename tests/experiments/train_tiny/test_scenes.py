@@ -7,10 +7,16 @@ from collections import Counter
 
 import pytest
 
-from experiments.train_tiny.conversations import Speech, Telling, checked, interview, narrated
-from experiments.train_tiny.documents import Scene
-from experiments.train_tiny.multimodal import contradicted
-from sally_anne.benchmarks.gridtom.narration import Cast, caption
+from sally_anne.data.gridtom.narration import Cast, caption
+from sally_anne.experiments.train_tiny.conversations import (
+    Speech,
+    Telling,
+    checked,
+    interview,
+    narrated,
+)
+from sally_anne.experiments.train_tiny.documents import Scene
+from sally_anne.experiments.train_tiny.multimodal import contradicted
 
 WORDS = Speech("BEFORE ", "before ", " AFTER", "END")
 CAST = Cast("white", "yellow", "red", "green", "purple")

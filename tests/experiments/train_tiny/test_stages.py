@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from experiments.train_tiny import looking, multimodal, stages
-from experiments.train_tiny.config import TrainConfig
-from experiments.train_tiny.families import FAMILIES, Family, build_model, decoder_of
-from experiments.train_tiny.trainer import CHECKPOINT, Level, train
 from sally_anne.core.errors import OptionError
+from sally_anne.experiments.train_tiny import looking, multimodal, stages
+from sally_anne.experiments.train_tiny.config import TrainConfig
+from sally_anne.experiments.train_tiny.families import FAMILIES, Family, build_model, decoder_of
+from sally_anne.experiments.train_tiny.trainer import CHECKPOINT, Level, train
 from sally_anne.models.loading import load_model
 
 pytestmark = pytest.mark.integration
@@ -80,7 +80,7 @@ def test_a_step_of_every_level_ends_in_a_model_that_loads(
 
 
 def test_a_start_of_other_words_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.train_tiny.families._MORE_WORDS", "quite others")
+    monkeypatch.setattr("sally_anne.experiments.train_tiny.families._MORE_WORDS", "quite others")
     wrong = TrainConfig("qwen2-vl", out=tmp_path, start="tiny-qwen2-vl", threads=1)
     with pytest.raises(OptionError, match="tiny-qwen2-vl has other words"):
         stages.train_family(wrong)

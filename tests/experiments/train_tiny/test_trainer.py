@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from experiments.train_tiny.trainer import (
+from sally_anne.experiments.train_tiny.trainer import (
     CHECKPOINT,
     CURVE,
     Batch,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hooks.vector import SteeringVector
-from sally_anne.benchmarks.gridtom.stories import generated
+from sally_anne.data.gridtom.stories import generated
+from sally_anne.hooks.vector import SteeringVector
 
 # Test stories that are among the three that a limit of 3 draws.
 SEEN = ("story-0016", "story-0437")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sally_anne.benchmarks.gridtom.stories import generated
 from sally_anne.core.errors import HarnessError, ModelError
+from sally_anne.data.gridtom.stories import generated
 from sally_anne.harness.adapters.common import Decoding, decoding, open_steered, whole
 from sally_anne.harness.adapters.questions import prepared
 from sally_anne.models.options import DEFAULT_MODEL

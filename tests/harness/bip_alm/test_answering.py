@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sally_anne.benchmarks.items import BenchmarkItem, Context, Option
-from sally_anne.benchmarks.mmtom_qa import MMTOM_QA
+from sally_anne.data.items import BenchmarkItem, Context, Option
+from sally_anne.data.mmtom_qa import MMTOM_QA
 from sally_anne.harness.bip_alm import prompts
 from sally_anne.harness.bip_alm.pipeline import answer
 from sally_anne.harness.inverse_planning.posterior import of_judged, of_said

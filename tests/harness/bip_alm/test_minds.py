@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sally_anne.benchmarks.items import BenchmarkItem, Option
-from sally_anne.benchmarks.mmtom_qa import load
-from sally_anne.benchmarks.mmtom_qa.actions import Action, Course, read_actions
-from sally_anne.benchmarks.mmtom_qa.contents import Contents
+from sally_anne.data.items import BenchmarkItem, Option
+from sally_anne.data.mmtom_qa import load
+from sally_anne.data.mmtom_qa.actions import Action, Course, read_actions
+from sally_anne.data.mmtom_qa.contents import Contents
 from sally_anne.harness.bip_alm.minds import (
     Hypothesis,
     followed,

@@ -15,14 +15,14 @@ import pytest
 import torch
 from rich.console import Console
 
-from hooks.geometry import find_geometry
-from hooks.vector import SteeringVector
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.harness.bip_alm import command
 from sally_anne.harness.bip_alm.command import BipAlmConfig
 from sally_anne.harness.bip_alm.pipeline import run as work
 from sally_anne.harness.inverse_planning.models import said_by
 from sally_anne.harness.model import Prompt, SteeredModel, laid_out
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode
 from tests.harness.bip_alm.oracle import Oracle

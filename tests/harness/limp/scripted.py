@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sally_anne.benchmarks.items import BenchmarkItem, Context, Media, Option, Polarity
-from sally_anne.benchmarks.muma_tom import People
+from sally_anne.data.items import BenchmarkItem, Context, Media, Option, Polarity
+from sally_anne.data.muma_tom import People
 from sally_anne.harness.inverse_planning.posterior import Judged
 
 WHO = People("Dee", "Cy")

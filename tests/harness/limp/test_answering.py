@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import BenchmarkItem
 from sally_anne.harness.inverse_planning.posterior import of_judged
 from sally_anne.harness.inverse_planning.results import score, summarise
 from sally_anne.harness.journal import Journal

@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from sally_anne.benchmarks.items import BenchmarkItem
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import BenchmarkItem
 from sally_anne.harness.inverse_planning.models import among
 from sally_anne.harness.limp.command import LimpConfig
 from sally_anne.harness.limp.pipeline import run
-from tests.benchmarks.muma_tom.records import silent, talking, write
+from tests.data.muma_tom.records import silent, talking, write
 from tests.harness.chat_server import Server, Step, completion, serving
 
 pytestmark = pytest.mark.integration

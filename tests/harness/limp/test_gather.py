@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sally_anne.benchmarks.fields import Field
-from sally_anne.benchmarks.items import BenchmarkItem, Context
-from sally_anne.benchmarks.muma_tom import load
 from sally_anne.core.errors import HarnessError, RecordError
+from sally_anne.data.fields import Field
+from sally_anne.data.items import BenchmarkItem, Context
+from sally_anne.data.muma_tom import load
 from sally_anne.harness.limp.episode import Episode, Person, read_entries
 from sally_anne.harness.limp.pipeline import persons
 from sally_anne.harness.limp.understanding import Sources, account, actor_of, gather

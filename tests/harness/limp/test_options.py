@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sally_anne.benchmarks.muma_tom import load
+from sally_anne.data.muma_tom import load
 from sally_anne.harness.limp.episode import Episode, Hypothesis, Person
 from sally_anne.harness.limp.pipeline import persons
 from sally_anne.harness.limp.understanding import by_model, by_rules

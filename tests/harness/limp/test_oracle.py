@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sally_anne.benchmarks.items import BenchmarkItem
-from sally_anne.benchmarks.muma_tom import load
+from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.muma_tom import load
 from sally_anne.harness.inverse_planning.posterior import of_judged
 from sally_anne.harness.inverse_planning.results import score
 from sally_anne.harness.journal import Journal

@@ -15,8 +15,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from hooks.geometry import find_geometry
-from hooks.vector import SteeringVector
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.inverse_planning.models import judged_by
 from sally_anne.harness.inverse_planning.posterior import of_judged
@@ -25,8 +23,10 @@ from sally_anne.harness.limp.command import LimpConfig
 from sally_anne.harness.limp.episode import read_episodes
 from sally_anne.harness.limp.pipeline import run as work
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from tests.benchmarks.muma_tom.records import silent, talking, write
+from tests.data.muma_tom.records import silent, talking, write
 
 pytestmark = pytest.mark.integration
 

@@ -14,8 +14,8 @@ from transformer_lens.factories.architecture_adapter_factory import (
 from transformer_lens.model_bridge import TransformerBridge
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-from hooks.backends.transformer_lens_adapters import register
-from hooks.geometry import find_geometry
+from sally_anne.hooks.backends.transformer_lens_adapters import register
+from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import CATALOGUE
 from tests.hooks.tiny_inputs import asked

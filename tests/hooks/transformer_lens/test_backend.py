@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from hooks.backends import backend
-from hooks.edit import Edit
-from hooks.geometry import SITES
 from sally_anne.core.errors import BackendError, EditError
+from sally_anne.hooks.backends import backend
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.geometry import SITES
 from sally_anne.models.loading import load_model
 from tests.hooks.tiny_inputs import asked, delta_for
 

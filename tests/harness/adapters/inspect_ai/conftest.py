@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from hooks.geometry import find_geometry, o_projs
-from hooks.vector import SteeringVector
+from sally_anne.hooks.geometry import find_geometry, o_projs
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 
 MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")

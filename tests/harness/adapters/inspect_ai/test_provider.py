@@ -26,9 +26,9 @@ from inspect_ai.model import (  # noqa: E402
 from inspect_ai.tool import ToolInfo  # noqa: E402
 
 import sally_anne.harness.adapters.inspect_ai  # noqa: E402, F401
-from hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.messages import video_uri  # noqa: E402
 from sally_anne.harness.model import Prompt, SteeredModel, end_tokens  # noqa: E402
+from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.models.loading import LoadedModel, load_model  # noqa: E402
 
 pytestmark = pytest.mark.plugins

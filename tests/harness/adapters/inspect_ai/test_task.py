@@ -18,7 +18,6 @@ from inspect_ai.log import EvalLog  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.scorer import SampleScore, Score  # noqa: E402
 
-from hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai import gridtom, messages  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.task import item_of, measures  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
@@ -30,6 +29,7 @@ from sally_anne.harness.results import (
     summarise,  # noqa: E402
 )
 from sally_anne.harness.work import prepare  # noqa: E402
+from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.models.loading import load_model  # noqa: E402
 from tests.harness.adapters.conftest import SEEN
 from tests.made_stories import NUMBERS, asked_of, made_stories, replies  # noqa: E402

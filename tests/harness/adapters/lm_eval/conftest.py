@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from experiments.train_tiny.families import (
+from sally_anne.experiments.train_tiny.families import (
     FAMILIES,
     Family,
     build_model,
@@ -17,8 +17,8 @@ from experiments.train_tiny.families import (
     build_tokenizer,
     decoder_config,
 )
-from hooks.geometry import find_geometry
-from hooks.vector import SteeringVector
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 
 

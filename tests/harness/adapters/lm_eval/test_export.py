@@ -15,13 +15,13 @@ pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance
 from lm_eval.models.hf_steered import SteeredModel, steer
 
-from experiments.train_tiny.families import build_tokenizer, decoder_config
-from hooks.edit import Gate
-from hooks.geometry import SITES
 from sally_anne.core.errors import HarnessError, SteeringError
+from sally_anne.experiments.train_tiny.families import build_tokenizer, decoder_config
 from sally_anne.harness.adapters.lm_eval.export import export, main, steer_config
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
-from steering.baking import bake_model
+from sally_anne.hooks.edit import Gate
+from sally_anne.hooks.geometry import SITES
+from sally_anne.steering.baking import bake_model
 
 pytestmark = pytest.mark.plugins
 

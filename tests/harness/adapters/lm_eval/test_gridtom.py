@@ -15,8 +15,8 @@ pytest.importorskip("lm_eval")
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-from sally_anne.benchmarks.gridtom.build import BuildConfig, build
 from sally_anne.core.errors import HarnessError
+from sally_anne.data.gridtom.build import BuildConfig, build
 from sally_anne.harness.adapters.gridtom import both, lm_eval_results, pictures
 from sally_anne.harness.adapters.gridtom import lm_eval_documents as documents
 from sally_anne.harness.adapters.lm_eval import TASKS

@@ -15,14 +15,14 @@ from lm_eval.models.hf_vlms import HFMultimodalLM
 from PIL import Image
 
 import sally_anne.harness.continuation
-from hooks.geometry import o_projs
-from hooks.positions import POSITIONS
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.adapters.lm_eval.requests import Context, clip_mark, place_clip
 from sally_anne.harness.adapters.questions import MARK
 from sally_anne.harness.continuation import continuation_log_probs, token_inputs
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.geometry import o_projs
+from sally_anne.hooks.positions import POSITIONS
 from sally_anne.models.prompts import encode
 
 pytestmark = pytest.mark.plugins

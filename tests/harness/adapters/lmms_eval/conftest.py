@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hooks.geometry import find_geometry
-from hooks.vector import SteeringVector
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 
 MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")

@@ -17,21 +17,21 @@ pytest.importorskip("lmms_eval")
 from lmms_eval.api.instance import Instance  # noqa: E402
 from lmms_eval.models import get_model  # noqa: E402
 
-from hooks.vector import SteeringVector  # noqa: E402
-from sally_anne.benchmarks.clips import read_clip  # noqa: E402
-from sally_anne.benchmarks.items import (
-    Media,  # noqa: E402
-    Sampling,  # noqa: E402
-)
 from sally_anne.core.errors import (
     ClipError,  # noqa: E402
     HarnessError,  # noqa: E402
     ModelError,  # noqa: E402
     SteeringError,  # noqa: E402
 )
+from sally_anne.data.clips import read_clip  # noqa: E402
+from sally_anne.data.items import (
+    Media,  # noqa: E402
+    Sampling,  # noqa: E402
+)
 from sally_anne.harness.adapters.lmms_eval import manifest  # noqa: E402
 from sally_anne.harness.adapters.lmms_eval.model import SallyAnne  # noqa: E402
 from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402
+from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 
 pytestmark = pytest.mark.plugins
 

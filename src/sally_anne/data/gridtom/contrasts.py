@@ -1,0 +1,289 @@
+"""Contrasts: labelled pairs of inputs (GridToM paper, appendix B, figures 6 and 7).
+
+In second order the paper's pairs share their context, so that all contrasts are one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from sally_anne.core.errors import BenchmarkError
+from sally_anne.data.gridtom import splits
+from sally_anne.data.gridtom.plot import PLOTS, Plot
+from sally_anne.data.gridtom.records import (
+    RETURNING,
+    BeliefCase,
+    Order,
+    StoryRecord,
+    StorySet,
+    context_text,
+)
+from sally_anne.data.gridtom.render import CLIP_SHAPE, Perspective
+from sally_anne.data.items import Setting
+from sally_anne.data.samples import SPLITS, Sample, SampleSet, Split
+from sally_anne.data.twins import Twins, TwinSet
+
+# matched: both sides share the very same context and differ in the belief statement alone.
+# paper: in first-order false-belief stories the true side is seen and told from the protagonist's
+# perspective, the false side from above, so that a probe can tell them apart without any belief.
+# released: as the released code does it; besides, that caption says "is unable to know", and before
+# the false side's statement there is a double line break that no other sample has.
+# crossed: as matched, of both plots: what is so is the room that came first as often as the other.
+Contrast = Literal["matched", "paper", "released", "crossed"]
+# In second order the two views are the participant's and the protagonist's.
+MEANING = {
+    1: {
+        "y_p": "does the statement fit the protagonist's belief?",
+        "y_o": "does the statement fit reality?",
+    },
+    2: {
+        "y_p": "does the statement fit the participant's idea of the protagonist's belief?",
+        "y_o": "does the statement fit the protagonist's belief?",
+    },
+}
+# Between context and statement.
+_BELIEF = " Belief: "
+FEATURES = {
+    "perspective": "perspective of frames and caption",
+    "room": "room named by the statement (first or last)",
+}
+PLOT = {"plot": "whether the participant moves on or returns"}
+
+
+def plots_of(contrast: Contrast) -> tuple[Plot, ...]:
+    """Which plots a contrast takes its stories from."""
+    return PLOTS if contrast == "crossed" else PLOTS[:1]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The key frames of one version of a story, seen from one perspective."""
+
+    case: BeliefCase
+    perspective: Perspective
+    shape = CLIP_SHAPE
+
+    def frames(self) -> np.ndarray:
+        """Draw them, ``uint8 [F, height, width, 3]``."""
+        return self.case.frames(self.perspective)
+
+
+def sample_set(
+    stories: StorySet,
+    order: Order = 1,
+    contrast: Contrast = "matched",
+    setting: Setting = "multimodal",
+    count: int | None = None,
+    split_seed: int = 0,
+) -> SampleSet:
+    """The samples of a probing run.
+
+    Args:
+        stories: the data.
+        order, contrast, setting: see :func:`build`.
+        count: use only so many stories, of the three splits in proportion.
+        split_seed: which stories test, train and validate.
+
+    Raises:
+        BenchmarkError: more stories than there are, or too few for three splits.
+    """
+    chosen = choose_stories(stories, count, split_seed)
+    records = [stories.story(i) for i in chosen]
+    features = FEATURES | (PLOT if contrast == "crossed" else {})
+    samples = build(records, chosen, order, contrast, setting)
+    return SampleSet(
+        samples=samples,
+        source=stories.source,
+        fingerprint=stories.fingerprint,
+        noun="stories",
+        facts={
+            "order": str(order),
+            "contrast": contrast,
+            "setting": setting,
+            "stories": str(len(chosen)),
+            "splits": f"seed {split_seed}",
+        },
+        meaning=MEANING[order],
+        features=features,
+        content=("room",),
+        identities={record.group: stories.identity(record.index).content for record in records},
+        clusters={record.group: stories.identity(record.index).map for record in records},
+        types={sample.item_id: sample.text.rsplit("Belief:", 1)[-1].strip() for sample in samples},
+    )
+
+
+def question_twins(
+    stories: StorySet,
+    order: Order = 1,
+    setting: Setting = "multimodal",
+    count: int | None = None,
+    split_seed: int = 0,
+) -> TwinSet:
+    """Belief questions on two versions of a story of which the answers differ.
+
+    In first order the true-belief and the false-belief version; in second order those in which the
+    participant is not, and is, mistaken, for each first-order condition. Both list the rooms alike.
+    Arguments and errors as of :func:`sample_set`.
+    """
+    found = []
+    for index, split in choose_stories(stories, count, split_seed).items():
+        record = stories.story(index)
+        cases = record.cases(order)
+        name = record.group + ("/return" if record.plot == "return" else "")
+        for i, j in ((0, 1),) if order == 1 else ((0, 2), (1, 3)):
+            rooms = random.Random(f"twins/{name}").sample(cases[i].question.options, 2)
+            sides = [
+                Sample(
+                    item_id=f"{name}/{_condition(case)}/question",
+                    text=question_text(record, case, setting, rooms),
+                    video=None if setting == "text" else Scene(case, "omniscient"),
+                    group=record.group,
+                    split=split,
+                )
+                for case in (cases[i], cases[j])
+            ]
+            answers = cases[i].question.answer, cases[j].question.answer
+            found.append(Twins((sides[0], sides[1]), answers, record.identity.map))
+    return TwinSet("question", found, True, "the last prompt token", "maps", ("TB", "FB"))
+
+
+def question_text(
+    record: StoryRecord, case: BeliefCase, setting: Setting, rooms: Sequence[str]
+) -> str:
+    """Context and belief question, with the rooms to choose from in this order."""
+    asked = belief_question(case, rooms)
+    return f"{context_text(record, case, 'omniscient', setting)} Question: {asked} Answer:"
+
+
+def belief_question(case: BeliefCase, rooms: Sequence[str]) -> str:
+    return f"{case.question.question} Choose one: {rooms[0]} or {rooms[1]}."
+
+
+def choose_stories(
+    stories: StorySet, count: int | None = None, split_seed: int = 0
+) -> dict[int, Split]:
+    """Split of each story that takes part; arguments and errors as of :func:`sample_set`."""
+    moving = stories.of_plot("move")
+    assigned = splits.assign(moving, split_seed)
+    by_split = {name: [i for i in assigned if assigned[i] == name] for name in SPLITS}
+    if empty := [name for name, members in by_split.items() if not members]:
+        raise BenchmarkError(splits.why_none(moving, empty[0]))
+    if count is not None:
+        wanted = _in_proportion(count, {name: len(found) for name, found in by_split.items()})
+        by_split = {name: members[: wanted[name]] for name, members in by_split.items()}
+    if empty := [name for name, members in by_split.items() if not members]:
+        raise BenchmarkError(
+            f"no {empty[0]} stories among {sum(map(len, by_split.values()))}: "
+            f"--stories {count} is too few; 20 is the least that makes sense"
+        )
+    chosen = {i: name for name, members in by_split.items() for i in sorted(members)}
+    there = set(stories.indices)
+    # Each with its twin of the other plot, where the stories have both.
+    twins = {i + RETURNING: name for i, name in chosen.items() if i + RETURNING in there}
+    return chosen | (twins if len(moving) < len(stories) else {})
+
+
+def _in_proportion(total: int, sizes: dict[Split, int]) -> dict[Split, int]:
+    """``total`` in parts that are to each other as ``sizes``, by largest remainder."""
+    whole = sum(sizes.values())
+    if total > whole:
+        raise BenchmarkError(f"--stories {total} is more than the {whole} that there are")
+    parts = {name: total * size // whole for name, size in sizes.items()}
+    by_remainder = sorted(sizes, key=lambda name: total * sizes[name] % whole, reverse=True)
+    for name in by_remainder[: total - sum(parts.values())]:
+        parts[name] += 1
+    return parts
+
+
+def build(
+    records: Iterable[StoryRecord],
+    splits: Mapping[int, Split],
+    order: Order,
+    contrast: Contrast,
+    setting: Setting,
+) -> list[Sample]:
+    """All samples of the stories that have a split, in the order of the stories.
+
+    Args:
+        records: the stories.
+        splits: split of each story's index; stories without one are left out.
+        order, contrast: which versions, and how the two sides of a pair differ.
+        setting: whether frames are shown (``multimodal``, ``video``), and whether the text holds
+            the caption (``multimodal``, ``text``) or only the description of the world.
+
+    Returns:
+        Four samples a story in first order (TB, FB x two rooms), eight in second order. The tag
+        ``condition`` is TB or FB, in second order first/second; see :data:`FEATURES`. In crossed
+        they are samples of both plots, and have the tag ``plot``.
+    """
+    return [
+        _sample(record, case, room, splits[record.index], contrast, setting)
+        for record in records
+        if record.index in splits
+        for case in record.cases(order)
+        for room in ("first", "last")
+    ]
+
+
+def _sample(
+    record: StoryRecord,
+    case: BeliefCase,
+    room: str,
+    split: Split,
+    contrast: Contrast,
+    setting: Setting,
+) -> Sample:
+    # The first is the one that it enters first.
+    colour = record.cast.visited(record.plot)[("first", "last").index(room)]
+    held, reference = (
+        (case.believed, case.reality) if case.order == 1 else (case.thought, case.believed)
+    )
+    perspective: Perspective = "omniscient"
+    # Figure 6: the statement that is right for the protagonist comes with what it saw and knows.
+    leaks = contrast in ("paper", "released") and case.order == 1 and case.first == "FB"
+    if leaks and colour == held:
+        perspective = "protagonist"
+    text = statement_text(record, case, perspective, setting, case.statement(colour))
+    if leaks and contrast == "released":
+        text = _as_released(text, colour == held)
+    condition = _condition(case)
+    version = f"{record.plot}/{condition}" if contrast == "crossed" else condition
+    tags = {"condition": condition, "perspective": perspective, "room": room}
+    return Sample(
+        item_id=f"{record.group}/{version}/{room}",
+        text=text,
+        video=None if setting == "text" else Scene(case, perspective),
+        labels={"y_p": colour == held, "y_o": colour == reference},
+        group=record.group,
+        split=split,
+        tags=tags | ({"plot": record.plot} if contrast == "crossed" else {}),
+        context=f"{version}/{perspective}",
+    )
+
+
+def _as_released(text: str, held: bool) -> str:
+    """The form of a false-belief sample in the released code, by whether its statement is held."""
+    if held:
+        return text.replace("does not know", "is unable to know")
+    context, _, statement = text.rpartition(_BELIEF)
+    return f"{context}\n\n{_BELIEF.strip()} {statement}"
+
+
+def _condition(case: BeliefCase) -> str:
+    return case.first if case.order == 1 else f"{case.first}/{case.second}"
+
+
+def statement_text(
+    record: StoryRecord,
+    case: BeliefCase,
+    perspective: Perspective,
+    setting: Setting,
+    statement: str,
+) -> str:
+    """Context and ``Belief: <statement>`` (paper, section 4.2 and figure 6)."""
+    return f"{context_text(record, case, perspective, setting)}{_BELIEF}{statement.strip()}"

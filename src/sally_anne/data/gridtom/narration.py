@@ -1,0 +1,252 @@
+"""The story in words: captions from each perspective, questions and belief statements.
+
+The wording is this project's own; the parts and what each says are those of the paper's captions
+and questions (appendix C.2, figures 11 to 13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sally_anne.data.gridtom.maps import COLUMNS, ROWS
+from sally_anne.data.gridtom.plot import Cast, Condition, Plot
+from sally_anne.data.gridtom.render import Perspective
+from sally_anne.data.gridtom.world import COLOURS
+
+_SCENE = (
+    f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey squares "
+    "are walls. Black squares are the corridor."
+)
+_NO_SIGHT = "Nobody can see through a closed door."
+
+
+def environment(rooms: Sequence[str]) -> str:
+    """The world in general: its size, what the squares mean, the colours of its rooms."""
+    return (
+        f"{_SCENE} There are three rooms, the {rooms[0]} room, the {rooms[1]} room and the "
+        f"{rooms[2]} room, each with a door of its own colour. The two triangles are agents. "
+        f"{_NO_SIGHT}"
+    )
+
+
+def initial_environment() -> str:
+    """The world without what the initial-belief questions ask for: how many, in which colours."""
+    return (
+        f"{_SCENE} Each room has a colour and a door of its own colour. A triangle is an agent. "
+        f"{_NO_SIGHT}"
+    )
+
+
+def caption(
+    cast: Cast,
+    first: Condition,
+    second: Condition | None = None,
+    perspective: Perspective = "omniscient",
+    plot: Plot = "move",
+) -> str:
+    """Tell the story in three numbered parts, as one perspective knows it.
+
+    With ``second`` it also says what the participant sees of the other's door when it leaves.
+    """
+    a, b, r1, r2, r3 = cast
+    closed = (first == "FB") != (second == "FB")
+    entered = cast.visited(plot)[0]
+    arrival = (
+        f"At first the {a} agent is in the corridor. It goes to the {entered} room, opens the "
+        f"{entered} door, walks into the {entered} room and closes the {entered} door. All this "
+        f"time the {b} agent is in the corridor and sees the {a} agent go into the {entered} room."
+    )
+    # It has left that door open before.
+    opens = f" opens the {r3} door," if plot == "move" else ""
+    transfer = (
+        f"Then the {a} agent goes to the {r3} room,{opens} walks into the {r3} room and closes the "
+        f"{r3} door."
+    )
+    inside = _inside(b, r2, closed)
+    leaves = f"the {a} agent opens the {r1} door and leaves the {r1} room."
+    if perspective == "omniscient":
+        sighting = _door_sighting(cast, closed, second) if second else ""
+        parts = (_own_room(cast, closed, plot), f"{inside} {leaves}{sighting} {transfer}")
+    elif perspective == "participant":
+        # What it sees when it opens its door belongs to its view in the first-order version too; a
+        # change of the other's door that it does not notice does not.
+        sighting = _door_sighting(cast, closed, "TB")
+        waits, goes = unknowing(a, r1), f"{leaves[0].upper()}{leaves[1:]}{sighting} {transfer}"
+        parts = (f"{unknowing(a, r3)} {_goes_back(cast)}", f"{waits} {goes}")
+        parts = (waits, goes) if plot == "move" else parts
+    else:
+        change = f"Just then the {b} agent {'opens' if closed else 'closes'} the {r2} door"
+        if second == "FB" and closed:
+            seen = f"{change} and sees the {a} agent leave the {r1} room."
+            end = f"{_ignorance(b, r2)} {seen} {transfer}"
+        elif second == "FB":
+            end = f"the {a} agent opens the {r1} door. {change}, so {_ignorance(b, r2)}"
+        else:
+            end = _ignorance(b, r2) if closed else f"{leaves} {transfer}"
+        parts = (_own_room(cast, closed, plot), f"{inside} {end}")
+    return f"1. {arrival} 2. {parts[0]} 3. {parts[1]} The video ends here."
+
+
+def unknowing(agent: str, room: str) -> str:
+    """What an agent knows that has closed the door of its room behind it."""
+    return f"{_inside(agent, room, True)} {_ignorance(agent, room)}"
+
+
+def _inside(agent: str, room: str, closed: bool) -> str:
+    door = "closed" if closed else "open"
+    return f"While the {agent} agent is in the {room} room with the {room} door {door},"
+
+
+def _ignorance(agent: str, room: str) -> str:
+    return f"the {agent} agent does not know what happens outside the {room} room."
+
+
+def _goes_back(cast: Cast) -> str:
+    """What the participant does before it returns to the last room; both see it."""
+    a, b, r1, r2, r3 = cast
+    return (
+        f"The {a} agent opens the {r3} door, leaves the {r3} room and sees that the {r2} door is "
+        f"open. It goes to the {r1} room, opens the {r1} door, walks into the {r1} room and closes "
+        f"the {r1} door."
+    )
+
+
+def _own_room(cast: Cast, closed: bool, plot: Plot) -> str:
+    """The protagonist goes into its room; where the participant returns, it sees it go before."""
+    _, b, _, r2, _ = cast
+    entered = cast.visited(plot)[0]
+    waits = f" For now the {b} agent leaves the {r2} door open and sees all. {_goes_back(cast)}"
+    then = " The" if plot == "move" else f"{waits} Then the"
+    acts = f"closes the {r2} door" if closed else f"leaves the {r2} door open"
+    sees = "nothing" if closed else "all"
+    return (
+        f"After the {entered} door is closed, the {b} agent goes to the {r2} room, opens the {r2} "
+        f"door and walks into the {r2} room.{then} {b} agent {acts}, so the {b} agent "
+        f"can see {sees} that happens outside the {r2} room."
+    )
+
+
+def _door_sighting(cast: Cast, closed: bool, second: Condition) -> str:
+    """What the participant sees of the other's door when it leaves."""
+    a, b, _, r2, _ = cast
+    state = "closed" if closed else "open"
+    seen = f" At this moment the {a} agent sees that the {r2} door is {state}."
+    if second == "TB":
+        return seen
+    change = "opens" if closed else "closes"
+    effect = "sees" if closed else "does not see"
+    return (
+        f"{seen} But just then the {b} agent {change} the {r2} door, and the {a} agent does not "
+        f"notice it, so the {b} agent {effect} the {a} agent leave."
+    )
+
+
+@dataclass(frozen=True)
+class InitialQuestion:
+    """A question about the scene itself.
+
+    Attributes:
+        answer: all of these colours must be named, in any order.
+        choices: the colours offered.
+        section: first and last frame number of the part that it asks about.
+    """
+
+    question: str
+    answer: tuple[str, ...]
+    choices: tuple[str, ...]
+    section: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class BeliefQuestion:
+    """A belief question of first or second order.
+
+    Attributes:
+        question: text without the options.
+        options: two rooms, the participant's first and last.
+        statement_true: the belief statement that fits the answer.
+        statement_false: the one that fits the other option.
+    """
+
+    question: str
+    options: tuple[str, str]
+    answer: str
+    statement_true: str
+    statement_false: str
+
+
+def initial_questions(
+    cast: Cast, rooms: Sequence[str], nodes: tuple[int, int, int, int], plot: Plot = "move"
+) -> tuple[InitialQuestion, InitialQuestion, InitialQuestion]:
+    """The three initial-belief questions: agents and colours, the two rooms walked into first."""
+    colours = tuple(c for c in COLOURS if c in cast)
+    agents = InitialQuestion(
+        "How many agents are there, and what are their colours? Choose from "
+        f"{', '.join(colours)}. Answer with the colours only.",
+        (cast.participant, cast.protagonist),
+        colours,
+        (0, nodes[3]),
+    )
+    first, second = (
+        InitialQuestion(
+            f"What is the colour of the room that the {agent} agent walks into first? Choose "
+            f"from {', '.join(rooms)}. Answer with the colour only.",
+            (room,),
+            tuple(rooms),
+            (0, end),
+        )
+        for agent, room, end in (
+            (cast.participant, cast.visited(plot)[0], nodes[1]),
+            (cast.protagonist, cast.own_room, nodes[2]),
+        )
+    )
+    return agents, first, second
+
+
+def place_statement(cast: Cast, room: str) -> str:
+    """First-order belief statement: where the participant is now."""
+    return f"The {cast.participant} agent is now in the {room} room."
+
+
+def belief_statement(cast: Cast, room: str) -> str:
+    """Second-order belief statement: where the protagonist believes the participant is."""
+    return (
+        f"The {cast.protagonist} agent believes the {cast.participant} agent is now in the "
+        f"{room} room."
+    )
+
+
+def first_order(cast: Cast, answer: str) -> BeliefQuestion:
+    """Where does the protagonist believe the participant is?"""
+    asked = f"does the {cast.protagonist} agent believe the {cast.participant} agent is"
+    return _belief_question(cast, asked, answer, place_statement)
+
+
+def second_order(cast: Cast, answer: str) -> BeliefQuestion:
+    """Where does the participant think that the protagonist believes it is?"""
+    asked = (
+        f"does the {cast.participant} agent think the {cast.protagonist} agent believes the "
+        f"{cast.participant} agent is"
+    )
+    return _belief_question(cast, asked, answer, belief_statement)
+
+
+def reality(cast: Cast) -> BeliefQuestion:
+    """Where is the participant now? Asked as the belief questions are; not in the paper."""
+    return _belief_question(
+        cast, f"is the {cast.participant} agent", cast.last_room, place_statement
+    )
+
+
+def _belief_question(
+    cast: Cast, asked: str, answer: str, statement: Callable[[Cast, str], str]
+) -> BeliefQuestion:
+    other = cast.last_room if answer == cast.first_room else cast.first_room
+    return BeliefQuestion(
+        f"At the end of the video, in which room {asked}?",
+        (cast.first_room, cast.last_room),
+        answer,
+        statement(cast, answer),
+        statement(cast, other),
+    )

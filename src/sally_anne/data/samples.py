@@ -1,0 +1,323 @@
+"""One schema for labelled inputs: texts or chats, with pictures or a film, for probes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+import numpy as np
+
+from sally_anne.core.errors import ClipError, RecordError
+from sally_anne.core.files import file_sha256
+from sally_anne.data.clips import MOST_PIXELS, read_clip, shape_of
+from sally_anne.data.fields import Field, named_lines
+from sally_anne.data.items import Media, Sampling
+from sally_anne.data.lineage import Lineage
+from sally_anne.data.pictures import read_picture
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+ROLES = ("system", "user", "assistant")
+FIELDS = (
+    "item_id", "text", "messages", "images", "video", "labels", "group", "split", "tags",
+    "twin", "answer",
+)  # fmt: skip
+# Columns of a table of samples; a label or tag of such a name would hide one.
+RESERVED = ("item_id", "group", "split", "layer", "head", "op")
+# Frames taken of a film.
+FRAMES = 8
+# Of the groups that are split here, this many in ten train and validate; the others test.
+TRAIN, VALIDATION = 6, 2
+
+Label = bool | int | str
+Frames = np.ndarray
+
+
+@runtime_checkable
+class Drawn(Protocol):
+    """A film that is drawn when it is asked for."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Frames, height and width."""
+
+    def frames(self) -> Frames:
+        """``uint8 [F, height, width, 3]``."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One labelled input. Activations are read at the end of its text, or of its last message.
+
+    Attributes:
+        text: what the user says; or give ``messages``.
+        messages: a chat, each message with ``role`` (system, user, assistant) and ``content``.
+        images: pictures of one size, shown as the frames of a film: files, or arrays
+            ``uint8 [height, width, 3]``.
+        video: a film: a file, a part of one, frames ``uint8 [F, height, width, 3]``, or what draws
+            them.
+        labels: value by name; binary or several classes.
+        group: samples of one group are never split; each is its own by default.
+        split: train, validation or test; None to have it drawn.
+        tags: further columns of tables.
+        context: samples of one group and context have the same pictures and words but for their
+            ends, so that these are read once; empty where nothing is shared.
+        twin: a key that two samples of one group share, which differ in one thing: between them the
+            causal scan exchanges heads.
+        answer: of a twin, the word that the model should say after it.
+    """
+
+    item_id: str
+    text: str = ""
+    messages: tuple[Mapping[str, str], ...] = ()
+    images: tuple[Path | Frames, ...] = ()
+    video: Path | Media | Frames | Drawn | None = None
+    labels: Mapping[str, Label] = field(default_factory=dict)
+    group: str = ""
+    split: Split | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    context: str = ""
+    # Not in hashes of the samples that heads are read from, which are older than these.
+    twin: str = field(default="", repr=False)
+    answer: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        """Check what an input needs; RecordError says what is wrong."""
+        if bool(self.text) == bool(self.messages):
+            raise RecordError(f"sample {self.item_id}: give text or messages, and not both")
+        if self.images and self.video is not None:
+            raise RecordError(f"sample {self.item_id}: give images or a video, not both")
+        for name in (*self.labels, *self.tags):
+            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED:
+                raise RecordError(
+                    f"sample {self.item_id}: {name!r} cannot name a label or tag: take letters, "
+                    f"digits, _ and -, and none of {', '.join(RESERVED)}"
+                )
+        for name in self.labels.keys() & self.tags.keys():
+            raise RecordError(f"sample {self.item_id}: {name!r} names a label and a tag")
+        if not self.group:
+            object.__setattr__(self, "group", self.item_id)
+
+    @property
+    def turns(self) -> tuple[Mapping[str, str], ...]:
+        """The chat; a text is what the user says."""
+        return self.messages or ({"role": "user", "content": self.text},)
+
+    @property
+    def content(self) -> str:
+        """The words at whose end activations are read."""
+        return self.turns[-1]["content"]
+
+    @property
+    def shows(self) -> bool:
+        """Whether there is something to see."""
+        return bool(self.images) or self.video is not None
+
+    def frames(self) -> Frames:
+        """What is seen, ``uint8 [F, height, width, 3]``; of a film in a file 8 frames.
+
+        Raises:
+            ClipError: a file cannot be read, or pictures differ in size.
+        """
+        if isinstance(self.video, Drawn):
+            return self.video.frames()
+        if isinstance(self.video, np.ndarray):
+            return self.video
+        if self.video is not None:
+            return read_clip(_media(self.video), "full", Sampling(count=FRAMES)).frames
+        pictures = [read_picture(i, MOST_PIXELS) if isinstance(i, Path) else i for i in self.images]
+        if any(picture.shape != pictures[0].shape for picture in pictures):
+            raise ClipError(f"sample {self.item_id}: its images differ in size; scale them alike")
+        return np.stack(pictures)
+
+    def shape(self) -> tuple[int, int, int] | None:
+        """Frames, height and width, if something is seen. A film in a file is not decoded."""
+        if isinstance(self.video, Drawn):
+            return self.video.shape
+        if isinstance(self.video, Path | Media):
+            return shape_of(_media(self.video), "full", Sampling(count=FRAMES))
+        if isinstance(self.video, np.ndarray):
+            return self.video.shape[:3]
+        if not self.images:
+            return None
+        first = replace(self, images=self.images[:1]).frames()
+        return len(self.images), *first.shape[1:3]
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    """Samples of one source, each in a split, and what a run says of them.
+
+    Attributes:
+        samples: in order; all have the same labels.
+        source: where they come from, for people to read.
+        noun: what groups are.
+        facts: what else was chosen; runs whose facts differ are different runs.
+        meaning: for some labels, what a probe of it tells.
+        features: for some tags, what they are, in words; others go by their names.
+        content: tags that say what a sample's own words name. Within one condition they decide the
+            labels, so that what they give away is asked over all conditions.
+        identities: content of each group, by which other runs know it again.
+        clusters: what each group is drawn with for intervals, as its map; itself by default.
+        types: what the own words of a sample are, by its name, where these recur: of control tasks.
+    """
+
+    samples: list[Sample]
+    source: str
+    fingerprint: str
+    noun: str = "groups"
+    facts: Mapping[str, str] = field(default_factory=dict)
+    meaning: Mapping[str, str] = field(default_factory=dict)
+    features: Mapping[str, str] = field(default_factory=dict)
+    content: tuple[str, ...] = ()
+    identities: Mapping[str, str] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def lineage(self) -> Lineage:
+        """Which groups trained and which validated."""
+        train, validation = (
+            frozenset(self.identities[s.group] for s in self.samples if s.split == split)
+            for split in ("train", "validation")
+        )
+        return Lineage(train, validation)
+
+    @property
+    def groups(self) -> int:
+        """How many there are."""
+        return len({sample.group for sample in self.samples})
+
+
+def sample_set(
+    samples: Sequence[Sample], source: str, seed: int = 0, facts: Mapping[str, str] | None = None
+) -> SampleSet:
+    """Samples of any source, those without a split drawn into one by :func:`with_splits`."""
+    drawn = with_splits(samples, seed)
+    said: dict[str, str] = {}
+    for sample in drawn:
+        said[sample.group] = f"{said.get(sample.group, '')}{sample.turns}"
+    return SampleSet(
+        samples=drawn,
+        source=source,
+        fingerprint=fingerprint(samples),
+        facts={"splits": f"seed {seed}", **(facts or {})},
+        identities={g: hashlib.sha256(s.encode()).hexdigest()[:16] for g, s in said.items()},
+    )
+
+
+def read_samples(path: Path | str) -> list[Sample]:
+    """Samples of a JSON-lines file, with the fields of :class:`Sample` and the same labels each."""
+    path = Path(path)
+    lines = named_lines(path, "sample", "item_id", "line-{:05d}", FIELDS, (("split",),))
+    samples = [_sample(name, record, path.parent) for name, record in lines.items()]
+    first = samples[0].labels
+    splits: dict[str, Split | None] = {}
+    for sample, record in zip(samples, lines.values(), strict=True):
+        labels = record.get("labels")
+        if sample.labels.keys() != first.keys():
+            labels.fail(f"must have {', '.join(first)}, has {', '.join(sample.labels)}")
+        for name, value in sample.labels.items():
+            if type(value) is not type(first[name]):
+                labels.get(name).fail(f"is {value!r}, on the first line {first[name]!r}")
+        if splits.setdefault(sample.group, sample.split) != sample.split:
+            record.get("split").fail(
+                f"is {sample.split}, but its group {sample.group!r} is in "
+                f"{splits[sample.group]}, and a group is never split"
+            )
+    return samples
+
+
+def with_splits(samples: Sequence[Sample], seed: int = 0) -> list[Sample]:
+    """The samples, each in a split; those without one are drawn by group, six in ten to train.
+
+    A group's split follows from its name, the seed and the other groups alone.
+    """
+    loose = sorted({sample.group for sample in samples if sample.split is None})
+    if not loose:
+        return list(samples)
+    if len(loose) < len(SPLITS):
+        raise RecordError(
+            f"the samples are of {len(loose)} groups, which are never split: train, validation "
+            "and test need at least one each. Give more groups, or each sample a split"
+        )
+    loose.sort(key=lambda group: hashlib.sha256(f"{seed}/{group}".encode()).digest())
+    validation = max(1, len(loose) * VALIDATION // 10)
+    train = min(max(1, len(loose) * TRAIN // 10), len(loose) - validation - 1)
+    drawn: dict[str, Split] = {
+        group: SPLITS[(i >= train) + (i >= train + validation)] for i, group in enumerate(loose)
+    }
+    return [s if s.split else replace(s, split=drawn[s.group]) for s in samples]
+
+
+def fingerprint(samples: Sequence[Sample]) -> str:
+    """SHA-256 of samples and of the files of their pictures and films."""
+    digest = hashlib.sha256()
+    for sample in samples:
+        plain = replace(sample, images=(), video=None)
+        digest.update(repr(plain).encode())
+        for media in (*sample.images, sample.video):
+            # Frames of a folder go by the words alone, as in the runs that were made of them.
+            if isinstance(media, Media) and media.kind == "video" and media.path:
+                digest.update(f"{media.start} {media.end} {media.frames}".encode())
+                media = media.path
+            if isinstance(media, Path):
+                digest.update(file_sha256(media).encode())
+            elif isinstance(media, np.ndarray):
+                digest.update(f"{media.shape}".encode() + media.tobytes())
+    return digest.hexdigest()
+
+
+def _sample(name: str, record: Field, folder: Path) -> Sample:
+    labels = record.get("labels")
+    values = {label: _label(value) for label, value in labels.entries().items()}
+    if not values:
+        labels.fail("names no label")
+    only_chat = record.has("messages") and not record.has("text")
+    sample = partial(
+        Sample,
+        item_id=name,
+        text="" if only_chat else record.get("text").encodable(),
+        messages=_messages(record),
+        images=tuple(image.file(folder) for image in record.opt("images", Field.items) or []),
+        video=record.opt("video", lambda video: video.file(folder)),
+        labels=values,
+        group=record.opt("group", Field.encodable) or "",
+        split=record.get("split").one_of(SPLITS) if record.has("split") else None,  # type: ignore[arg-type]
+        tags={k: tag.encodable() for k, tag in (record.opt("tags", Field.entries) or {}).items()},
+        twin=record.opt("twin", Field.encodable) or "",
+        answer=record.opt("answer", Field.encodable) or "",
+    )
+    try:
+        return sample()
+    except RecordError as error:
+        record.fail(str(error))
+
+
+def _messages(record: Field) -> tuple[dict[str, str], ...]:
+    turns = tuple(
+        {"role": turn.get("role").one_of(ROLES), "content": turn.get("content").encodable()}
+        for turn in record.opt("messages", Field.items) or []
+    )
+    if record.has("messages") and not turns:
+        record.get("messages").fail("is empty")
+    if turns and turns[-1]["role"] == "system":
+        record.get("messages").fail(
+            "ends with the system's message; the last must be the user's or assistant's"
+        )
+    return turns
+
+
+def _label(value: Field) -> Any:
+    if not isinstance(value.value, bool | int | str):
+        value.fail("must be true or false, a whole number, or a text")
+    return value.value
+
+
+def _media(video: Path | Media) -> Media:
+    return Media(path=video) if isinstance(video, Path) else video

@@ -1,0 +1,175 @@
+"""``sally-anne export-lm-eval``: a vector as a file for lm-eval's own ``steered``.
+
+lm_eval --model steered --model_args pretrained=TEXT_MODEL,steer_path=vector.pt --tasks ...
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sally_anne.core.commands import command
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.files import write_atomic
+from sally_anne.models.options import ModelOptions
+
+if TYPE_CHECKING:
+    from sally_anne.hooks.vector import SteeringVector
+
+SUFFIXES = (".pt", ".pth")
+_ADDED = {"steering_coefficient": 1.0, "action": "add", "bias": None, "head_index": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(ModelOptions):
+    """Write a steering vector for lm-eval's model type `steered`.
+
+    Attributes:
+        vector: folder of a steering vector, or user/name[@revision] on a hub.
+        out: file to write, .pt or .pth.
+        alpha: strength, in standard deviations; the vector's own by default.
+        all_positions: write a vector that was made for other positions; it will act at all.
+        force: export a vector that was fitted on another model.
+    """
+
+    vector: Path
+    out: Path
+    alpha: float | None = None
+    all_positions: bool = False
+    force: bool = False
+
+
+def steer_config(
+    vector: SteeringVector,
+    model: Any,
+    alpha: float | None = None,
+    all_positions: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """What the file holds, of a vector and the Hugging Face model it is for, with its weights.
+
+    ``steered`` (lm_eval/models/hf_steered.py in 0.4.13) adds a vector to the output of a named
+    module, at every token of prompt and reply. So a file can hold, but for rounding: of
+    ``head_out`` ``W_o delta``, added to the output of ``o_proj``, which is what a vector at all
+    positions adds to that of attention; of ``attn_out`` the slices side by side, added there; of
+    ``resid`` the same, added to the output of the layer. It cannot hold other positions, nor a
+    head's own vector: its ``head_index`` takes ``[batch, tokens, heads, width]``, which no module
+    of these decoders has; nor strengths per row.
+
+    It opens models with ``AutoModelForCausalLM``: text decoders alone, or in Python a loaded one as
+    ``pretrained``; and the file as a pickle. Ours also opens with ``weights_only=True``.
+
+    Returns:
+        By module, named as below ``model.base_model``: ``steering_vector`` (``float32 [hidden]``),
+        ``steering_coefficient`` 1.0, ``action`` "add", ``bias`` and ``head_index`` None. Layers to
+        which nothing is added are left out.
+    """
+    import torch
+
+    from sally_anne.hooks.geometry import HEAD_OUT, RESID
+    from sally_anne.hooks.positions import ALL
+
+    if vector.gate is not None:
+        raise HarnessError(
+            "lm-eval's `steered` has no gates, and would steer everywhere: export a vector that "
+            "`sally-anne steer` made without --gate"
+        )
+    if vector.positions != ALL and not all_positions:
+        raise HarnessError(
+            f"the vector was made for positions {vector.positions!r}, and lm-eval's `steered` adds "
+            "at all of them; say --all-positions if that is wanted"
+        )
+    geometry = vector.check(model)
+    delta = vector.delta(alpha)
+    if delta.ndim != 3:
+        raise HarnessError("lm-eval's `steered` takes one strength, not one for each row")
+    names = geometry.layer_names if vector.site == RESID else geometry.o_proj_names
+    prefix = _prefix(model)
+    found = {}
+    for name, o_proj, slices in zip(names, geometry.o_proj_names, delta.double(), strict=True):
+        if not bool(slices.any()):
+            continue
+        added = slices.flatten()
+        if vector.site == HEAD_OUT:
+            added = _weight(model, o_proj).cpu().double() @ added
+        added = added.float().clone()
+        if not bool(torch.isfinite(added).all()):
+            raise HarnessError(f"what is added at {name} is too large for float32")
+        found[name.removeprefix(prefix)] = {**_ADDED, "steering_vector": added}
+    return found
+
+
+def export(
+    vector: SteeringVector,
+    model: Any,
+    out: Path,
+    alpha: float | None = None,
+    all_positions: bool = False,
+) -> Path:
+    """Write :func:`steer_config` to the file ``out``, which is returned."""
+    import torch
+
+    _check_name(out)
+    held = io.BytesIO()
+    torch.save(steer_config(vector, model, alpha, all_positions), held)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(out, held.getvalue())
+    except OSError as error:
+        raise HarnessError(f"{out} cannot be written ({error.strerror})") from error
+    return out
+
+
+def run(config: ExportConfig) -> None:
+    """Read vector and model, write the file, say what it does."""
+    _check_name(config.out)
+    # Heavy libraries are imported here, so that --help answers at once.
+    from sally_anne.harness.vectors import open_vector, require_fits
+    from sally_anne.models.loading import load_model
+
+    vector = open_vector(config.vector, config.force)
+    loaded = load_model(**config.opening())
+    forced = require_fits(vector, loaded, config.alpha)
+    export(vector, loaded.model, config.out, config.alpha, config.all_positions)
+    own = "" if vector.positions == "all" else f", not at {vector.positions} as it was made for"
+    if forced:
+        print(f"forced: {forced}")
+    print(f"{config.out}: acts at ALL positions{own}")
+
+
+main = command("sally-anne export-lm-eval", ExportConfig, run)
+
+
+def _check_name(out: Path) -> None:
+    if out.suffix not in SUFFIXES:
+        raise HarnessError(f"{out}: lm-eval's `steered` reads files that end in .pt or .pth")
+
+
+def _prefix(model: Any) -> str:
+    """What stands before a module's name in ``model.base_model`` to make its name in ``model``."""
+    base = model.base_model
+    name = next(name for name, module in model.named_modules() if module is base)
+    return f"{name}." if name else ""
+
+
+def _weight(model: Any, name: str) -> Any:
+    """The weight of W_o, ``[hidden, H * D]``."""
+    from torch import nn
+
+    linear = model.get_submodule(name)
+    # A quantised layer is a subclass.
+    if type(linear) is not nn.Linear or not linear.weight.is_floating_point():
+        raise HarnessError(
+            f"{name} is not a plain linear layer but {type(linear).__name__}; export with weights "
+            "that are not quantised"
+        )
+    if linear.weight.is_meta:
+        raise HarnessError(
+            f"the weights of {name} are not in memory (offloaded); load the model onto one device"
+        )
+    return linear.weight.detach()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""The lm-eval model ``sally-anne``: a model of this toolkit, steered by a vector or not."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM, CacheHook
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.harness.adapters.common import (
+    SAMPLING,
+    Decoding,
+    decoding,
+    laid_out,
+    open_steered,
+    whole,
+)
+from sally_anne.harness.adapters.lm_eval.requests import (
+    Context,
+    batches,
+    clip_mark,
+    pictures_of,
+    place_clip,
+    split,
+)
+from sally_anne.harness.adapters.questions import MARK
+from sally_anne.harness.continuation import complete, continuation_log_probs, token_inputs
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import LoadedModel
+from sally_anne.models.options import DEFAULT_MODEL
+from sally_anne.models.processor import plain
+from sally_anne.models.prompts import encode
+from sally_anne.models.videos import context_of
+
+LOGGER = logging.getLogger(__name__)
+BATCH_SIZE = 16
+MAX_GEN_TOKS = 256
+_CACHE_KEY = "sally-anne"
+# lm-eval's names for one thing, in its order of precedence.
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+
+
+class SallyAnneLM(LM):
+    """A steered model for ``lm_eval``.
+
+    Prompts are taken as lm-eval lays them out: with its ``apply_chat_template`` in the model's
+    chat layout, otherwise as bare text. A vector at ``last_prompt`` acts on the last token of a
+    context, one at ``generated`` on the tokens of a reply or, where log-likelihoods are asked for,
+    of the continuation. In ``loglikelihood_rolling`` the context is the model's first token (or the
+    one before a window), so ``generated`` is nearly all of the text. Pictures become the frames of
+    one clip, see :mod:`sally_anne.harness.adapters.lm_eval.requests`.
+
+    Args:
+        pretrained: catalogue name, hub id or folder; or a model that is loaded already.
+        steer, alpha, force, options: as of :func:`sally_anne.harness.adapters.common.open_steered`.
+        batch_size: contexts that go through the model together.
+        max_batch_size: for lm-eval's ``batch_size=auto``, which is not supported; not used.
+        max_length: tokens of a context and its continuation; the model's own by default. Longer
+            contexts are cut on the left, with a warning.
+        max_gen_toks: length of a reply where the task does not say.
+        device: e.g. ``cuda:1`` or ``cpu``; the first GPU, or the CPU, by default. lm-eval's command
+            line gives ``cuda:0`` if nothing is said, so without a GPU that means the CPU.
+    """
+
+    MULTIMODAL = True
+
+    def __init__(
+        self,
+        pretrained: str | LoadedModel = DEFAULT_MODEL,
+        steer: str | Path | SteeringVector | None = None,
+        alpha: float | None = None,
+        batch_size: int | str = BATCH_SIZE,
+        max_batch_size: int | None = None,
+        max_length: int | None = None,
+        max_gen_toks: int = MAX_GEN_TOKS,
+        force: bool = False,
+        device: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.batch_size = whole("batch_size", batch_size)
+        self.max_gen_toks = whole("max_gen_toks", max_gen_toks)
+        if device and device.startswith("cuda") and not torch.cuda.is_available():
+            LOGGER.warning("there is no GPU for device %s; the model goes to the CPU", device)
+            device = None
+        self.model = open_steered(pretrained, options | {"device": device}, steer, alpha, force)
+        self.loaded = self.model.loaded
+        self.tokenizer = self.loaded.processor.tokenizer
+        longest = context_of(self.loaded) or int(self.tokenizer.model_max_length)
+        self.max_length = longest if max_length is None else whole("max_length", max_length)
+
+    @property
+    def prefix_token_id(self) -> int:
+        """Stands for an empty context."""
+        first = self.tokenizer.bos_token_id
+        return int(self.tokenizer.eos_token_id if first is None else first)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Names tokenizer and chat template; prompts that lm-eval keeps are kept under it."""
+        return f"{Path(self.loaded.source).name}-{self.loaded.processor_hash[:16]}"
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The model's template; None if none is wanted. There is none by name."""
+        if not chat_template:
+            return None
+        if isinstance(chat_template, str):
+            raise HarnessError(
+                f"{self.loaded.name} has one chat template; give --apply_chat_template without "
+                f"the name {chat_template!r}"
+            )
+        return str(self.loaded.processor.chat_template or self.tokenizer.chat_template)
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, Any]], add_generation_prompt: bool = True
+    ) -> str:
+        """A conversation in the model's chat layout; ``<image>`` marks stay in its texts."""
+        # Templates of the hub take lists of parts, not all of them bare texts.
+        turns = [
+            {**turn, "content": [{"type": "text", "text": self._said(turn["content"])}]}
+            if isinstance(turn["content"], str)
+            else turn
+            for turn in chat_history
+        ]
+        return laid_out(self.loaded, turns, add_generation_prompt)
+
+    def _said(self, text: str) -> str:
+        """What somebody says, as plain text, but for the marks of its pictures."""
+        return MARK.join(plain(self.loaded, part) for part in text.split(MARK))
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
+        """Token ids; the model's first token is put before a text that does not begin with it."""
+        if add_special_tokens is None:
+            first = self.tokenizer.bos_token
+            add_special_tokens = not (first and string.startswith(first))
+        return self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"]
+
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        """Log-probability of each continuation in nats, and whether it is the greedy one."""
+        jobs = []
+        for request in requests:
+            text, found = self._placed(request)
+            first, continuation = self.prefix_token_id, request.args[1]
+            text, ids, ending = split(self.tok_encode, first, text, continuation)
+            jobs.append((self._fitting(Context(text, tuple(ids), found), len(ending) - 1), ending))
+        return self._kept("loglikelihood", requests, self._scores(jobs), disable_tqdm)
+
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        """Log-probability of whole texts in nats, in windows of ``max_length`` tokens."""
+        jobs, owners = [], []
+        for number, request in enumerate(requests):
+            if pictures_of(request):
+                raise HarnessError("loglikelihood_rolling scores texts, not pictures")
+            windows = get_rolling_token_windows(
+                token_list=self.tok_encode(request.args[0]),
+                prefix_token=self.prefix_token_id,
+                max_seq_len=self.max_length,
+                context_len=1,
+            )
+            for window in windows:
+                ids, ending = make_disjoint_window(window)
+                jobs.append((Context("", tuple(ids)), ending))
+                owners.append(number)
+        totals = [0.0] * len(requests)
+        for number, (log_prob, _) in tqdm(
+            self._scores(jobs), total=len(jobs), disable=disable_tqdm
+        ):
+            totals[owners[number]] += log_prob
+        return self._kept("loglikelihood_rolling", requests, enumerate(totals), disable=True)
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Greedy replies, cut before the first stop string."""
+        groups: dict[Decoding, list[tuple[int, Context]]] = {}
+        for number, request in enumerate(requests):
+            how = self._decoding(request.args[1])
+            text, found = self._placed(request)
+            ids = self.tok_encode(text) or [self.prefix_token_id]
+            begun = self._fitting(Context(text, tuple(ids), found), how.max_new_tokens)
+            groups.setdefault(how, []).append((number, begun))
+        return self._kept("generate_until", requests, self._replies(groups), disable_tqdm)
+
+    def _replies(
+        self, groups: Mapping[Decoding, Sequence[tuple[int, Context]]]
+    ) -> Iterator[tuple[int, str]]:
+        for how, members in groups.items():
+            contexts = [context for _, context in members]
+            for batch in batches(contexts, self.batch_size):
+                inputs = self._inputs([contexts[i] for i in batch], how.max_new_tokens)
+                said = complete(self.model, inputs, how.max_new_tokens, how.until)
+                yield from zip((members[i][0] for i in batch), said, strict=True)
+
+    def _kept(
+        self,
+        kind: str,
+        requests: Sequence[Instance],
+        found: Iterable[tuple[int, Any]],
+        disable: bool,
+    ) -> list[Any]:
+        """Numbered results in the order of their requests; lm-eval's cache has each at once."""
+        results = {}
+        bar = tqdm(found, f"Running {kind} requests", len(requests), disable=disable)
+        for number, result in bar:
+            results[number] = result
+            self.cache_hook.add_partial(kind, requests[number].args, result)
+        return [results[number] for number in range(len(requests))]
+
+    def set_cache_hook(self, cache_hook: CacheHook) -> None:
+        """Keep answers in lm-eval's ``use_cache`` file.
+
+        lm-eval knows them by their prompts alone. So that no vector is given the answers of
+        another, the file is marked with model, vector and strength.
+        """
+        kept = cache_hook.dbdict
+        if kept is not None:
+            mine = json.dumps(self._identity(), sort_keys=True, default=str)
+            there = kept.get(_CACHE_KEY)
+            if there is None and len(kept) == 0:
+                kept[_CACHE_KEY] = mine
+            elif there != mine:
+                raise HarnessError(
+                    "the --use_cache file holds answers of another model or vector: "
+                    f"{there or 'not of sally-anne'}; this one is {mine}. Choose another file"
+                )
+        super().set_cache_hook(cache_hook)
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What lm-eval writes beside its results."""
+        return {
+            "model_num_parameters": sum(p.numel() for p in self.loaded.skeleton.parameters()),
+            "model_dtype": self.loaded.dtype,
+            "model_revision": self.loaded.revision,
+            "model_sha": self.loaded.revision,
+            "sally_anne": self._identity(),
+        }
+
+    def _identity(self) -> dict[str, Any]:
+        return self.model.about | {"max_length": self.max_length}
+
+    def _decoding(self, settings: dict[str, Any]) -> Decoding:
+        given = {name for name, value in settings.items() if value is not None}
+        if unknown := sorted(given - {"until", *SAMPLING, *_LENGTHS}):
+            raise HarnessError(f"generation_kwargs: {unknown[0]!r} is not supported")
+        return decoding(settings, self.max_gen_toks, _LENGTHS)
+
+    def _placed(self, request: Instance) -> tuple[str, tuple[Any, ...]]:
+        """A request's text, with the mark of a clip where its pictures stand, and these."""
+        text, found = request.args[0], pictures_of(request)
+        if not found:
+            return text.replace(MARK, plain(self.loaded, MARK)), found
+        return place_clip(text, clip_mark(self.loaded), len(found)), found
+
+    def _fitting(self, context: Context, fed: int) -> Context:
+        """A context that leaves room for ``fed`` tokens; one with pictures is checked later."""
+        room, said = self._room(fed), len(context.ids)
+        if context.pictures or said <= room:
+            return context
+        cut = "a context of %d tokens is cut to its last %d (max_length %d)"
+        LOGGER.warning(cut, said, room, self.max_length)
+        return Context(context.text, context.ids[-room:])
+
+    def _room(self, fed: int) -> int:
+        if fed >= self.max_length:
+            raise HarnessError(
+                f"{fed} tokens after a context are too many for max_length {self.max_length}"
+            )
+        return self.max_length - fed
+
+    def _inputs(self, contexts: Sequence[Context], fed: int) -> dict[str, Any]:
+        if not contexts[0].pictures:
+            return token_inputs(self.loaded, [context.ids for context in contexts])
+        clips = [context.clip for context in contexts]
+        inputs = encode(self.loaded, [context.text for context in contexts], clips)
+        longest = int(inputs["attention_mask"].sum(1).max())
+        if longest > self._room(fed):
+            raise HarnessError(
+                f"a prompt with {len(clips[0])} pictures takes {longest} tokens; max_length "
+                f"{self.max_length} leaves room for {self._room(fed)}"
+            )
+        return inputs
+
+    def _scores(
+        self, jobs: Sequence[tuple[Context, list[int]]]
+    ) -> Iterator[tuple[int, tuple[float, bool]]]:
+        """Numbers and results of jobs as they are done; equal contexts are read once."""
+        members: dict[Any, list[int]] = {}
+        for number, (context, _) in enumerate(jobs):
+            members.setdefault(context.key, []).append(number)
+        groups = list(members.values())
+        contexts = [jobs[group[0]][0] for group in groups]
+        for batch in batches(contexts, self.batch_size):
+            numbers = [number for i in batch for number in groups[i]]
+            rows = [row for row, i in enumerate(batch) for _ in groups[i]]
+            endings = [jobs[number][1] for number in numbers]
+            inputs = self._inputs([contexts[i] for i in batch], max(map(len, endings)) - 1)
+            found = continuation_log_probs(self.model, inputs, rows, endings, self.batch_size)
+            yield from zip(numbers, found, strict=True)

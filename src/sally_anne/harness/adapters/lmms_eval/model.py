@@ -1,0 +1,238 @@
+"""A model of this toolkit, steered or not, as lmms-eval asks its models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from lmms_eval.api.instance import GenerationResult, Instance
+from lmms_eval.api.model import lmms
+from loguru import logger
+from PIL import Image
+from tqdm import tqdm
+
+from sally_anne.core.errors import BenchmarkError, HarnessError
+from sally_anne.data.clips import read_clip
+from sally_anne.data.items import Media, Sampling
+from sally_anne.harness.adapters.common import (
+    SAMPLING,
+    Decoding,
+    checked,
+    decoding,
+    one_clip,
+    open_steered,
+    whole,
+)
+from sally_anne.harness.model import Prompt
+from sally_anne.harness.replies import Reply
+from sally_anne.models.options import DEFAULT_MODEL
+
+# As the models of lmms-eval have it where a task says nothing.
+DEFAULT_LENGTH = 128
+# Some tasks mark the place of pictures in their text; here frames come before it.
+_PLACES = ("<image>", "<video>")
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is asked, how it is to be answered, and which beginnings of an answer are scored."""
+
+    prompt: Prompt
+    generation: Decoding
+    beginnings: tuple[str, ...] = ()
+
+
+class Improbability(tuple, GenerationResult):
+    """A pair, number and flag, that comes through lmms-eval 0.7.3 as it is, but for its cache.
+
+    Its evaluator, ``unwrap_generation_output``, turns plain pairs into text, which no task can
+    read; a ``GenerationResult`` it only opens.
+    """
+
+
+class SallyAnne(lmms):
+    """Qwen2-VL or LLaVA-NeXT-Video with a steering vector, or as it is.
+
+    What a document shows is one clip, see :func:`clip_of`, and comes before the text. The model's
+    own chat layout is used, and decoding is greedy, as in ``sally-anne evaluate``.
+
+    Args:
+        pretrained: catalogue name, hub id or folder.
+        steer, alpha, force, options: as of :func:`sally_anne.harness.adapters.common.open_steered`.
+        max_frames: so many frames are taken of a video.
+        batch_size: prompts that go through the model together.
+        max_batch_size: for models that find out their batch size; of no effect here.
+    """
+
+    is_simple = True
+
+    def __init__(
+        self,
+        pretrained: str = DEFAULT_MODEL,
+        steer: str | None = None,
+        alpha: float | None = None,
+        max_frames: int = 8,
+        force: bool | str = False,
+        batch_size: int | str = 1,
+        max_batch_size: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.batch_size = whole("batch_size", batch_size)
+        self.max_frames = whole("max_frames", max_frames)
+        rank = os.environ.get("LOCAL_RANK")
+        if rank and torch.cuda.is_available() and not options.get("device"):
+            # Where several processes share the work, each has its own GPU.
+            options["device"] = f"cuda:{rank}"
+        self.model = open_steered(str(pretrained), options, steer, alpha, force)
+
+    @property
+    def device(self) -> Any:
+        """Where the model is; asked for where several processes share the work."""
+        return self.model.loaded.model.device
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """Greedy replies, cut before the first of the task's stop strings.
+
+        Errors name the document.
+        """
+        questions = (self._question(request, request.args[1]) for request in requests)
+        found: list[str] = []
+        for batch in self._batches(questions, len(requests)):
+            how = batch[0].generation
+            prompts = [question.prompt for question in batch]
+            replies = self.model.replies(prompts, how.max_new_tokens, how.until)
+            found += [reply.text for reply in replies]
+        return found
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """How improbable each continuation is as the beginning of the reply.
+
+        Its negative log-probability in nats, summed over its tokens (lmms-eval 0.7.3 takes it for a
+        loss, and picks the least), and whether a greedy reply begins with it.
+        """
+        # Choices of one question follow each other; it is read once.
+        together = groupby(requests, lambda request: (request.args[0], *request.args[3:]))
+        groups = (list(group) for _, group in together)
+        questions = (self._question(group[0], {}, group) for group in groups)
+        found: list[tuple[float, bool]] = []
+        for batch in self._batches(questions, len(requests)):
+            prompts = [question.prompt for question in batch]
+            choices = [question.beginnings for question in batch]
+            scores = self.model.option_log_probs(prompts, choices)
+            replies = self.model.replies(prompts, self._longest(choices))
+            for options, sums, reply in zip(choices, scores, replies, strict=True):
+                said = [self._begins(reply, option) for option in options]
+                found += map(Improbability, zip((-total for total in sums), said, strict=True))
+        return found
+
+    def generate_until_multi_round(self, requests: list[Instance]) -> NoReturn:
+        raise HarnessError(
+            "sally_anne answers single questions; tasks with output_type "
+            "generate_until_multi_round are not offered"
+        )
+
+    def _question(
+        self, request: Instance, options: dict[str, Any], scored: Sequence[Instance] = ()
+    ) -> _Question:
+        if len(request.args) != 6:
+            raise HarnessError(
+                f"{request.task_name}: continuations without their question "
+                "(metric acc_mutual_info) are not offered"
+            )
+        context, _, doc_to_visual, doc_id, task, split = request.args
+        for place in _PLACES:
+            context = context.replace(place, "")
+        doc = self.task_dict[task][split][doc_id]
+        try:
+            clip = clip_of(doc_to_visual(doc), self.max_frames)
+            generation = decoding_of(options)
+            beginnings = tuple(_beginning(one.args[1], doc) for one in scored)
+        except (BenchmarkError, HarnessError) as error:
+            raise type(error)(f"{task}, document {doc_id}: {error}") from error
+        return _Question(Prompt(context, clip), generation, beginnings)
+
+    def _batches(self, questions: Iterable[_Question], requests: int) -> Iterator[list[_Question]]:
+        """Questions in their order; a batch has one shape of clips and one way to answer."""
+        with tqdm(total=requests, desc="sally_anne", disable=self.rank != 0) as bar:
+            for _, alike in groupby(questions, lambda q: (q.prompt.shape, q.generation)):
+                while batch := list(islice(alike, self.batch_size)):
+                    yield batch
+                    bar.update(sum(len(question.beginnings) or 1 for question in batch))
+
+    def _longest(self, choices: Iterable[Sequence[str]]) -> int:
+        """So many tokens a reply has to have to begin with each of the choices."""
+        tokenizer = self.model.loaded.processor.tokenizer
+        texts = [f" {choice}" for options in choices for choice in options]
+        return max(len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]) + 1
+
+    def _begins(self, reply: Reply, beginning: str) -> bool:
+        """Whether the reply's first tokens say just this."""
+        tokenizer = self.model.loaded.processor.tokenizer
+        return any(
+            tokenizer.decode(reply.tokens[:n], skip_special_tokens=True).strip() == beginning
+            for n in range(1, len(reply.tokens) + 1)
+        )
+
+
+@lru_cache
+def _pass_over(name: str, value: str) -> None:
+    """Warn once, not for every document."""
+    logger.warning(f"generation option {name}={value} is passed over: sally_anne has none")
+
+
+def decoding_of(options: Mapping[str, Any]) -> Decoding:
+    """A task's ``generation_kwargs``; unknown ones, often meant for one model, are passed over."""
+    for name in sorted(set(options) - SAMPLING - {"max_new_tokens", "until"}):
+        _pass_over(name, repr(options[name]))
+    return decoding(options, DEFAULT_LENGTH)
+
+
+def clip_of(visuals: Any, max_frames: int) -> np.ndarray | None:
+    """The frames of a document, ``uint8 [F, height, width, 3]``; None if there is nothing to see.
+
+    A task's ``doc_to_visual`` gives a list with the path of one video, with one list of frames, or
+    with frames themselves; frames are pictures or ``uint8 [height, width, 3]``. A picture that
+    stands alone is a clip of one frame. Of a video ``max_frames`` are taken, spread evenly over it;
+    frames that a task has chosen itself are taken as they are.
+    """
+    parts = list(visuals) if isinstance(visuals, (list, tuple)) else [visuals]
+    parts = [one for one in parts if one is not None]
+    if len(parts) == 1:
+        (one,) = parts
+        if isinstance(one, (str, Path)):
+            return read_clip(Media(path=Path(one)), "full", Sampling(count=max_frames)).frames
+        if isinstance(one, (list, tuple)) or _is_frames(one, 4):
+            parts = list(one)
+    return one_clip([_frame(one) for one in parts]) if parts else None
+
+
+def _frame(one: Any) -> np.ndarray:
+    if isinstance(one, Image.Image):
+        return np.asarray(checked(one).convert("RGB"))
+    if _is_frames(one, 3):
+        return one
+    what = f"the video {one}" if isinstance(one, (str, Path)) else f"a {type(one).__name__}"
+    raise HarnessError(
+        f"cannot show {what}: a question has one video, or pictures that are its frames"
+    )
+
+
+def _is_frames(one: Any, dimensions: int) -> bool:
+    known = isinstance(one, np.ndarray) and one.dtype == np.uint8
+    return known and one.ndim == dimensions and one.shape[-1] == 3
+
+
+def _beginning(continuation: Any, doc: dict[str, Any]) -> str:
+    """A continuation without the delimiter before it, whose place the chat layout takes."""
+    text = str(continuation(doc) if callable(continuation) else continuation).strip()
+    if not text:
+        raise HarnessError("the continuation is empty, so it has no probability")
+    return text

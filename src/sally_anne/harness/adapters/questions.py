@@ -1,0 +1,361 @@
+"""The questions of every task for other harnesses, asked and scored as ours asks and scores them.
+
+A task of lm-eval or lmms-eval is a name and a class: :class:`Questions` on top of the harness's
+own. What it asks is said by options in words, and a document holds those that it was made from.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+import pandas as pd
+from PIL import Image
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.data.gridtom.splits import PUBLISHED, SPLITS
+from sally_anne.harness.adapters.common import whole
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.items import Item
+from sally_anne.harness.pipeline import check
+from sally_anne.harness.reporting import BELIEF, asked_readers
+from sally_anne.harness.results import break_down, score
+from sally_anne.harness.tasks import find_task, own_file
+from sally_anne.harness.vectors import facts_of, fitted_on
+from sally_anne.harness.work import Work, prepare
+
+LOGGER = logging.getLogger(__name__)
+# The options of `sally-anne evaluate` that say what is asked and how.
+OPTIONS = (
+    *("order", "setting", "style", "split", "limit", "data", "data_seed", "split_seed", "task"),
+    *("view", "window", "frames", "max_pixels", "template", "protocol"),
+    *("prompting", "shots", "shots_seed"),
+)
+# For harnesses whose tasks take no options of a command line: as a JSON object.
+METADATA = "SALLY_ANNE_METADATA"
+FACTS = ("item_id", "story", "split", "condition", "first", "names")
+# By the beginning of a metric's name. The robust reader is the one that people agree with.
+READERS = {"": "robust", "official_": "official"}
+UNSCORED = "unscored"
+# The place of a picture in a text of lm-eval.
+MARK = "<image>"
+# Ways to ask that need more of an item than one prompt and the text of a reply.
+_ONE_REPLY = {
+    "cot": "where thoughts end depends on whether a reply was cut, which it does not say",
+    "simtom": "an item has one prompt here, and simtom two",
+}
+CONDITIONS = tuple(name for name in BELIEF if name != "invalid")
+
+
+def config_of(options: Mapping[str, Any]) -> EvalConfig:
+    """Options in words, None for the default, checked as those of ``sally-anne evaluate``."""
+    given = {name: value for name, value in options.items() if value is not None}
+    hints = get_type_hints(EvalConfig)
+    for name, value in given.items():
+        if name not in OPTIONS:
+            known = ", ".join((*OPTIONS, "steer", "model"))
+            raise HarnessError(f"questions have no option {name!r}; there are {known}")
+        parts = (hints[name], *get_args(hints[name]))
+        choices = next((get_args(part) for part in parts if get_origin(part) is Literal), ())
+        if name == "split" and given.get("task", EvalConfig.task) == EvalConfig.task:
+            choices = (*SPLITS, PUBLISHED)
+        if choices and value not in choices:
+            raise HarnessError(f"{name} must be one of {', '.join(choices)}, is {value!r}")
+        if int in parts:
+            given[name] = whole(name, value, 0 if name.endswith("seed") else 1)
+        elif not isinstance(value, str):
+            kind = "a name" if Path not in parts else "a folder" if name == "data" else "a file"
+            raise HarnessError(f"{name} must be {kind}, is {value!r}")
+        elif Path in parts:
+            given[name] = Path(value)
+    config = EvalConfig(**given)
+    check(config)
+    made = config.task == EvalConfig.task or own_file(config.task) is not None
+    if not made and config.data is None and (layout := find_task(config.task).layout):
+        raise HarnessError(
+            f"{config.task} needs its data: say data=FOLDER with --metadata (lm-eval, sally-anne "
+            f"lmms-eval) or -T (inspect-ai), a folder that holds {layout}"
+        )
+    return config
+
+
+def prepared(options: Mapping[str, Any]) -> Asked:
+    """The items of a task, story by story, and what of them a user should know as warnings.
+
+    Args:
+        options: :data:`OPTIONS`, each may be left out or None; ``steer``, the folder of the vector
+            that steers, and ``model``, a folder into which one is baked: test stories of GridToM
+            that a vector was fitted on are left out.
+    """
+    asked = dict(options)
+    model, steer = asked.pop("model", None), asked.pop("steer", None)
+    for name, value in (("model", model), ("steer", steer)):
+        if not isinstance(value, str | None):
+            raise HarnessError(f"{name} must be a folder, is {value!r}")
+    config, facts = config_of(asked), facts_of(steer)
+    work = prepare(config, fitted_on(model, facts) if model else facts)
+    if any(item.sound for item in work.items):
+        raise HarnessError(
+            f"view {config.view} is not offered here: other harnesses are given no sounds; "
+            "sally-anne evaluate has it"
+        )
+    found = Asked(config, work)
+    for line in found.notes:
+        LOGGER.warning("%s: %s", config.task, line)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is asked, and the metrics of the replies: those that an evaluation prints."""
+
+    config: EvalConfig
+    work: Work
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What is not as a reader might expect, a line each."""
+        if self.work.unseen:
+            yield str(self.work.unseen)
+        if self.work.said:
+            yield self.work.said
+        if missing := len(self.work.missing):
+            yield f"{missing} items not asked: their films or words are not here"
+        if self.work.departs:
+            yield f"beside the authors' protocol: {self.work.departs}"
+        if unscored := sum(map(_unscored, self.work.items)):
+            yield (
+                f"{unscored} of {len(self.work.items)} replies are kept and not scored: questions "
+                "are open (sally-anne evaluate --judge scores them) or their key is hidden"
+            )
+
+    @cached_property
+    def items(self) -> dict[str, Item]:
+        return {item.item_id: item for item in self.work.items}
+
+    @cached_property
+    def metrics(self) -> dict[str, str]:
+        """Metrics by name: who reads replies for one that pairs beliefs; empty for a plain mean."""
+        table = score(self.work.items, [{"reply": ""}] * len(self.work.items))
+        found = break_down(table, self.work.breakdowns, self.work.cells, bootstrap=1)
+        found = asked_readers(found, self.work.items)
+        names: dict[str, str] = {}
+        for prefix, reader in READERS.items():
+            pairs = _beliefs(found.get(reader, {}))
+            for name in named(found.get(reader, {})):
+                names[prefix + name] = reader if name in pairs else ""
+        return names | ({UNSCORED: ""} if any(map(_unscored, self.work.items)) else {})
+
+    def results(self, item: Item, reply: str) -> dict[str, dict[str, Any]]:
+        """By metric in which an item counts: its score, or what :func:`share` needs of it."""
+        if _unscored(item):
+            return {UNSCORED: {"story": item.story, "score": 1.0}}
+        row = score([item], [{"reply": reply}]).to_dict("records")[0]
+        kept = [name for name in row if name in (*FACTS, "hidden") or name.startswith("tag_")]
+        cell = ", ".join(row.get(f"tag_{kind}", "") for kind in self.work.cells)
+        values = [(kind, v) for kind in self.work.breakdowns for v in item.tags.get(kind, ())]
+        found: dict[str, dict[str, Any]] = {}
+        for prefix, reader in READERS.items():
+            correct, wrong = row[f"{reader}_correct"], row[f"{reader}_invalid"]
+            means = {"accuracy": correct and not wrong, "invalid": wrong}
+            means |= {_word(f"{kind}: {value}"): means["accuracy"] for kind, value in values}
+            for name, value in means.items():
+                found[prefix + name] = {"story": item.story, "score": float(value)}
+            side = {name: row[name] for name in (*kept, f"{reader}_correct", f"{reader}_invalid")}
+            for name in CONDITIONS if item.condition else ():
+                found |= {f"{prefix}{name}": side, f"{prefix}{_word(f'{cell}: {name}')}": side}
+        return {name: value for name, value in found.items() if name in self.metrics}
+
+
+def named(found: Mapping[str, Any]) -> dict[str, float]:
+    """One reader's figures of an evaluation, by the names of metrics; without those of no item.
+
+    Names are accuracy, invalid, TB, FB, Both, ``kind: value`` of tags, and ``values: TB`` of tags
+    that are combined.
+    """
+    estimates = {"accuracy": found["overall"]} if "overall" in found else {}
+    estimates |= {"invalid": found["invalid"]} if "invalid" in found else {}
+    for kind, values in found.get("groups", {}).items():
+        estimates |= {_word(f"{kind}: {value}"): estimate for value, estimate in values.items()}
+    estimates |= _beliefs(found)
+    return {name: estimate["value"] for name, estimate in estimates.items() if estimate["n"]}
+
+
+def _beliefs(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of one reader's figures that pair beliefs."""
+    figures = {name: found[name] for name in CONDITIONS if name in found}
+    figures |= {name: found["belief"][name] for name in CONDITIONS if "belief" in found}
+    for cell, belief in found.get("cells", {}).items():
+        figures |= {_word(f"{cell}: {name}"): belief[name] for name in CONDITIONS}
+    return figures
+
+
+def _word(name: str) -> str:
+    """A name without commas, at which harnesses cut names in their tables."""
+    return name.replace(",", ";")
+
+
+def mean(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The mean of rows that have a score."""
+    return sum(row["score"] for row in rows) / len(rows)
+
+
+def share(metric: str, reader: str) -> Callable[[Sequence[Mapping[str, Any]]], float]:
+    """How a metric that pairs beliefs is made of its rows; NaN where none of them make a pair."""
+    name = metric.rpartition(": ")[2].removeprefix("official_")
+    return lambda rows: figures(rows, reader).get(name, math.nan)
+
+
+def figures(
+    rows: Sequence[Mapping[str, Any]],
+    reader: str,
+    kinds: Sequence[str] = (),
+    cells: Sequence[str] = (),
+) -> dict[str, float]:
+    """What an evaluation says of rows as :func:`sally_anne.harness.results.score` gives them."""
+    table = pd.DataFrame(list(rows))
+    table = table.fillna({name: "" for name in table if name.startswith("tag_")})
+    return named(break_down(table, kinds, cells, bootstrap=1)[reader])
+
+
+@lru_cache(maxsize=16)
+def asked_by(options: str) -> Asked:
+    """What options, as a JSON object, ask; prepared once."""
+    return prepared(json.loads(options))
+
+
+def item_of(document: Mapping[str, Any]) -> Item:
+    return asked_by(document["questions"]).items[document["item_id"]]
+
+
+def documents(options: Mapping[str, Any], mark: str = "", systems: bool = True) -> Any:
+    """A data set with a row an item; ``mark`` stands for each of its pictures before the text.
+
+    Of lm-eval and lmms-eval, which know of an item one prompt and the text of one reply; not all of
+    their models are given ``systems``, system messages.
+    """
+    import datasets
+
+    questions = json.dumps({name: v for name, v in options.items() if v is not None})
+    asked = asked_by(questions)
+    for prompting, why in _ONE_REPLY.items():
+        if asked.config.prompting == prompting:
+            raise HarnessError(
+                f"prompting {prompting} is not offered here: {why}; sally-anne evaluate has it"
+            )
+    if not systems and any(item.system for item in asked.work.items):
+        raise HarnessError(
+            f"protocol {asked.config.protocol} of {asked.config.task} has a system message, which "
+            "lmms-eval's simple models are not given; sally-anne evaluate and lm-eval have it"
+        )
+    rows = [
+        {
+            **{name: getattr(item, name) for name in FACTS},
+            "system": item.system,
+            "text": (mark * item.shape(True)[0] if mark and item.shape else "")
+            + item.told(item.notes() if item.notes else {}),
+            "options": [option.label for option in item.options],
+            "answer": ", ".join(item.answer) or item.reference or "",
+            "answers": list(item.answer),
+            "questions": questions,
+        }
+        for item in asked.work.items
+    ]
+    return datasets.Dataset.from_list(rows)
+
+
+def pictures(document: Mapping[str, Any]) -> list[Image.Image]:
+    """The frames of an item; none where it is told in words alone."""
+    clip = item_of(document).clip
+    return [] if clip is None else [Image.fromarray(frame) for frame in clip()]
+
+
+def results(document: Mapping[str, Any], replies: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """As :meth:`Asked.results`, of a document."""
+    item = item_of(document)
+    return asked_by(document["questions"]).results(item, replies[0])
+
+
+def said_by(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what a command line says, beside options of a model, the options of :func:`prepared`."""
+    found = {name: metadata[name] for name in (*OPTIONS, "steer") if name in metadata}
+    found.pop("task", None)  # each task has its own
+    found |= {"limit": metadata["stories"]} if "stories" in metadata else {}
+    return found | ({"model": metadata["pretrained"]} if "pretrained" in metadata else {})
+
+
+def from_environment() -> dict[str, Any]:
+    """The options in :data:`METADATA`, if it is set."""
+    try:
+        return said_by(json.loads(os.environ.get(METADATA) or "{}"))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise HarnessError(f"{METADATA} must hold a JSON object ({error})") from error
+
+
+class Questions:
+    """A task, mixed into the configurable task of lm-eval or lmms-eval.
+
+    The config's ``dataset_kwargs`` are options of :func:`prepared`; ``task`` among them says what
+    is asked, where the task's own name does not. What else the config has stands before ours.
+    """
+
+    length: ClassVar[str]  # the harness's name for the length of replies
+    mark: ClassVar[str] = ""  # of each picture in a text
+    systems: ClassVar[bool] = True  # whether documents may have a system message
+    shows: ClassVar[str]  # the harness's name for what gives the pictures
+    config: Any
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        own = {name: value for name, value in config.items() if name != "class"}
+        kwargs = {"task": own["task"], **(own.get("dataset_kwargs") or {})}
+        options = self.given(own) | kwargs
+        self.documents = documents(options, self.mark, self.systems)
+        asked = asked_by(self.documents[0]["questions"])
+        tokens = {self.length: asked.config.reply_tokens}
+        filmed = any(item.clip for item in asked.work.items)
+        ours: dict[str, Any] = {
+            "test_split": "test",
+            "output_type": "generate_until",
+            "num_fewshot": 0,
+            "doc_to_text": "text",
+            "doc_to_target": "answer",
+            "generation_kwargs": {"until": [], "do_sample": False, "temperature": 0.0, **tokens},
+            "process_results": self.results(),
+            "metric_list": [
+                {
+                    "metric": metric,
+                    "aggregation": self.aggregation_of(metric, reader),
+                    "higher_is_better": metric.removeprefix("official_")
+                    not in ("invalid", UNSCORED),
+                }
+                for metric, reader in asked.metrics.items()
+            ],
+            **({self.shows: pictures} if filmed else {}),
+        }
+        super().__init__(config=ours | own)  # type: ignore[call-arg]
+
+    def given(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that the user gave for all tasks of a run."""
+        raise NotImplementedError
+
+    def results(self) -> Callable[..., dict[str, Any]]:
+        """Gives what a document's reply counts in each metric."""
+        return results
+
+    def aggregation_of(self, metric: str, reader: str) -> Any:
+        return share(metric, reader) if reader else mean
+
+    def download(self, dataset_kwargs: Any = None, **kwargs: Any) -> None:
+        """The documents, in place of a data set of the hub."""
+        self.dataset = self.dataset_no_image = {"test": self.documents}
+
+
+def _unscored(item: Item) -> bool:
+    return item.hidden or not item.options

@@ -1,0 +1,270 @@
+"""Can a question be answered from its options alone? Algorithm 1 of the MoMentS paper.
+
+It shuffles the options N times, asks a model without any context, and flags the set of distractors
+if the right answer is found k times or more (section 4.2: N = 6, k = 5).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pandas as pd
+from rich.markup import escape
+from scipy.stats import binom
+
+from sally_anne.core.commands import no_command
+from sally_anne.core.console import Bars, Console
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.options import check_options
+from sally_anne.core.run_folder import DISTRACTORS, claims, save_config
+from sally_anne.data.items import BenchmarkItem, Option
+from sally_anne.data.moments import MOMENTS
+from sally_anne.harness.distractors import DistractorConfig
+from sally_anne.harness.drawing import sample_groups
+from sally_anne.harness.journal import Journal, fingerprint
+from sally_anne.harness.metrics import accuracy
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.reporting import print_table, save
+from sally_anne.harness.results import by_value
+from sally_anne.harness.views import Shown, prompt_text
+from sally_anne.hooks.batch_size import in_batches, within_memory
+from sally_anne.models.loading import LoadedModel, load_model
+
+ANSWERS, TABLE = "answers.jsonl", "distractors.parquet"
+# 8 options have 40,320 orders.
+MOST_OPTIONS = 6
+NOTHING_SHOWN = Shown("none", "full", MOMENTS.sampling)
+
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a set of distractors is worth: orders asked, how often the right one or none was chosen.
+
+    ``flag_probability`` is how probable the flag is with N drawn orders; None if only those were
+    asked.
+    """
+
+    orders: int
+    right: int
+    invalid: int
+    biased: bool
+    flag_probability: float | None = None
+
+
+def assess(
+    options: Sequence[Option],
+    answer: str,
+    said: Iterable[tuple[Order, str | None]],
+    *,
+    trials: int = DistractorConfig.trials,
+    threshold: int = DistractorConfig.threshold,
+    exact: bool = False,
+) -> Verdict:
+    """Algorithm 1 for one question, where it leaves something open as follows.
+
+    Each shuffle draws one of all orders, whichever were drawn before; labels stay in place and
+    texts move. An option that says the same as the right one is right, too, and a reply that
+    chooses nothing is a trial without the right answer.
+
+    A model that decodes greedily answers one order always alike. So all n! orders (``exact``) can
+    be asked: if R of them are right, a sample of N is flagged with a probability known exactly, and
+    the set is called biased if R / n! >= k / N.
+
+    ``options`` come in the published order, ``answer`` is the label of the right one; ``said`` are
+    the orders asked and the labels chosen, None for none; ``trials`` and ``threshold`` are N and k.
+    """
+    check_trials(trials, threshold)
+    texts = {option.label: option.text for option in options}
+    if answer not in texts or len(texts) < len(options) or len(options) < 2:
+        raise HarnessError(f"the right answer {answer!r} must be one of options {list(texts)}")
+    orders = right = invalid = 0
+    for order, label in said:
+        orders += 1
+        chosen = {option.label: option.text for option in reordered(options, order)}
+        if label is None:
+            invalid += 1
+        elif label not in chosen:
+            raise HarnessError(f"the model chose {label!r}, which is none of {list(chosen)}")
+        elif chosen[label] == texts[answer]:
+            right += 1
+    chance = float(binom.sf(threshold - 1, trials, right / orders)) if exact else None
+    # In whole numbers: right / orders >= threshold / trials.
+    return Verdict(orders, right, invalid, right * trials >= threshold * orders, chance)
+
+
+def orders_of(count: int, trials: int, seed: str | int, exact: bool) -> list[Order]:
+    """All orders of so many options, or ``trials`` ones that ``seed`` draws for a question."""
+    if exact:
+        if count > MOST_OPTIONS:
+            raise HarnessError(f"{count} options have too many orders to ask all of them")
+        return list(itertools.permutations(range(count)))
+    # A string seeds the same draw in every process.
+    rng = random.Random(str(seed))
+    return [tuple(rng.sample(range(count), count)) for _ in range(trials)]
+
+
+def reordered(options: Sequence[Option], order: Order) -> tuple[Option, ...]:
+    """The texts in another order, under the labels in theirs."""
+    return tuple(
+        Option(place.label, options[i].text) for place, i in zip(options, order, strict=True)
+    )
+
+
+def check_trials(trials: int, threshold: int) -> None:
+    """HarnessError if N and k make no sense."""
+    if not 1 <= threshold <= trials:
+        raise HarnessError(
+            f"--threshold must be between 1 and --trials, got {threshold} and {trials}"
+        )
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """One question in one order of its options; in the published one by default."""
+
+    record: BenchmarkItem
+    order: Order
+
+    @property
+    def name(self) -> str:
+        """In the journal, e.g. ``Z7Sc3 BADC``: the published labels in the order shown."""
+        return f"{self.record.item_id} {''.join(self.record.options[i].label for i in self.order)}"
+
+    @property
+    def prompt(self) -> Prompt:
+        record = replace(self.record, options=reordered(self.record.options, self.order))
+        return Prompt(prompt_text(MOMENTS, record, NOTHING_SHOWN))
+
+
+@claims(DISTRACTORS)
+@within_memory("use a smaller --batch-size")
+def run(
+    config: DistractorConfig, console: Console | None = None, loaded: LoadedModel | None = None
+) -> pd.DataFrame:
+    """Ask all that is needed, in ``config.folder``; what is there is not asked again.
+
+    A model chooses the label of highest probability after the prompt; none of equal ones. The table
+    has a row a question: ``item_id, movie, abilities, chosen, correct`` (in the published order),
+    ``orders, right, invalid, biased, flag_probability``.
+    """
+    console = console or Console()
+    check_trials(config.trials, config.threshold)
+    check_options(config)
+    every = [r for r in MOMENTS.load(config.data) if r.split == config.split]
+    keyed = {record.item_id: record for record in every if not record.hidden}
+    rows = ((name, record.tags) for name, record in keyed.items())
+    kept = sample_groups(rows, MOMENTS.breakdowns, config.limit, config.seed)
+    records = [record for name, record in keyed.items() if name in kept]
+    if not records:
+        raise HarnessError(
+            f"{config.data}: has no question of split {config.split!r} whose key is known"
+        )
+    if loaded is None:
+        loaded = load_model(**config.opening())
+    about = loaded.about | {
+        "data": fingerprint((r.item_id, _published(r).prompt.text) for r in every)
+    }
+    if config.limit is not None:
+        about["drawn"] = f"over {', '.join(MOMENTS.breakdowns)}, seed {config.seed}"
+    asked = [
+        Shuffled(record, order)
+        for record in records
+        for order in dict.fromkeys([_published(record).order, *_orders(record, config)])
+    ]
+    model = SteeredModel(loaded)
+    with Journal(config.folder / ANSWERS, about) as journal, Bars(console) as bar:
+        save_config(config.folder, asdict(config))
+        task = bar.add_task(escape(f"{config.model} without context"), total=len(asked))
+        todo = [one for one in asked if one.name not in journal.answers]
+        bar.update(task, completed=len(asked) - len(todo))
+        for batch in in_batches(todo, config.batch_size):
+            labels = [[option.label for option in one.record.options] for one in batch]
+            scores = model.option_log_probs([one.prompt for one in batch], labels)
+            journal.add(
+                {"item_id": one.name, "label": best_label(names, found), "log_probs": found}
+                for one, names, found in zip(batch, labels, scores, strict=True)
+            )
+            bar.advance(task, len(batch))
+        table = pd.DataFrame([_row(record, journal.answers, config) for record in records])
+    results = _results(table)
+    saved = {
+        "config": asdict(config),
+        "about": about,
+        "counts": {"questions": len(records), "hidden": sum(record.hidden for record in every)},
+        "results": results,
+    }
+    texts = (_published(record).prompt.text for record in records)
+    save(console, config.folder / TABLE, table, saved, loaded, texts)
+    how = "all orders" if config.exact else f"{config.trials} shuffles"
+    print_table(
+        console,
+        f"{config.model}, MoMentS {config.split} without context, {how} (%)",
+        ["ability", "questions", "right without context", "biased distractors", "no choice"],
+        [[name, found["no_context"]["n"], *found.values()] for name, found in results.items()],
+    )
+    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+    return table
+
+
+def _published(record: BenchmarkItem) -> Shuffled:
+    return Shuffled(record, tuple(range(len(record.options))))
+
+
+def _orders(record: BenchmarkItem, config: DistractorConfig) -> list[Order]:
+    seed = f"{config.seed} {record.item_id}"
+    return orders_of(len(record.options), config.trials, seed, config.exact)
+
+
+def best_label(labels: Sequence[str], scores: Sequence[float]) -> str | None:
+    """The label of the highest score; None if several have it, or if none is a number."""
+    best = [label for label, score in zip(labels, scores, strict=True) if score == max(scores)]
+    return best[0] if len(best) == 1 else None
+
+
+def _row(
+    record: BenchmarkItem, answers: Mapping[str, Mapping[str, Any]], config: DistractorConfig
+) -> dict[str, Any]:
+    assert record.answer is not None
+    said = ((o, answers[Shuffled(record, o).name]["label"]) for o in _orders(record, config))
+    trials, threshold, exact = config.trials, config.threshold, config.exact
+    verdict = assess(
+        record.options, record.answer, said, trials=trials, threshold=threshold, exact=exact
+    )
+    chosen = answers[_published(record).name]["label"]
+    return {
+        "item_id": record.item_id,
+        "movie": record.group,
+        "abilities": "|".join(record.tags.get("ability", ())),
+        "chosen": chosen,
+        "correct": chosen == record.answer,
+        **asdict(verdict),
+    }
+
+
+def _results(table: pd.DataFrame) -> dict[str, Any]:
+    """Accuracy without context and how many sets are biased, over all and by ability.
+
+    Intervals are over films.
+    """
+    table = table.rename(columns={"movie": "story"})
+    parts = {name: table[having] for name, having in by_value(table["abilities"])}
+    found = {}
+    for name, rows in ({"overall": table} | parts).items():
+        right = accuracy(rows.assign(invalid=rows["chosen"].isna()))
+        biased = accuracy(rows.assign(correct=rows["biased"], invalid=False))
+        found[name] = {
+            "no_context": asdict(right.overall),
+            "biased": asdict(biased.overall),
+            "invalid": asdict(right.invalid),
+        }
+    return found
+
+
+if __name__ == "__main__":
+    no_command("distractors")

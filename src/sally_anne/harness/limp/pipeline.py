@@ -1,0 +1,297 @@
+"""A run of LIMP from config to files: episodes are gathered once, questions judged one by one."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from sally_anne.core.commands import no_command
+from sally_anne.core.console import Bars, Console
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.files import write_atomic
+from sally_anne.core.run_folder import LIMP, claims, save_config
+from sally_anne.data.clips import read_clip
+from sally_anne.data.fields import Field
+from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.muma_tom import MUMA_TOM, People, people
+from sally_anne.data.pictures import MOST_PIXELS
+from sally_anne.harness.answers import read_answer
+from sally_anne.harness.drawing import draw_items
+from sally_anne.harness.endpoint.limits import Budget
+from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_second
+from sally_anne.harness.endpoint.options import check_second
+from sally_anne.harness.endpoint.options import saved as saved_options
+from sally_anne.harness.inverse_planning import Mode, results
+from sally_anne.harness.inverse_planning.models import (
+    AnyModel,
+    check_planning,
+    judged_by,
+    open_models,
+)
+from sally_anne.harness.inverse_planning.posterior import HeldBack, Judged, judge, of_judged
+from sally_anne.harness.inverse_planning.results import ANSWERS, finish, marked, score
+from sally_anne.harness.journal import Journal, fingerprint
+from sally_anne.harness.limp import latents, prompts
+from sally_anne.harness.limp.command import Latents, LimpConfig
+from sally_anne.harness.limp.episode import (
+    Episode,
+    from_json,
+    read_entries,
+    read_episodes,
+    steps,
+    to_json,
+)
+from sally_anne.harness.limp.understanding import (
+    Account,
+    Sources,
+    account,
+    by_model,
+    by_rules,
+    gather,
+)
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.hooks.batch_size import within_memory
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import LoadedModel, load_model
+
+GATHERED, CHOICES, EPISODES = "episodes.jsonl", "choices.jsonl", "episodes.json"
+# The most tokens of a reply that is one letter.
+LETTER = 16
+# Prompts to how the model judges each.
+LikelihoodModel = Callable[[Sequence[str]], list[Judged]]
+
+
+def video_frames(item: BenchmarkItem, most_pixels: int | None = None) -> np.ndarray:
+    """The frames that the benchmark takes, ``uint8 [F, height, width, 3]``."""
+    return read_clip(item.media[0], "full", MUMA_TOM.sampling, most_pixels or MOST_PIXELS).frames
+
+
+@claims(LIMP)
+@within_memory("use a smaller --batch-size, or tell what films show with --actions")
+def run(
+    config: LimpConfig,
+    vector: SteeringVector | None = None,
+    console: Console | None = None,
+    loaded: LoadedModel | None = None,
+    frames: Callable[[BenchmarkItem], np.ndarray] | None = None,
+) -> pd.DataFrame:
+    """Do the whole run in ``config.folder``; what is there is not asked again.
+
+    ``vector`` steers the likelihoods in place of the one in ``config.steer``; ``loaded`` is the
+    model if it is loaded already; ``frames`` gives a record's frames. Bad input is named before
+    long work wherever it can be known. What is returned is :func:`results.score` of the questions.
+    """
+    console = console or Console()
+    vector = check_planning(config, vector)
+    check_second(config, "perceiver")
+    if config.perceiver is not None and config.actions is not None:
+        raise HarnessError(
+            "--perceiver watches films, and --actions says what they show: leave one out"
+        )
+    every = MUMA_TOM.load(config.data)
+    items, drawn = draw_items(every, MUMA_TOM.breakdowns, config.limit, config.limit_seed)
+    if drawn:
+        console.print(str(drawn), soft_wrap=True)
+    groups = {item.group for item in items}
+    persons(items)
+    parsed = read_episodes(config.parsed) if config.parsed is not None else {}
+    accounts = _accounts(config, items, parsed)
+    watched = accounts is None and not groups <= parsed.keys()
+    budget = Budget(config.endpoint_limit)
+    models = open_models(config, vector, loaded, budget, watched and config.perceiver is None)
+    perceiver = _open_perceiver(config, budget) if watched else None
+    read = sorted((n, to_json(e)) for n, e in parsed.items())
+    gathering = {
+        **models.about,
+        **({} if perceiver is None else {"perceiver": perceiver.about}),
+        **({} if config.max_pixels is None else {"max_pixels": config.max_pixels}),
+        "max_new_tokens": config.max_new_tokens,
+        "data": fingerprint([[(i.item_id, i.question, i.options, i.context) for i in items]]),
+        "actions": fingerprint([sorted(accounts.items())]) if accounts is not None else None,
+        "parsed": fingerprint([read]) if parsed else None,
+    }
+    # Named where they differ from what runs before these options did.
+    forms = {name: getattr(config, name) for name in ("latents", "utterance_goal")}
+    changed = {name: form for name, form in forms.items() if form != getattr(LimpConfig, name)}
+    about = gathering | models.judging.about | changed
+
+    def write(text: str, clip: np.ndarray | None = None, most: int = config.max_new_tokens) -> str:
+        asked = models.reading if clip is None or perceiver is None else perceiver
+        return asked.generate([Prompt(text, clip)], most)[0]
+
+    shown = frames or partial(video_frames, most_pixels=config.max_pixels)
+    sources = Sources(write, shown, accounts, parsed)
+    model = partial(judged_by, models.judging, config.batch_size)
+    others = {} if perceiver is None else {"perceiver": perceiver}
+    with ExitStack() as kept, Bars(console) as bar:
+        for role, asked in {"": models.reading, **others}.items():
+            if isinstance(asked, EndpointModel):
+                kept.enter_context(asked.endpoint.keeping(kept_in(config.folder, role)))
+        with Journal(config.folder / GATHERED, gathering) as journal:
+            save_config(config.folder, saved_options(config))
+            done = bar.add_task("episodes", total=len(groups))
+            episodes = gather_all(items, sources, journal, lambda: bar.advance(done))
+        with Journal(config.folder / ANSWERS, about) as journal:
+            judged = bar.add_task("questions", total=len(items))
+            answers = answer_all(
+                items, episodes, sources, model, journal, lambda: bar.advance(judged), **forms
+            )
+        table = score(items, answers, of_judged)
+        if config.choice == "model":
+            with Journal(config.folder / CHOICES, about | {"mode": config.mode}) as journal:
+                chosen = choose_all(
+                    items, answers, config.mode, partial(write, most=LETTER), journal
+                )
+            labels = zip(chosen, items, strict=True)
+            marks = [marked("model", label, item) for label, item in labels]
+            table = table.join(pd.DataFrame(marks, index=table.index))
+    text = json.dumps({n: to_json(e) for n, e in episodes.items()}, indent=2, default=str) + "\n"
+    write_atomic(config.folder / EPISODES, text.encode())
+    further = {}
+    if config.latents == "model":
+        found = list(latents.compared(answers))
+        table["latents_agree"] = [entry and all(entry.values()) for entry in found]
+        further = {"latents": latents.summarise(found)}
+    choosers = ["model"] if config.choice == "model" else []
+    finish(console, config, "LIMP", items, table, models, about, drawn, others, choosers, further)
+    if further:
+        console.print(latents.said(further["latents"]), soft_wrap=True)
+    return table
+
+
+def persons(items: Iterable[BenchmarkItem]) -> dict[str, People]:
+    """Who each episode's questions are about; HarnessError if they name no two persons."""
+    texts: dict[str, list[str]] = {}
+    for item in items:
+        texts.setdefault(item.group, []).extend([item.question, *(o.text for o in item.options)])
+    named = {}
+    for group, wording in texts.items():
+        who = people(wording)
+        if who is None:
+            raise HarnessError(
+                f"episode {group}: its questions do not tell whose mind they are about and who the "
+                "other person is; LIMP knows the official wording"
+            )
+        named[group] = who
+    return named
+
+
+def gather_all(
+    items: Sequence[BenchmarkItem],
+    sources: Sources,
+    journal: Journal,
+    on_progress: Callable[[], None] = lambda: None,
+) -> dict[str, Episode]:
+    """The episode of each group; what the open journal holds is not gathered again."""
+    who = persons(items)
+    found = {}
+    for item in {item.group: item for item in items}.values():
+        if item.group not in journal.answers:
+            episode = gather(item, who[item.group], sources)
+            journal.add([{"item_id": item.group, "episode": to_json(episode)}])
+        kept = Field(journal.answers[item.group], f"{journal.path}, episode {item.group}")
+        found[item.group] = from_json(kept.get("episode"))
+        on_progress()
+    return found
+
+
+def answer_all(
+    items: Sequence[BenchmarkItem],
+    episodes: Mapping[str, Episode],
+    sources: Sources,
+    model: LikelihoodModel,
+    journal: Journal,
+    on_progress: Callable[[], None] = lambda: None,
+    latents: Latents = "rules",
+    utterance_goal: bool = True,
+) -> list[results.Answer]:
+    """The answer to each item; those that the open journal holds are not judged again."""
+    who = persons(items)
+
+    def answer(item: BenchmarkItem) -> results.Answer:
+        pair, episode = who[item.group], episodes[item.group]
+        todo = steps(episode.person(pair.subject))
+        if not todo:
+            return {"problem": f"nothing is known of what {pair.subject} says or does"}
+        ruled = by_rules(item, pair, episode)
+        read = latents == "model" or ruled is None
+        options = by_model(item, pair, episode, sources.write) if read else ruled
+        if options is None:
+            return {"problem": "the options' wording was not understood"}
+        found: results.Answer = {"hypotheses": {k: asdict(v) for k, v in options.items()}}
+        if read and ruled is not None:
+            found["rules"] = {label: asdict(entry) for label, entry in ruled.items()}
+        asked = {
+            label: [prompts.judge(step, mind, pair, episode, utterance_goal) for step in todo]
+            for label, mind in options.items()
+        }
+        try:
+            return {"problem": "", **found, "judged": judge(model, asked)}
+        except HeldBack as error:
+            return {"problem": str(error), **found}
+
+    return results.answer_all(items, journal, answer, on_progress)
+
+
+def choose_all(
+    items: Sequence[BenchmarkItem],
+    answers: Sequence[results.Answer],
+    mode: Mode,
+    write: Callable[[str], str],
+    journal: Journal,
+) -> list[str | None]:
+    """The option that a model chooses that is shown the posterior; None where it chooses none."""
+
+    def answer(item: BenchmarkItem) -> results.Answer:
+        found = of_judged(judged[item.item_id])
+        beliefs = (
+            found.official if mode == "official" else {k: math.exp(v) for k, v in found.log.items()}
+        )
+        return {"reply": write(prompts.choose(item, beliefs)) if beliefs else ""}
+
+    judged = {item.item_id: a.get("judged", {}) for item, a in zip(items, answers, strict=True)}
+    found = results.answer_all(items, journal, answer)
+    return [
+        read_answer(a["reply"], item.options, "robust")
+        for item, a in zip(items, found, strict=True)
+    ]
+
+
+def _open_perceiver(config: LimpConfig, budget: Budget) -> AnyModel | None:
+    """Who watches films in the place of the model that reads, if anybody does."""
+    if config.perceiver is None:
+        return None
+    if "://" in config.perceiver:
+        return open_second(config, "perceiver", budget)
+    own = {"name": config.perceiver, "revision": None}
+    return SteeredModel(load_model(**config.opening() | own, videos=True))
+
+
+def _accounts(
+    config: LimpConfig, items: Sequence[BenchmarkItem], parsed: Mapping[str, Episode]
+) -> dict[str, Account] | None:
+    """What the films of the chosen episodes show; None if they are to be watched."""
+    todo = {item.group: item for item in items if item.group not in parsed}
+    if config.actions is None:
+        for group, item in todo.items():
+            if not any(media.path for media in item.media):
+                raise HarnessError(
+                    f"episode {group}: its film is not in {config.data}; put it there, or give "
+                    "what films show with --actions, or whole episodes with --parsed"
+                )
+        return None
+    entries = read_entries(config.actions)
+    if missing := [group for group in todo if group not in entries]:
+        raise HarnessError(f"--actions {config.actions}: has no entry for episode {missing[0]}")
+    return {group: account(entries[group]) for group in todo}
+
+
+if __name__ == "__main__":
+    no_command("limp")

@@ -1,0 +1,32 @@
+"""``sally-anne evaluate``: ask a model, steered or not, the questions of a task."""
+
+from __future__ import annotations
+
+from sally_anne.core.commands import command
+from sally_anne.harness.config import EvalConfig
+
+
+def run(config: EvalConfig) -> None:
+    """Carry out an evaluation; what is done already is not done again."""
+    # Heavy libraries are imported here, so that --help answers at once.
+    from sally_anne.core.processes import here
+    from sally_anne.figures.report.write import write_report
+    from sally_anne.harness.pipeline import check
+    from sally_anne.harness.pipeline import run as work
+
+    check(config)
+    if config.dry_run:
+        from sally_anne.harness.dry_run import dry_run
+
+        dry_run(config)
+        return
+    work(config)
+    if here().first:
+        print(f"report: {write_report(config.folder)}")
+
+
+main = command("sally-anne evaluate", EvalConfig, run, resumes=True, together=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,385 @@
+"""Reading prompts and writing replies, with a cache of keys and values.
+
+Prompts with a common beginning, such as statements about one story, share nearly all of their
+tokens: the beginning goes through the model once, and each prompt goes on from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from sally_anne.core.errors import ModelError
+from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
+from sally_anne.models.families import OpenModel
+
+# Tokens for which a preallocated cache has room before it grows.
+ROOM = 32
+# What the cache is called in a pass and in its output: transformers 5.24 renamed it.
+CACHE = (
+    "cache" if "cache" in {f.name for f in fields(CausalLMOutputWithPast)} else "past_key_values"
+)
+
+
+@dataclass(frozen=True)
+class CommonPrefix:
+    """A group of prompts: the text that all begin with, and token ids of what follows in each."""
+
+    beginning: str
+    endings: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """What has gone through a model so far, row by row.
+
+    ``logits [R, V]`` after each row's last token, keys and values of ``R`` rows, the ``ids`` and
+    ``mask [R, T]`` of their columns (0 where one is padding), and the rotary position ``[R]`` of
+    the ``following`` token.
+    """
+
+    logits: Tensor
+    cache: Any
+    ids: Tensor
+    mask: Tensor
+    following: Tensor
+
+
+def split_common_prefix(loaded: OpenModel, prompts: Sequence[str]) -> CommonPrefix:
+    """Cut rendered prompts after their longest common beginning that ends before a space.
+
+    A new line will do where there is no space. A tokenizer may join letters across the cut; then an
+    earlier one is taken. Endings keep two tokens at least, so that they are told from a generated
+    token. A ValueError if there is no place to cut.
+    """
+    tokenizer = loaded.processor.tokenizer
+    whole = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
+    common = os.path.commonprefix(list(prompts))
+    if len(set(prompts)) == 1:
+        common = common[:-1]
+    # Never before frames and sounds: they belong to the beginning.
+    video = loaded.processor.video_token if loaded.family.frames_seen else None
+    sound = loaded.processor.audio_token if loaded.family.hears else None
+    first = 1 + max([-1, *(common.rfind(mark) for mark in (video, sound) if mark)])
+    for gap in (" ", "\n"):
+        end = len(common)
+        while (end := common.rfind(gap, first, end)) > 0:
+            start = tokenizer(common[:end], add_special_tokens=False)["input_ids"]
+            if all(ids[: len(start)] == start and len(ids) - len(start) > 1 for ids in whole):
+                return CommonPrefix(common[:end], tuple(tuple(ids[len(start) :]) for ids in whole))
+    raise ValueError(f"prompts without a common beginning: {prompts[0][:60]!r} ...")
+
+
+def prefill(loaded: OpenModel, inputs: dict[str, Any]) -> State:
+    """Run ``G`` padded beginnings with their frames, from :func:`sally_anne.models.prompts.encode`.
+
+    Positions are given, not left to the model: Qwen's models count a clip's tokens in three
+    dimensions and keep the difference to the number of tokens as state from one call to the next.
+
+    The cache keeps all tokens of every layer, also of those that look back a certain distance
+    only: which tokens they still need differs from ending to ending.
+    """
+    positions, following = _positions(loaded.model, inputs)
+    output = loaded.model(
+        **inputs,
+        position_ids=positions,
+        **{CACHE: DynamicCache()},
+        # One row of logits: all others would cost as much as the model.
+        logits_to_keep=1,
+        use_cache=True,
+    )
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    return State(output.logits[:, -1], output[CACHE], ids, mask, following)
+
+
+def extend(
+    loaded: OpenModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
+) -> State:
+    """Run ``R`` endings on top of the ``G`` beginnings of a state, which stays as it is.
+
+    ``rows`` says for each ending (token ids) which beginning it follows; shorter ones are padded on
+    the left, and the padding masked.
+
+    Raises:
+        ModelError: the model looks back a certain distance only, and an ending is so much shorter
+            than another that frames would have to go through it again.
+    """
+    device = state.mask.device
+    index = torch.tensor(list(rows), device=device)
+    gaps = max(map(len, endings)) - torch.tensor([len(e) for e in endings], device=device)
+    pad = loaded.processor.tokenizer.pad_token_id
+    padded = [[*[pad] * n, *e] for n, e in zip(gaps.tolist(), endings, strict=True)]
+    ids = torch.tensor(padded, device=device)
+    mask = (torch.arange(ids.shape[1], device=device) >= gaps[:, None]).long()
+    if _looks_back_so_far(loaded.model.config) and bool(gaps.any()):
+        return _run(loaded.model, *_without_gaps(loaded, state, index, ids, mask, gaps))
+    cache, following = select(state.cache, index), state.following[index]
+    chosen = State(state.logits, cache, state.ids[index], state.mask[index], following)
+    return _run(loaded.model, chosen, ids, mask)
+
+
+def read_side_by_side(loaded: OpenModel, state: State, row: int, token: int, count: int) -> Tensor:
+    """Logits ``[count, V]`` of one token, read ``count`` times after one row of a state.
+
+    Each reads the row and itself alone, as if the others were not there, so that as many edits of
+    one place go through the model at once without a copy of what stands before it. To hooks they
+    are the columns of one row (positions ``all``). The state stays as it is.
+
+    Raises:
+        ModelError: the model's attention takes no mask of its own, or looks back less far than this
+            row is long.
+    """
+    config, device = loaded.model.config.get_text_config(), state.mask.device
+    if config._attn_implementation not in ("sdpa", "eager"):
+        raise ModelError(
+            f"{config._attn_implementation} attention cannot read tokens side by side; take "
+            "--attn-implementation sdpa"
+        )
+    before = state.mask[row]
+    window = getattr(config, "sliding_window", None)
+    if _looks_back_so_far(loaded.model.config) and (not window or len(before) >= window):
+        raise ModelError(
+            f"model {loaded.name!r} looks back {window} tokens and the prompt has {len(before)}; "
+            "take shorter prompts (--setting text)"
+        )
+    own = torch.eye(count, dtype=torch.bool, device=device)
+    seen = torch.cat([before.bool().expand(count, -1), own], dim=1)
+    dtype = loaded.model.dtype
+    mask = torch.zeros(seen.shape, dtype=dtype, device=device)
+    mask.masked_fill_(~seen, torch.finfo(dtype).min)
+    positions = state.following[row].expand(1, count)
+    return loaded.model(
+        input_ids=torch.full((1, count), token, device=device),
+        attention_mask=mask[None, None],
+        position_ids=positions.expand(3, -1, -1) if _is_mrope(loaded.model) else positions,
+        **{CACHE: select(state.cache, torch.tensor([row], device=device))},
+        use_cache=True,
+    ).logits[0]
+
+
+def step(loaded: OpenModel, state: State, tokens: Tensor) -> State:
+    """Feed one more token ``[R]`` to each row; ``state`` is used up."""
+    return _run(loaded.model, state, tokens[:, None], torch.ones_like(tokens[:, None]))
+
+
+def greedy(
+    loaded: OpenModel,
+    state: State,
+    max_new_tokens: int,
+    heard: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Most probable tokens one by one, ``[R, n]``; rows are filled up with padding after their end.
+
+    At most ``max_new_tokens``, fewer once all rows have ended; ``state`` is used up. ``heard`` gets
+    the logits ``[R, V]`` and tokens ``[R]`` of each step and says which rows end there ``[R]``,
+    besides those that come to an end token.
+    """
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    ends = torch.tensor(end_tokens(loaded), device=state.logits.device)
+    pad = loaded.processor.tokenizer.pad_token_id
+    done = torch.zeros(len(state.logits), dtype=torch.bool, device=state.logits.device)
+    said: list[Tensor] = []
+    while True:
+        tokens = torch.where(done, pad, state.logits.argmax(-1))
+        said.append(tokens)
+        done = done | torch.isin(tokens, ends)
+        if heard is not None:
+            done = done | heard(state.logits, tokens)
+        if len(said) == max_new_tokens or bool(done.all()):
+            return torch.stack(said, dim=1)
+        state = step(loaded, state, tokens)
+
+
+def end_tokens(loaded: OpenModel) -> list[int]:
+    ends = loaded.model.generation_config.eos_token_id
+    if ends is None:
+        ends = loaded.processor.tokenizer.eos_token_id
+    return list(ends) if isinstance(ends, (list, tuple)) else [ends]
+
+
+def decode(loaded: OpenModel, tokens: Tensor) -> list[str]:
+    """Texts of token rows, without what follows the first end token, and without special tokens."""
+    ends = set(end_tokens(loaded))
+    texts = []
+    for row in tokens.tolist():
+        cut = next((i for i, token in enumerate(row) if token in ends), len(row))
+        texts.append(loaded.processor.tokenizer.decode(row[:cut], skip_special_tokens=True))
+    return texts
+
+
+class PreallocatedLayer(DynamicLayer):
+    """Keys and values of one layer, ``[R, kv heads, T, D]``, as views into longer tensors.
+
+    A new token is written beside the old ones; the usual cache is copied whole for every token, and
+    a static one shows the model its empty columns. Made of ``G`` beginnings, and ``index [R]`` of
+    them.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, keys: Tensor, values: Tensor, index: Tensor) -> None:
+        super().__init__()
+        self.lazy_initialization(keys, values)
+        self._room = ROOM
+        self._long = [self._with_room(t.index_select(0, index)) for t in (keys, values)]
+        self._keep(keys.shape[-2])
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write new tokens behind the old ones; returns all."""
+        start = self.keys.shape[-2]
+        end = start + key_states.shape[-2]
+        if end > self._long[0].shape[-2]:
+            self._room = max(self._room, end - start)
+            self._long = [self._with_room(t) for t in (self.keys, self.values)]
+        for long, new in zip(self._long, (key_states, value_states), strict=True):
+            long[..., start:end, :] = new
+        self._keep(end)
+        return self.keys, self.values
+
+    def move(self, columns: Tensor) -> None:
+        """Put in each column ``[R, T]`` what is in another one now."""
+        for long in self._long:
+            here = long[..., : columns.shape[1], :]
+            index = columns[:, None, :, None].expand(-1, long.shape[1], -1, long.shape[3])
+            here.copy_(here.gather(2, index))
+
+    def _with_room(self, tensor: Tensor) -> Tensor:
+        *outer, tokens, width = tensor.shape
+        longer = tensor.new_empty(*outer, tokens + self._room, width)
+        longer[..., :tokens, :] = tensor
+        return longer
+
+    def _keep(self, tokens: int) -> None:
+        self.keys, self.values = (long[..., :tokens, :] for long in self._long)
+
+
+def select(cache: Any, index: Tensor, columns: Tensor | None = None) -> DynamicCache:
+    """A new cache that holds the rows ``index [R]`` of ``cache``, which stays, with room to go on.
+
+    ``columns [R, T]`` says for each place in the new rows where it comes from; all stay where they
+    are by default.
+    """
+    chosen = DynamicCache()
+    chosen.layer_class_to_replicate = None
+    for layer in cache.layers:
+        row = PreallocatedLayer(layer.keys, layer.values, index.to(layer.keys.device))
+        if columns is not None:
+            row.move(columns.to(layer.keys.device))
+        chosen.layers.append(row)
+    return chosen
+
+
+def row_bytes(geometry: Geometry, tokens: int, itemsize: int) -> int:
+    """Bytes of a row's keys and values in all layers, ``itemsize`` bytes a number."""
+    return 2 * geometry.n_layers * geometry.n_kv_heads * geometry.head_dim * tokens * itemsize
+
+
+def row_bytes_by_device(model: Any, tokens: int) -> dict[torch.device, int]:
+    """What a row's cache takes on each device that holds layers of ``model``."""
+    places: Counter[torch.device] = Counter()
+    for o_proj in o_projs(model):
+        # Offloaded weights are nowhere, and computed with where accelerate brings them.
+        brought = getattr(getattr(o_proj, "_hf_hook", None), "execution_device", None)
+        place: Any = o_proj.weight.device if brought is None else brought
+        places[torch.device(place)] += 1
+    geometry = find_geometry(model)
+    whole = row_bytes(geometry, tokens, model.dtype.itemsize)
+    return {device: whole * n // geometry.n_layers for device, n in places.items()}
+
+
+def _looks_back_so_far(config: Any) -> bool:
+    """Whether a layer sees only so many columns before its own, padding counted."""
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None)
+    if kinds:
+        return any(kind != "full_attention" for kind in kinds)
+    return getattr(text, "sliding_window", None) is not None
+
+
+def _without_gaps(
+    loaded: OpenModel, state: State, index: Tensor, ids: Tensor, mask: Tensor, gaps: Tensor
+) -> tuple[State, Tensor, Tensor]:
+    """Beginnings and endings without padding between them, which would count as distance.
+
+    Beginning ``index [R]`` moves right by ``gaps [R]``, into the padding of its ending (``ids`` and
+    ``mask [R, W]``); what of it is then among the ending's columns goes through the model again.
+    """
+    width = state.mask.shape[1]
+    columns = torch.arange(width + ids.shape[1], device=ids.device)
+    source = torch.where(columns >= width + gaps[:, None], columns, columns - gaps[:, None])
+    there, source = source >= 0, source.clamp(min=0)
+    moved = torch.cat([state.ids[index], ids], dim=1).gather(1, source)
+    real = torch.cat([state.mask[index], mask], dim=1).gather(1, source) * there
+    again, asked = moved[:, width:], real[:, width:]
+    for name in ("video_token_id", "image_token_id"):
+        frames = again == getattr(loaded.model.config, name, None)
+        if bool((frames & (asked > 0)).any()):
+            raise ModelError(
+                f"model {loaded.name!r} looks back a certain distance only, so prompts of one "
+                "batch may not differ so much in what follows their frames; use --batch-size 1"
+            )
+    cache = select(state.cache, index, source[:, :width])
+    following = state.following[index] - (asked - mask).sum(1)
+    chosen = State(state.logits, cache, moved[:, :width], real[:, :width], following)
+    return chosen, again, asked
+
+
+def _run(model: Any, state: State, ids: Tensor, mask: Tensor) -> State:
+    positions = state.following[:, None] + (mask.cumsum(1) - 1).clamp(min=0)
+    whole = torch.cat([state.mask, mask], dim=1)
+    output = model(
+        input_ids=ids,
+        attention_mask=whole,
+        position_ids=positions.expand(3, -1, -1) if _is_mrope(model) else positions,
+        **{CACHE: state.cache},
+        logits_to_keep=1,
+        use_cache=True,
+    )
+    following = state.following + mask.sum(1)
+    columns = torch.cat([state.ids, ids], dim=1)
+    return State(output.logits[:, -1], output[CACHE], columns, whole, following)
+
+
+def _is_mrope(model: Any) -> bool:
+    return hasattr(model.model, "get_rope_index")
+
+
+def _positions(model: Any, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Rotary positions ``[G, P]`` or ``[3, G, P]`` and the one that follows, ``[G]``."""
+    mask = inputs["attention_mask"]
+    if _is_mrope(model) and "video_grid_thw" in inputs:
+        # One word more says where the text goes on. The model's own difference between positions
+        # and tokens would not do: it counts from the highest position, which in a video of more
+        # steps than a frame is wide and high is not that of the last word.
+        more = torch.ones_like(mask[:, :1])
+        known = {k: inputs[k] for k in ("second_per_grid_ts",) if k in inputs}
+        if "mm_token_type_ids" in inputs:
+            known["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], 0 * more], dim=1)
+        # Qwen2.5-Omni has names of its own, and counts what it hears as well.
+        if "video_second_per_grid" in inputs:
+            known["second_per_grids"] = inputs["video_second_per_grid"]
+        if "feature_attention_mask" in inputs:
+            known["audio_seqlens"] = inputs["feature_attention_mask"].sum(1)
+        positions, _ = model.model.get_rope_index(
+            torch.cat([inputs["input_ids"], more], dim=1),
+            video_grid_thw=inputs["video_grid_thw"],
+            attention_mask=torch.cat([mask, more], dim=1),
+            **known,
+        )
+        return positions[..., :-1], positions[0, :, -1]
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    following = mask.sum(1)
+    return (positions.expand(3, -1, -1) if _is_mrope(model) else positions), following

@@ -1,0 +1,384 @@
+"""Loading a model with its processor, checked before any work is done with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+import transformers
+from safetensors import SafetensorError
+
+from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
+from sally_anne.core.processes import SPREAD
+from sally_anne.hooks.batch_size import within_memory
+from sally_anne.hooks.identity import ModelIdentity, folder_hash, weights_hash
+from sally_anne.models.decoding import decode, greedy, prefill
+from sally_anne.models.families import (
+    Family,
+    check_senses,
+    family_of,
+    takes_no_videos,
+)
+from sally_anne.models.options import (
+    CATALOGUE,
+    DEFAULT_MODEL,
+    Attention,
+    Dtype,
+    Entry,
+    Quantization,
+)
+from sally_anne.models.processor import hash_of, marks_of, open_processor
+from sally_anne.models.prompts import encode, pieces_of, reply_prompt
+from sally_anne.models.videos import frames_of
+
+
+@dataclass
+class LoadedModel:
+    """A model ready to run; its weights are read when they are first needed.
+
+    Attributes:
+        name: what the user asked for.
+        source: hub id, folder, or the catalogue name of a shipped model.
+        revision: commit of the hub, or :func:`hooks.identity.folder_hash`.
+        processor: pads on the left, so that the last prompt token of every row is the last column;
+            a :class:`sally_anne.models.processor.TextProcessor` where the model only reads.
+        location: where its files are, a folder or hub id.
+        hub_revision: commit, branch or tag of its files there.
+        device_map: as in accelerate; None for :func:`first_gpu`, or the CPU.
+        changes: what was asked for beside, and may change its numbers: ``attn_implementation``,
+            ``quantization`` and ``max_pixels``, each only if it was; part of a run's identity.
+        video_sizes: tokens and patches of videos by their shape, once they are known.
+    """
+
+    name: str
+    source: str
+    revision: str
+    family: Family
+    dtype: str
+    config: Any = field(repr=False)
+    processor: Any = field(repr=False)
+    location: str = field(repr=False)
+    hub_revision: str | None = field(repr=False, default=None)
+    device_map: str | None = field(repr=False, default=None)
+    changes: dict[str, str] = field(default_factory=dict)
+    video_sizes: dict[tuple[int, ...], tuple[int, int]] = field(repr=False, default_factory=dict)
+    _hash: str = field(repr=False, default="", init=False)
+
+    @cached_property
+    def skeleton(self) -> Any:
+        """The model's modules without weights, on torch's meta device."""
+        try:
+            with torch.device("meta"):
+                return getattr(transformers, self.family.class_name)(self.config).eval()
+        # Whatever the class does with a number that it did not expect; counts of heads, say.
+        except Exception as error:
+            raise ModelError(
+                f"model {self.name!r}: its config.json makes no {self.family.class_name} "
+                f"({type(error).__name__}: {_first_line(error)})"
+            ) from error
+
+    @property
+    def attention(self) -> str:
+        """How attention is computed, also if nobody asked for it."""
+        chosen = self.changes.get("attn_implementation")
+        return chosen or str(self.skeleton.config._attn_implementation)
+
+    @cached_property
+    @within_memory("load the weights with --dtype bfloat16, or spread them with --device-map auto")
+    def model(self) -> Any:
+        """The model with its weights, in evaluation mode; ModelError if they cannot be had."""
+        _ = self.skeleton  # says what is wrong with a config before the weights are read
+        dtype = getattr(torch, self.dtype)
+        more: dict[str, Any] = {
+            name: value for name, value in self.changes.items() if name == "attn_implementation"
+        }
+        if bits := self.changes.get("quantization"):
+            more["quantization_config"] = transformers.BitsAndBytesConfig(
+                **{f"load_in_{bits}": True},
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_compute_dtype=dtype,
+            )
+        try:
+            model, report = getattr(transformers, self.family.class_name).from_pretrained(
+                self.location,
+                revision=self.hub_revision,
+                dtype=dtype,
+                device_map=self.device_map or first_gpu(),
+                # The other format is a pickle, which runs code when it is opened.
+                use_safetensors=True,
+                output_loading_info=True,
+                # Reported below, with the model's name.
+                ignore_mismatched_sizes=True,
+                **more,
+            )
+        except ImportError as error:
+            raise ModelError(
+                f"model {self.name!r} cannot be opened with {more}: {_first_line(error)}"
+            ) from error
+        # The last three: JSON of another shape than transformers expects.
+        except (OSError, ValueError, SafetensorError, TypeError, LookupError, AttributeError) as e:
+            raise _unavailable(self.name, self.location, e) from e
+        _check_filled(self.name, self.location, report)
+        return model.eval()
+
+    def generate(
+        self,
+        text: str,
+        images: Sequence[Any] | None = None,
+        video: Any = None,
+        max_new_tokens: int = 32,
+        sound: np.ndarray | None = None,
+    ) -> str:
+        """The reply to one user's turn, without special tokens; always the likeliest token.
+
+        With a vector: ``with vector.apply(loaded.model): loaded.generate(text)``.
+
+        Args:
+            text: what the user says; marks of the chat layout in it are plain text.
+            images: pictures that the user shows, as the frames of one clip.
+            video: a clip in their place; see :func:`sally_anne.models.videos.frames_of`.
+            sound: for a model that hears: ``float [S]``, 16,000 samples a second, as
+                :func:`sally_anne.data.sound.read_sound` reads them.
+
+        Raises:
+            ModelError: the model takes no videos or sounds, or has no chat template.
+            ContextError, ClipError: the prompt is too long, or what is shown is no clip.
+        """
+        clip = frames_of(images, video)
+        pieces = [] if sound is None else pieces_of(self, sound)
+        prompt = reply_prompt(self, text, clip is not None, len(pieces))
+        clips, sounds = None if clip is None else [clip], [pieces] if pieces else None
+        with torch.inference_mode():
+            state = prefill(self, encode(self, [prompt], clips, sounds))
+            return decode(self, greedy(self, state, max_new_tokens))[0]
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """What tells it from other models; the weights' hash once their files are here."""
+        if not self._hash:
+            self._hash = weights_hash(self.location, self.hub_revision)
+        return ModelIdentity(
+            source=self.source,
+            revision=self.revision,
+            model_type=str(self.config.model_type),
+            dtype=self.dtype,
+            quantization=self.changes.get("quantization", ""),
+            fingerprint=self._hash,
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What answers depend on, for a run's record."""
+        known = {"model": self.source, "revision": self.revision, "dtype": self.dtype}
+        return known | self.changes
+
+    @cached_property
+    def marks(self) -> re.Pattern[str]:
+        """Where marks of the model begin, see :mod:`sally_anne.models.processor`."""
+        return marks_of(self.processor)
+
+    @cached_property
+    def processor_hash(self) -> str:
+        """Hash of all that turns a prompt into tensors: tokenizer, image settings, chat layout."""
+        return hash_of(self.processor)
+
+
+def load_model(
+    name: str = DEFAULT_MODEL,
+    dtype: str = "auto",
+    device_map: str | None = None,
+    revision: str | None = None,
+    *,
+    attn_implementation: str | None = None,
+    quantization: Quantization = "none",
+    max_pixels: int | None = None,
+    videos: bool = False,
+    sounds: bool = False,
+) -> LoadedModel:
+    """Open a model by catalogue name, hub id or local folder.
+
+    The options are those of :class:`sally_anne.models.options.ModelOptions`, and what is wrong with
+    them is said before anything is read; ``videos`` and ``sounds`` say whether it will be shown
+    and played any.
+
+    Raises:
+        UnknownModelError: nothing of that name, or its files cannot be had from here.
+        UnsupportedModelError: another class of model.
+        ModelError: an option with a value that there is not, or that the model or this machine
+            cannot serve; a processor without its parts.
+    """
+    for option, value, known in (
+        ("dtype", dtype, get_args(Dtype)),
+        ("quantization", quantization, get_args(Quantization)),
+        ("attn_implementation", attn_implementation, (None, *get_args(Attention))),
+    ):
+        if value not in known:
+            choices = ", ".join(filter(None, known))
+            raise ModelError(f"unknown {option} {value!r}; choose from {choices}")
+    check_place(device_map)
+    _check_installed(attn_implementation, quantization)
+    entry = CATALOGUE.get(name)
+    if videos and entry and not entry.videos:
+        raise takes_no_videos(name)
+    location = _located(name, entry, revision)
+    folder = Path(location)
+    is_folder = folder.is_dir()
+    # Left open, it may ask on the terminal whether to run code that comes with the model.
+    options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    try:
+        config = transformers.AutoConfig.from_pretrained(location, **options)
+        commit = getattr(config, "_commit_hash", None)
+        # Of Qwen2.5-Omni the part that reads and writes text.
+        config = getattr(config, "thinker_config", config)
+        family = family_of(config.model_type, name)
+        check_senses(family, name, videos, sounds)
+        if max_pixels is not None:
+            check_pixels(family, name, max_pixels)
+        # A branch may move before the weights are read.
+        options["revision"] = commit or revision
+        if getattr(config.get_text_config(), "use_bidirectional_attention", False):
+            raise UnsupportedModelError(
+                f"model {name!r} attends to later words as well (use_bidirectional_attention); "
+                "only decoders that look back are supported"
+            )
+        processor = open_processor(name, family, location, config, options)
+        version = folder_hash(folder) if is_folder else str(commit)
+    except ModelError:
+        raise
+    # A damaged file ends in any kind of error: tokenizers have no kind of their own.
+    except Exception as error:
+        raise _unavailable(name, location, error) from error
+    asked = {
+        "quantization": None if quantization == "none" else quantization,
+        "attn_implementation": attn_implementation,
+        "max_pixels": max_pixels,
+    }
+    stored = str(config.dtype or "float32").removeprefix("torch.")
+    return LoadedModel(
+        name=name,
+        source=name if entry and is_folder else location,
+        revision=version,
+        family=family,
+        dtype=stored if dtype == "auto" else dtype,
+        config=config,
+        processor=processor,
+        location=location,
+        hub_revision=options["revision"],
+        device_map=device_map,
+        changes={option: str(value) for option, value in asked.items() if value is not None},
+    )
+
+
+def _located(name: str, entry: Entry | None, revision: str | None) -> str:
+    location = entry.source if entry else name
+    folder = Path(location).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").exists():
+            raise UnknownModelError(
+                f"folder {folder} has no config.json, so it holds no model; give a folder written "
+                "by save_pretrained"
+            )
+        if revision is not None:
+            raise ModelError(f"revision {revision!r} is for models of the hub, not for {folder}")
+        return str(folder)
+    if entry is None and (location.count("/") != 1 or location[0] in "./~"):
+        known = "\n".join(
+            f"  {name:22} {entry.note}{'' if entry.videos else ', text alone'}"
+            for name, entry in CATALOGUE.items()
+        )
+        raise UnknownModelError(
+            f"unknown model {name!r}. Give a folder, a hub id (owner/name) or one of:\n{known}"
+        )
+    if folder.is_absolute():
+        raise UnknownModelError(
+            f"model {name!r} is shipped with this package, but {folder} is not there: "
+            "install the package again"
+        )
+    return location
+
+
+def first_gpu() -> str | None:
+    """Where a model is put if nobody says: CUDA, then Apple's; None where there is no GPU."""
+    if torch.cuda.is_available():
+        return "cuda:0"
+    return "mps" if torch.backends.mps.is_available() else None
+
+
+def check_place(device_map: str | None) -> None:
+    """Refuse a device that is not here, before anything is read or made."""
+    if device_map is None or device_map in SPREAD:
+        return
+    try:
+        device = torch.device(device_map)
+    except RuntimeError as error:
+        raise ModelError(
+            f"device {device_map!r}: there is no such device; give cpu, cuda, cuda:1 or mps, or "
+            f"with --device-map one of {', '.join(SPREAD)}"
+        ) from error
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not count:
+            raise ModelError(
+                f"device {device_map!r}: there is no GPU here, or its driver does not run; leave "
+                "the option out, or give --device cpu"
+            )
+        if (device.index or 0) >= count:
+            raise ModelError(f"device {device_map!r}: there are {count} GPUs, counted from cuda:0")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ModelError(f"device {device_map!r}: this machine has none; give --device cpu")
+
+
+def check_pixels(family: Family, name: str, max_pixels: int) -> None:
+    """Refuse a limit below one pixel, or for a model to which the size of frames is nothing."""
+    if max_pixels < 1:
+        raise ModelError(f"--max-pixels must be at least 1, got {max_pixels}")
+    if family.frame_limit is None:
+        raise ModelError(
+            f"--max-pixels has no effect on model {name!r} ({family.class_name}), which takes as "
+            "many tokens for a small frame as for a large one; show it fewer with --frames"
+        )
+
+
+def _check_installed(attn_implementation: str | None, quantization: str) -> None:
+    needed = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
+    package = needed.get(attn_implementation or "")
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise ModelError(
+            f"--attn-implementation {attn_implementation} needs the package {package}, which is "
+            "not installed; sdpa and eager need none"
+        )
+    if quantization != "none" and importlib.util.find_spec("bitsandbytes") is None:
+        raise ModelError(
+            f"--quantization {quantization} needs bitsandbytes: pip install bitsandbytes"
+        )
+
+
+def _check_filled(name: str, location: str, report: dict[str, Any]) -> None:
+    """Refuse weights with gaps, which transformers fills with random numbers and a warning."""
+    for problem in ("missing_keys", "mismatched_keys"):
+        # A mismatched key comes with both shapes.
+        if keys := sorted(k if isinstance(k, str) else str(k[0]) for k in report.get(problem, ())):
+            raise ModelError(
+                f"model {name!r}: the weights in {location} do not fit its config: "
+                f"{len(keys)} {problem.replace('_', ' ')}, the first is {keys[0]}"
+            )
+
+
+def _unavailable(name: str, location: str, error: Exception) -> UnknownModelError:
+    return UnknownModelError(
+        f"model {name!r}: its files cannot be read from {location}: {_first_line(error)}\n"
+        "Give a folder that holds the model (--model /path/to/folder), or use a model that is "
+        f"shipped with this package (--model {DEFAULT_MODEL})."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,130 @@
+"""Stories in the published layout: made ones, and those published, of which some may be here."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sally_anne.data.bigtom import BIGTOM
+from sally_anne.data.items import BenchmarkItem
+from tests.shared_data import SOURCES, official_data
+
+ROWS = {"made": 4, "published": 200}
+# The right answers of the made stories; which letter they have hangs on the item's name.
+LETTERS = {
+    "0_forward_belief_false_belief": "ABBA",
+    "0_forward_belief_false_control": "ABAA",
+    "0_forward_belief_true_belief": "BBAA",
+    "0_forward_belief_true_control": "AABB",
+}
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def source(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def items(source: str) -> list[BenchmarkItem]:
+    return BIGTOM.load(official_data(source, "bigtom"))
+
+
+def right_text(item: BenchmarkItem) -> str:
+    return next(option.text for option in item.options if option.label == item.answer)
+
+
+def first_order(items: list[BenchmarkItem]) -> dict[tuple[str, str], BenchmarkItem]:
+    """Forward belief with the first belief hidden, by group and condition."""
+    return {
+        (item.group, item.tags["condition"][0]): item
+        for item in items
+        if item.item_id.startswith("0_forward_belief_") and "control" not in item.item_id
+    }
+
+
+def test_every_condition_has_all_stories(items, source) -> None:
+    sizes = Counter(item.item_id.split("/")[0] for item in items)
+    assert set(sizes.values()) == {ROWS[source]}
+    assert {"0_forward_belief_false_belief", "0_forward_belief_true_belief"} <= set(sizes)
+    assert len({item.item_id for item in items}) == len(items)
+    assert {item.group for item in items} == {f"story-{n:03d}" for n in range(1, ROWS[source] + 1)}
+
+
+def test_the_same_row_is_the_same_story_with_the_other_answer(items, source) -> None:
+    found = first_order(items)
+    for number in range(1, ROWS[source] + 1):
+        seen, unseen = (found[f"story-{number:03d}", condition] for condition in ("TB", "FB"))
+        assert seen.question == unseen.question
+        # They differ in the last sentence alone, which tells what the person noticed.
+        assert seen.context.scene != unseen.context.scene
+        told = [item.context.scene.rsplit(". ", 1)[0] for item in (seen, unseen)]
+        assert told[0] == told[1]
+        assert {o.text for o in seen.options} == {o.text for o in unseen.options}
+        assert right_text(seen) != right_text(unseen)
+
+
+def test_no_part_is_empty_and_every_answer_is_an_option(items) -> None:
+    for item in items:
+        assert [option.label for option in item.options] == ["A", "B"]
+        assert item.answer in ("A", "B")
+        parts = [item.context.scene, item.question, *(option.text for option in item.options)]
+        assert all(part and part == part.strip() for part in parts)
+        assert item.question.endswith("?")
+
+
+def test_letters_are_balanced_in_every_condition(items, source) -> None:
+    letters: dict[str, str] = {}
+    for item in items:
+        name = item.item_id.split("/")[0]
+        letters[name] = letters.get(name, "") + item.answer
+    if source == "made":
+        assert letters == LETTERS
+        return
+    for name, answers in letters.items():
+        assert 0.4 < answers.count("A") / len(answers) < 0.6, name
+
+
+FIRST_STORY = {
+    "made": (
+        "Ilse keeps bees behind a mill.",
+        ("Ilse sees her nephew change the jars.", "Ilse believes the jar holds heather honey."),
+        (
+            "Ilse does not see her nephew change the jars.",
+            "Ilse believes the jar holds lime honey.",
+        ),
+    ),
+    "published": (
+        "Noor is working as a barista at a busy coffee shop.",
+        (
+            "Noor sees her coworker swapping the milk.",
+            "Noor believes the milk pitcher contains almond milk.",
+        ),
+        (
+            "Noor does not see her coworker swapping the milk.",
+            "Noor believes the milk pitcher contains oat milk.",
+        ),
+    ),
+}
+
+
+def test_the_first_story_word_by_word(items, source) -> None:
+    found = first_order(items)
+    begins, *sides = FIRST_STORY[source]
+    for condition, (ends, right) in zip(("TB", "FB"), sides, strict=True):
+        item = found["story-001", condition]
+        assert item.context.scene.startswith(begins) and item.context.scene.endswith(ends)
+        assert right_text(item) == right
+
+
+def test_controls_are_conditions_of_their_own() -> None:
+    """What happens there leaves the belief as it was, whether it is noticed or not."""
+    items = BIGTOM.load(official_data("made", "bigtom"))
+    controls = [item for item in items if item.item_id.split("/")[0].endswith("control")]
+    assert Counter(item.tags["condition"] for item in controls) == {
+        ("TB control",): 4,
+        ("FB control",): 4,
+    }
+    unseen = first_order(items)
+    for item in controls:
+        assert right_text(item) == right_text(unseen[item.group, "FB"])

@@ -1,0 +1,210 @@
+"""Reading ``info.json``: records come out right or the error says what is wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sally_anne.core.errors import BenchmarkError, RecordError
+from sally_anne.data.gridtom.export import info_line
+from sally_anne.data.gridtom.load import load
+from sally_anne.data.gridtom.stories import generated
+
+LINE = info_line(generated(stories=[30])[0], "train")
+
+
+def write(folder: Path, *lines: str | bytes) -> Path:
+    """A folder of metadata alone."""
+    (folder / "build.json").write_text('{"metadata_only": true}')
+    data = [line if isinstance(line, bytes) else line.encode() for line in lines]
+    (folder / "info.json").write_bytes(b"".join(data))
+    return folder
+
+
+def edited(path: str, value: Any) -> str:
+    """The good record with the field at ``path`` replaced, or removed if ``value`` is ..."""
+    record = json.loads(LINE)
+    target = record
+    *way, last = [int(p) if p.isdigit() else p for p in path.split(".")]
+    for step in way:
+        target = target[step]
+    if value is ...:
+        del target[last]
+    else:
+        target[last] = value
+    return json.dumps(record) + "\n"
+
+
+def test_a_good_line_gives_the_generated_record(tmp_path) -> None:
+    loaded = load(write(tmp_path, LINE, "\n"))
+    assert list(loaded) == list(generated(stories=[30]))
+    assert loaded.source == f"folder {tmp_path}"
+
+
+GOOD = json.loads(LINE)
+CAST = generated(stories=[30])[0].cast
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("index", ..., "field index is missing"),
+        ("index", -1, "field index must be a whole number"),
+        ("index", True, "field index must be a whole number"),
+        ("env_desc", ..., "field env_desc is missing"),
+        ("init_env_desc", " ", "field init_env_desc must be a text"),
+        ("colors", ["red"], "field colors must be an object"),
+        ("colors.protagonist", ..., "field colors.protagonist is missing"),
+        ("colors.protagonist", "pink", "field colors.protagonist must be one of red, green"),
+        ("colors.room_2", "orange", "field colors.room_2 must be one of"),
+        ("colors.room_2", {}, "field colors.room_2 must be one of"),
+        ("colors.room_2", CAST.protagonist, "field colors must all differ"),
+        ("colors.room_3", ..., "field colors must name two agents and three rooms, names 4"),
+        ("nodes", [0, 5, 5, 9], "field nodes must increase"),
+        ("nodes", [0, 9, 5, 12], "field nodes must increase"),
+        ("nodes", [0, 5, 9], "field nodes must have 4 elements, has 3"),
+        ("nodes", [0, 5.5, 9, 12], r"field nodes\[1\] must be a whole number"),
+        ("init_belief", ..., "field init_belief is missing"),
+        ("init_belief.0.answer", [], r"field init_belief\[0\].answer must name different"),
+        ("init_belief.1.answer", "pink", r"field init_belief\[1\].answer must be one of"),
+        ("init_belief.2.section", [0, 999], r"field init_belief\[2\].section must lie within"),
+        ("init_belief.1.section", [1, 2], r"init_belief\[1\].section must hold one of the frames"),
+        ("init_belief.2.choices", [], r"field init_belief\[2\].answer names .* not among"),
+        ("first_order_belief", [], "field first_order_belief must have 2 elements, has 0"),
+        (
+            "first_order_belief.0.type",
+            "FalseBelief",
+            "one entry for each combination of type",
+        ),
+        ("first_order_belief.0.options", ["red"], r"\[0\].options must have 2 elements"),
+        ("first_order_belief.0.options", [CAST.own_room, CAST.last_room], r"\[0\].options must be"),
+        ("first_order_belief.0.answer", CAST.first_room, "has the same answer"),
+        ("first_order_belief.1.answer", CAST.own_room, r"\[0\].options must be the rooms"),
+        ("first_order_belief.1.belief_true", "It is there.", r"\[1\].belief_true must name the"),
+        ("first_order_belief.1.caption", ..., r"\[1\].caption is missing"),
+        ("first_order_belief.1.captions.participant", ..., r"captions.participant is missing"),
+        ("second_order_belief", [1, 2, 3, 4], r"second_order_belief\[0\] must be an object"),
+        ("second_order_belief.0.first", "FB", "one entry for each combination"),
+        ("second_order_belief.2.answer", CAST.last_room, r"\[2\].answer is .* makes it"),
+        ("second_order_belief.2.frames", "../x", r"\[2\].frames must be a path inside"),
+        ("second_order_belief.2.frames", "/x", r"\[2\].frames must be a path inside"),
+    ],
+)
+def test_a_bad_field_is_named(tmp_path, path, value, problem) -> None:
+    folder = write(tmp_path, edited("index", 0), edited(path, value))
+    with pytest.raises(RecordError, match=rf"info\.json, line 2.*: .*{problem}"):
+        load(folder)
+
+
+def test_the_story_is_named_too(tmp_path) -> None:
+    with pytest.raises(RecordError, match=r"line 1 \(story 30\): field nodes must increase"):
+        load(write(tmp_path, edited("nodes", [3, 2, 1, 0])))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "has no stories"),
+        (b"\n\n", "has no stories"),
+        (b'{"index": 1', "line 1: is not valid JSON"),
+        (b"\xff\xfe{}", "line 1: is not valid JSON"),
+        (b"[" * 100_000, "line 1: is not valid JSON"),
+        (b'{"index": ' + b"9" * 5000 + b"}", "line 1: is not valid JSON"),
+        (b"[1, 2]", "line 1: must be an object"),
+        (LINE.encode() * 2, r"line 2 \(story 30\): field index repeats story 30"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path, content, problem) -> None:
+    with pytest.raises(RecordError, match=rf"info\.json.*{problem}"):
+        load(write(tmp_path, content))
+
+
+def test_a_missing_or_unfinished_folder_says_what_to_do(tmp_path) -> None:
+    with pytest.raises(RecordError, match="info.json: cannot be read.*sally-anne build --out"):
+        load(tmp_path / "nowhere")
+    (tmp_path / "build.json").write_text("{}")
+    with pytest.raises(RecordError, match="build was not finished; run it again"):
+        load(tmp_path)
+
+
+def test_damaged_settings_are_named(tmp_path) -> None:
+    write(tmp_path, LINE)
+    (tmp_path / "build.json").write_text("{")
+    with pytest.raises(RecordError, match=r"build\.json: is damaged"):
+        load(tmp_path)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["red", "green", "TB", "FB", "TrueBelief", "FalseBelief", "30/TrueBelief"]),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+
+
+def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """All places in a JSON value, the whole included."""
+    found = [way]
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            found += places(inner, (*way, key))
+    return found
+
+
+@st.composite
+def mutants(draw: st.DrawFn) -> Any:
+    record = copy.deepcopy(GOOD)
+    for _ in range(draw(st.integers(1, 3))):
+        *way, last = draw(st.sampled_from([p for p in places(record) if p]))
+        target = record
+        for step in way:
+            target = target[step]
+        action = draw(st.sampled_from(["replace", "remove", "copy"]))
+        if action == "remove":
+            del target[last]
+        elif action == "replace":
+            target[last] = draw(JSON)
+        else:
+            source: Any = record
+            for step in draw(st.sampled_from(places(record))):
+                source = source[step]
+            target[last] = copy.deepcopy(source)
+        if not places(record)[1:]:
+            break
+    return record
+
+
+@pytest.mark.fuzz
+@settings(
+    max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+@given(record=mutants())
+def test_a_mutated_record_is_right_or_a_named_error(tmp_path_factory, record) -> None:
+    folder = tmp_path_factory.getbasetemp() / "mutants"
+    folder.mkdir(exist_ok=True)
+    write(folder, json.dumps(record))
+    try:
+        story = load(folder)[0]
+    except BenchmarkError as error:
+        assert "info.json, line 1" in str(error)
+        return
+    assert len({*story.cast}) == 5
+    assert story.nodes == tuple(sorted(set(story.nodes)))
+    assert len(story.cases(1)) == 2
+    for case in story.versions:
+        right = case.believed if case.order == 1 else case.thought
+        assert case.question.answer == right
+        assert set(case.question.options) == {story.cast.first_room, story.cast.last_room}
+        assert right in case.statement(right)
+        assert set(case.captions) == {"omniscient", "protagonist", "participant"}
+    assert all(set(q.answer) <= set(q.choices) for q in story.initial)

@@ -1,0 +1,181 @@
+"""The played stories: what can never happen in them, and the beliefs that follow."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from sally_anne.data.gridtom.maps import STEPS, benchmark_layouts, random_layouts
+from sally_anne.data.gridtom.plot import PARTICIPANT, PROTAGONIST, Trace, final_beliefs
+from sally_anne.data.gridtom.stories import Story, generate
+
+PAIRS = tuple(itertools.product(("TB", "FB"), repeat=2))
+
+
+def sample() -> list[Story]:
+    """One story on each of 12 random maps and on each benchmark map; orders differ."""
+    random_maps = generate(3, list(itertools.islice(random_layouts(11), 12)))
+    return random_maps[::25] + generate()[::25]
+
+
+@pytest.fixture(scope="module")
+def traces() -> list[tuple[Story, dict[tuple[str, str], Trace]]]:
+    return [(s, {pair: s.play(*pair) for pair in PAIRS}) for s in sample()]  # type: ignore[arg-type]
+
+
+def test_nobody_is_ever_in_a_wall_a_closed_door_or_another(traces) -> None:
+    for story, versions in traces:
+        layout = story.staging.layout
+        for trace in versions.values():
+            for state in trace.states:
+                cells = [cell for cell, _ in state.agents.values()]
+                assert len(set(cells)) == 2
+                for cell in cells:
+                    mark = layout.mark(cell)
+                    assert mark != "#"
+                    if mark in "ABC":
+                        assert state.open_doors["ABC".index(mark)]
+
+
+def test_one_tick_is_one_step_or_one_turn_or_one_toggle_at_hand(traces) -> None:
+    for story, versions in traces:
+        layout = story.staging.layout
+        for trace in versions.values():
+            for before, after in itertools.pairwise(trace.states):
+                for name in (PARTICIPANT, PROTAGONIST):
+                    (x, y), facing = before.agents[name]
+                    (u, v), turned = after.agents[name]
+                    moved = abs(x - u) + abs(y - v)
+                    assert moved <= 1
+                    assert not moved or (facing == turned and (u - x, v - y) == STEPS[facing])
+                    assert (turned - facing) % 4 != 2
+                toggled = [r for r in range(3) if before.open_doors[r] != after.open_doors[r]]
+                assert len(toggled) <= 1
+                for room in toggled:
+                    ahead = {
+                        (cell[0] + STEPS[d][0], cell[1] + STEPS[d][1])
+                        for cell, d in before.agents.values()
+                    }
+                    assert layout.doors[room] in ahead
+                    assert layout.doors[room] not in [c for c, _ in before.agents.values()]
+
+
+def test_versions_share_their_frame_numbers_and_beginning(traces) -> None:
+    for _, versions in traces:
+        assert len({trace.nodes for trace in versions.values()}) == 1
+        assert len({len(trace.states) for trace in versions.values()}) == 1
+        nodes = versions["TB", "TB"].nodes
+        assert nodes[0] == 0 < nodes[1] < nodes[2] < nodes[3]
+        assert nodes[3] == len(versions["TB", "TB"].states) - 1
+        starts = [trace.states[: nodes[2]] for trace in versions.values()]
+        assert all(start == starts[0] for start in starts)
+
+
+def test_stages_end_as_the_plot_says(traces) -> None:
+    for story, versions in traces:
+        layout, (first, own, last) = story.staging.layout, story.staging.order
+        for (condition, second), trace in versions.items():
+            _, end_1, end_2, end_3 = (trace.states[n] for n in trace.nodes)
+            assert layout.room_of(end_1.agents[PARTICIPANT][0]) == first
+            assert end_1.agents[PROTAGONIST][0] == story.staging.starts[1]
+            assert not any(end_1.open_doors)
+            assert layout.room_of(end_2.agents[PROTAGONIST][0]) == own
+            shut_at_first = (condition == "FB") != (second == "FB")
+            assert end_2.open_doors[own] != shut_at_first
+            assert layout.room_of(end_3.agents[PARTICIPANT][0]) == last
+            assert end_3.open_doors[own] == (condition == "TB")
+            assert not end_3.open_doors[last]
+
+
+def test_only_a_false_belief_hides_the_transfer_from_the_protagonist(traces) -> None:
+    for story, versions in traces:
+        front = story.staging.layout.thresholds[story.staging.order[0]][0]
+        for (condition, _), trace in versions.items():
+            leaving = [
+                state
+                for state in trace.states[trace.nodes[2] :]
+                if state.agents[PARTICIPANT][0] == front
+            ]
+            saw = any(front in state.seen[PROTAGONIST] for state in leaving)
+            assert leaving
+            assert saw == (condition == "TB")
+
+
+def test_second_order_false_belief_changes_the_door_in_one_tick(traces) -> None:
+    for story, versions in traces:
+        own = story.staging.order[1]
+        first = story.staging.layout.doors[story.staging.order[0]]
+        for (_, second), trace in versions.items():
+            late = list(itertools.pairwise(trace.states[trace.nodes[2] :]))
+            flips = [b for a, b in late if a.open_doors[own] != b.open_doors[own]]
+            assert len(flips) == (second == "FB")
+            assert all(state.agents[PARTICIPANT][0] == first for state in flips)
+
+
+def test_the_change_is_masked_in_the_participants_view_and_nothing_else(traces) -> None:
+    """Then what it believes follows from what it sees: the door, as it saw it last."""
+    shown = 0
+    for story, versions in traces:
+        layout, own = story.staging.layout, story.staging.order[1]
+        door = layout.doors[own]
+        for (first, second), trace in versions.items():
+            world = story.staging.world()
+            changed = False
+            for before, state in itertools.pairwise((trace.states[0], *trace.states)):
+                late = state.open_doors[own] != before.open_doors[own]
+                changed |= late and layout.mark(state.agents[PARTICIPANT][0]) in "ABC"
+                for room, is_open in enumerate(state.open_doors):
+                    world.doors[room].is_open = is_open
+                for name, (cell, _) in state.agents.items():
+                    world.agents[name].cell = cell
+                    hidden = world.seen_by(name) - state.seen[name]
+                    # Walls are drawn for everybody.
+                    hidden = {c for c in hidden if layout.mark(c) != "#"}
+                    masked = changed and second == "FB" and name == PARTICIPANT
+                    assert all(c == door or layout.room_of(c) == own for c in hidden)
+                    assert masked or state.seen[name] == world.seen_by(name)
+                    shown += bool(hidden)
+                if changed and second == "FB":
+                    assert door not in state.seen[PARTICIPANT]
+            assert changed == (second == "FB")
+            views = [s.open_doors[own] for s in trace.states if door in s.seen[PARTICIPANT]]
+            assert views[-1] == (first != "FB" if second == "TB" else first == "FB")
+    assert shown
+
+
+def test_beliefs_read_off_the_simulation_are_those_of_the_plot(traces) -> None:
+    for story, versions in traces:
+        first_room, _, last_room = story.staging.order
+        truth_table = {
+            ("TB", "TB"): (last_room, last_room, last_room),
+            ("FB", "TB"): (last_room, first_room, first_room),
+            ("TB", "FB"): (last_room, last_room, first_room),
+            ("FB", "FB"): (last_room, first_room, last_room),
+        }
+        for pair, trace in versions.items():
+            assert final_beliefs(trace) == truth_table[pair]
+
+
+def test_a_wrong_plot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sally_anne.core.errors import BenchmarkError
+    from sally_anne.data.gridtom import stories
+
+    real = stories.play
+    monkeypatch.setattr(stories, "play", lambda staging, first, second: real(staging, "TB", "TB"))
+    with pytest.raises(BenchmarkError, match=r"story 0 \(map-00, first order FB"):
+        generate()[0].play("FB")
+
+
+def test_a_map_without_a_way_is_named() -> None:
+    from dataclasses import replace
+
+    from sally_anne.core.errors import BenchmarkError
+    from sally_anne.data.gridtom.plot import play
+
+    layout = benchmark_layouts()[0]
+    staging = generate()[0].staging
+    # The protagonist stands in the only way down to the rooms.
+    stuck = replace(staging, layout=layout, starts=((1, 1), (1, 3)))
+    with pytest.raises(BenchmarkError, match="map map-00: participant has no way to room"):
+        play(stuck, "TB")

@@ -1,0 +1,115 @@
+"""Splits: a function of place and seed alone, whole maps, no words in two splits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sally_anne.data.gridtom.records import StorySet
+from sally_anne.data.gridtom.splits import SPLITS, assign, members, split_of, why_none
+from sally_anne.data.gridtom.stories import generated
+
+SEEDS = range(5)
+
+
+def said(stories: StorySet, split: dict[int, str], name: str) -> set[str]:
+    return {stories.identity(i).content for i, part in split.items() if part == name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_maps_are_whole_and_no_words_stand_in_two_splits(seed: int) -> None:
+    stories = generated()
+    split = assign(stories, seed)
+    counts = Counter(split.values())
+    assert counts["test"] == 500
+    assert 80 <= counts["train"] <= 96 and 40 <= counts["validation"] <= 48
+    maps = {name: {i // 24 for i, part in split.items() if part == name} for name in SPLITS}
+    assert [len(maps[name]) for name in SPLITS] == [4, 2, 21]
+    assert sum(map(len, maps.values())) == len(set.union(*maps.values()))
+    words = [said(stories, split, name) for name in SPLITS]
+    assert sum(map(len, words)) == len(set.union(*words))
+
+
+def test_the_default_split() -> None:
+    assert Counter(assign(generated()).values()) == {"test": 500, "train": 86, "validation": 45}
+    assert members(generated(), "test")[:3] == [0, 1, 2]
+    assert members(generated(), "validation")[0] == 72
+
+
+def test_what_is_left_out_are_four_stories_of_a_tested_map_and_twins() -> None:
+    stories = generated()
+    split = assign(stories)
+    left = [i for i in stories.indices if i not in split]
+    surplus = [i for i in left if split_of(stories.identity(i).map, i % 24) is None]
+    assert len(surplus) == 4 and len({i // 24 for i in surplus}) == 1
+    assert {split[i] for i in stories.indices if i // 24 == surplus[0] // 24 and i in split} == {
+        "test"
+    }
+    kept = {stories.identity(i).content for i in split}
+    assert all(stories.identity(i).content in kept for i in left if i not in surplus)
+
+
+def test_twins_say_the_same_in_every_text() -> None:
+    stories = generated()
+    by_content: dict[str, list[int]] = {}
+    for index in stories.indices:
+        by_content.setdefault(stories.identity(index).content, []).append(index)
+    twins = [group for group in by_content.values() if len(group) > 1]
+    assert sum(map(len, twins)) == 72
+    for group in twins:
+        first, *others = (stories.story(i) for i in group)
+        for other in others:
+            assert other.environment == first.environment
+            assert [q.question for q in other.initial] == [q.question for q in first.initial]
+            for a, b in zip(first.versions, other.versions, strict=True):
+                assert (a.question, a.captions) == (b.question, b.captions)
+
+
+@given(st.sets(st.integers(0, 647), min_size=1), st.integers(0, 3))
+@settings(max_examples=30, deadline=None)
+def test_a_part_of_the_data_has_the_splits_of_the_whole(indices: set[int], seed: int) -> None:
+    whole = assign(generated(), seed)
+    part = assign(generated().subset(sorted(indices)), seed)
+    # All that differs: a story may come back whose twin in another split is not in the part.
+    assert {i: whole[i] for i in part if i in whole} == {
+        i: s for i, s in part.items() if i in whole
+    }
+    assert indices & whole.keys() <= part.keys()
+    tested = {i for i in indices if whole.get(i) == "test"}
+    assert {i for i, name in part.items() if name == "test"} == tested
+
+
+def test_a_renumbered_copy_is_the_same_story() -> None:
+    stories = generated()
+    record = stories.story(500)
+    moved = replace(record, index=3)
+    assert moved.identity == record.identity == stories.identity(500)
+    unnamed = replace(record, map=None)
+    assert unnamed.identity == record.identity
+
+
+def test_maps_of_other_names_and_numbers_have_splits_of_their_own() -> None:
+    drawn = Counter(split_of(f"garden {i}", 0) for i in range(2700))
+    assert 2000 < drawn["test"] < 2200 and 300 < drawn["train"] < 500
+    further = Counter(split_of(f"map-{i:02d}", i % 24) for i in range(27, 81) for _ in range(24))
+    assert further["train"] == 2 * 96 and further["validation"] == 2 * 48
+    assert [split_of(f"map-{i:02d}", 0) for i in range(27)] != [
+        split_of(f"map-{i:02d}", 0) for i in range(27, 54)
+    ]
+
+
+def test_data_without_a_split_says_why() -> None:
+    stories = generated(stories=range(30))
+    assert members(stories, "train") == []
+    assert why_none(stories, "train").startswith(
+        "no train stories among the 30 of generated with seed 2025: they are of 2 maps"
+    )
+
+
+def test_seeds_differ_and_repeat() -> None:
+    assert assign(generated(), 1) == assign(generated(), 1)
+    assert assign(generated(), 1) != assign(generated(), 2)

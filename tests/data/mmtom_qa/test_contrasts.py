@@ -1,0 +1,132 @@
+"""Pairs of belief statements: labels, conditions, and what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sally_anne.data.items import BenchmarkItem, Context, Option
+from sally_anne.data.mmtom_qa.contrasts import BeliefPair, balanced, belief_pair, belief_pairs
+
+GOAL = "Ann has been trying to get a salmon"
+INSIDE = "Ann thinks that the salmon is inside the fridge."
+NOT_INSIDE = "Ann thinks that the salmon is not inside the fridge."
+FULL, EMPTY = "In the kitchen, the fridge holds a salmon.", "The fridge is empty."
+
+
+def item(kind: str = "1.1", answer: str = "a", scene: str = FULL) -> BenchmarkItem:
+    tags = {"type": (kind,), "family": ("belief",)}
+    if kind in ("1.1", "1.2"):
+        tags["condition"] = ("TB" if kind == "1.1" else "FB",)
+    return BenchmarkItem(
+        item_id=f"episode-1/{kind}/0-1",
+        benchmark="mmtom_qa",
+        split="test",
+        group="episode-1",
+        question=f"If {GOAL}, which one of the following statements is more likely to be true?",
+        options=(Option("a", INSIDE), Option("b", NOT_INSIDE)),
+        answer=answer,
+        context=Context(scene=scene, actions="She walks to the fridge."),
+        tags=tags,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "scene", "condition"),
+    [
+        ("1.1", "a", FULL, "TB"),
+        ("1.2", "a", EMPTY, "FB"),
+        ("1.3", "b", FULL, "FB"),
+        ("1.3", "b", EMPTY, "TB"),
+        ("1.3", "a", FULL, "TB"),
+        ("1.3", "a", EMPTY, "FB"),
+    ],
+)
+def test_a_pair_is_labelled_by_belief_and_by_what_is_so(kind, answer, scene, condition) -> None:
+    pair = belief_pair(item(kind, answer, scene))
+    assert pair is not None
+    assert pair.condition == condition
+    assert pair.says_inside is (answer == "a")
+    true, false = (INSIDE, NOT_INSIDE) if answer == "a" else (NOT_INSIDE, INSIDE)
+    assert (pair.true_statement, pair.false_statement) == (true, false)
+    held, other = pair.samples()
+    assert (held.labels["y_p"], other.labels["y_p"]) == (True, False)
+    inside = held if answer == "a" else other
+    outside = other if answer == "a" else held
+    # What is so is the scene's, whatever is believed.
+    assert (inside.labels["y_o"], outside.labels["y_o"]) == (scene == FULL, scene == EMPTY)
+    assert inside.item_id == f"episode-1/{kind}/0-1/inside"
+    assert outside.item_id == f"episode-1/{kind}/0-1/not-inside"
+
+
+def test_both_sides_differ_in_the_statement_alone() -> None:
+    pair = belief_pair(item())
+    assert pair is not None
+    told = f"{FULL}\nShe walks to the fridge.\n{GOAL}. Belief: "
+    assert [sample.content for sample in pair.samples()] == [told + INSIDE, told + NOT_INSIDE]
+
+
+GOOD = item()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(GOOD, question="Which one of the following statements is more likely to be true?"),
+        replace(GOOD, question=GOOD.question.replace("more", "less")),
+        replace(GOOD, context=Context(scene="There is a fridge.")),
+        replace(GOOD, context=Context()),
+        # The published type and the description contradict each other.
+        item("1.1", scene=EMPTY),
+        item("1.2", scene=FULL),
+        replace(GOOD, answer=None),
+        replace(GOOD, options=(Option("a", INSIDE),)),
+        replace(GOOD, options=()),
+        replace(GOOD, options=(Option("a", INSIDE), Option("b", INSIDE))),
+        replace(GOOD, options=(Option("a", INSIDE), Option("b", "Ann sleeps."))),
+        replace(GOOD, options=(GOOD.options[0], Option("b", NOT_INSIDE.replace("Ann", "Bob")))),
+        replace(GOOD, options=(GOOD.options[0], Option("b", NOT_INSIDE.replace("salmon", "cod")))),
+    ],
+)
+def test_what_cannot_be_labelled_is_left_out(other) -> None:
+    assert belief_pair(GOOD) is not None
+    assert belief_pair(other) is None
+
+
+def test_goal_items_are_passed_over() -> None:
+    goal = replace(GOOD, tags={"family": ("goal",), "type": ("2.1",)})
+    assert [pair.item_id for pair in belief_pairs([goal, GOOD, goal])] == [GOOD.item_id]
+    assert belief_pairs([]) == []
+
+
+def pairs(count: int, condition: str, says_inside: bool) -> list[BeliefPair]:
+    name = f"{condition}-{says_inside}"
+    return [
+        BeliefPair(f"{name}-{i}", "g", condition, "told", "true", "false", says_inside)  # type: ignore[arg-type]
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "kept"),
+    [
+        # TB inside, FB inside, TB not inside, FB not inside.
+        ((100, 100, 0, 100), (50, 50, 0, 100)),
+        ((100, 10, 0, 100), (90, 10, 0, 100)),
+        ((3, 50, 0, 20), (3, 17, 0, 20)),
+        ((5, 5, 5, 5), (5, 5, 5, 5)),
+        ((5, 5, 8, 1), (4, 5, 8, 1)),
+        ((9, 9, 0, 0), (0, 0, 0, 0)),
+        ((0, 0, 0, 0), (0, 0, 0, 0)),
+    ],
+)
+def test_balanced_keeps_as_many_of_either_statement(counts, kept) -> None:
+    cells = (("TB", True), ("FB", True), ("TB", False), ("FB", False))
+    every = [p for n, cell in zip(counts, cells, strict=True) for p in pairs(n, *cell)]
+    found = balanced(every)
+    assert found == [pair for pair in every if pair in found]
+    sizes = [sum((p.condition, p.says_inside) == cell for p in found) for cell in cells]
+    assert sizes == list(kept)
+    # Which are kept depends on names alone, not on their order.
+    assert {p.item_id for p in balanced(every[::-1])} == {p.item_id for p in found}

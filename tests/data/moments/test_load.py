@@ -1,0 +1,313 @@
+"""The official release, its oddities, and malformed files of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sally_anne.core.errors import BenchmarkError, RecordError
+from sally_anne.data.items import BenchmarkItem, Option
+from sally_anne.data.moments import (
+    ABILITIES,
+    CUES,
+    MOMENTS,
+    load,
+    read_questions,
+)
+from tests.shared_data import SOURCES, official_data, shared_data
+
+GOOD: dict[str, Any] = {
+    "question_id": "a1",
+    "question": "Why does she wave?\n",
+    "assigned_categories": ["Intentions", "Non-literal communication"],
+    "options": {"A": "To greet him. ", "B": "To warn him.", "C": "To rest.", "D": "To leave."},
+    "movie_title": "A FILM",
+    "video_url": "https://www.youtube.com/watch?v=abcdefghijk",
+    "t_0": 0.0,
+    "t_i": 10.5,
+    "t_j": 20.25,
+    "multimodal_cues": ["Body Language"],
+    "video_length": 100.5,
+    "video_url_alternatives": ["https://vimeo.com/123/4f"],
+}
+GOOD_JSON = json.dumps(GOOD)
+OTHER = GOOD | {"question_id": "b2", "question": "Why does he wait?", "multimodal_cues": None}
+OTHER_JSON = json.dumps(OTHER)
+
+
+def release(
+    folder: Path,
+    records: list[Any],
+    keys: list[Any] | None = None,
+    split: str = "validation",
+    place: str = "",
+) -> Path:
+    target = folder / place
+    target.mkdir(parents=True, exist_ok=True)
+    (target / f"moments_{split}_questions.json").write_text(json.dumps(records))
+    if keys is not None:
+        (target / f"moments_{split}_keys.json").write_text(json.dumps(keys))
+    return folder
+
+
+def key(name: str, label: str) -> dict[str, str]:
+    return {"question_id": name, "correct_answer_key": label}
+
+
+def with_(**changes: Any) -> dict[str, Any]:
+    return copy.deepcopy(GOOD) | changes
+
+
+def one(**changes: Any) -> BenchmarkItem:
+    return read_questions([with_(**changes)], "q.json", "test", {})[0]
+
+
+def test_one_record(tmp_path: Path) -> None:
+    item, other = load(release(tmp_path, [GOOD, OTHER], [key("a1", "B")]))
+    assert item.item_id == "a1" and item.split == "validation" and item.group == "A FILM"
+    assert item.question == "Why does she wave?"
+    assert item.options == (
+        Option("A", "To greet him."),
+        Option("B", "To warn him."),
+        Option("C", "To rest."),
+        Option("D", "To leave."),
+    )
+    assert item.answer == "B" and not item.hidden and item.polarity == "most"
+    assert item.tags == {
+        "ability": ("Intentions", "Non-literal communication"),
+        "cue": ("Body Language",),
+    }
+    (media,) = item.media
+    assert (media.start, media.focus, media.end, media.length) == (0.0, 10.5, 20.25, 100.5)
+    assert media.path is None and media.url == GOOD["video_url"]
+    assert media.alternatives == ("https://vimeo.com/123/4f",)
+    assert item.licence == "CC BY-NC-SA 4.0"
+    assert other.hidden and "cue" not in other.tags
+
+
+def test_splits_of_the_published_folders(tmp_path: Path) -> None:
+    release(tmp_path, [GOOD], [key("a1", "A")], place="data/validation")
+    release(tmp_path, [OTHER], split="test", place="data/test")
+    items = load(tmp_path)
+    assert {i.item_id: (i.split, i.answer) for i in items} == {
+        "a1": ("validation", "A"),
+        "b2": ("test", None),
+    }
+
+
+def test_the_release_in_one_file(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    whole = tmp_path / "data" / "moments_questions.json"
+    whole.write_text(json.dumps([OTHER, GOOD | {"video_url": "https://vimeo.com/77"}]))
+    assert [(i.item_id, i.split, i.answer) for i in load(tmp_path)] == [
+        ("b2", "unsplit", None),
+        ("a1", "unsplit", None),
+    ]
+    # Nothing is asked twice, and a split's own file goes before.
+    release(tmp_path, [GOOD], [key("a1", "D")], place="data/validation")
+    split, other = load(tmp_path)
+    assert (split.item_id, split.split, split.answer) == ("a1", "validation", "D")
+    assert split.media[0].url == GOOD["video_url"]
+    assert (other.item_id, other.split, other.answer) == ("b2", "unsplit", None)
+    # Keys of the whole release, as whoever asks for them may get them.
+    keys = whole.with_name("moments_keys.json")
+    keys.write_text(json.dumps([key("b2", "C"), key("a1", "D")]))
+    assert [i.answer for i in load(tmp_path)] == ["D", "C"]
+    keys.write_text(json.dumps([key("zz", "C")]))
+    with pytest.raises(RecordError, match=r"moments_keys\.json: .*'zz' is the key of no question"):
+        load(tmp_path)
+    keys.unlink()
+    whole.write_text(json.dumps([GOOD | {"question": "Why does he wave?"}]))
+    with pytest.raises(RecordError, match=r"'a1' has other words in .*validation_questions\.json"):
+        load(tmp_path)
+    release(tmp_path, [OTHER], [], place="data/validation")
+    whole.write_text(json.dumps([GOOD]))
+    (tmp_path / "moments_questions.json").write_text(json.dumps([GOOD]))
+    with pytest.raises(RecordError, match=r"'a1' is in .*moments_questions\.json, too"):
+        load(tmp_path)
+
+
+def test_spellings_become_one() -> None:
+    item = one(
+        assigned_categories=["NLC", "Non-literal Communication (NLC)", "emotions"],
+        multimodal_cues=["Face Expression & Gaze", "Facial Expressions or Gaze", "Speech-Related"],
+    )
+    assert item.tags == {
+        "ability": ("Non-literal communication", "Emotions"),
+        "cue": ("Face Expression and Gaze", "Speech-related"),
+    }
+
+
+@pytest.mark.parametrize("cues", [None, [], ...])
+def test_questions_without_cues(cues: Any) -> None:
+    record = with_(multimodal_cues=cues)
+    if cues is ...:
+        del record["multimodal_cues"]
+    (item,) = read_questions([record], "q.json", "test", {})
+    assert set(item.tags) == {"ability"}
+
+
+def test_options_with_one_text_stay_two_options() -> None:
+    item = one(options={"A": "Yes.", "B": "Yes. ", "C": "No.", "D": "So."})
+    assert [option.text for option in item.options] == ["Yes.", "Yes.", "No.", "So."]
+
+
+def test_an_end_beyond_the_film_stays() -> None:
+    assert one(t_j=714.54, video_length=696.25).media[0].end == 714.54
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"question": " "}, "field question must be a text"),
+        ({"question": "\ud800"}, "field question holds half of a character"),
+        ({"options": {"A": "x"}}, "field options must have A, B, C, D, has A"),
+        ({"options": []}, "field options must be an object"),
+        ({"assigned_categories": []}, "field assigned_categories must name an ability"),
+        ({"assigned_categories": ["Body Language"]}, r"assigned_categories\[0\] must be one of"),
+        ({"multimodal_cues": ["NLC"]}, r"field multimodal_cues\[0\] must be one of Face"),
+        ({"multimodal_cues": "Body Language"}, "field multimodal_cues must be a list"),
+        ({"video_url": "youtube"}, "field video_url must be an address"),
+        ({"video_url": "https://[x/1"}, "field video_url must be an address"),
+        ({"video_url_alternatives": [3]}, r"field video_url_alternatives\[0\] must be a text"),
+        ({"t_0": "0"}, "field t_0 must be a number"),
+        ({"t_i": float("nan")}, "field t_i must be a finite number"),
+        ({"t_i": 10**400}, "field t_i must be a finite number"),
+        ({"t_0": 11.0}, "field t_i is before t_0"),
+        ({"t_j": 10.5}, "field t_j must be after t_i"),
+        ({"video_length": 0}, "field video_length must be more than 0"),
+    ],
+)
+def test_malformed_fields_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecordError, match=rf"^q\.json, record 1 \(a1\): .*{message}"):
+        one(**changes)
+
+
+def test_malformed_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        RecordError, match=r"holds no questions of MoMentS; .*moments_<split>_questions\.json"
+    ):
+        load(tmp_path)
+    with pytest.raises(RecordError, match="has no questions"):
+        load(release(tmp_path, []))
+    with pytest.raises(
+        RecordError, match=r"record 2 \(a1\): field question_id is that of record 1"
+    ):
+        load(release(tmp_path, [GOOD, GOOD]))
+    with pytest.raises(RecordError, match=r"record 2: field question_id is missing"):
+        load(release(tmp_path, [GOOD, {}]))
+    with pytest.raises(RecordError, match=r"keys\.json: .*'zz' is the key of no question"):
+        load(release(tmp_path, [GOOD], [key("zz", "A")]))
+    with pytest.raises(RecordError, match=r"keys\.json, record 1 \(a1\): field correct_answer_key"):
+        load(release(tmp_path, [GOOD], [key("a1", "E")]))
+    with pytest.raises(
+        RecordError, match=r"keys\.json, record 2 \(a1\): field question_id is that"
+    ):
+        load(release(tmp_path, [GOOD], [key("a1", "A"), key("a1", "B")]))
+    release(tmp_path, [GOOD], [key("a1", "A")])
+    release(tmp_path, [GOOD], split="test")
+    with pytest.raises(RecordError, match=r"'a1' is in .*moments_test_questions\.json, too"):
+        load(tmp_path)
+
+
+def test_films_and_transcripts_are_found_without_each_other(tmp_path: Path) -> None:
+    release(tmp_path, [GOOD, OTHER | {"movie_title": "NO FILM", "video_url": "https://x.org/1"}])
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "A film [abcdefghijk].webm").touch()
+    (tmp_path / "transcripts").mkdir()
+    srt = "1\n00:00:01,000 --> 00:00:02,000\nHello.\n\n2\n00:00:15,000 --> 00:00:16,000\nBye.\n"
+    (tmp_path / "transcripts" / "a-film.srt").write_text(srt)
+    here, elsewhere = load(tmp_path)
+    assert here.media[0].path == tmp_path / "videos" / "A film [abcdefghijk].webm"
+    assert here.context.transcript == "Hello.\nBye."
+    assert here.context.focused_transcript == "Bye."
+    # Of the same film, by its alternative address.
+    assert elsewhere.media[0].path is None and elsewhere.context.transcript == ""
+
+
+def test_silence_is_told_from_a_missing_transcript(tmp_path: Path) -> None:
+    release(tmp_path, [GOOD])
+    (tmp_path / "transcripts").mkdir()
+    silent = '{"segments": [{"start": 1, "end": 2, "text": "Hello."}]}'
+    (tmp_path / "transcripts" / "abcdefghijk.json").write_text(silent)
+    (item,) = load(tmp_path)
+    assert item.context.transcript == "Hello."
+    assert item.context.focused_transcript == "(no speech)"
+    (tmp_path / "transcripts" / "abcdefghijk.json").write_text("{")
+    with pytest.raises(RecordError, match=r"abcdefghijk\.json, line 1: is not JSON"):
+        load(tmp_path)
+
+
+def test_two_files_of_one_film(tmp_path: Path) -> None:
+    release(tmp_path, [GOOD])
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "abcdefghijk.mkv").touch()
+    (tmp_path / "videos" / "abcdefghijk.mp4").touch()
+    assert load(tmp_path)[0].media[0].path == tmp_path / "videos" / "abcdefghijk.mp4"
+    (tmp_path / "videos" / "x [abcdefghijk].mp4").touch()
+    with pytest.raises(BenchmarkError, match=r"are both of the video 'A FILM'; keep one"):
+        load(tmp_path)
+
+
+def test_the_official_validation_split() -> None:
+    items = load(shared_data("moments"))
+    assert len(items) == 325 and len({item.item_id for item in items}) == 325
+    assert len({item.group for item in items}) == 13
+    assert Counter(item.answer for item in items) == {"A": 76, "B": 85, "C": 78, "D": 86}
+    abilities = Counter(name for item in items for name in item.tags["ability"])
+    assert set(abilities) == set(ABILITIES) and sum(abilities.values()) == 470
+    assert abilities["Intentions"] == 133 and abilities["Non-literal communication"] == 40
+    cues = Counter(name for item in items for name in item.tags.get("cue", ()))
+    assert cues == dict(zip(CUES, (218, 162, 134), strict=True))
+    # 23 records say null, 3 have an empty list.
+    assert sum("cue" not in item.tags for item in items) == 26
+    twins = [i for i in items if len({option.text for option in i.options}) < 4]
+    assert [item.item_id for item in twins] == ["gRDwb"]
+    for item in items:
+        (media,) = item.media
+        assert media.start == 0.0 < media.focus < media.end <= media.length
+        assert item.question == item.question.strip()
+
+
+def test_made_records_in_the_official_layout() -> None:
+    items = load(official_data("made", "moments"))
+    assert {item.item_id: item.answer for item in items} == dict(
+        zip(("Lm001", "Lm002", "Lm003", "Lm004", "Pr001", "Pr002", "Pr003"), "BCABDAD", strict=True)
+    )
+    assert Counter(item.group for item in items) == {"THE LAMPLIGHTER": 4, "PAPER RAFT": 3}
+    assert Counter(name for item in items for name in item.tags["ability"]) == {
+        **dict.fromkeys(("Intentions", "Emotions", "Desires"), 2),
+        **dict.fromkeys(("Beliefs", "Knowledge", "Non-literal communication", "Percepts"), 1),
+    }
+    # One record says null, one has an empty list.
+    assert [i.item_id for i in items if "cue" not in i.tags] == ["Lm002", "Pr001"]
+    assert [i.item_id for i in items if len({o.text for o in i.options}) < 4] == ["Pr002"]
+    (media,) = items[0].media
+    assert (media.start, media.focus, media.end, media.length) == (0.0, 31.5, 44.125, 412.75)
+    assert media.url == "https://vimeo.com/100200300"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_official_records_come_out_as_they_are(source: str) -> None:
+    folder = official_data(source, "moments")
+    records = json.loads((folder / "moments_validation_questions.json").read_text())
+    for item, record in zip(load(folder), records, strict=True):
+        assert item.item_id == record["question_id"]
+        assert item.question == record["question"].rstrip()
+        assert {o.label: o.text for o in item.options} == {
+            label: text.rstrip() for label, text in record["options"].items()
+        }
+        assert item.tags["ability"] == tuple(record["assigned_categories"])
+        assert item.tags.get("cue", ()) == tuple(record["multimodal_cues"] or ())
+
+
+def test_the_benchmark() -> None:
+    assert MOMENTS.default_view == "multimodal" and MOMENTS.windows == ("full", "focused")
+    assert MOMENTS.sampling.count == 64
+    assert MOMENTS.notes is not None and "end" in MOMENTS.notes["text"]
+    assert "none" not in MOMENTS.notes

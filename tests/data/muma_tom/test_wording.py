@@ -1,0 +1,122 @@
+"""Strings, questions and answers are taken apart, or the field at fault is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from sally_anne.core.errors import RecordError
+from sally_anne.data.fields import Field
+from sally_anne.data.items import Option
+from sally_anne.data.muma_tom import People, answer_label, cleaned, people, take_apart
+
+OPTIONS = (Option("A", "a red hat."), Option("B", "a cup"), Option("C", "nothing"))
+
+
+def field(value: object) -> Field:
+    return Field(value, "questions.json, episode 7", "answers")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("  plain\n", "plain"),
+        ("b'Ann\\'s hat\\n\\nis \"here\"'", 'Ann\'s hat\n\nis "here"'),
+        ('b"Ann\'s hat\\t."', "Ann's hat\t."),
+        # Some were cut together by hand: quotes and line breaks stand in them as they are.
+        ("b'Ann's\nhat'", "Ann's\nhat"),
+        ("b'caf\\xc3\\xa9 \\\\n'", "café \\n"),
+        ("b'open", "b'open"),
+        ("blue 'b'", "blue 'b'"),
+    ],
+)
+def test_strings_are_cleaned(given: str, text: str) -> None:
+    assert cleaned(field(given)) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (None, "must be a text, is None"),
+        ("b''", "must be a text"),
+        ("b'\\xff'", "bytes that are not UTF-8"),
+        ("\ud800", "half of a surrogate pair"),
+    ],
+)
+def test_strings_that_cannot_be_cleaned(given: object, problem: str) -> None:
+    with pytest.raises(RecordError, match=f"episode 7: field answers .*{problem}"):
+        cleaned(field(given))
+
+
+def test_a_question_is_taken_apart() -> None:
+    question, options, polarity = take_apart(
+        field("Which is  LEAST\nlikely?\n A) one  two\nthree\nB)four\nC) A) five\n")
+    )
+    assert question == "Which is LEAST likely?"
+    assert options == (
+        Option("A", "one two three"),
+        Option("B", "four"),
+        Option("C", "A) five"),
+    )
+    assert polarity == "least"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("Which is MOST likely?", "offers none"),
+        ("Which is MOST likely?\nA) a\nB) b", "offers A, B"),
+        ("Which is MOST likely?\nB) b\nA) a\nC) c", "offers B, A, C"),
+        ("Which is MOST likely?\nA) a\nB) b\nC) c\nD) d", "offers A, B, C, D"),
+        ("Which is MOST likely?\nA) a\nB)\nC) c", "empty option B"),
+        ("Which is MOST likely?\nA) a\nB) A\nC) c", "same option twice"),
+        ("A) a\nB) MOST\nC) c", "no question before them"),
+        ("Which is most likely?\nA) a\nB) b\nC) c", "asks for none"),
+        ("Is it MOST or LEAST?\nA) a\nB) b\nC) c", "asks for MOST, LEAST"),
+    ],
+)
+def test_questions_of_another_form(given: str, problem: str) -> None:
+    with pytest.raises(RecordError, match=f"episode 7: field answers .*{problem}"):
+        take_apart(field(given))
+
+
+@pytest.mark.parametrize("given", ["A) a red hat.\n", "A)  A Red   hat", "b'A) a red hat.'"])
+def test_an_answer_has_label_and_text(given: str) -> None:
+    assert answer_label(field(given), OPTIONS) == "A"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("a red hat", "must be a label and an option's text"),
+        ("D) nothing", "names option D, there are A, B, C"),
+        ("A) a cup", "names option A, but its text is option B's"),
+        ("A) a green hat", "names option A, but its text is no option's"),
+    ],
+)
+def test_answers_that_contradict_themselves(given: str, problem: str) -> None:
+    with pytest.raises(RecordError, match=f"episode 7: field answers {problem}"):
+        answer_label(field(given), OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if Ann has been trying to hinder Bo from achieving his goal, which",
+        "When giving information, Ann has been trying to prevent Bo from finding the hat",
+        "When giving information, Ann was indifferent towards Bo's goals",
+        "Ann believed that Bo placed the hat at his desired location: she moved it to help Bo.",
+        "Ann believed that Bo wanted to place the hat inside the box: she moved it to help Bo.",
+        "Ann doesn't know Bo's goal and moves the hat without thinking about what he wants.",
+    ],
+)
+def test_people_are_named_by_the_wording(text: str) -> None:
+    assert people([text, "which of the following statements is MOST likely?"]) == People(
+        "Ann", "Bo"
+    )
+
+
+def test_people_that_the_wording_does_not_settle() -> None:
+    swapped = ["Ann doesn't know Bo's goal", "Bo doesn't know Ann's goal"]
+    assert people(swapped) is None
+    assert people(["What is likely?"]) is None
+    assert people(["Ann was indifferent towards Ann's goals"]) is None

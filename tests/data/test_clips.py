@@ -1,0 +1,536 @@
+"""Windows of films: the right frames at the right times, whatever the file is like."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import EpsImagePlugin, Image, ImageFile
+
+from sally_anne.core.errors import BenchmarkError, ClipError, MediaError
+from sally_anne.data import pictures as pictures_module
+from sally_anne.data import video as video_module
+from sally_anne.data.clips import choose, even_times, read_clip, window_of
+from sally_anne.data.gridtom.load_video import FolderVideo
+from sally_anne.data.items import Media, Sampling
+from sally_anne.data.pictures import fitted
+from sally_anne.data.video import Timeline, read_frames, timeline_of
+
+pytestmark = pytest.mark.integration
+
+# Each frame is one grey; far enough apart to be told from each other after coding.
+STEP = 4
+
+
+def film(
+    path: Path,
+    stamps: Sequence[int] = range(60),
+    rate: int = 10,
+    codec: str = "libx264",
+    options: dict[str, str] | None = None,
+    size: tuple[int, int] = (64, 48),
+    sound: float = 0.0,
+    ending: int | None = None,
+) -> Path:
+    """A film whose frame n is grey ``STEP * n``, shown from ``stamps[n] / rate`` seconds on."""
+    with av.open(str(path), "w") as container:
+        if stamps:
+            stream = container.add_stream(
+                codec, rate=rate, options={"g": "12", "bf": "2", **(options or {})}
+            )
+            stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
+            stream.time_base = Fraction(1, rate)
+            stream.codec_context.time_base = Fraction(1, rate)
+        audio = container.add_stream("aac", rate=8000, layout="mono") if sound else None
+        for number, stamp in enumerate(stamps):
+            grey = np.full((*size[::-1], 3), STEP * number % 256, dtype=np.uint8)
+            frame = av.VideoFrame.from_ndarray(grey, format="rgb24")
+            frame.pts, frame.time_base = stamp, Fraction(1, rate)
+            if ending is not None and number == len(stamps) - 1:
+                frame.duration = ending
+            container.mux(stream.encode(frame))
+        if stamps:
+            container.mux(stream.encode())
+        if audio is not None:
+            samples = np.zeros((1, int(8000 * sound)), dtype=np.float32)
+            for begin in range(0, samples.shape[1] - 1023, 1024):
+                piece = av.AudioFrame.from_ndarray(
+                    samples[:, begin : begin + 1024], format="fltp", layout="mono"
+                )
+                piece.sample_rate, piece.pts = 8000, begin
+                container.mux(audio.encode(piece))
+            container.mux(audio.encode())
+    return path
+
+
+def seen(frames: np.ndarray) -> list[int]:
+    """Which frames these are, by their grey."""
+    return [round(float(frame.mean()) / STEP) for frame in frames]
+
+
+def cut(path: Path, sampling: Sampling, start: float = 0.0, end: float | None = None, **more):
+    return read_clip(Media(path=path, start=start, end=end, **more), "full", sampling)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """6 s at 10 frames a second, a key frame every 12 frames, B-frames between."""
+    return film(tmp_path_factory.mktemp("films") / "plain.mp4")
+
+
+def test_count_spreads_over_the_window_with_both_ends(plain: Path) -> None:
+    clip = cut(plain, Sampling(count=4), 1.0, 4.0)
+    assert clip.times == pytest.approx((1.0, 2.0, 3.0, 4.0))
+    assert seen(clip.frames) == [10, 20, 30, 40]
+    assert clip.duration == pytest.approx(3.0)
+    assert clip.frames.dtype == np.uint8 and clip.frames.shape == (4, 48, 64, 3)
+
+
+def test_a_time_between_frames_gives_the_one_on_screen(plain: Path) -> None:
+    clip = cut(plain, Sampling(count=2), 1.19, 2.09)
+    assert seen(clip.frames) == [11, 20]
+    assert clip.times == pytest.approx((1.1, 2.0))
+
+
+def test_one_frame_is_the_middle(plain: Path) -> None:
+    assert seen(cut(plain, Sampling(count=1), 1.0, 3.0).frames) == [20]
+
+
+def test_no_frame_comes_twice(plain: Path) -> None:
+    clip = cut(plain, Sampling(count=64), 1.0, 1.5)
+    assert seen(clip.frames) == [10, 11, 12, 13, 14, 15]
+
+
+def test_a_moment_is_one_frame(plain: Path) -> None:
+    clip = cut(plain, Sampling(count=64), 2.05, 2.05)
+    assert seen(clip.frames) == [20] and clip.duration == 0
+
+
+def test_every(plain: Path) -> None:
+    assert seen(cut(plain, Sampling(every=20), 0.5).frames) == [5, 25, 45]
+    assert seen(cut(plain, Sampling(every=7, most=2), 0.5, 4.5).frames) == [5, 45]
+
+
+def test_rate(plain: Path) -> None:
+    assert seen(cut(plain, Sampling(rate=1), 0.5, 3.5).frames) == [5, 15, 25, 35]
+    assert seen(cut(plain, Sampling(rate=2.5), 1.0, 2.0).frames) == [10, 14, 18]
+    assert seen(cut(plain, Sampling(rate=10), 1.0, 1.3).frames) == [10, 11, 12, 13]
+    assert seen(cut(plain, Sampling(rate=1000), 1.0, 1.3).frames) == [10, 11, 12, 13]
+    assert seen(cut(plain, Sampling(rate=1, most=3)).frames) == [0, 30, 59]
+
+
+def test_to_the_end_of_the_film(plain: Path) -> None:
+    clip = cut(plain, Sampling(count=2))
+    assert seen(clip.frames) == [0, 59]
+    assert clip.duration == pytest.approx(6.0)
+
+
+def test_a_window_is_clamped_to_the_film(plain: Path) -> None:
+    clip = cut(plain, Sampling(count=2), 5.0, 7.5)
+    assert seen(clip.frames) == [50, 59]
+    assert clip.duration == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("start", [6.0, 100.0])
+def test_a_window_beyond_the_film_is_refused(plain: Path, start: float) -> None:
+    with pytest.raises(ClipError, match=rf"plain\.mp4: the window begins at {start:g} s, .* 6\.00"):
+        cut(plain, Sampling(count=2), start, start + 1)
+
+
+def test_the_focused_window(plain: Path) -> None:
+    media = Media(path=plain, start=0.0, focus=2.0, end=4.0)
+    assert seen(read_clip(media, "focused", Sampling(count=3)).frames) == [20, 30, 40]
+    assert window_of(media, "full") == (0.0, 4.0)
+    with pytest.raises(ClipError, match=r"no focused window; use --window full"):
+        read_clip(Media(path=plain), "focused", Sampling(count=3))
+    with pytest.raises(ClipError, match=r"ends at 1 s, before its start 2 s"):
+        window_of(Media(path=plain, start=2, end=1), "full")
+    with pytest.raises(ClipError, match="not finite"):
+        window_of(Media(path=plain, end=float("nan")), "full")
+
+
+def test_frame_numbers_restrict_the_choice(plain: Path) -> None:
+    few = (3, 7, 11, 30, 50)
+    assert seen(cut(plain, Sampling(count=64), frames=few).frames) == [3, 7, 11, 30, 50]
+    assert seen(cut(plain, Sampling(count=64), 0.5, 3.0, frames=few).frames) == [7, 11, 30]
+    assert seen(cut(plain, Sampling(every=5), frames=few).frames) == [3, 11, 30, 50]
+    assert seen(cut(plain, Sampling(count=2), frames=few).frames) == [3, 50]
+    # Spread over these five, not over the six seconds.
+    assert seen(cut(plain, Sampling(count=3), frames=few).frames) == [3, 11, 50]
+    assert seen(cut(plain, Sampling(count=1), frames=few).frames) == [11]
+    assert seen(cut(plain, Sampling(rate=10, most=2), frames=few).frames) == [3, 50]
+    with pytest.raises(ClipError, match=r"plain\.mp4: has no frame 60; the last one is 59"):
+        cut(plain, Sampling(count=2), frames=(3, 60))
+    with pytest.raises(ClipError, match="none of the frames"):
+        cut(plain, Sampling(count=2), 1.5, 2.5, frames=few)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "options"),
+    [
+        ("closed.mp4", "libx264", {}),
+        ("open.mp4", "libx264", {"x264-params": "open-gop=1:bframes=3:keyint=12:min-keyint=12"}),
+        ("open.mkv", "libx264", {"x264-params": "open-gop=1:bframes=3:keyint=12:min-keyint=12"}),
+        ("open.ts", "libx264", {"x264-params": "open-gop=1:bframes=3:keyint=12:min-keyint=12"}),
+        ("vp9.webm", "libvpx-vp9", {"lag-in-frames": "5", "deadline": "realtime"}),
+        ("b.avi", "mpeg4", {}),
+        ("b.mov", "mpeg4", {}),
+    ],
+)
+def test_seeking_gives_the_pixels_of_plain_decoding(
+    tmp_path: Path, name: str, codec: str, options: dict[str, str]
+) -> None:
+    path = film(tmp_path / name, codec=codec, options=options)
+    with av.open(str(path)) as container:
+        whole = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    timeline = timeline_of(path)
+    assert len(timeline.times) == len(whole) == 60
+    # AVI has one stamp a frame, that of decoding, so that B-frames put off all of them.
+    late = 0.1 if name == "b.avi" else 0.0
+    assert timeline.times == pytest.approx(np.arange(60) / 10 + late, abs=1e-3)
+    assert timeline.end == pytest.approx(6.0 + late, abs=0.02)
+    for places in ([0], [59], [13], [11, 12], [2, 23, 24, 25, 58], range(60)):
+        assert np.array_equal(read_frames(timeline, places), np.stack([whole[i] for i in places]))
+
+
+def test_seeking_decodes_little(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sally_anne.data import video as module
+
+    taken: list[int] = []
+    decode = module._decode_from_here
+
+    class Counted:
+        def __init__(self, container) -> None:
+            self.container = container
+
+        def decode(self, stream):
+            for frame in self.container.decode(stream):
+                taken.append(frame.pts)
+                yield frame
+
+    monkeypatch.setattr(module, "_decode_from_here", lambda c, s, w, f: decode(Counted(c), s, w, f))
+    assert seen(cut(plain, Sampling(count=2), 2.5, 5.0).frames) == [25, 50]
+    assert len(taken) == 2 + 3  # frames 24, 25 and 48, 49, 50
+
+
+def test_variable_rate(tmp_path: Path) -> None:
+    path = film(tmp_path / "variable.mp4", [0, 1, 2, 30, 31, 50, 51, 52], ending=8)
+    clip = cut(path, Sampling(count=4), 0.0, 6.0)
+    # On screen at 0, 2, 4 and 6 s.
+    assert seen(clip.frames) == [0, 2, 4, 7]
+    assert clip.times == pytest.approx((0.0, 0.2, 3.1, 5.2))
+    assert seen(cut(path, Sampling(rate=1), 0.0, 5.9).frames) == [0, 2, 3, 4, 5]
+    # Both moments show one frame, which is taken once.
+    assert seen(cut(path, Sampling(count=2), 1.0, 2.5).frames) == [2]
+
+
+def test_sound_that_goes_on_after_the_pictures(tmp_path: Path) -> None:
+    path = film(tmp_path / "sound.mp4", sound=9.0)
+    assert seen(cut(path, Sampling(count=2), 0.0, 8.0).frames) == [0, 59]
+
+
+def test_sound_alone_is_no_film(tmp_path: Path) -> None:
+    path = film(tmp_path / "sound.mp4", (), sound=2.0)
+    with pytest.raises(ClipError, match=r"sound\.mp4: has no video stream"):
+        cut(path, Sampling(count=2))
+
+
+def test_frames_without_stamps_are_counted(tmp_path: Path) -> None:
+    path = film(tmp_path / "bare.h264")
+    timeline = timeline_of(path)
+    assert timeline.stamps is None and len(timeline.times) == 60
+    gap = timeline.times[1]
+    clip = cut(path, Sampling(count=3), 0.0, 40 * gap)
+    assert seen(clip.frames) == [0, 20, 40]
+
+
+def test_a_film_that_is_not_here() -> None:
+    media = Media(url="https://films.example/1")
+    with pytest.raises(ClipError, match=r"https://films\.example/1 is not here.*--view text"):
+        read_clip(media, "full", Sampling(count=2))
+
+
+def test_files_that_are_no_films(tmp_path: Path) -> None:
+    text = tmp_path / "text.mp4"
+    text.write_text("no film\n")
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "folder.mp4").mkdir()
+    for name in ("text.mp4", "empty.mp4", "folder.mp4", "none.mp4"):
+        with pytest.raises(ClipError, match=name.replace(".", r"\.")):
+            cut(tmp_path / name, Sampling(count=2))
+
+
+@pytest.mark.parametrize("name", ["front.mp4", "end.mp4", "cut.mkv", "cut.webm", "cut.avi"])
+def test_a_truncated_film(tmp_path: Path, name: str) -> None:
+    codec = {"webm": "libvpx-vp9", "avi": "mpeg4"}.get(name.split(".")[1], "libx264")
+    path = tmp_path / name
+    rng = np.random.default_rng(0)
+    options = {"movflags": "faststart"} if name == "front.mp4" else {}
+    with av.open(str(path), "w", options=options) as container:
+        stream = container.add_stream(codec, rate=10, options={"g": "10"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(100):
+            noise = rng.integers(0, 255, (48, 64, 3), dtype=np.uint8)
+            frame = av.VideoFrame.from_ndarray(noise, format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 10)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ClipError, match=name.replace(".", r"\.")):
+        cut(path, Sampling(count=8))
+    if name == "end.mp4":  # its index is lost
+        return
+    # What lies in the whole part can still be used.
+    assert len(cut(path, Sampling(count=8), 0.0, 2.0).frames) == 8
+
+
+def test_damage_in_the_middle_never_ends_in_a_bare_error(plain: Path, tmp_path: Path) -> None:
+    data = plain.read_bytes()
+    rng = np.random.default_rng(1)
+    outcomes = set()
+    for round_ in range(60):
+        broken = bytearray(data)
+        for place in rng.integers(0, len(data), 40):
+            broken[place] = rng.integers(0, 256)
+        path = tmp_path / f"{round_}.mp4"
+        path.write_bytes(bytes(broken))
+        try:
+            clip = cut(path, Sampling(count=5))
+            outcomes.add("read")
+            assert 1 <= len(clip.frames) <= 5 and len(clip.times) == len(clip.frames)
+        except ClipError as error:
+            outcomes.add("refused")
+            assert path.name in str(error)
+    assert "refused" in outcomes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"count": 1, "every": 1},
+        {"count": 0},
+        {"every": 0},
+        {"rate": 0.0},
+        {"rate": float("nan")},
+        {"count": 2, "most": 0},
+    ],
+)
+def test_samplings_that_mean_nothing(options: dict[str, float]) -> None:
+    with pytest.raises(BenchmarkError):
+        Sampling(**options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(0, 30, 2):
+        grey = Image.new("RGB", (20, 10), (STEP * number,) * 3)
+        grey.save(folder / f"Action_{number:04}_0_normal.png")
+    (folder / "notes.txt").touch()
+    return folder
+
+
+def test_a_folder_of_pictures(pictures: Path) -> None:
+    clip = cut(pictures, Sampling(count=3), kind="frames")
+    assert seen(clip.frames) == [0, 14, 28]
+    assert clip.times == (0.0, 7.0, 14.0) and clip.duration == 15.0
+    clip = cut(pictures, Sampling(every=6), kind="frames", length=30.0, start=4.0, end=20.0)
+    assert seen(clip.frames) == [4, 10, 16]
+    assert clip.times == (4.0, 10.0, 16.0)
+    assert seen(cut(pictures, Sampling(count=9), kind="frames", frames=(4, 8)).frames) == [4, 8]
+    with pytest.raises(ClipError, match="has no frame 3"):
+        cut(pictures, Sampling(count=9), kind="frames", frames=(3,))
+
+
+def test_pictures_that_cannot_be_used(pictures: Path, tmp_path: Path) -> None:
+    for name, message in (("none", "cannot be read"), ("empty", "has no pictures")):
+        if name == "empty":
+            (tmp_path / name).mkdir()
+        with pytest.raises(ClipError, match=message):
+            cut(tmp_path / name, Sampling(count=2), kind="frames")
+    (pictures / "Action_0004_0_normal.png").write_bytes(b"\x89PNG\r\n\x1a\nno")
+    with pytest.raises(ClipError, match=r"Action_0004_0_normal\.png: this picture cannot"):
+        cut(pictures, Sampling(count=64), kind="frames")
+    Image.new("RGB", (7, 10)).save(pictures / "Action_0004_0_normal.png")
+    with pytest.raises(ClipError, match=r"0004.*is 7 x 10, the pictures before it are 20 x 10"):
+        cut(pictures, Sampling(count=64), kind="frames")
+    Image.new("RGB", (20, 10)).save(pictures / "cover.jpg")
+    with pytest.raises(ClipError, match=r"cover\.jpg has no number"):
+        cut(pictures, Sampling(count=64), kind="frames")
+    (pictures / "cover.jpg").unlink()
+    Image.new("RGB", (20, 10)).save(pictures / "Action_0004_0_normal.jpg")
+    with pytest.raises(ClipError, match="share a number"):
+        cut(pictures, Sampling(count=64), kind="frames")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=60),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.one_of(
+        st.builds(Sampling, count=st.integers(1, 70)),
+        st.builds(Sampling, every=st.integers(1, 9), most=st.none() | st.integers(1, 9)),
+        st.builds(Sampling, rate=st.floats(0.01, 50), most=st.none() | st.integers(1, 9)),
+    ),
+)
+def test_choices_hold_by_definition(
+    gaps: list[int], one: float, other: float, sampling: Sampling
+) -> None:
+    edges = np.cumsum([0, *gaps]) / 10
+    times, end_of_film = edges[:-1], float(edges[-1])
+    timeline = Timeline(Path("x"), times, np.arange(len(times)), end_of_film)
+    start, end = sorted((one * end_of_film, other * end_of_film))
+    chosen = choose(timeline, start, end, sampling)
+    assert chosen == sorted(set(chosen)) and chosen
+
+    def on_screen(moment: float) -> int:
+        return max(int(np.searchsorted(times, moment + 1e-6, "right")) - 1, 0)
+
+    first, last = on_screen(start), on_screen(end)
+    assert first <= chosen[0] and chosen[-1] <= last
+    if sampling.count is None and sampling.most is None:
+        if sampling.every is not None:
+            assert chosen == list(range(first, last + 1, sampling.every))
+        else:
+            assert sampling.rate is not None
+            moments = np.arange(start, end + 1e-6, 1 / sampling.rate)
+            near = np.abs(moments[:, None] - times[None]).min() < 1e-5
+            assert near or chosen == sorted({on_screen(m) for m in moments})
+    elif sampling.count is not None and last - first + 1 > sampling.count:
+        looked = even_times(start, end, sampling.count)
+        assert chosen == sorted({on_screen(m) for m in looked})
+        assert sampling.count == 1 or (chosen[0], chosen[-1]) == (first, last)
+    elif sampling.count is not None:
+        assert chosen == list(range(first, last + 1))
+    if sampling.most is not None:
+        assert len(chosen) <= sampling.most
+
+
+def test_a_pattern_tells_pictures_from_what_lies_beside_them(tmp_path: Path) -> None:
+    """The official frames of MMToM-QA have depth and segmentation in the same folder."""
+    for number in range(3):
+        for kind, grey in (("normal", 40 * number), ("seg_inst", 255)):
+            picture = np.full((4, 6, 3), grey, np.uint8)
+            Image.fromarray(picture).save(tmp_path / f"Action_{number:04d}_0_{kind}.png")
+    media = Media(kind="frames", path=tmp_path, pictures="*_normal.png")
+    clip = read_clip(media, "full", Sampling(count=3))
+    assert clip.frames[:, 0, 0, 0].tolist() == [0, 40, 80]
+    with pytest.raises(ClipError, match="share a number"):
+        read_clip(replace(media, pictures="*"), "full", Sampling(count=3))
+
+
+def test_the_focused_window_may_end_before_the_full_one() -> None:
+    media = Media(start=1.0, end=9.0, focus=2.0, focus_end=5.0)
+    assert window_of(media, "full") == (1.0, 9.0)
+    assert window_of(media, "focused") == (2.0, 5.0)
+    assert window_of(replace(media, focus_end=None), "focused") == (2.0, 9.0)
+    with pytest.raises(ClipError, match="before its start"):
+        window_of(replace(media, focus_end=1.5), "focused")
+
+
+def test_half_a_picture_is_an_error_whatever_pillow_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    path = tmp_path / "0.png"
+    noise = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+    Image.fromarray(noise).save(path)
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(ClipError, match="cannot be decoded"):
+        read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
+    assert ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+def test_large_frames_are_scaled_as_they_are_read(tmp_path: Path) -> None:
+    path = film(tmp_path / "wide.mp4", range(30), size=(640, 480))
+    assert cut(path, Sampling(count=4)).frames.shape == (4, 480, 640, 3)
+    whole = read_frames(timeline_of(path), [0, 9, 20])
+    tracemalloc.start()
+    small = read_clip(Media(path=path), "full", Sampling(count=30), most_pixels=64 * 48)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert small.frames.shape == (30, 48, 64, 3)
+    assert seen(small.frames) == list(range(30)) and seen(whole) == [0, 9, 20]
+    # Never more than two frames of full size beside what is kept.
+    assert peak < small.frames.nbytes + 2 * 640 * 480 * 3 + 200_000
+
+
+def test_large_pictures_are_scaled_as_they_are_read(tmp_path: Path) -> None:
+    for number, suffix in enumerate((".png", ".jpg", ".webp")):
+        grey = Image.new("RGB", (400, 200), (STEP * number,) * 3)
+        grey.save(tmp_path / f"{number}{suffix}")
+    media = Media(kind="frames", path=tmp_path)
+    clip = read_clip(media, "full", Sampling(count=3), most_pixels=50 * 25)
+    assert clip.frames.shape == (3, 25, 50, 3) and seen(clip.frames) == [0, 1, 2]
+    assert read_clip(media, "full", Sampling(count=3)).frames.shape == (3, 200, 400, 3)
+
+
+@given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 2_000_000))
+def test_a_fitted_frame_keeps_its_shape(width: int, height: int, most: int) -> None:
+    new = fitted(width, height, most)
+    assert new == (width, height) if width * height <= most else 1 <= new[0] <= width
+    assert new[0] * new[1] <= most or 1 in new
+    if min(new) > 50:
+        assert new[0] / new[1] == pytest.approx(width / height, rel=0.05)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+def test_a_picture_is_read_by_no_other_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """An EPS starts Ghostscript, whatever its name is."""
+    Image.new("RGB", (20, 10)).save(tmp_path / "0.eps")
+    (tmp_path / "0.eps").rename(tmp_path / f"0{suffix}")
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *a, **k: pytest.fail("started gs"))
+    with pytest.raises(ClipError, match=rf"0\{suffix}: this picture cannot .* no PNG"):
+        read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
+    (tmp_path / "TrueBelief" / "full").mkdir(parents=True)
+    (tmp_path / f"0{suffix}").rename(tmp_path / "TrueBelief" / "full" / "0.png")
+    with pytest.raises(MediaError, match=r"0\.png: this picture cannot be decoded: it is no PNG"):
+        FolderVideo(tmp_path / "TrueBelief").frames("omniscient", [0])
+
+
+@pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_PIXELS"])
+def test_limits_hold_before_anything_is_decoded(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    Image.new("RGB", (20, 10)).save(tmp_path / "0.png")
+    for module in (pictures_module, video_module):
+        monkeypatch.setattr(module, limit, 50, raising=False)
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("decoded"))
+    with pytest.raises(ClipError, match=r"0\.png: this picture is too large: .*, at most 50 "):
+        read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
+    if limit == "MOST_PIXELS":
+        with pytest.raises(ClipError, match=r"plain\.mp4: .* too large: 64 x 48, at most 50 pix"):
+            cut(plain, Sampling(count=1))
+
+
+def test_pipes_are_not_opened(tmp_path: Path) -> None:
+    """Reading one waits for somebody to write; these tests would not end."""
+    for name in ("0.png", "film.mp4"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(ClipError, match=r"0\.png: this picture cannot be read: it is no regular"):
+        read_clip(Media(kind="frames", path=tmp_path), "full", Sampling(count=1))
+    with pytest.raises(ClipError, match=r"film\.mp4: this video cannot be read: it is no regular"):
+        cut(tmp_path / "film.mp4", Sampling(count=1))
+
+
+def test_a_playlist_is_no_film(plain: Path, tmp_path: Path) -> None:
+    """It would be played from wherever it says."""
+    path = tmp_path / "list.mp4"
+    path.write_text(f"#EXTM3U\n#EXTINF:6,\n{plain}\n#EXT-X-ENDLIST\n")
+    with pytest.raises(ClipError, match=r"list\.mp4: this file cannot be opened as a video"):
+        cut(path, Sampling(count=1))

@@ -1,0 +1,149 @@
+"""Samples of one's own: read, refused by file, line and field, and split by group."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sally_anne.core.errors import ClipError, RecordError
+from sally_anne.data.items import Media
+from sally_anne.data.samples import Sample, fingerprint, read_samples, with_splits
+
+LINE = {"text": "The robot is in the red room.", "labels": {"true": True}}
+
+
+def written(folder: Path, *lines: dict) -> Path:
+    path = folder / "mine.jsonl"
+    path.write_text("\n\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    return path
+
+
+def test_every_field_is_read(tmp_path):
+    Image.new("RGB", (4, 3), "red").save(tmp_path / "a.png")
+    Image.new("RGB", (4, 3), "blue").save(tmp_path / "b.png")
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello. "}]
+    labels = {"mood": "glad", "count": 2, "true": False}
+    path = written(
+        tmp_path,
+        {"messages": chat, "images": ["a.png", "b.png"], "labels": labels, "group": "one"}
+        | {"split": "train", "tags": {"kind": "greeting"}, "item_id": "first"},
+        {"text": "Bye.", "labels": labels, "split": "test"},
+    )
+    first, second = read_samples(path)
+    assert (first.item_id, first.group, first.split) == ("first", "one", "train")
+    assert first.labels == labels and first.tags == {"kind": "greeting"}
+    assert first.content == "Hello." and [t["role"] for t in first.turns] == ["system", "user"]
+    assert first.shows and first.shape() == (2, 3, 4)
+    assert first.frames()[:, 0, 0].tolist() == [[255, 0, 0], [0, 0, 255]]
+    assert second.group == second.item_id == "line-00003" and second.shape() is None
+    before = fingerprint([first, second])
+    Image.new("RGB", (4, 3), "green").save(tmp_path / "b.png")
+    assert fingerprint([first, second]) != before
+
+
+def test_a_part_of_a_film_is_in_the_hash(tmp_path):
+    film = tmp_path / "film.mp4"
+    film.write_bytes(b"one")
+    found = [fingerprint([Sample("a", "Hi.", video=Media(path=film, end=end))]) for end in (1, 2)]
+    film.write_bytes(b"two")
+    found.append(fingerprint([Sample("a", "Hi.", video=Media(path=film, end=1))]))
+    assert len(set(found)) == 3
+    # Runs on the frames of MMToM-QA were hashed without them.
+    frames = Media("frames", path=tmp_path)
+    assert fingerprint([Sample("a", "Hi.", video=frames)]) == fingerprint([Sample("a", "Hi.")])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text": None}, "field text must be a text"),
+        ({"messages": [{"role": "user", "content": "Hi."}]}, "give text or messages, and not both"),
+        ({"text": None, "messages": [{"role": "robot", "content": "Hi."}]}, "messages[0].role"),
+        ({"text": None, "messages": [{"role": "system", "content": "Hi."}]}, "field messages ends"),
+        ({"video": "none.mp4"}, "field video names a file that is not there"),
+        ({"images": ["none.png"]}, "field images[0] names a file that is not there"),
+        ({"labels": {}}, "field labels names no label"),
+        ({"labels": {"true": 0.5}}, "field labels.true must be true or false"),
+        ({"labels": {"true": 1}}, "field labels.true is 1, on the first line True"),
+        ({"labels": {"false": True}}, "field labels must have true, has false"),
+        ({"labels": {"group": True}}, "'group' cannot name a label or tag"),
+        ({"tags": {"true": "a"}}, "'true' names a label and a tag"),
+        ({"split": "test"}, "field split is there, unlike in line 1"),
+        ({"lables": {}}, "field lables is not known"),
+    ],
+)
+def test_an_error_names_file_line_and_field(tmp_path, change, message):
+    path = written(tmp_path, LINE, LINE | change)
+    with pytest.raises(RecordError) as caught:
+        read_samples(path)
+    assert f"{path}, line 3: " in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_what_is_no_json_is_named_by_its_line(tmp_path):
+    path = written(tmp_path, LINE)
+    path.write_text(path.read_text() + "\n{", encoding="utf-8")
+    with pytest.raises(RecordError, match=r"mine\.jsonl, line 2: is not valid JSON"):
+        read_samples(path)
+    path.write_text("\n", encoding="utf-8")
+    with pytest.raises(RecordError, match="has no samples"):
+        read_samples(path)
+
+
+def test_a_group_in_two_splits_is_refused(tmp_path):
+    parts = [LINE | {"group": "one", "split": split} for split in ("train", "test")]
+    with pytest.raises(RecordError, match=r"line 3: field split is test.*never split"):
+        read_samples(written(tmp_path, *parts))
+    parts[1]["split"] = "dev"
+    with pytest.raises(RecordError, match=r"line 3: field split must be one of train, validation"):
+        read_samples(written(tmp_path, *parts))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": {"split": True}}, "sample a: 'split' cannot name a label or tag"),
+        ({"tags": {"item_id": "b"}}, "sample a: 'item_id' cannot name a label or tag"),
+        ({"labels": {"y": True}, "tags": {"y": "b"}}, "sample a: 'y' names a label and a tag"),
+    ],
+)
+def test_names_of_other_columns_are_refused(change, message):
+    with pytest.raises(RecordError, match=message):
+        Sample("a", "Hi.", **change)
+
+
+def test_pictures_of_two_sizes_are_refused():
+    pictures = (np.zeros((2, 2, 3), np.uint8), np.zeros((3, 2, 3), np.uint8))
+    with pytest.raises(ClipError, match="differ in size"):
+        Sample("one", "Hi.", images=pictures).frames()
+
+
+@pytest.mark.parametrize("groups", [3, 4, 10, 41])
+def test_groups_are_drawn_whole_into_all_splits(groups):
+    samples = [Sample(f"{g}-{i}", "Hi.", group=f"g{g}") for g in range(groups) for i in range(2)]
+    drawn = with_splits(samples)
+    splits = {s.group: s.split for s in drawn}
+    assert all(splits[s.group] == s.split for s in drawn)
+    assert set(splits.values()) == {"train", "validation", "test"}
+    assert with_splits(samples[::-1])[::-1] == drawn
+    assert groups < 10 or with_splits(samples, seed=1) != drawn
+    assert with_splits(drawn, seed=1) == drawn
+
+
+def test_two_groups_are_too_few():
+    with pytest.raises(RecordError, match="of 2 groups"):
+        with_splits([Sample(str(i), "Hi.", group=str(i % 2)) for i in range(8)])
+
+
+def test_a_line_ends_at_its_line_feed_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(
+        '{"text": "a\u2028b", "labels": {"x": 1}}\n'.encode()
+        + b'{"text": "\\ud800", "labels": {"x": 1}}\n'
+    )
+    with pytest.raises(RecordError, match=r"line 2.*text.*half of a character"):
+        read_samples(path)
+    path.write_bytes(path.read_bytes().splitlines()[0])
+    assert read_samples(path)[0].text == "a\u2028b"
