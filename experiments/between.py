@@ -20,6 +20,7 @@ from sklearn.base import clone
 from sally_anne.core.bootstrap import draw_groups, estimate_mean, percentile_interval
 from sally_anne.core.errors import ProbingError
 from sally_anne.data.samples import SPLITS
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.logistic import Problems, solve
@@ -96,7 +97,7 @@ class Part:
         return found
 
     @cached_property
-    def top(self) -> list[tuple[int, int]]:
+    def top(self) -> list[Head]:
         """Heads with a direction, best on validation samples first."""
         return [at for at in self.probes.ranked_ if self.probes.coef_[at].any()]
 
@@ -283,7 +284,7 @@ def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def _refits(
     part: Part,
-    heads: Sequence[tuple[int, int]],
+    heads: Sequence[Head],
     times: np.ndarray | None = None,
     labels: np.ndarray | None = None,
 ) -> np.ndarray:
@@ -300,7 +301,7 @@ def _refits(
         len(part.probes.classes_),
         part.blank.c,
         None if times is None else torch.from_numpy(np.ascontiguousarray(times)),
-        lambda index: "layer {} head {}".format(*heads[index]),
+        lambda index: str(Head(*heads[index])),
     )
     fits = solve(problems, replace(REFIT, max_iter=part.blank.max_iter))
     return fits.coef.flatten(2).transpose(0, 1).numpy()

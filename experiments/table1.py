@@ -67,7 +67,7 @@ class Table1Config(ModelOptions):
         seed: of random directions and heads.
         split_seed: which stories test, train and validate.
         data_seed: seed of generated stories.
-        force: take probing runs of another model.
+        allow_mismatch: take probing runs of another model.
     """
 
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
@@ -92,7 +92,7 @@ class Table1Config(ModelOptions):
     seed: Seed = 0
     split_seed: Seed = 0
     data_seed: Seed = 2025
-    force: bool = False
+    allow_mismatch: bool = False
 
     @property
     def folder(self) -> Path:
@@ -244,7 +244,7 @@ def prompted(
     from sally_anne.steering.controls import made_worse
 
     # Stories that it has seen are left out.
-    vector = SteeringVector.load(found.vector, force=config.force)
+    vector = SteeringVector.load(found.vector, allow_mismatch=config.allow_mismatch)
 
     def asked(what: Literal["1", "2"] | Side) -> Any:
         each = evaluation(config, part.setting, what, how)

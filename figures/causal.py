@@ -19,8 +19,9 @@ import numpy as np
 import pandas as pd
 
 from sally_anne.figures import style
-from sally_anne.figures.choose import Head, best, label_of
+from sally_anne.figures.choose import best, label_of
 from sally_anne.figures.command import FigureConfig, figure_command, file_name
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.saved_run import Run, require_columns, verdicts
 
 if TYPE_CHECKING:

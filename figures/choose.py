@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from sally_anne.core.errors import ChoiceError
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.saved_run import Run, require_columns
 
 Split = Literal["train", "validation", "test"]
@@ -20,16 +21,6 @@ SPLITS: dict[str, tuple[str, ...]] = {
     "train": ("train",),
     "all": ("train", "validation", "test"),
 }
-
-
-class Head(NamedTuple):
-    """One attention head."""
-
-    layer: int
-    head: int
-
-    def __str__(self) -> str:
-        return f"layer {self.layer}, head {self.head}"
 
 
 def best(heads: pd.DataFrame, label: str) -> Head:
@@ -73,7 +64,7 @@ def named(heads: pd.DataFrame, layer: int, head: int) -> Head:
     """The head asked for; a ChoiceError says which heads there are instead."""
     if heads[(heads["layer"] == layer) & (heads["head"] == head)].empty:
         raise ChoiceError(
-            f"this run has no layer {layer}, head {head}: "
+            f"this run has no {Head(layer, head)}: "
             f"layers {heads['layer'].min()} to {heads['layer'].max()}, "
             f"heads {heads['head'].min()} to {heads['head'].max()}"
         )

@@ -20,8 +20,9 @@ from sally_anne.core.errors import ChoiceError
 from sally_anne.core.options import Natural
 from sally_anne.figures import plane as lines
 from sally_anne.figures import style
-from sally_anne.figures.choose import Head, Shown, insensitive, named, select, sensitive
+from sally_anne.figures.choose import Shown, insensitive, named, select, sensitive
 from sally_anne.figures.command import FigureConfig, figure_command, file_name
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.saved_run import Run
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ import pandas as pd
 
 from sally_anne.core.errors import RunFolderError
 from sally_anne.figures import style
-from sally_anne.figures.choose import Head, Split, best, label_of, select
+from sally_anne.figures.choose import Split, best, label_of, select
 from sally_anne.figures.command import FigureConfig, figure_command, file_name
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.saved_run import Run, require_columns
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sally_anne.core.errors import EditError
-from sally_anne.hooks.geometry import HEAD_OUT, slice_width
+from sally_anne.hooks.geometry import HEAD_OUT, Head, slice_width
 from sally_anne.hooks.model_hooks import ModelHooks, attach
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, Pass, position_mask
 
@@ -192,7 +192,7 @@ class Edit(ModelHooks):
         if not heads.is_meta and bool(heads.any()):
             row, head = heads.nonzero()[0].tolist()
             raise EditError(
-                f"layer {self.layers[row]} head {head} is not finite any more once it is edited: "
+                f"{Head(self.layers[row], head)} is not finite any more once it is edited: "
                 "too much for the model's dtype. Lower alpha, or load the model in a wider dtype."
             )
 
@@ -229,7 +229,7 @@ class Edit(ModelHooks):
         geometry = self.geometry
         if not (0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads):
             raise EditError(
-                f"the gate reads layer {gate.layer} head {gate.head}; the model has "
+                f"the gate reads {Head(gate.layer, gate.head)}; the model has "
                 f"{geometry.n_layers} layers of {geometry.n_heads} heads."
             )
         if tuple(gate.weight.shape) != (geometry.head_dim,):
@@ -266,7 +266,7 @@ def _require_finite(values: Tensor) -> None:
         *_, layer, head, _ = (~torch.isfinite(values)).nonzero()[0].tolist()
         kind = str(values.dtype).removeprefix("torch.")
         raise EditError(
-            f"values are not finite at layer {layer} head {head} in {kind} (at most "
+            f"values are not finite at {Head(layer, head)} in {kind} (at most "
             f"{torch.finfo(values.dtype).max:.4g}). Lower alpha, or load the model in a wider "
             "dtype."
         )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sally_anne.core.errors import GeometryError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # Where in a layer activations are read and edited.
 HEAD_OUT = "head_out"
@@ -18,6 +19,24 @@ SITES = (HEAD_OUT, ATTN_OUT, RESID)
 
 # Only reached for models without `get_decoder`; there a tower is told apart by its name.
 _TOWER = re.compile(r"(^|[._])(vision|visual|image|img|audio|speech|vit)([._]|$)", re.IGNORECASE)
+
+
+class Head(NamedTuple):
+    """One attention head; printed and read as ``L4H0``."""
+
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"L{self.layer}H{self.head}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """The head of a text such as ``L4H0``; ValueError for any other text."""
+        match = re.fullmatch(r"L(\d+)H(\d+)", text.strip())
+        if match is None:
+            raise ValueError(f"{text!r} is no head; write one as L4H0")
+        return cls(int(match[1]), int(match[2]))
 
 
 @dataclass(frozen=True)
@@ -140,7 +159,7 @@ def _find_layer_list(model: nn.Module, n_layers: int) -> str:
     lists = {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and module in inside
+        if type(module).__name__ == "ModuleList" and module in inside
     }
     fitting = [
         name

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-# The entry of a vector's facts that says why another model was insisted on.
-FORCED = "forced"
+# The entry of a vector's facts that says that another model was accepted.
+ALLOW_MISMATCH = "allow_mismatch"
 # The entry of a run's config and of a vector's facts that says what was seen in fitting.
 SEEN = "seen"
 _READ_WHOLE, _STRIDE, _PIECE = 64 << 20, 4 << 20, 4 << 10
@@ -105,15 +105,17 @@ def require_fitted(steering: Any, here: ModelIdentity) -> str:
     """Refuse to steer another model than the vector was fitted on.
 
     Returns:
-        The difference that was insisted on, when the vector was opened with ``force``; else empty.
+        The difference, if the vector was opened with ``allow_mismatch``; else empty.
 
     Raises:
         OtherModelError: another model. A vector without facts, as made by hand, is for any.
     """
     fitted = getattr(steering, "fitted", None) or {}
     made_with = ModelIdentity.of_vector(fitted)
-    if not fitted.get(FORCED):
-        require_same("the vector", made_with, here, "fit one on this model, or insist with --force")
+    if not fitted.get(ALLOW_MISMATCH):
+        require_same(
+            "the vector", made_with, here, "fit one on this model, or pass --allow-mismatch"
+        )
     return made_with.difference(here)
 
 

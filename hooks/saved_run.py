@@ -19,6 +19,7 @@ from safetensors.numpy import load
 
 from sally_anne.core.errors import MissingRunFileError, RunFolderError
 from sally_anne.core.files import intact, read_object, reading, require_sealed
+from sally_anne.hooks.geometry import Head
 
 if TYPE_CHECKING:
     from sally_anne.hooks.store import ActivationStore
@@ -173,7 +174,7 @@ class Run:
         twice = heads[heads.duplicated(["layer", "head"])]
         if not twice.empty:
             layer, head = int(twice["layer"].iloc[0]), int(twice["head"].iloc[0])
-            raise RunFolderError(f"{path} has layer {layer}, head {head} more than once")
+            raise RunFolderError(f"{path} has {Head(layer, head)} more than once")
         return heads
 
     @property
@@ -207,8 +208,7 @@ class Run:
             )
         if not (0 <= layer < coef.shape[0] and 0 <= head < coef.shape[1]):
             raise RunFolderError(
-                f"{path} has no probe for layer {layer}, head {head}: "
-                f"{label}.coef is {list(coef.shape)}"
+                f"{path} has no probe for {Head(layer, head)}: {label}.coef is {list(coef.shape)}"
             )
         return coef[layer, head].astype("float64"), float(intercept[layer, head])
 
@@ -233,8 +233,7 @@ class Run:
         broken = int((~np.isfinite(values)).any(axis=1).sum())
         if broken:
             raise RunFolderError(
-                f"{where}: layer {layer}, head {head} is not finite "
-                f"in {broken} of {len(values)} samples"
+                f"{where}: {Head(layer, head)} is not finite in {broken} of {len(values)} samples"
             )
         return values
 

@@ -21,8 +21,8 @@ from sally_anne.core.files import write_atomic
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
 from sally_anne.core.run_folder import VECTOR, require_own
 from sally_anne.hooks.edit import Edit, Gate
-from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, slice_width
-from sally_anne.hooks.identity import FORCED, SEEN, ModelIdentity, require_fitted
+from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, Head, find_geometry, slice_width
+from sally_anne.hooks.identity import ALLOW_MISMATCH, SEEN, ModelIdentity, require_fitted
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, check_spec
 from sally_anne.hooks.tensor_file import TensorFile
 
@@ -59,7 +59,7 @@ class SteeringVector(Shared):
             model.generate(**inputs)
 
     Attributes:
-        heads: K pairs (layer, head), best first.
+        heads: the K heads, best first; pairs (layer, head) are taken, too.
         theta: ``[K, D]`` unit directions.
         sigma: ``[K]`` standard deviation of the training activations along theta.
         n_layers, n_heads: L and H of the model it is for.
@@ -73,7 +73,7 @@ class SteeringVector(Shared):
 
     SIGN: ClassVar[str] = FILE
 
-    heads: tuple[tuple[int, int], ...]
+    heads: tuple[Head, ...]
     theta: Tensor = field(repr=False)
     sigma: Tensor = field(repr=False)
     n_layers: int
@@ -87,6 +87,7 @@ class SteeringVector(Shared):
 
     def __post_init__(self) -> None:
         """Raise SteeringError or PositionError, and name the part that does not belong."""
+        object.__setattr__(self, "heads", tuple(Head(*head) for head in self.heads))
         k = len(self.heads)
         if not k:
             raise SteeringError("a steering vector needs at least one head")
@@ -99,7 +100,7 @@ class SteeringVector(Shared):
             raise SteeringError("a head is named twice")
         norms, widths = self.theta.norm(dim=1).tolist(), self.sigma.tolist()
         for (layer, head), norm, sigma in zip(self.heads, norms, widths, strict=True):
-            name = f"layer {layer} head {head}"
+            name = Head(layer, head)
             if not (0 <= layer < self.n_layers and 0 <= head < self.n_heads):
                 raise SteeringError(
                     f"{name} is not among {self.n_layers} layers of {self.n_heads} heads"
@@ -170,7 +171,7 @@ class SteeringVector(Shared):
         config: Any = model.config
         here = ModelIdentity(model_type=config.model_type or "")
         fitted = ModelIdentity.of_vector(self.fitted)
-        if not fitted.same_type(here) and not self.fitted.get(FORCED):
+        if not fitted.same_type(here) and not self.fitted.get(ALLOW_MISMATCH):
             raise SteeringError(
                 f"the vector was fitted on a {fitted.model_type}, {type(model).__name__} is a "
                 f"{here.model_type}; fit one on this model"
@@ -227,7 +228,10 @@ class SteeringVector(Shared):
 
     @classmethod
     def load(
-        cls, path: Path | str, model: nn.Module | HoldsModel | None = None, force: bool = False
+        cls,
+        path: Path | str,
+        model: nn.Module | HoldsModel | None = None,
+        allow_mismatch: bool = False,
     ) -> Self:
         """Read a vector.
 
@@ -236,7 +240,7 @@ class SteeringVector(Shared):
                 ``user/name`` or ``user/name@revision``.
             model: refuse a vector that does not fit this model, or was fitted on another one as
                 far as the modules can tell.
-            force: take a vector that was fitted on another model; its facts say ``forced``.
+            allow_mismatch: take a vector that was fitted on another model, and note that.
 
         Raises:
             OtherModelError: it was fitted on other weights or in another dtype; both are named.
@@ -250,7 +254,7 @@ class SteeringVector(Shared):
         try:
             facts = json.loads(text)
             parts = {name: facts[name] for name in FACTS}
-            parts["heads"] = tuple((int(layer), int(head)) for layer, head in parts["heads"])
+            parts["heads"] = tuple(Head(int(la), int(h)) for la, h in parts["heads"])
             if "gate" in facts:
                 parts["gate"] = Gate(weight=tensors["gate"], **facts["gate"])
             vector = cls(theta=tensors["theta"], sigma=tensors["sigma"], **parts)
@@ -258,8 +262,8 @@ class SteeringVector(Shared):
             raise SteeringError(f"{file} lacks a part of a steering vector: {error}") from error
         except (ValueError, PositionError) as error:
             raise SteeringError(f"{file}: {error}") from error
-        if force:
-            vector = replace(vector, fitted={**vector.fitted, FORCED: True})
+        if allow_mismatch:
+            vector = replace(vector, fitted={**vector.fitted, ALLOW_MISMATCH: True})
         if model is not None:
             module = _module(model)
             vector.check(module)
@@ -297,11 +301,11 @@ def _card(vector: SteeringVector) -> bytes:
     """The README of a saved vector."""
     model = vector.fitted.get("model", "unknown")
     rows = "\n".join(f"| {n} | {_in_words(n, value)} |" for n, value in vector.fitted.items())
-    heads = ", ".join(f"L{layer}H{head}" for layer, head in vector.heads)
+    heads = ", ".join(map(str, vector.heads))
     where = f"at `{vector.positions}`"
     if gate := vector.gate:
         bound = f"{'>' if gate.above else '<='} {gate.threshold:.4g}"
-        where += f",\nthere only where the probe of L{gate.layer}H{gate.head} says p {bound}"
+        where += f",\nthere only where the probe of {Head(gate.layer, gate.head)} says p {bound}"
     body = f"""# Steering vector for {model}
 
 Adds `alpha * sigma * theta` to the `{vector.site}` of {vector.k} attention heads

@@ -19,6 +19,7 @@ from sally_anne.core.errors import GeometryError, NonFiniteError, OutOfMemoryErr
 from sally_anne.data.samples import SPLITS
 from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.batch_size import within_memory
+from sally_anne.hooks.geometry import Head
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing import baselines as ask
 from sally_anne.probing.surface import Probed, Row, embedding_rows, surface_rows
@@ -281,7 +282,7 @@ def verdict(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str:
     own = table[(table["label"] == label) & (table["row"] != OWN)]
     best = {end: facts[f"best_{end}"] for end in ("accuracy", "low", "high")}
     said = (
-        f"{label}: the best head (layer {facts['layer']} head {facts['head']}) tells "
+        f"{label}: the best head ({Head(facts['layer'], facts['head'])}) tells "
         f"{_ends(best)} of the test samples"
     )
     if np.isnan(best["low"]):

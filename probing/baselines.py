@@ -15,7 +15,7 @@ from sally_anne.core.errors import GeometryError, ProbingError
 from sally_anne.data.samples import SPLITS, Frames, Sample
 from sally_anne.data.twins import VERDICT, Twins, TwinSet
 from sally_anne.hooks.batch_size import AUTO, within_memory
-from sally_anne.hooks.geometry import HEAD_OUT
+from sally_anne.hooks.geometry import HEAD_OUT, Head
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, open_prompt, process, reply_prompt, to_model
@@ -142,7 +142,7 @@ def direct_rows(
         right = side(score, y, train) == y[:, None, None]
         best = np.unravel_index(right[validation].mean(0).argmax(), right.shape[1:])
         own = right[(test, *best)].astype(float)
-        name = f"direct logit (layer {best[0]} head {best[1]})"
+        name = f"direct logit ({Head(*map(int, best))})"
         found.append(Row("answer", name, label, test, own))
     return found, directions
 
@@ -272,7 +272,7 @@ def probed_rows(run: Probed, chosen: np.ndarray, x: Activations, kind: str, name
 
 def content_rows(
     loaded: LoadedModel, run: Probed, twins: TwinSet, counts: Mapping[str, int], label: str,
-    head: tuple[int, int],
+    head: Head,
 ) -> list[tuple[str, np.ndarray, list[Twins]]]:  # fmt: skip
     """Whether heads tell the twin's own answer from the other one, at the question's last token.
 
@@ -323,6 +323,6 @@ def content_rows(
     test = told("test")
     named = {f"{label}'s head": head, "best head for it": (int(layer), int(best))}
     return [
-        (f"{name} (layer {at[0]} head {at[1]})", test[(slice(None), *at)], pairs["test"])
+        (f"{name} ({Head(*at)})", test[(slice(None), *at)], pairs["test"])
         for name, at in named.items()
     ]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from sally_anne.core.errors import ProbingError, SteeringError
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.vector import SteeringVector
 
 
@@ -16,9 +17,7 @@ class NoDirectionError(ProbingError):
     """Fewer heads than are wanted have a probe with weights: nothing linear was found."""
 
 
-def best_heads(
-    ranked: Sequence[tuple[int, int]], coef: np.ndarray, k: int
-) -> list[tuple[int, int]]:
+def best_heads(ranked: Sequence[Head], coef: np.ndarray, k: int) -> list[Head]:
     """The first ``k`` of the ranked heads whose probe has weights ``[L, H, D]`` other than zero.
 
     Raises:
@@ -45,7 +44,7 @@ def towards_class(coef: np.ndarray, place: int) -> np.ndarray:
 
 
 def vector_on(
-    heads: Sequence[tuple[int, int]],
+    heads: Sequence[Head],
     x: np.ndarray,
     directions: Sequence[np.ndarray],
     shape: tuple[int, ...],
@@ -70,9 +69,7 @@ def vector_on(
     for i, ((layer, head), found) in enumerate(zip(heads, directions, strict=True)):
         norm = np.linalg.norm(found)
         if not norm > 0:
-            raise SteeringError(
-                f"{direction} has no direction at layer {layer} head {head}; lower K"
-            )
+            raise SteeringError(f"{direction} has no direction at {Head(layer, head)}; lower K")
         theta[i] = found / norm
     return SteeringVector(
         heads=tuple(heads),

@@ -17,6 +17,7 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.hub import CARD, at_hand, card
 from sally_anne.core.run_folder import PROBES, require_own
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.tensor_file import TensorFile
 
 FILE, FORMAT = "head_probes.safetensors", "sally-anne probes 1"
@@ -50,7 +51,7 @@ def read(path: Path | str, parameters: Iterable[str]) -> dict[str, Any]:
         found |= {name: tensors[name].numpy() for name in _WEIGHTS}
         found["classes_"] = np.array(found["classes_"])
         if "ranked_" in facts:
-            found["ranked_"] = [(int(layer), int(head)) for layer, head in facts["ranked_"]]
+            found["ranked_"] = [Head(int(la), int(h)) for la, h in facts["ranked_"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ProbingError(f"{file} lacks a part of a set of probes: {error}") from error
     return found
@@ -59,7 +60,7 @@ def read(path: Path | str, parameters: Iterable[str]) -> dict[str, Any]:
 def _card(found: Mapping[str, Any]) -> bytes:
     """The README of saved probes."""
     layers, heads = found["intercept_"].shape[:2]
-    best = ", ".join(f"L{la}H{h}" for la, h in found.get("ranked_", ())[:10])
+    best = ", ".join(str(head) for head in found.get("ranked_", ())[:10])
     body = f"""# Probes of {found["label_"]} for {found["model_"].get("model", "unknown")}
 
 A logistic probe on the `{found["site_"]}` of each of {layers} layers x {heads} attention heads.

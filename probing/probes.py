@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.hub import Shared, without_paths
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.probing.activations import Activations
@@ -57,7 +58,7 @@ class HeadProbes(Shared, BaseEstimator):
         sigma_: ``[L, H]``, or ``[L, H, n_classes]``: standard deviation of these activations along
             ``theta_``.
         site_, model_: where these were read, and of which model.
-        ranked_: the heads as (layer, head), best first, once :meth:`rank` was asked.
+        ranked_: the heads, best first, once :meth:`rank` was asked.
     """
 
     classes_: np.ndarray
@@ -68,7 +69,7 @@ class HeadProbes(Shared, BaseEstimator):
     sigma_: np.ndarray
     site_: str
     model_: dict[str, Any]
-    ranked_: list[tuple[int, int]]
+    ranked_: list[Head]
 
     SIGN = FILE
 
@@ -161,7 +162,7 @@ class HeadProbes(Shared, BaseEstimator):
         order = np.lexsort(
             (own["validation_log_loss"].ravel(), -own["validation_accuracy"].ravel())
         )
-        self.ranked_ = [(int(at // heads), int(at % heads)) for at in order]
+        self.ranked_ = [Head(*divmod(int(at), heads)) for at in order]
         layer, head = np.indices((layers, heads)).reshape(2, -1)
         columns = {f"{self.label_}_{name}": value.ravel() for name, value in own.items()}
         chance = {f"{self.label_}_{split}_chance": share for split, share in guessed.items()}
@@ -292,7 +293,7 @@ class HeadProbes(Shared, BaseEstimator):
             torch.from_numpy(codes.reshape(1, -1)),
             len(self.classes_),
             self.c,
-            name=lambda index: f"layer {index // heads} head {index % heads}",
+            name=lambda index: str(Head(*divmod(index, heads))),
         )
         fits = solve(problems, Settings(max_iter=self.max_iter, zero_weight_tol=SKLEARN_TOLERANCE))
         return (

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.data.samples import SampleSet
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.saved_run import LEVEL, given_away
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.probes import HeadProbes
@@ -198,8 +199,9 @@ def print_summary(
         figures = results[label]
         chance = figures.get("chance_test_accuracy", 0.5)
         console.print(
-            f"{spoken[label]}: best head (by validation) layer {figures['best_layer']} head "
-            f"{figures['best_head']}, test accuracy {figures['best_test_accuracy']:.3f}"
+            f"{spoken[label]}: best head (by validation) "
+            f"{Head(figures['best_layer'], figures['best_head'])}, "
+            f"test accuracy {figures['best_test_accuracy']:.3f}"
             + (
                 f" [{figures['best_test_low']:.3f}, {figures['best_test_high']:.3f}] over "
                 f"{figures['test_clusters']} {figures['clusters']}; "

@@ -11,6 +11,7 @@ import torch
 
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.errors import ProbingError
+from sally_anne.hooks.geometry import Head
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C
 from sally_anne.probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve_blocks
@@ -315,7 +316,7 @@ def _refit(
         int(codes.max()) + 1,
         c,
         None if times is None else times[:, :n],
-        lambda index: f"layer {index // heads} head {index % heads}",
+        lambda index: str(Head(*divmod(index, heads))),
     )
     accuracy, cosine = np.empty((2, count, layers * heads))
     unconverged, whole = 0, torch.empty(0)

@@ -29,7 +29,7 @@ class BakeConfig:
         alpha: strength, in standard deviations; the vector's own by default.
         dtype: of the weights that are written: auto, float32, bfloat16 or float16.
         revision: branch, tag or commit on the hub.
-        force: bake a vector that was fitted on another model.
+        allow_mismatch: bake a vector that was fitted on another model.
     """
 
     vector: Path
@@ -38,7 +38,7 @@ class BakeConfig:
     alpha: float | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     revision: str | None = None
-    force: bool = False
+    allow_mismatch: bool = False
 
 
 def run(config: BakeConfig) -> None:
@@ -49,7 +49,7 @@ def run(config: BakeConfig) -> None:
     from sally_anne.steering import baking
 
     baking.check_free(config.out)
-    vector = SteeringVector.load(config.vector, force=config.force)
+    vector = SteeringVector.load(config.vector, allow_mismatch=config.allow_mismatch)
     loaded = load_model(config.model, config.dtype, revision=config.revision)
     folder = baking.bake(loaded, vector, config.alpha, config.out)
     record = json.loads((folder / baking.RECORD).read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from sally_anne.core.errors import SteeringError
-from sally_anne.hooks.geometry import ATTN_OUT, HEAD_OUT, Geometry, find_geometry, slice_width
+from sally_anne.hooks.geometry import ATTN_OUT, HEAD_OUT, Geometry, Head, find_geometry, slice_width
 from sally_anne.hooks.identity import require_fitted
 from sally_anne.hooks.vector import CARD, RECORD, SteeringVector
 from sally_anne.models.loading import LoadedModel
@@ -52,7 +52,7 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
     delta = vector.delta(strength)
     where = carrier(loaded.skeleton, vector.site)
     vector.check(loaded.skeleton)
-    forced = require_fitted(vector, loaded.identity)
+    mismatch = require_fitted(vector, loaded.identity)
     baked = bake_model(loaded.model, delta, vector.site)
     folder = Path(loaded.source).expanduser()
     record: dict[str, Any] = {
@@ -65,8 +65,8 @@ def bake(loaded: LoadedModel, vector: SteeringVector, alpha: float | None, out: 
         "n_kv_heads_before": find_geometry(loaded.model).n_kv_heads,
         "vector": vector.describe() | {"alpha": strength, "fitted": dict(vector.fitted)},
     }
-    if forced:
-        record["forced"] = forced
+    if mismatch:
+        record["mismatch"] = mismatch
     _write(out.resolve(), baked, loaded.processor, record)
     return out
 
@@ -257,7 +257,7 @@ def _check_loads(baked: Any) -> None:
 
 def _card(record: dict[str, Any]) -> str:
     vector = record["vector"]
-    heads = ", ".join(f"L{layer}H{head}" for layer, head in vector["heads"])
+    heads = ", ".join(str(Head(*head)) for head in vector["heads"])
     means = {
         "o_proj.bias": "the bias of o_proj (`attention_bias` in the config; the biases of q_proj, "
         "k_proj and v_proj that come with it are zero unless the model had them)",

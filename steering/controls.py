@@ -19,6 +19,7 @@ from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import belief_metrics, over, paired_difference
 from sally_anne.harness.reporting import BELIEF, percent
 from sally_anne.harness.results import scores
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.cells import BASELINE, Cell, Vectors, before_and_in, side_gain
 from sally_anne.steering.fit import CONTROLS
@@ -44,7 +45,7 @@ def without_a_head(chosen: Cell, vector: SteeringVector, most: int) -> Vectors:
     for number, (layer, head) in enumerate(vector.heads[:most] if vector.k > 1 else ()):
         rest = [i for i in range(vector.k) if i != number]
         cell = replace(
-            chosen, direction=f"{chosen.direction} without L{layer}H{head}", k=chosen.k - 1
+            chosen, direction=f"{chosen.direction} without {Head(layer, head)}", k=chosen.k - 1
         )
         found[cell] = replace(
             vector,
@@ -164,7 +165,7 @@ def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000)
 
 
 def left_out(
-    table: pd.DataFrame, chosen: Cell, rests: Vectors, heads: Sequence[tuple[int, int]], reader: str
+    table: pd.DataFrame, chosen: Cell, rests: Vectors, heads: Sequence[Head], reader: str
 ) -> list[dict[str, Any]]:
     """How much Both loses without each head: ``layer, head, value, low, high, n``, best first.
 
@@ -203,7 +204,7 @@ def in_words(found: Mapping[str, Any]) -> list[str]:
 
 def of_heads(found: Sequence[Mapping[str, Any]], k: int) -> str:
     """How many of the chosen heads are needed."""
-    needed = [f"L{row['layer']}H{row['head']}" for row in found if row["low"] > 0]
+    needed = [str(Head(row["layer"], row["head"])) for row in found if row["low"] > 0]
     tried = "all" if len(found) == k else f"the best {len(found)}"
     return (
         f"left out one at a time ({tried} of {k} heads), Both falls without {', '.join(needed)}"

@@ -16,6 +16,7 @@ import torch
 
 from sally_anne.core.errors import SteeringError
 from sally_anne.data.lineage import SEEN
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.saved_run import AGAIN, CONFIG, HEADS, PROBES, Run
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.probing.directions import best_heads, towards_class, vector_on
@@ -126,7 +127,7 @@ def fit_vector(
     return vector
 
 
-def _ranked(run: Run, label: str, by: Heads) -> list[tuple[int, int]]:
+def _ranked(run: Run, label: str, by: Heads) -> list[Head]:
     """All heads, best first."""
     table = run.ranked(label)
     if by == "cause":
@@ -145,11 +146,11 @@ def require_causes(run: Run) -> None:
 
 
 def _others(
-    ranked: Sequence[tuple[int, int]],
+    ranked: Sequence[Head],
     coef: np.ndarray,
-    steered: Sequence[tuple[int, int]],
+    steered: Sequence[Head],
     rng: np.random.Generator,
-) -> list[tuple[int, int]]:
+) -> list[Head]:
     """As many heads that are not steered, so that none of those is its own control."""
     # Sorted: the same draw whatever the ranking of heads that are not steered.
     k, others = len(steered), sorted(h for h in ranked if coef[h].any() and h not in steered)
@@ -203,7 +204,7 @@ def _weights(run: Run, label: str) -> np.ndarray:
     return run.probes[name]
 
 
-def _activations(run: Run, heads: list[tuple[int, int]], rows: np.ndarray) -> np.ndarray:
+def _activations(run: Run, heads: list[Head], rows: np.ndarray) -> np.ndarray:
     """Training activations of the chosen heads ``[N, K, D]``, a layer read at a time."""
     out: list[np.ndarray] = [np.empty(0)] * len(heads)
     for layer in sorted({layer for layer, _ in heads}):

@@ -22,6 +22,7 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.data.samples import Split
 from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.edit import Gate
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
@@ -94,7 +95,7 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
         "test_questions": test.n,
     }
     console.print(
-        f"gate: layer {gate.layer} head {gate.head} tells at the last token whether a question is "
+        f"gate: {Head(gate.layer, gate.head)} tells at the last token whether a question is "
         f"{escape(opens_at)}: {test.value:.3f} [{test.low:.3f}, {test.high:.3f}] of {test.n} test "
         f"questions of {found.clusters} {twins.clusters} (validation {found.validation:.3f})"
         + ("" if test.low > 0.5 else "; it is not above chance"),

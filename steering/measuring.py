@@ -58,9 +58,9 @@ def measure(config: SideEffectsConfig) -> dict[str, Any]:
                 "runs, each with an --out of its own"
             )
     prompts = [Prompt(text) for text in read_prompts(config.prompts)]
-    vector = SteeringVector.load(config.vector, force=config.force)
+    vector = SteeringVector.load(config.vector, allow_mismatch=config.allow_mismatch)
     loaded = load_model(**config.opening())
-    forced = require_fits(vector, loaded, config.alpha)
+    mismatch = require_fits(vector, loaded, config.alpha)
     plain, steered = SteeredModel(loaded), SteeredModel(loaded, vector, config.alpha)
     kl = divergences(plain, steered, prompts, config.max_new_tokens or REPLY, config.batch_size)
     sheets = {task: _answers(config, each, vector, loaded) for task, each in asked.items()}
@@ -73,7 +73,7 @@ def measure(config: SideEffectsConfig) -> dict[str, Any]:
             how: {task: _compare(each, how) for task, each in sheets.items()}
             for how in config.prompting
         }
-    saved = {"config": asdict(config), "forced": forced, **found}
+    saved = {"config": asdict(config), "mismatch": mismatch, **found}
     save_config(config.folder, asdict(config))
     write_sealed(config.folder / RESULTS, saved)
     _print(Console(), config, found)
@@ -153,7 +153,11 @@ def _answers(
         each = replace(asked, out=kept.with_name(f"{kept.name}-{name}"), **changes)
         return evaluate(each, loaded=loaded, beside=None if each.steer else vector)
 
-    steered = {"steer": config.vector, "alpha": config.alpha, "force": config.force}
+    steered = {
+        "steer": config.vector,
+        "alpha": config.alpha,
+        "allow_mismatch": config.allow_mismatch,
+    }
     tables = {"plain": run("plain"), "steered": run("steered", **steered)}
     keyed = ~tables["plain"]["hidden"]
     if "robust_correct" not in tables["plain"] or not keyed.any():

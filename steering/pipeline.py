@@ -20,7 +20,7 @@ from sally_anne.figures.report.write import write_report
 from sally_anne.harness.evaluate import check_items
 from sally_anne.harness.gridtom import shown
 from sally_anne.harness.journal import Journal
-from sally_anne.hooks.identity import FORCED
+from sally_anne.hooks.identity import ALLOW_MISMATCH
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.steering.cells import (
@@ -101,7 +101,11 @@ def run(
             heads=heads,
             like=fit(config.direction, k, 0, heads) if drawn else None,
         )
-        return replace(vector, fitted={**vector.fitted, FORCED: True}) if config.force else vector
+        return (
+            replace(vector, fitted={**vector.fitted, ALLOW_MISMATCH: True})
+            if config.allow_mismatch
+            else vector
+        )
 
     with stage(console, f"making {len(grid)} vectors"):
         vectors = vectors_of(grid, fit)

@@ -136,11 +136,11 @@ def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
 def lineage_of(config: SweepConfig, run: Run) -> Lineage | None:
     """What a probing run has seen, and what is baked into the model; None where it may not say."""
     found = Lineage.read(fitted_on(config.model, run.saved), str(run.folder / CONFIG))
-    if found is None and not config.force:
+    if found is None and not config.allow_mismatch:
         raise SteeringError(
             f"{run.folder} does not say which stories it was fitted on (it was made by an earlier "
-            "version): make it again with `sally-anne probe` and another --out, or insist "
-            "with --force"
+            "version): make it again with `sally-anne probe` and another --out, or pass "
+            "with --allow-mismatch"
         )
     return found
 
@@ -173,10 +173,10 @@ def probing_run(
         console.print(f"first the probes: {escape(str(run.folder))}")
         probe(run, console, draw_run)
         run = Run.open(run.folder)
-    if not config.force:
+    if not config.allow_mismatch:
         remedy = (
             f"make a run of {config.model} with `sally-anne probe --out DIR` and give it with "
-            "--run DIR, or insist with --force"
+            "--run DIR, or pass --allow-mismatch"
         )
         made_with = ModelIdentity.of_run(run.saved.get("model", {}))
         require_same(f"the probing run {run.folder}", made_with, loaded.identity, remedy)

@@ -22,6 +22,7 @@ from sally_anne.harness.metrics import accuracy, mcnemar_both, over, paired_diff
 from sally_anne.harness.reporting import BELIEF, TIGHT, percent, print_table
 from sally_anne.harness.results import scores
 from sally_anne.harness.work import Unseen
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.cells import (
     BASELINE,
@@ -236,7 +237,7 @@ def print_sweep(
         if beside:
             console.print(f"made worse by the draws: {'; '.join(beside)} %", soft_wrap=True)
     if sweep.left_out:
-        heads = [[f"L{row['layer']}H{row['head']}", row] for row in sweep.left_out]
+        heads = [[str(Head(row["layer"], row["head"])), row] for row in sweep.left_out]
         title = "one head left out"
         print_table(console, title, ["head", "loss of Both (points)"], heads, **TIGHT)
         console.print(of_heads(sweep.left_out, chosen.k), soft_wrap=True)

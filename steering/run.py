@@ -16,7 +16,7 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import read_object, require_sealed
 from sally_anne.core.options import Seed
 from sally_anne.core.run_folder import RESULTS, VECTOR, require_own
-from sally_anne.hooks.identity import FORCED, SEEN
+from sally_anne.hooks.identity import ALLOW_MISMATCH, SEEN
 from sally_anne.models.options import ModelOptions
 from sally_anne.steering.sweep import Direction, Heads, SweepConfig
 
@@ -186,7 +186,11 @@ def _check_same(config: VectorConfig, swept: dict[str, Any], own: dict[str, Any]
     """That the sweep steered by the same run; what only one of them knows is not compared."""
     for name in own:
         # Random directions and heads may be drawn again.
-        if name not in ("seed", SEEN, FORCED) and name in swept and swept[name] != own[name]:
+        if (
+            name not in ("seed", SEEN, ALLOW_MISMATCH)
+            and name in swept
+            and swept[name] != own[name]
+        ):
             raise SteeringError(
                 f"--sweep {config.sweep} was of another probing run than {config.run}: {name} is "
                 f"{swept[name]!r} there, {own[name]!r} here"

@@ -32,7 +32,7 @@ class SideEffectsConfig(ModelOptions):
         out: folder; named after vector and model by default. An existing one is resumed.
         batch_size: prompts that go through the model together.
         max_new_tokens: length of a reply; by default 16 to neutral prompts, and what a task needs.
-        force: steer a model that the vector was not fitted on.
+        allow_mismatch: steer a model that the vector was not fitted on.
     """
 
     vector: Path
@@ -45,7 +45,7 @@ class SideEffectsConfig(ModelOptions):
     out: Path | None = None
     batch_size: int = 8
     max_new_tokens: int | None = None
-    force: bool = False
+    allow_mismatch: bool = False
 
     @property
     def folder(self) -> Path:

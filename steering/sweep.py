@@ -77,7 +77,8 @@ class SweepConfig(ModelOptions):
         data_seed: seed of generated stories.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
             catalogue's models no weights are needed.
-        force: take a probing run of another model, or one that does not say what it has seen.
+        allow_mismatch: take a probing run of another model, or one without a record of its
+            training stories.
     """
 
     k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
@@ -109,7 +110,7 @@ class SweepConfig(ModelOptions):
     split_seed: Seed = 0
     data_seed: Seed = 2025
     dry_run: bool = False
-    force: bool = False
+    allow_mismatch: bool = False
 
     @property
     def reply_tokens(self) -> int:

@@ -97,7 +97,7 @@ def test_labels_of_any_name_go_from_probes_to_figures_and_vector(
     assert heads.loc[heads[f"{label}_rank"] == 1, "head"].item() == 1
     figure = sa.plot.heatmap(heads, label=label)
     title = figure.axes[0].get_title()
-    assert title.startswith(label) and "layer 0, head 1 (1.00)" in title
+    assert title.startswith(label) and "L0H1 (1.00)" in title
     density = sa.plot.kde(activations.test, probes)
     texts = [text.get_text() for text in density.legends[0].get_texts()]
     count = {"warm": "true (n = 4)", "kind": "owl (n = 4)"}[label]

@@ -42,7 +42,6 @@ from sally_anne.experiments.localisation.localisers import (
 from sally_anne.experiments.localisation.planted import (
     DIFFERENCE,
     TRUTH,
-    Head,
     open_planted,
     read_truth,
     weaken,
@@ -50,6 +49,7 @@ from sally_anne.experiments.localisation.planted import (
 from sally_anne.experiments.localisation.scoring import recall_at, score
 from sally_anne.experiments.localisation.steering import steering_rows
 from sally_anne.experiments.localisation.stories import held_out_twins, sides_of
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel
 
@@ -166,7 +166,7 @@ def best_heads(scores: np.ndarray, k: int, seed: int) -> list[Head]:
     """The K* best of scores ``[L, H]``; which of those that tie is drawn."""
     ties = np.random.default_rng(seed).random(scores.size)
     order = np.lexsort((ties, -scores.ravel()))[:k]
-    return [(int(i // scores.shape[1]), int(i % scores.shape[1])) for i in order]
+    return [Head(*divmod(int(i), scores.shape[1])) for i in order]
 
 
 def means(

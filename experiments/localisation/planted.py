@@ -23,7 +23,7 @@ from sally_anne.data.samples import Split
 from sally_anne.data.twins import Twins
 from sally_anne.experiments.localisation.localisers import outputs_of, probe_accuracy, versions
 from sally_anne.experiments.localisation.stories import held_out_twins, sides_of
-from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
+from sally_anne.hooks.geometry import Geometry, Head, find_geometry, o_projs
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.interchange import effects_of, read_twins
@@ -39,8 +39,6 @@ HIDDEN = 0.65
 
 # Training stories on which probes are fitted and scored; there are 86.
 _READ = 86
-
-Head = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -195,9 +193,11 @@ def add_decoys(
         group = slot // _shared(geometry)
         mates = [(layer, h) for h in range(geometry.n_heads) if h // _shared(geometry) == group]
         if layer != other_layer:
-            raise ModelError(f"decoy {layer}.{slot}: its planted head lies in layer {other_layer}")
+            raise ModelError(
+                f"decoy {Head(layer, slot)}: its planted head lies in layer {other_layer}"
+            )
         if group != head // _shared(geometry) and not set(mates) <= set(slots):
-            raise ModelError(f"decoy {layer}.{slot} shares keys and values with another head")
+            raise ModelError(f"decoy {Head(layer, slot)} shares keys and values with another head")
     with torch.no_grad():
         for layer, slot in slots if silent is None else silent:
             o_projs(model)[layer].get_parameter("weight")[:, _rows(slot, geometry)] = 0

@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from sally_anne.core.errors import ModelError, OptionError
 from sally_anne.core.files import reading, write_atomic
 from sally_anne.core.options import spelled
-from sally_anne.experiments.localisation.planted import Head
 from sally_anne.experiments.localisation.stories import Streams
 from sally_anne.experiments.localisation.upper import Upper
+from sally_anne.hooks.geometry import Head
 
 CHECKPOINT, PROGRESS, CURVE = "checkpoint.safetensors", "progress", "loss.csv"
 # Logit of the right answer above its twin's.

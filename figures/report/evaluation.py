@@ -119,8 +119,8 @@ def _warnings(saved: Mapping[str, Any], results: Mapping[str, Any], reader: str)
         said.append(f"{counts['asked']} questions are too few to say much.")
     if (unknown := saved.get("unknown_words")) and unknown.get("prompts"):
         said.append(f"{unknown['prompts']} of {unknown['of']} prompts hold unknown words.")
-    if saved.get("forced"):
-        said.append(str(saved["forced"]))
+    if saved.get("mismatch"):
+        said.append(str(saved["mismatch"]))
     return said
 
 

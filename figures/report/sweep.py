@@ -26,6 +26,7 @@ from sally_anne.figures.sweep import (
     read_title,
     refused,
 )
+from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.saved_run import saved_results
 
 # Stories whose replies stand in the page, and characters of a reply.
@@ -193,8 +194,7 @@ def _test_table(tested: Mapping[str, Mapping[str, Any]]) -> list[Table]:
 
 def _left_out(saved: Mapping[str, Any]) -> list[Table]:
     rows = [
-        (f"layer {row['layer']}, head {row['head']}", percent(row))
-        for row in saved.get("left_out") or ()
+        (str(Head(row["layer"], row["head"])), percent(row)) for row in saved.get("left_out") or ()
     ]
     title = "One head left out: loss of Both (points)"
     return [Table(title, ("head", "loss"), rows)] if rows else []

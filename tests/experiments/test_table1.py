@@ -121,13 +121,14 @@ def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sally_anne.steering.pipeline.run", swept)
     config = Table1Config(
         model="m", out=tmp_path / "t", settings=("text",), orders=(1, 2), k=(3,), alpha=(0.5,),
-        decode_batch_size=7, batch_size=2, limit=4, force=True, heads=("probe", "cause"), draws=5,
+        decode_batch_size=7, batch_size=2, limit=4, allow_mismatch=True,
+        heads=("probe", "cause"), draws=5,
         control_stories=9, leave_out=0, max_reality_drop=None, direction="lda", split_seed=3,
     )  # fmt: skip
     assert table1.run(config) == []
     assert [part.order for part in asked] == [1, 2]
     for part in asked:
-        assert (part.k, part.alpha, part.limit, part.force) == ((3,), (0.5,), 4, True)
+        assert (part.k, part.alpha, part.limit, part.allow_mismatch) == ((3,), (0.5,), 4, True)
         assert (part.decode_batch_size, part.batch_size, part.setting) == (7, 2, "text")
         assert (part.heads, part.draws, part.control_stories) == (("probe", "cause"), 5, 9)
         assert (part.leave_out, list(part.sides), part.split_seed) == (0, ["initial"], 3)

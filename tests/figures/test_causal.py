@@ -9,7 +9,7 @@ import pytest
 from sally_anne.core.errors import RunFolderError
 from sally_anne.figures import causal, style
 from sally_anne.figures.all import draw_all
-from sally_anne.figures.choose import Head
+from sally_anne.hooks.geometry import Head
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from sally_anne.core.errors import ChoiceError, RunFolderError
-from sally_anne.figures.choose import Head, best, insensitive, named, sensitive
+from sally_anne.figures.choose import best, insensitive, named, sensitive
+from sally_anne.hooks.geometry import Head
 
 
 @pytest.fixture
@@ -77,9 +78,9 @@ def test_a_head_without_an_accuracy_is_passed_over(heads) -> None:
 
 def test_a_head_asked_for_must_exist(heads) -> None:
     assert named(heads, 2, 1) == Head(2, 1)
-    with pytest.raises(ChoiceError, match="no layer 3, head 0: layers 0 to 2, heads 0 to 1"):
+    with pytest.raises(ChoiceError, match="no L3H0: layers 0 to 2, heads 0 to 1"):
         named(heads, 3, 0)
 
 
 def test_a_head_reads_as_words() -> None:
-    assert str(Head(28, 15)) == "layer 28, head 15"
+    assert str(Head(28, 15)) == "L28H15"

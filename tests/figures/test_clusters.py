@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from sally_anne.core.errors import ChoiceError
 from sally_anne.figures import clusters, style
 from sally_anne.figures import plane as lines
-from sally_anne.figures.choose import Head
+from sally_anne.hooks.geometry import Head
 
 pytestmark = pytest.mark.integration
 
@@ -130,7 +130,7 @@ def test_heads_can_be_asked_for(run, numbers_only) -> None:
     table = pd.read_parquet(paths[2])
     heads = table[["panel", "layer", "head"]].drop_duplicates().to_records(index=False).tolist()
     assert heads == [("sensitive", 1, 2), ("insensitive", 0, 7)]
-    with pytest.raises(ChoiceError, match="no layer 1, head 99"):
+    with pytest.raises(ChoiceError, match="no L1H99"):
         clusters.draw(clusters.ClustersConfig(run.folder, sensitive=(1, 99)))
 
 
@@ -140,9 +140,9 @@ def test_the_picture_is_labelled_and_counts_conditions(run) -> None:
     assert left.get_xlabel() == "along θ of the $Y_p$ probe"
     assert left.get_ylabel() == "along θ of the $Y_o$ probe, part ⊥ θ of $Y_p$"
     assert left.get_title().startswith(
-        "sensitive: layer 4, head 3\nas asked\nshown: $Y_p$ 0.99 right, $Y_o$ 1.00 right"
+        "sensitive: L4H3\nas asked\nshown: $Y_p$ 0.99 right, $Y_o$ 1.00 right"
     )
-    assert right.get_title().startswith("insensitive: layer 0, head 0\n")
+    assert right.get_title().startswith("insensitive: L0H0\n")
     # The points fill their frame.
     for axis, panel in ((left, panel_of(run, 4, 3)), (right, panel_of(run, 0, 0))):
         for name, ends in (("x", axis.get_xlim()), ("y", axis.get_ylim())):

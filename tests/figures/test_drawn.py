@@ -195,11 +195,11 @@ def test_clusters_stand_where_they_were_planted(planted, saved) -> None:
     assert len(left.patches) == 4
     # On validation 0.96 and 0.99, and 0.51 and 0.54.
     assert left.get_title() == (
-        "sensitive: layer 0, head 0\nworse label is best of all heads (validation 0.96)\n"
+        "sensitive: L0H0\nworse label is best of all heads (validation 0.96)\n"
         "shown: $Y_p$ 1.00 right, $Y_o$ 1.00 right"
     )
     assert right.get_title().startswith(
-        "insensitive: layer 0, head 1\nbetter label is worst of all heads (validation 0.54)\n"
+        "insensitive: L0H1\nbetter label is worst of all heads (validation 0.54)\n"
     )
     shown = legend(figure)
     conditions = {(bool(p), bool(o)): name for p, o, name in ROWS}
@@ -233,7 +233,7 @@ def test_the_heatmap_shows_the_planted_accuracies(planted, saved, split, sides) 
         written = {text.get_position(): text.get_text() for text in panel.texts}
         assert written == {(h, 0): f"{v:.2f}".removeprefix("0") for h, v in enumerate(cells)}
         assert [line.get_xydata().tolist() for line in panel.lines] == [[[0.0, 0.0]]]
-        assert panel.get_title() == f"{words}\n{why}layer 0, head 0 ({cells[0]:.2f})"
+        assert panel.get_title() == f"{words}\n{why}L0H0 ({cells[0]:.2f})"
         colours = panel.collections[0].get_facecolor()
         assert colours[0].sum() < colours[1].sum()  # the darker, the further from chance
     bar = figure.axes[-1]

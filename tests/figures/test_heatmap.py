@@ -87,8 +87,8 @@ def test_the_picture_is_labelled_and_layer_0_is_at_the_top() -> None:
     assert list(left.get_yticks()) == list(range(6))
     bottom, top = left.get_ylim()
     assert (bottom, top) == (5.5, -0.5)
-    assert left.get_title() == "$Y_p$ (protagonist)\nbest: layer 5, head 7 (0.98)"
-    assert right.get_title() == "$Y_o$ (omniscient)\nbest: layer 0, head 7 (0.98)"
+    assert left.get_title() == "$Y_p$ (protagonist)\nbest: L5H7 (0.98)"
+    assert right.get_title() == "$Y_o$ (omniscient)\nbest: L0H7 (0.98)"
     assert figure.get_suptitle() == "model  ·  order 1"
 
 

@@ -25,7 +25,7 @@ def saved_figure(monkeypatch: pytest.MonkeyPatch) -> list:
 
 def drawn(table: pd.DataFrame, **more):
     with style.look():
-        figure = kde.kde_figure(table, "y_p", "layer 0, head 0", ["model"], **more)
+        figure = kde.kde_figure(table, "y_p", "L0H0", ["model"], **more)
         figure.draw_without_rendering()
     return figure
 
@@ -93,7 +93,7 @@ def test_the_head_label_and_directions_can_be_chosen(run, numbers_only) -> None:
 def test_a_choice_that_does_not_exist_is_refused(run, numbers_only) -> None:
     with pytest.raises(ChoiceError, match="--layer and --head together"):
         kde.draw(kde.KdeConfig(run.folder, layer=1))
-    with pytest.raises(ChoiceError, match="no layer 9, head 0"):
+    with pytest.raises(ChoiceError, match="no L9H0"):
         kde.draw(kde.KdeConfig(run.folder, layer=9, head=0))
 
 
@@ -103,7 +103,7 @@ def test_the_picture_is_labelled_and_counted() -> None:
     assert joint.get_xlabel() == "projection on θ (probe direction)"
     assert joint.get_ylabel().splitlines()[0] == "projection on θ′ (main direction ⊥ θ)"
     assert legend_words(figure) == ["$Y_p$ true (n = 40)", "$Y_p$ false (n = 30)", "probe at 0.5"]
-    assert figure.get_suptitle() == "layer 0, head 0\nmodel"
+    assert figure.get_suptitle() == "L0H0\nmodel"
     assert said(figure) == ""
     points = [len(c.get_offsets()) for c in joint.collections if len(c.get_offsets()) > 1]
     assert points == [40, 30]

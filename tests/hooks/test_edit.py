@@ -523,8 +523,8 @@ def test_gates_are_checked(build):
     model = build("llama")
     delta, gate = delta_for(model), Gate(0, 1, torch.ones(12), 0.0)
     for wrong, match in (
-        (replace(gate, layer=3), "layer 3 head 1; the model has 3 layers of 4 heads"),
-        (replace(gate, head=4), "layer 0 head 4"),
+        (replace(gate, layer=3), "L3H1; the model has 3 layers of 4 heads"),
+        (replace(gate, head=4), "L0H4"),
         (replace(gate, weight=torch.ones(8)), r"\[8\], a head is 12 wide"),
         (replace(gate, weight=torch.full((12,), torch.nan)), "weight is not finite"),
         (replace(gate, bias=float("nan")), "bias nan"),
@@ -575,7 +575,7 @@ def test_values_that_are_not_finite_are_named(build):
     for value in (float("nan"), float("inf")):
         delta = torch.zeros(2, 3, 4, 12)
         delta[1, 2, 3, 5] = value
-        with pytest.raises(EditError, match="layer 2 head 3"):
+        with pytest.raises(EditError, match="L2H3"):
             Edit(model, delta)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from sally_anne.core.errors import OtherModelError
 from sally_anne.hooks.identity import (
-    FORCED,
+    ALLOW_MISMATCH,
     ModelIdentity,
     require_fitted,
     require_same,
@@ -50,12 +50,12 @@ def test_what_differs_is_named_with_both_values(change: dict[str, str], said: st
         require_same("the run R", MODEL, other, "use another")
 
 
-def test_a_vector_is_for_its_model_unless_somebody_insists() -> None:
+def test_a_vector_is_for_its_model_unless_a_mismatch_is_allowed() -> None:
     fitted = {"model": "m", "revision": "aa", "dtype": "float32", "fingerprint": "beef"}
-    with pytest.raises(OtherModelError, match="weights beef, not f00d.*--force"):
+    with pytest.raises(OtherModelError, match="weights beef, not f00d.*--allow-mismatch"):
         require_fitted(SimpleNamespace(fitted=fitted), MODEL)
-    forced = SimpleNamespace(fitted=fitted | {FORCED: True})
-    assert require_fitted(forced, MODEL) == "weights beef, not f00d"
+    allowed = SimpleNamespace(fitted=fitted | {ALLOW_MISMATCH: True})
+    assert require_fitted(allowed, MODEL) == "weights beef, not f00d"
     # Made by hand, or by something that only steers: nothing to compare.
     assert require_fitted(SimpleNamespace(fitted={}), MODEL) == ""
     assert require_fitted(SimpleNamespace(), MODEL) == ""

@@ -148,7 +148,7 @@ def test_too_much_for_float16(build, positions):
     for value in (70_000.0, -1e9):
         delta = torch.zeros_like(delta_for(model))
         delta[1, 2, 3] = value
-        with pytest.raises(EditError, match="layer 1 head 2 in float16 .*6.55e"):
+        with pytest.raises(EditError, match="L1H2 in float16 .*6.55e"):
             Edit(model, delta, positions=positions)
     # Each is a float16 alone; their sum is not.
     delta = torch.zeros_like(delta_for(model))
@@ -157,7 +157,7 @@ def test_too_much_for_float16(build, positions):
         assert bool(model(**inputs).logits.isfinite().any())
         with (
             Edit(model, delta, positions=positions),
-            pytest.raises(EditError, match="layer 1 head 2 is not finite any more"),
+            pytest.raises(EditError, match="L1H2 is not finite any more"),
         ):
             model(**inputs)
     assert every_hook(model) == 0

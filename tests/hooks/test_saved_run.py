@@ -103,7 +103,7 @@ def test_other_entries_of_the_config_file_do_not_matter(run) -> None:
 
 def test_one_head_twice_is_refused(run) -> None:
     pd.concat([run.heads, run.heads.iloc[[10]]]).to_parquet(run.folder / "heads.parquet")
-    with pytest.raises(RunFolderError, match="layer 1, head 2 more than once"):
+    with pytest.raises(RunFolderError, match="L1H2 more than once"):
         _ = Run.open(run.folder).heads
 
 
@@ -114,7 +114,7 @@ def test_an_empty_head_table_is_refused(run) -> None:
 
 
 def test_probes_that_do_not_fit_are_refused(run) -> None:
-    with pytest.raises(RunFolderError, match=r"no probe for layer 6, head 0: .*\[6, 8, 6\]"):
+    with pytest.raises(RunFolderError, match=r"no probe for L6H0: .*\[6, 8, 6\]"):
         Run.open(run.folder).probe("y_p", 6, 0)
     path = run.folder / "probes.safetensors"
     save_file({"y_p.coef": run.probes["y_p.coef"]}, path)

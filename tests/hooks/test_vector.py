@@ -28,11 +28,11 @@ def test_what_it_says_of_itself(make) -> None:
         ({"theta": torch.ones(3)}, r"got \[3\] and \[3\]"),
         ({"sigma": torch.ones(3, 1)}, r"got \[3, 8\] and \[3, 1\]"),
         ({"heads": ((0, 1), (0, 3), (0, 1))}, "named twice"),
-        ({"heads": ((0, 1), (0, 3), (3, 0))}, "layer 3 head 0 is not among 3 layers of 4 heads"),
-        ({"heads": ((0, 1), (0, 4), (2, 0))}, "layer 0 head 4 is not among"),
-        ({"heads": ((0, 1), (-1, 3), (2, 0))}, "layer -1 head 3 is not among"),
-        ({"sigma": torch.tensor([1.0, -0.5, 1.0])}, "sigma of layer 0 head 3 is -0.5"),
-        ({"sigma": torch.tensor([1.0, 1.0, float("nan")])}, "sigma of layer 2 head 0 is nan"),
+        ({"heads": ((0, 1), (0, 3), (3, 0))}, "L3H0 is not among 3 layers of 4 heads"),
+        ({"heads": ((0, 1), (0, 4), (2, 0))}, "L0H4 is not among"),
+        ({"heads": ((0, 1), (-1, 3), (2, 0))}, "L-1H3 is not among"),
+        ({"sigma": torch.tensor([1.0, -0.5, 1.0])}, "sigma of L0H3 is -0.5"),
+        ({"sigma": torch.tensor([1.0, 1.0, float("nan")])}, "sigma of L2H0 is nan"),
         ({"site": "z"}, "'z': choose one of head_out, attn_out, resid"),
         ({"alpha": float("inf")}, "alpha must be finite, got inf"),
         ({"alpha": float("nan")}, "alpha must be finite, got nan"),
@@ -48,7 +48,7 @@ def test_directions_are_unit_vectors(make, value: float) -> None:
     theta = make().theta.clone()
     theta[1] = 0
     theta[1, 0] = value
-    with pytest.raises(SteeringError, match="theta of layer 0 head 3 is not a unit vector"):
+    with pytest.raises(SteeringError, match="theta of L0H3 is not a unit vector"):
         make(theta=theta)
 
 

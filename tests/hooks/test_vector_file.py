@@ -197,7 +197,7 @@ def test_facts_that_are_not_json_are_named(make, tmp_path: Path) -> None:
     [
         ({"heads": [[0, 0], [0, 1]]}, "2 heads need theta"),
         ({"heads": [[0, 0], [0, 1], [0, 2, 3]]}, "too many values"),
-        ({"heads": [[0, 0], [0, 1], [9, 2]]}, "layer 9 head 2"),
+        ({"heads": [[0, 0], [0, 1], [9, 2]]}, "L9H2"),
         ({"alpha": float("nan")}, "finite"),
         ({"alpha": "strong"}, "strong|str"),
         ({"site": "z"}, "'z'"),

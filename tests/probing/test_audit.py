@@ -137,7 +137,7 @@ def test_verdicts() -> None:
     ]
     said = verdict(made(*lines), "y", FACTS)
     assert said == (
-        "y: the best head (layer 4 head 2) tells 0.980 [0.960, 1.000] of the test samples. "
+        "y: the best head (L4H2) tells 0.980 [0.960, 1.000] of the test samples. "
         "Not confounded by format rows. No other row reaches it."
     )
     said = verdict(made(*lines, why="not here"), "y", FACTS)

@@ -190,8 +190,8 @@ def test_who_always_names_the_last_room_tells_half_of_the_contents(
     twins = TwinSet("question", pairs, True, "the last prompt token", "maps", ("TB", "FB"))
     told = baselines.content_rows(None, run, twins, GROUPS, "y", (0, 1))  # type: ignore[arg-type]
     assert [(name, right.tolist()) for name, right, _ in told] == [
-        ("y's head (layer 0 head 1)", [0.5] * 10),
-        ("best head for it (layer 0 head 0)", [1.0] * 10),
+        ("y's head (L0H1)", [0.5] * 10),
+        ("best head for it (L0H0)", [1.0] * 10),
     ]
 
 

@@ -174,9 +174,9 @@ def test_every_printed_number_is_that_of_the_table(label: str) -> None:
     assert (
         quoted
         == {
-            "y_p": "Y_P: best head (by validation) layer 1 head 1, test accuracy 0.716; "
+            "y_p": "Y_P: best head (by validation) L1H1, test accuracy 0.716; "
             "median of layer 0 0.701",
-            "y_o": "Y_O: best head (by validation) layer 3 head 2, test accuracy 0.871; "
+            "y_o": "Y_O: best head (by validation) L3H2, test accuracy 0.871; "
             "median of layer 0 0.751",
         }[label]
     )

@@ -159,7 +159,7 @@ def test_a_split_that_cuts_a_group_is_refused(made) -> None:
 
 def test_a_head_that_is_not_finite_is_named(made) -> None:
     made.x[np.flatnonzero(made.rows("train"))[2], 1, 3, 0] = np.nan
-    with pytest.raises(ProbingError, match="layer 1 head 3: .* NaN"):
+    with pytest.raises(ProbingError, match="L1H3: .* NaN"):
         permutation_test(*parts_of(made, "test"), "y_p", count=2)
 
 

@@ -343,7 +343,7 @@ def test_a_head_that_is_not_finite_is_named(bad: float) -> None:
     x[5, 2, 1] = bad
     with pytest.raises(ProbingError, match="head 2: the activations of sample 5 hold NaN"):
         solve(Problems(x, y[None], 2, 0.5))
-    with pytest.raises(ProbingError, match="layer 1 head 0: .* NaN or infinity"):
+    with pytest.raises(ProbingError, match="L1H0: .* NaN or infinity"):
         solve(Problems(x, y[None], 2, 0.5, name=lambda g: f"layer {g // 2} head {g % 2}"))
 
 

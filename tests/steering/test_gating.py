@@ -232,7 +232,7 @@ def test_the_command_fits_vector_and_gate(
     facts = vector.fitted["gate"]
     assert (facts["opens_at"], facts["test_questions"]) == ("FB", len(right))
     assert facts["test_accuracy"] == np.mean(right)
-    assert f"layer {gate.layer} head {gate.head} tells" in printed
+    assert f"L{gate.layer}H{gate.head} tells" in printed
     assert f"is FB: {np.mean(right):.3f} [" in printed
     assert f"of {len(right)} test questions" in printed
 

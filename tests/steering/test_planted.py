@@ -83,7 +83,7 @@ def swept(run: Path, loaded: LoadedModel, out: Path) -> tuple[Sweep, list[str], 
         max_new_tokens=4,
         out=out,
         # The run says that it is of another model.
-        force=True,
+        allow_mismatch=True,
     )
     printed = io.StringIO()
     found = sweep(config, Console(file=printed, width=120), loaded)

@@ -137,7 +137,7 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     others = set(table["story"])
     assert len(others) == 2 and content_of(others).isdisjoint(first)
     saved = json.loads((tmp_path / "eval" / "results.json").read_text())
-    assert saved["unseen"] == {"left_out": 4, "of": 500, "known": True} and saved["forced"] == ""
+    assert saved["unseen"] == {"left_out": 4, "of": 500, "known": True} and saved["mismatch"] == ""
     assert "4 of 500 test stories left out: seen in fitting" in capsys.readouterr().out
 
     unknown = replace(vector, fitted={}).save(tmp_path / "unknown")
@@ -187,7 +187,7 @@ def test_a_sweep_of_a_baked_model_leaves_out_what_its_vector_has_seen(
     first = {"train": [generated().identity(drawn).content], "validation": []}
     folder = replace(vector, fitted={**vector.fitted, "seen": first}).save(tmp_path / "v")
     bake.run(bake.BakeConfig(vector=folder, out=baked, model=str(model_folder)))
-    found = sweep(replace(config, model=str(baked), force=True, limit=2))
+    found = sweep(replace(config, model=str(baked), allow_mismatch=True, limit=2))
     assert found.test is not None and found.test["story"].nunique() == 2
     assert f"story-{drawn:04d}" not in set(found.test["story"])
 
@@ -217,8 +217,8 @@ def test_a_sweep_takes_a_run_of_its_own_model_alone(
     # The same weights elsewhere are the same model.
     moved = shutil.copytree(model_folder, tmp_path / "moved")
     assert sweep(replace(config, model=str(moved), limit=2, out=tmp_path / "m")).test is not None
-    found = sweep(replace(foreign, force=True, out=tmp_path / "forced"))
-    assert SteeringVector.load(found.vector).fitted["forced"] is True
+    found = sweep(replace(foreign, allow_mismatch=True, out=tmp_path / "mismatch"))
+    assert SteeringVector.load(found.vector).fitted["allow_mismatch"] is True
 
 
 def test_a_run_that_does_not_say_what_it_has_seen_is_refused(
@@ -232,17 +232,17 @@ def test_a_run_that_does_not_say_what_it_has_seen_is_refused(
     (old / "config.json").write_text(json.dumps(saved))
     with pytest.raises(SteeringError, match="does not say which stories .* make it again"):
         sweep(replace(config, run=old))
-    found = sweep(replace(config, run=old, force=True, limit=2))
+    found = sweep(replace(config, run=old, allow_mismatch=True, limit=2))
     assert found.lineage is None and not found.unseen.known
     assert "seen" not in SteeringVector.load(found.vector).fitted
 
 
 Use = Callable[[Path, str, str, Path, bool], Any]
 USES: dict[str, Use] = {
-    "load_vector": lambda vector, model, dtype, out, force: SteeringVector.load(
-        vector, load_model(model, dtype).model, force
+    "load_vector": lambda vector, model, dtype, out, allow_mismatch: SteeringVector.load(
+        vector, load_model(model, dtype).model, allow_mismatch
     ),
-    "sally_anne.harness.run": lambda vector, model, dtype, out, force: evaluation(
+    "sally_anne.harness.run": lambda vector, model, dtype, out, allow_mismatch: evaluation(
         EvalConfig(
             model=model,
             dtype=dtype,  # type: ignore[arg-type]
@@ -251,10 +251,10 @@ USES: dict[str, Use] = {
             limit=1,
             max_new_tokens=1,
             out=out,
-            force=force,
+            allow_mismatch=allow_mismatch,
         )
     ),
-    "side_effects": lambda vector, model, dtype, out, force: measure(
+    "side_effects": lambda vector, model, dtype, out, allow_mismatch: measure(
         SideEffectsConfig(
             vector=vector,
             model=model,
@@ -264,20 +264,22 @@ USES: dict[str, Use] = {
             limit=1,
             max_new_tokens=1,
             out=out,
-            force=force,
+            allow_mismatch=allow_mismatch,
         )
     ),
-    "bake": lambda vector, model, dtype, out, force: bake.run(
-        bake.BakeConfig(vector=vector, out=out, model=model, dtype=dtype, force=force)  # type: ignore[arg-type]
+    "bake": lambda vector, model, dtype, out, allow_mismatch: bake.run(
+        bake.BakeConfig(
+            vector=vector, out=out, model=model, dtype=dtype, allow_mismatch=allow_mismatch
+        )  # type: ignore[arg-type]
     ),
-    "export": lambda vector, model, dtype, out, force: export.run(
+    "export": lambda vector, model, dtype, out, allow_mismatch: export.run(
         export.ExportConfig(
             vector=vector,
             out=out.with_suffix(".pt"),
             model=model,
             all_positions=True,
             dtype=dtype,  # type: ignore[arg-type]
-            force=force,
+            allow_mismatch=allow_mismatch,
         )
     ),
 }
@@ -290,7 +292,9 @@ def test_a_vector_steers_its_own_model_alone(
     own, other = (load_model(str(f)).identity.fingerprint for f in (model_folder, other_folder))
     both = f"weights {own}, not {other}"
     go = USES[use]
-    with pytest.raises(OtherModelError, match=f"the vector was made with .*{both}.*--force"):
+    with pytest.raises(
+        OtherModelError, match=f"the vector was made with .*{both}.*--allow-mismatch"
+    ):
         go(vector_folder, str(other_folder), "auto", tmp_path / "a", False)
     with pytest.raises(OtherModelError, match="dtype float32, not bfloat16"):
         go(vector_folder, str(model_folder), "bfloat16", tmp_path / "b", False)
@@ -298,7 +302,7 @@ def test_a_vector_steers_its_own_model_alone(
     kept = {"sally_anne.harness.run": "results.json", "side_effects": "results.json"}
     kept["bake"] = "steering.json"
     if use in kept:
-        assert json.loads((tmp_path / "c" / kept[use]).read_text())["forced"] == both
+        assert json.loads((tmp_path / "c" / kept[use]).read_text())["mismatch"] == both
 
 
 def test_a_vector_of_one_family_does_not_steer_another(

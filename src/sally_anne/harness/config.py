@@ -80,7 +80,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
         data_seed: seed of generated stories.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
             catalogue's models no weights are needed.
-        force: steer a model that the vector was not fitted on.
+        allow_mismatch: steer a model that the vector was not fitted on.
     """
 
     task: str = "gridtom"
@@ -115,7 +115,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
     split_seed: Seed = 0
     data_seed: Seed = 2025
     dry_run: bool = False
-    force: bool = False
+    allow_mismatch: bool = False
 
     @property
     def reply_tokens(self) -> int:

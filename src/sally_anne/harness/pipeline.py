@@ -74,7 +74,7 @@ def run(
     console = (console or Console()) if processes.first else Console(quiet=True)
     check(config)
     if vector is None and config.steer is not None:
-        vector = open_vector(config.steer, config.force)
+        vector = open_vector(config.steer, config.allow_mismatch)
     fitted = vector or beside
     work = prepare(config, fitted_on(config.model, None if fitted is None else fitted.fitted))
     if work.unseen:
@@ -103,7 +103,7 @@ def run(
         "options": config.options,
         **work.about,
     }
-    forced = require_fits(vector, loaded, config.alpha) if vector and loaded else ""
+    mismatch = require_fits(vector, loaded, config.alpha) if vector and loaded else ""
     kept = Journal(config.folder / ANSWERS, about, processes)
     replies = distant.endpoint.keeping(kept_in(config.folder)) if distant else nullcontext()
     with kept as journal, replies, Bars(console) as bar:
@@ -156,7 +156,7 @@ def run(
         "agreement": agreed,
         "unseen": None if work.unseen is None else asdict(work.unseen),
         "drawn": None if work.drawn is None else asdict(work.drawn),
-        "forced": forced,
+        "mismatch": mismatch,
         "endpoints": used,
     }
     texts = [text for item in work.items for text in (item.before, item.text) if text]

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from sally_anne.models.loading import LoadedModel
 
 
-def open_vector(folder: str | Path, force: bool | str = False) -> SteeringVector:
-    """The steering vector of a folder; ``force``, also as a word, takes it for another model."""
-    return SteeringVector.load(folder, force=str(force).lower() in ("true", "1", "yes"))
+def open_vector(folder: str | Path, allow_mismatch: bool | str = False) -> SteeringVector:
+    """The steering vector of a folder; ``allow_mismatch`` (bool or word) takes it for any model."""
+    return SteeringVector.load(
+        folder, allow_mismatch=str(allow_mismatch).lower() in ("true", "1", "yes")
+    )
 
 
 def facts_of(folder: str | Path | None) -> dict[str, Any] | None:
@@ -46,9 +48,9 @@ def fitted_on(model: str, facts: Mapping[str, Any] | None) -> Mapping[str, Any] 
 
 
 def require_fits(vector: SteeringVector, loaded: LoadedModel, alpha: float | None) -> str:
-    """What a model differs in from that which a vector was fitted on, where it was insisted on.
+    """How a model differs from the one that a vector was fitted on, if that was allowed.
 
-    OtherModelError where nobody insisted; SteeringError for another shape or an unusable alpha.
+    OtherModelError where it was not; SteeringError for another shape or an unusable alpha.
     """
     found = require_fitted(vector, loaded.identity)
     vector.apply(loaded.skeleton, alpha)

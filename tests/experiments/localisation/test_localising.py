@@ -83,7 +83,7 @@ def twins() -> list[Twins]:
 
 
 def folder_of(tmp_path: Path, base: str) -> Path:
-    """A model as the recipe writes it, of which head 5.2 is the only carrier."""
+    """A model as the recipe writes it, of which L5H2 is the only carrier."""
     loaded = load_model(base)
     carried_by_one(loaded)
     names = [n for n, _ in loaded.model.named_parameters() if n.endswith("self_attn.o_proj.weight")]

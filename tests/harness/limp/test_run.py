@@ -178,7 +178,7 @@ def test_a_vector_steers_the_judging_alone(config, loaded, parsed, tmp_path, mon
     command.main()
     saved = json.loads((by_command / "results.json").read_text())
     assert saved["about"]["steering"]["alpha"] == 12.0
-    assert saved["forced"] == ""
+    assert saved["mismatch"] == ""
     stored = pd.read_parquet(by_command / "answers.parquet")
     assert (
         saved["drawn"]["groups"] == list(stored["story"].unique()) == list(plain["story"].unique())

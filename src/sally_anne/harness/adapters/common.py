@@ -31,25 +31,25 @@ def open_steered(
     options: Mapping[str, Any],
     steer: str | Path | SteeringVector | None,
     alpha: Any = None,
-    force: bool | str = False,
+    allow_mismatch: bool | str = False,
 ) -> SteeredModel:
     """Open a model (catalogue name, hub id, folder), or take a loaded one, and the vector, if any.
 
     ``options`` are of :class:`sally_anne.models.options.ModelOptions`, None for the default; a
     harness says ``device`` unasked, so ``device_map`` stands before it. ``alpha`` is the vector's
-    own by default, and ``force`` steers a model that it was not fitted on.
+    own by default, and ``allow_mismatch`` steers a model that it was not fitted on.
     """
     known = [field.name for field in fields(ModelOptions) if field.name != "model"]
     if unknown := sorted(set(options) - set(known)):
         raise HarnessError(
-            f"there is no model option {unknown[0]!r}; there are steer, alpha, force, "
+            f"there is no model option {unknown[0]!r}; there are steer, alpha, allow_mismatch, "
             f"{', '.join(known)}"
         )
     strength = None if alpha is None else _finite("alpha", alpha)
     if strength is not None and steer is None:
         raise HarnessError("alpha is the strength of a vector: give one with steer")
     if not (steer is None or isinstance(steer, SteeringVector)):
-        steer = open_vector(str(steer), force)
+        steer = open_vector(str(steer), allow_mismatch)
     if not isinstance(model, LoadedModel):
         # Command lines make numbers of words that look like some, a revision for example.
         given: dict[str, Any] = {n: str(v) for n, v in options.items() if v is not None}

@@ -21,7 +21,17 @@ TABLE = "answers.parquet"
 FACTS = ("item_id", "story", "condition", "first", "hidden")
 # Options by which answers, or what is compared of them, do not differ.
 _SILENT = frozenset(
-    ("out", "data", "batch_size", "device", "device_map", "dry_run", "force", "human", "limit")
+    (
+        "out",
+        "data",
+        "batch_size",
+        "device",
+        "device_map",
+        "dry_run",
+        "allow_mismatch",
+        "human",
+        "limit",
+    )
     + ("split", "split_seed", "judge_key", "judge_prices", "endpoint")
     + tuple(f"endpoint_{n}" for n in ("key", "rate", "prices", "limit", "timeout", "model"))
 )

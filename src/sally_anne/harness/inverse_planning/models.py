@@ -41,13 +41,13 @@ class Models:
         reading: the model as it is.
         judging: the same one, steered.
         loaded: it, if it is here.
-        forced: what differs from the model that the vector was fitted on, where it was insisted on.
+        mismatch: how it differs from the vector's own model, if that was allowed.
     """
 
     reading: AnyModel
     judging: AnyModel
     loaded: LoadedModel | None
-    forced: str
+    mismatch: str
 
     @property
     def about(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def check_planning(config: PlanningOptions, vector: SteeringVector | None) -> St
     check_steered(config)
     check_endpoint(config)
     if vector is None and config.steer is not None:
-        vector = open_vector(config.steer, config.force)
+        vector = open_vector(config.steer, config.allow_mismatch)
     return vector
 
 
@@ -76,8 +76,8 @@ def open_models(
         distant = open_endpoint(config, budget)
         return Models(distant, distant, None, "")
     here = loaded or load_model(**config.opening(), videos=videos)
-    forced = require_fits(vector, here, config.alpha) if vector else ""
-    return Models(SteeredModel(here), SteeredModel(here, vector, config.alpha), here, forced)
+    mismatch = require_fits(vector, here, config.alpha) if vector else ""
+    return Models(SteeredModel(here), SteeredModel(here, vector, config.alpha), here, mismatch)
 
 
 def likely(lines: Sequence[str], rule: str) -> str:

@@ -29,7 +29,7 @@ class PlanningOptions(ModelOptions, EndpointOptions):
         out: run folder; named after the options by default. An existing one is resumed.
         batch_size: prompts that go through the model together, or requests that are made to an
             endpoint at once.
-        force: steer a model that the vector was not fitted on.
+        allow_mismatch: steer a model that the vector was not fitted on.
     """
 
     data: Path
@@ -40,7 +40,7 @@ class PlanningOptions(ModelOptions, EndpointOptions):
     limit_seed: Seed = 0
     out: Path | None = None
     batch_size: int = DEFAULT_BATCH
-    force: bool = False
+    allow_mismatch: bool = False
 
     # The command, and below which folder its runs are.
     method: ClassVar[str]

@@ -131,7 +131,7 @@ def finish(
         "about": about,
         "results": results,
         "drawn": drawn and asdict(drawn),
-        "forced": models.forced,
+        "mismatch": models.mismatch,
         "endpoints": usage,
     }
     save(console, config.folder / TABLE, whole, kept, models.loaded, map(_words, items))

@@ -80,7 +80,8 @@ class SallyAnneAPI(ModelAPI):
 
     Args:
         model_name: catalogue name, hub id or folder.
-        steer, alpha, force, options: as of :func:`sally_anne.harness.adapters.common.open_steered`.
+        steer, alpha, allow_mismatch, options: as of
+            :func:`sally_anne.harness.adapters.common.open_steered`.
         batch_size: prompts that go through the model together; by default as many as inspect-ai's
             max_connections, or 16.
         frames: of a video so many frames are taken, spread evenly; all by default.
@@ -96,7 +97,7 @@ class SallyAnneAPI(ModelAPI):
         alpha: float | None = None,
         batch_size: int | None = None,
         frames: int | None = None,
-        force: bool = False,
+        allow_mismatch: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(model_name, base_url, api_key, config=config)
@@ -106,7 +107,7 @@ class SallyAnneAPI(ModelAPI):
             for name, value in (("batch_size", batch_size), ("frames", frames)):
                 if value is not None:
                     whole(name, value)
-            self.steered = open_steered(model_name, options, steer, alpha, force)
+            self.steered = open_steered(model_name, options, steer, alpha, allow_mismatch)
         self.batch_size = batch_size
         self.frames = frames
         # Settings, and the shape of the clip: not every processor takes clips that differ in it.

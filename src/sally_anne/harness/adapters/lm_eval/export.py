@@ -31,14 +31,14 @@ class ExportConfig(ModelOptions):
         out: file to write, .pt or .pth.
         alpha: strength, in standard deviations; the vector's own by default.
         all_positions: write a vector that was made for other positions; it will act at all.
-        force: export a vector that was fitted on another model.
+        allow_mismatch: export a vector that was fitted on another model.
     """
 
     vector: Path
     out: Path
     alpha: float | None = None
     all_positions: bool = False
-    force: bool = False
+    allow_mismatch: bool = False
 
 
 def steer_config(
@@ -128,13 +128,13 @@ def run(config: ExportConfig) -> None:
     from sally_anne.harness.vectors import open_vector, require_fits
     from sally_anne.models.loading import load_model
 
-    vector = open_vector(config.vector, config.force)
+    vector = open_vector(config.vector, config.allow_mismatch)
     loaded = load_model(**config.opening())
-    forced = require_fits(vector, loaded, config.alpha)
+    mismatch = require_fits(vector, loaded, config.alpha)
     export(vector, loaded.model, config.out, config.alpha, config.all_positions)
     own = "" if vector.positions == "all" else f", not at {vector.positions} as it was made for"
-    if forced:
-        print(f"forced: {forced}")
+    if mismatch:
+        print(f"mismatch: {mismatch}")
     print(f"{config.out}: acts at ALL positions{own}")
 
 

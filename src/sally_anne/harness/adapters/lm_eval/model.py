@@ -60,7 +60,8 @@ class SallyAnneLM(LM):
 
     Args:
         pretrained: catalogue name, hub id or folder; or a model that is loaded already.
-        steer, alpha, force, options: as of :func:`sally_anne.harness.adapters.common.open_steered`.
+        steer, alpha, allow_mismatch, options: as of
+            :func:`sally_anne.harness.adapters.common.open_steered`.
         batch_size: contexts that go through the model together.
         max_batch_size: for lm-eval's ``batch_size=auto``, which is not supported; not used.
         max_length: tokens of a context and its continuation; the model's own by default. Longer
@@ -81,7 +82,7 @@ class SallyAnneLM(LM):
         max_batch_size: int | None = None,
         max_length: int | None = None,
         max_gen_toks: int = MAX_GEN_TOKS,
-        force: bool = False,
+        allow_mismatch: bool = False,
         device: str | None = None,
         **options: Any,
     ) -> None:
@@ -91,7 +92,9 @@ class SallyAnneLM(LM):
         if device and device.startswith("cuda") and not torch.cuda.is_available():
             LOGGER.warning("there is no GPU for device %s; the model goes to the CPU", device)
             device = None
-        self.model = open_steered(pretrained, options | {"device": device}, steer, alpha, force)
+        self.model = open_steered(
+            pretrained, options | {"device": device}, steer, alpha, allow_mismatch
+        )
         self.loaded = self.model.loaded
         self.tokenizer = self.loaded.processor.tokenizer
         longest = context_of(self.loaded) or int(self.tokenizer.model_max_length)

@@ -65,7 +65,8 @@ class SallyAnne(lmms):
 
     Args:
         pretrained: catalogue name, hub id or folder.
-        steer, alpha, force, options: as of :func:`sally_anne.harness.adapters.common.open_steered`.
+        steer, alpha, allow_mismatch, options: as of
+            :func:`sally_anne.harness.adapters.common.open_steered`.
         max_frames: so many frames are taken of a video.
         batch_size: prompts that go through the model together.
         max_batch_size: for models that find out their batch size; of no effect here.
@@ -79,7 +80,7 @@ class SallyAnne(lmms):
         steer: str | None = None,
         alpha: float | None = None,
         max_frames: int = 8,
-        force: bool | str = False,
+        allow_mismatch: bool | str = False,
         batch_size: int | str = 1,
         max_batch_size: int | None = None,
         **options: Any,
@@ -91,7 +92,7 @@ class SallyAnne(lmms):
         if rank and torch.cuda.is_available() and not options.get("device"):
             # Where several processes share the work, each has its own GPU.
             options["device"] = f"cuda:{rank}"
-        self.model = open_steered(str(pretrained), options, steer, alpha, force)
+        self.model = open_steered(str(pretrained), options, steer, alpha, allow_mismatch)
 
     @property
     def device(self) -> Any:
