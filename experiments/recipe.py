@@ -12,7 +12,6 @@ import pkgutil
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ from sally_anne.core.errors import OptionError
 from sally_anne.core.options import spelled
 from sally_anne.models.options import ModelOptions
 
-RECIPES = Path(str(files("experiments"))) / "recipes"
+RECIPES = Path(__file__).parent / "recipes"
 # A command is called as by the user; what stands at the top is imported by nothing below.
 _MAIN = "sally_anne.__main__:main"
 
