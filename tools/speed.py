@@ -1,0 +1,347 @@
+"""Time extraction, probes, permutations, patching and a sweep against simpler ways.
+
+    python tools/speed.py --model tiny-qwen2-vl --stories 24 --out runs/speed.json
+
+Contenders take turns, so that a slow moment of the machine hits all of them. A ratio is the median
+of the ratios turn by turn. Memory is the peak of a fresh process above the loaded model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
+
+import sally_anne as sa
+from sally_anne.core.console import Console
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.pipeline import run as evaluate
+from sally_anne.hooks.backends import backend
+from sally_anne.hooks.batch_size import in_batches
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.models.prompts import open_prompt, process, to_model
+from sally_anne.probing.config import DEFAULT_C, ProbeConfig
+from sally_anne.probing.pipeline import run as probe
+from sally_anne.probing.resampling import permutation_test, shuffled
+from sally_anne.steering.pipeline import run as sweep
+from sally_anne.steering.sweep import SweepConfig
+
+BATCH = 8
+# One position's logits and no cache: what a forward costs at least.
+LEAN = {"logits_to_keep": 1, "use_cache": False}
+SAMPLES, HELD = 444, 148
+Run = Callable[[], Any]
+
+
+def now() -> float:
+    """Seconds, once an accelerator has finished its work."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def in_turns(contenders: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each run of each contender, after one run that does not count."""
+    for run in contenders.values():
+        run()
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, run in contenders.items():
+            start = now()
+            run()
+            seconds[name].append(now() - start)
+    return seconds
+
+
+def rows(
+    part: str, seconds: Mapping[str, Sequence[float]], scale: Mapping[str, float] | None = None
+) -> list[dict[str, Any]]:
+    """A row a contender; the first is the reference of ``ratio``.
+
+    Args:
+        part: what was timed.
+        seconds: of each run.
+        scale: factor of contenders that did a part of the work alone.
+    """
+    scale = scale or {}
+    found = {name: [s * scale.get(name, 1) for s in runs] for name, runs in seconds.items()}
+    reference = next(iter(found.values()))
+    return [
+        {
+            "part": part,
+            "contender": name + (" (multiplied)" if name in scale else ""),
+            "seconds": statistics.median(runs),
+            "low": min(runs),
+            "high": max(runs),
+            "ratio": statistics.median(a / b for a, b in zip(runs, reference, strict=True)),
+        }
+        for name, runs in found.items()
+    ]
+
+
+def table_of(results: Sequence[Mapping[str, Any]]) -> str:
+    """The results as a Markdown table."""
+    lines = ["| part | contender | seconds (min - max) | / first | MiB |", "|---|---|---|---|---|"]
+    for row in results:
+        span = f"{row['seconds']:.3g} ({row['low']:.3g} - {row['high']:.3g})"
+        memory = f"{row['mib']:.0f}" if "mib" in row else ""
+        ratio = f"{row['ratio']:.2f}"
+        lines.append(f"| {row['part']} | {row['contender']} | {span} | {ratio} | {memory} |")
+    return "\n".join(lines)
+
+
+class Extraction:
+    """Ways to read the last token's head outputs of the same samples."""
+
+    def __init__(self, model: str, stories: int) -> None:
+        self.loaded = sa.load_model(model)
+        self.samples = sa.gridtom()[: 4 * stories]
+        self.prompts = [open_prompt(self.loaded, s.turns, s.shows) for s in self.samples]
+        self.nnsight = backend("nnsight") if find_spec("nnsight") else None
+
+    def batches(self) -> Any:
+        """Prepared inputs of every whole prompt, batch by batch."""
+        for part in in_batches(range(len(self.samples)), BATCH):
+            videos = [self.samples[i].frames() for i in part]
+            inputs = process(self.loaded, [self.prompts[i] for i in part], videos)
+            yield {**to_model(self.loaded, inputs), **LEAN}
+
+    def bare(self) -> None:
+        """Forwards alone, which read nothing."""
+        with torch.inference_mode():
+            for inputs in self.batches():
+                self.loaded.model(**inputs)
+
+    def capture(self) -> None:
+        """The same forwards inside `Capture`."""
+        with torch.inference_mode(), Capture(self.loaded.model) as capture:
+            for inputs in self.batches():
+                self.loaded.model(**inputs)
+                capture.take()
+
+    def trace(self) -> None:
+        """The same forwards as traces of nnsight."""
+        for inputs in self.batches():
+            self.nnsight.read(self.loaded.model, inputs)  # type: ignore[union-attr]
+
+    def ours(self) -> None:
+        """`extract` as users run it, with its store."""
+        with tempfile.TemporaryDirectory() as folder:
+            sa.extract(self.loaded, self.samples, Path(folder) / "activations")
+
+    def contenders(self) -> dict[str, Run]:
+        """By name; the first is the reference."""
+        ways = {"bare forwards": self.bare, "capture": self.capture, "extract": self.ours}
+        return ways | ({"nnsight": self.trace} if self.nnsight else {})
+
+
+def extraction(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Seconds and peak memory of every way to read all heads."""
+    work = Extraction(args.model, args.stories)
+    results = rows("extraction", in_turns(work.contenders(), args.repeats))
+    names = list(work.contenders())
+    for row, name in zip(results, names, strict=True):
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            row["mib"] = pool.submit(peak_bytes, args.model, name).result() / 2**20
+    return results
+
+
+def peak_bytes(model: str, name: str) -> int:
+    """Bytes that a contender needs above the loaded model; for a process of its own."""
+    work = Extraction(model, 4)
+    if cuda := next(work.loaded.model.parameters()).is_cuda:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    else:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    work.contenders()[name]()
+    if cuda:
+        return torch.cuda.max_memory_allocated() - before
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+
+
+def made_up(heads: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Correlated activations ``[N, heads, width]`` of which a third knows the labels ``[N]``."""
+    draw = np.random.default_rng(seed)
+    n = SAMPLES + HELD
+    y = np.arange(n) % 2 == 1
+    spectrum = 1.0 / np.arange(1, width + 1)
+    spectrum *= np.sqrt(width / np.square(spectrum).sum())
+    x = np.empty((n, heads, width), dtype=np.float32)
+    for head, scale in enumerate(np.linspace(0.3, 1.5, heads)):
+        basis = np.linalg.qr(draw.normal(size=(width, width)))[0]
+        z = (draw.normal(size=(n, width)) * spectrum) @ basis + draw.normal(size=width)
+        if head % 3 == 0:
+            z += (2.0 * y - 1)[:, None] * draw.normal(size=width) / np.sqrt(width)
+        x[:, head] = scale * z
+    return x, y
+
+
+def fit_by_sklearn(x: np.ndarray, y: np.ndarray, solver: str) -> None:
+    """scikit-learn, head after head, on one thread: more make it slower at this size."""
+    with threadpool_limits(1, "blas"):
+        for head in range(x.shape[1]):
+            model = LogisticRegression(C=DEFAULT_C, max_iter=1000, solver=solver)
+            model.fit(x[:, head].astype(np.float64), y)
+
+
+def probes(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """All heads fitted once: our solver against loops of scikit-learn."""
+    x, y = made_up(args.heads, args.width)
+    groups = [str(i // 4) for i in range(SAMPLES)]
+    items = pd.DataFrame({"group": groups, "y": y[:SAMPLES]})
+    train = sa.Activations(x[:SAMPLES, None], items, ("y",))
+    ways: dict[str, Run] = {
+        "HeadProbes": lambda: sa.HeadProbes().fit(train, label="y"),
+        "scikit-learn lbfgs": lambda: fit_by_sklearn(x[:SAMPLES], y[:SAMPLES], "lbfgs"),
+        "scikit-learn newton-cholesky": lambda: fit_by_sklearn(
+            x[:SAMPLES], y[:SAMPLES], "newton-cholesky"
+        ),
+    }
+    return rows("probes", in_turns(ways, args.repeats))
+
+
+def permutations(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The null of permuted labels: ours against scikit-learn on a few labels of a few heads."""
+    x, y = made_up(args.heads, args.width)
+    items = pd.DataFrame({"group": np.arange(len(y)) // 4, "y": y})
+    parts = (slice(0, SAMPLES), slice(SAMPLES, None))
+    train, held = (sa.Activations(x[p, None], items[p], ("y",)) for p in parts)
+    part_heads, part_labels = min(args.heads, 8), 3
+    labels = shuffled(y, items["group"].to_numpy(), part_labels)
+
+    def loop() -> None:
+        for permuted in labels:
+            fit_by_sklearn(x[:SAMPLES, :part_heads], permuted[:SAMPLES], "newton-cholesky")
+
+    ways: dict[str, Run] = {
+        "permutation_test": lambda: permutation_test(train, held, "y", args.permutations),
+        "scikit-learn newton-cholesky": loop,
+    }
+    scale = args.heads / part_heads * (args.permutations + 1) / part_labels
+    seconds = in_turns(ways, args.repeats)
+    return rows("permutations", seconds, {"scikit-learn newton-cholesky": scale})
+
+
+def patching(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every head patched between pairs, against one bare forward a patched head and prompt."""
+    console = Console(quiet=True)
+    work = Extraction(args.model, 4)
+    geometry = find_geometry(work.loaded.model)
+    heads = geometry.n_layers * geometry.n_heads
+    pairs = 8
+    with tempfile.TemporaryDirectory() as folder:
+        config = ProbeConfig(
+            model=args.model, stories=args.stories, out=Path(folder) / "run",
+            permutations=0, causal=False, figures=False,
+        )  # fmt: skip
+        probe(config, console)
+
+        def ours() -> None:
+            with tempfile.TemporaryDirectory() as out:
+                copied = shutil.copytree(config.folder, Path(out) / "run")
+                options = {"pairs": pairs, "validation_pairs": pairs, "random_sets": 1}
+                sa.causal(copied, kinds=("question",), **options)
+
+        seconds = in_turns({"patch": ours, "bare forwards": work.bare}, args.repeats)
+    forwards = 2 * 2 * pairs * heads / len(work.samples)
+    return rows("patching", seconds, {"bare forwards": forwards})
+
+
+def steering(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A sweep of fifteen points and its baseline against evaluation passes."""
+    console = Console(quiet=True)
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        config = ProbeConfig(
+            model=args.model, out=home / "run", permutations=0, causal=False, figures=False
+        )
+        probe(config, console)
+
+        def ours() -> None:
+            with tempfile.TemporaryDirectory() as out:
+                sweep(
+                    SweepConfig(
+                        model=args.model, run=config.out, k=(2, 4, 8), alpha=(-10, -5, 1, 5, 10),
+                        controls=False, limit=args.stories, test=False, out=Path(out) / "sweep",
+                        max_initial_drop=None, max_reality_drop=None,
+                    ),
+                    console,
+                )  # fmt: skip
+
+        def one_pass() -> None:
+            with tempfile.TemporaryDirectory() as out:
+                evaluate(
+                    EvalConfig(model=args.model, limit=args.stories, out=Path(out) / "evaluation"),
+                    console=console,
+                )
+
+        seconds = in_turns({"sweep": ours, "16 evaluations": one_pass}, args.repeats)
+    return rows("sweep", seconds, {"16 evaluations": 16})
+
+
+PARTS = {
+    "extraction": extraction,
+    "probes": probes,
+    "permutations": permutations,
+    "patching": patching,
+    "sweep": steering,
+}
+
+
+def options() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--model", default="tiny-qwen2-vl")
+    parser.add_argument("--stories", type=int, default=24)
+    parser.add_argument("--heads", type=int, default=256, help="of the made-up activations")
+    parser.add_argument("--width", type=int, default=128, help="of one of these heads")
+    parser.add_argument("--permutations", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("runs") / "speed.json")
+    return parser
+
+
+def main() -> None:
+    """Measure, print a table and write it as JSON after each part."""
+    args = options().parse_args()
+    machine = {
+        "processor": platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "versions": {name: version(name) for name in ("torch", "transformers", "scikit-learn")},
+    }
+    results: list[dict[str, Any]] = []
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    for part in args.only:
+        results += PARTS[part](args)
+        config = {name: str(value) for name, value in vars(args).items()}
+        saved = {"machine": machine, "config": config, "results": results}
+        args.out.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
+    print(f"{table_of(results)}\n\n{machine}\n{args.out}")
+
+
+if __name__ == "__main__":
+    main()
