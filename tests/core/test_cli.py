@@ -17,11 +17,10 @@ from sally_anne.core.commands import command, read_options
 from sally_anne.core.options import Positive
 from sally_anne.core.run_folder import save_config
 from sally_anne.experiments.table1 import Table1Config
-from sally_anne.harness.bip_alm.command import BipAlmConfig
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.copilot import CopilotConfig
 from sally_anne.harness.distractors import DistractorConfig
-from sally_anne.harness.limp.command import LimpConfig
+from sally_anne.harness.planning_config import BipAlmConfig, LimpConfig
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering.side_effects import SideEffectsConfig
 from sally_anne.steering.sweep import SweepConfig

@@ -15,8 +15,8 @@ from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.journal import Journal
 from sally_anne.harness.judge import Asked, Verdict, judge_answers
-from sally_anne.harness.limp.command import LimpConfig
-from sally_anne.harness.limp.pipeline import run
+from sally_anne.harness.limp import run
+from sally_anne.harness.planning_config import LimpConfig
 from sally_anne.harness.replies import Reply
 from tests.made_replies import replied
 

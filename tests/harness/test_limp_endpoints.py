@@ -1,4 +1,4 @@
-"""LIMP with its two models behind an address: who is asked what, what is read, what is kept."""
+"""LIMP with its two models at endpoints: who is asked what, what is read, what is kept."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import BenchmarkItem
-from sally_anne.harness.inverse_planning.models import among
-from sally_anne.harness.limp.command import LimpConfig
-from sally_anne.harness.limp.pipeline import run
+from sally_anne.harness.limp import run
+from sally_anne.harness.planning import from_top_tokens
+from sally_anne.harness.planning_config import LimpConfig
 from tests.data.muma_tom.records import silent, talking, write
 from tests.harness.chat_server import Server, Step, completion, serving
 
 pytestmark = pytest.mark.integration
 
+
 KEY = "sk-secret-limp"
+
+
 LIKELY = 0.9
 
 
@@ -195,7 +198,7 @@ def test_an_endpoint_without_probabilities_is_named(config: LimpConfig, server: 
         return (200, completion("A")) if "logprobs" in body else planner(body)
 
     server.answer = untold
-    with pytest.raises(HarnessError, match="reader at http.* does not tell how probable"):
+    with pytest.raises(HarnessError, match="reader at http.* gives no probabilities"):
         worked(replace(config, endpoint_prices=None))
 
 
@@ -230,7 +233,7 @@ def test_a_step_that_is_filtered_leaves_its_question_open(
 def test_answers_among_the_likeliest_tokens(
     first: dict[str, float], found: tuple[float, float]
 ) -> None:
-    judged = among({token: math.log(p) for token, p in first.items()}, ("A", "B"))
+    judged = from_top_tokens({token: math.log(p) for token, p in first.items()})
     assert [math.exp(value) for value in judged] == pytest.approx(found)
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from sally_anne.data.items import BenchmarkItem, Context, Media, Option, Polarity
 from sally_anne.data.muma_tom import People
-from sally_anne.harness.inverse_planning.posterior import Judged
+from sally_anne.harness.planning import LikelyUnlikely
 
 WHO = People("Dee", "Cy")
 
 
-def logs(*pairs: tuple[float, float]) -> list[Judged]:
+def logs(*pairs: tuple[float, float]) -> list[LikelyUnlikely]:
     """Probabilities of "likely" and "unlikely" as log-probabilities."""
     return [(math.log(p), math.log(q)) for p, q in pairs]
 
@@ -32,7 +32,7 @@ class ScriptedLikelihood:
     rule: Callable[[str], tuple[float, float]]
     asked: list[str] = field(default_factory=list)
 
-    def __call__(self, prompts: Sequence[str]) -> list[Judged]:
+    def __call__(self, prompts: Sequence[str]) -> list[LikelyUnlikely]:
         self.asked += prompts
         return logs(*(self.rule(prompt) for prompt in prompts))
 

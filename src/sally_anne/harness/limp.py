@@ -1,4 +1,7 @@
-"""A run of LIMP from config to files: episodes are gathered once, questions judged one by one."""
+"""LIMP: language model-based inverse multi-agent planning (MuMA-ToM paper, section 4, appendix 11).
+
+A run gathers each episode once, judges the questions one by one, and keeps both in journals.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
@@ -28,35 +31,44 @@ from sally_anne.harness.endpoint.limits import Budget
 from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_second
 from sally_anne.harness.endpoint.options import check_second
 from sally_anne.harness.endpoint.options import saved as saved_options
-from sally_anne.harness.inverse_planning import Mode, results
-from sally_anne.harness.inverse_planning.models import (
-    AnyModel,
-    check_planning,
-    judged_by,
-    open_models,
-)
-from sally_anne.harness.inverse_planning.posterior import HeldBack, Judged, judge, of_judged
-from sally_anne.harness.inverse_planning.results import ANSWERS, finish, marked, score
 from sally_anne.harness.journal import Journal, fingerprint
-from sally_anne.harness.limp import latents, prompts
-from sally_anne.harness.limp.command import Latents, LimpConfig
-from sally_anne.harness.limp.episode import (
+from sally_anne.harness.limp_reading import (
+    VARIABLES,
+    Account,
     Episode,
+    Hypothesis,
+    Sources,
+    account_of,
+    agreement,
+    agreement_shares,
+    by_model,
+    by_rules,
+    choose,
     from_json,
+    gather,
+    judge_step,
     read_entries,
-    read_episodes,
     steps,
     to_json,
 )
-from sally_anne.harness.limp.understanding import (
-    Account,
-    Sources,
-    account,
-    by_model,
-    by_rules,
-    gather,
-)
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.planning import (
+    ANSWERS,
+    Answer,
+    AnyModel,
+    FilteredError,
+    LikelyUnlikely,
+    answer_all,
+    check_planning,
+    finish,
+    judge,
+    judge_likely,
+    marked,
+    open_models,
+    posterior_of_judgements,
+    score,
+)
+from sally_anne.harness.planning_config import Latents, LimpConfig, Mode
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -65,7 +77,7 @@ GATHERED, CHOICES, EPISODES = "episodes.jsonl", "choices.jsonl", "episodes.json"
 # The most tokens of a reply that is one letter.
 LETTER = 16
 # Prompts to how the model judges each.
-LikelihoodModel = Callable[[Sequence[str]], list[Judged]]
+LikelihoodModel = Callable[[Sequence[str]], list[LikelyUnlikely]]
 
 
 def video_frames(item: BenchmarkItem, most_pixels: int | None = None) -> np.ndarray:
@@ -74,7 +86,7 @@ def video_frames(item: BenchmarkItem, most_pixels: int | None = None) -> np.ndar
 
 
 @claims(LIMP)
-@within_memory("use a smaller --batch-size, or tell what films show with --actions")
+@within_memory("use a smaller --batch-size, or say what films show with --actions")
 def run(
     config: LimpConfig,
     vector: SteeringVector | None = None,
@@ -84,9 +96,15 @@ def run(
 ) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is there is not asked again.
 
-    ``vector`` steers the likelihoods in place of the one in ``config.steer``; ``loaded`` is the
-    model if it is loaded already; ``frames`` gives a record's frames. Bad input is named before
-    long work wherever it can be known. What is returned is :func:`results.score` of the questions.
+    Args:
+        config: the options.
+        vector: steers the likelihoods in place of the one in ``config.steer``.
+        console: where results are printed.
+        loaded: the model, if it is loaded already.
+        frames: gives a question's frames in place of its film.
+
+    Returns:
+        The table of :func:`sally_anne.harness.planning.score`.
     """
     console = console or Console()
     vector = check_planning(config, vector)
@@ -101,7 +119,9 @@ def run(
         console.print(str(drawn), soft_wrap=True)
     groups = {item.group for item in items}
     persons(items)
-    parsed = read_episodes(config.parsed) if config.parsed is not None else {}
+    parsed = {}
+    if config.parsed is not None:
+        parsed = {number: from_json(entry) for number, entry in read_entries(config.parsed).items()}
     accounts = _accounts(config, items, parsed)
     watched = accounts is None and not groups <= parsed.keys()
     budget = Budget(config.endpoint_limit)
@@ -117,52 +137,48 @@ def run(
         "actions": fingerprint([sorted(accounts.items())]) if accounts is not None else None,
         "parsed": fingerprint([read]) if parsed else None,
     }
-    # Named where they differ from what runs before these options did.
-    forms = {name: getattr(config, name) for name in ("latents", "utterance_goal")}
-    changed = {name: form for name, form in forms.items() if form != getattr(LimpConfig, name)}
-    about = gathering | models.judging.about | changed
+    forms: dict[str, Any] = {"latents": config.latents, "utterance_goal": config.utterance_goal}
+    about = gathering | models.judging.about | forms
 
     def write(text: str, clip: np.ndarray | None = None, most: int = config.max_new_tokens) -> str:
-        asked = models.reading if clip is None or perceiver is None else perceiver
-        return asked.generate([Prompt(text, clip)], most)[0]
+        model = models.reading if clip is None or perceiver is None else perceiver
+        return model.generate([Prompt(text, clip)], most)[0]
 
-    shown = frames or partial(video_frames, most_pixels=config.max_pixels)
-    sources = Sources(write, shown, accounts, parsed)
-    model = partial(judged_by, models.judging, config.batch_size)
+    frames = frames or partial(video_frames, most_pixels=config.max_pixels)
+    sources = Sources(write, frames, accounts, parsed)
+    model = partial(judge_likely, models.judging, config.batch_size)
     others = {} if perceiver is None else {"perceiver": perceiver}
     with ExitStack() as kept, Bars(console) as bar:
-        for role, asked in {"": models.reading, **others}.items():
-            if isinstance(asked, EndpointModel):
-                kept.enter_context(asked.endpoint.keeping(kept_in(config.folder, role)))
+        for role, each in {"": models.reading, **others}.items():
+            if isinstance(each, EndpointModel):
+                kept.enter_context(each.endpoint.keeping(kept_in(config.folder, role)))
         with Journal(config.folder / GATHERED, gathering) as journal:
             save_config(config.folder, saved_options(config))
             done = bar.add_task("episodes", total=len(groups))
             episodes = gather_all(items, sources, journal, lambda: bar.advance(done))
         with Journal(config.folder / ANSWERS, about) as journal:
             judged = bar.add_task("questions", total=len(items))
-            answers = answer_all(
+            answers = judge_all(
                 items, episodes, sources, model, journal, lambda: bar.advance(judged), **forms
             )
-        table = score(items, answers, of_judged)
+        table = score(items, answers, posterior_of_judgements)
         if config.choice == "model":
             with Journal(config.folder / CHOICES, about | {"mode": config.mode}) as journal:
-                chosen = choose_all(
-                    items, answers, config.mode, partial(write, most=LETTER), journal
-                )
-            labels = zip(chosen, items, strict=True)
-            marks = [marked("model", label, item) for label, item in labels]
+                letter = partial(write, most=LETTER)
+                chosen = choose_all(items, answers, config.mode, letter, journal)
+            marks = [marked("model", label, i) for label, i in zip(chosen, items, strict=True)]
             table = table.join(pd.DataFrame(marks, index=table.index))
-    text = json.dumps({n: to_json(e) for n, e in episodes.items()}, indent=2, default=str) + "\n"
+    text = json.dumps({n: to_json(e) for n, e in episodes.items()}, indent=2) + "\n"
     write_atomic(config.folder / EPISODES, text.encode())
     further = {}
     if config.latents == "model":
-        found = list(latents.compared(answers))
-        table["latents_agree"] = [entry and all(entry.values()) for entry in found]
-        further = {"latents": latents.summarise(found)}
+        same = list(map(_agreement, answers))
+        table["latents_agree"] = [entry and all(entry.values()) for entry in same]
+        further = {"latents": agreement_shares(same)}
     choosers = ["model"] if config.choice == "model" else []
     finish(console, config, "LIMP", items, table, models, about, drawn, others, choosers, further)
     if further:
-        console.print(latents.said(further["latents"]), soft_wrap=True)
+        console.print(_agreement_line(further["latents"]), soft_wrap=True)
     return table
 
 
@@ -176,7 +192,7 @@ def persons(items: Iterable[BenchmarkItem]) -> dict[str, People]:
         who = people(wording)
         if who is None:
             raise HarnessError(
-                f"episode {group}: its questions do not tell whose mind they are about and who the "
+                f"episode {group}: its questions do not say whose mind they are about and who the "
                 "other person is; LIMP knows the official wording"
             )
         named[group] = who
@@ -191,18 +207,18 @@ def gather_all(
 ) -> dict[str, Episode]:
     """The episode of each group; what the open journal holds is not gathered again."""
     who = persons(items)
-    found = {}
+    episodes = {}
     for item in {item.group: item for item in items}.values():
         if item.group not in journal.answers:
             episode = gather(item, who[item.group], sources)
             journal.add([{"item_id": item.group, "episode": to_json(episode)}])
         kept = Field(journal.answers[item.group], f"{journal.path}, episode {item.group}")
-        found[item.group] = from_json(kept.get("episode"))
+        episodes[item.group] = from_json(kept.get("episode"))
         on_progress()
-    return found
+    return episodes
 
 
-def answer_all(
+def judge_all(
     items: Sequence[BenchmarkItem],
     episodes: Mapping[str, Episode],
     sources: Sources,
@@ -211,57 +227,76 @@ def answer_all(
     on_progress: Callable[[], None] = lambda: None,
     latents: Latents = "rules",
     utterance_goal: bool = True,
-) -> list[results.Answer]:
-    """The answer to each item; those that the open journal holds are not judged again."""
+) -> list[Answer]:
+    """The answer to each question; those that the open journal holds are not judged again."""
     who = persons(items)
 
-    def answer(item: BenchmarkItem) -> results.Answer:
+    def answer(item: BenchmarkItem) -> Answer:
         pair, episode = who[item.group], episodes[item.group]
         todo = steps(episode.person(pair.subject))
         if not todo:
             return {"problem": f"nothing is known of what {pair.subject} says or does"}
-        ruled = by_rules(item, pair, episode)
-        read = latents == "model" or ruled is None
-        options = by_model(item, pair, episode, sources.write) if read else ruled
+        rules = by_rules(item, pair, episode)
+        read = latents == "model" or rules is None
+        options = by_model(item, pair, episode, sources.write) if read else rules
         if options is None:
             return {"problem": "the options' wording was not understood"}
-        found: results.Answer = {"hypotheses": {k: asdict(v) for k, v in options.items()}}
-        if read and ruled is not None:
-            found["rules"] = {label: asdict(entry) for label, entry in ruled.items()}
-        asked = {
-            label: [prompts.judge(step, mind, pair, episode, utterance_goal) for step in todo]
+        kept: Answer = {"hypotheses": {k: asdict(v) for k, v in options.items()}}
+        if read and rules is not None:
+            kept["rules"] = {label: asdict(entry) for label, entry in rules.items()}
+        requests = {
+            label: [judge_step(step, mind, pair, episode, utterance_goal) for step in todo]
             for label, mind in options.items()
         }
         try:
-            return {"problem": "", **found, "judged": judge(model, asked)}
-        except HeldBack as error:
-            return {"problem": str(error), **found}
+            return {"problem": "", **kept, "judged": judge(model, requests)}
+        except FilteredError as error:
+            return {"problem": str(error), **kept}
 
-    return results.answer_all(items, journal, answer, on_progress)
+    return answer_all(items, journal, answer, on_progress)
 
 
 def choose_all(
     items: Sequence[BenchmarkItem],
-    answers: Sequence[results.Answer],
+    answers: Sequence[Answer],
     mode: Mode,
     write: Callable[[str], str],
     journal: Journal,
 ) -> list[str | None]:
-    """The option that a model chooses that is shown the posterior; None where it chooses none."""
-
-    def answer(item: BenchmarkItem) -> results.Answer:
-        found = of_judged(judged[item.item_id])
-        beliefs = (
-            found.official if mode == "official" else {k: math.exp(v) for k, v in found.log.items()}
-        )
-        return {"reply": write(prompts.choose(item, beliefs)) if beliefs else ""}
-
+    """The option that a model chooses that is given the posterior; None where it chooses none."""
     judged = {item.item_id: a.get("judged", {}) for item, a in zip(items, answers, strict=True)}
-    found = results.answer_all(items, journal, answer)
+
+    def answer(item: BenchmarkItem) -> Answer:
+        posterior = posterior_of_judgements(judged[item.item_id])
+        beliefs = posterior.official
+        if mode == "log":
+            beliefs = {label: math.exp(value) for label, value in posterior.log.items()}
+        return {"reply": write(choose(item, beliefs)) if beliefs else ""}
+
+    replies = answer_all(items, journal, answer)
     return [
-        read_answer(a["reply"], item.options, "robust")
-        for item, a in zip(items, found, strict=True)
+        read_answer(reply["reply"], item.options, "robust")
+        for item, reply in zip(items, replies, strict=True)
     ]
+
+
+def _agreement(answer: Answer) -> dict[str, bool] | None:
+    """Whether the model and the rules read the same, where both read; None elsewhere."""
+    both = [answer.get(name) for name in ("rules", "hypotheses")]
+    if not all(both):
+        return None
+    rules, model = ({k: Hypothesis(**v) for k, v in one.items()} for one in both if one)
+    return agreement(rules, model)
+
+
+def _agreement_line(shares: Mapping[str, Any]) -> str:
+    if "all" not in shares:
+        return "no question was read by both the model and the rules"
+    parts = [f"{n.replace('_', ' ')} {100 * shares[n]:.1f}" for n in VARIABLES if n in shares]
+    return (
+        f"the model and the rules read the same out of the options in {100 * shares['all']:.1f} % "
+        f"of {shares['n']} questions ({', '.join(parts)})"
+    )
 
 
 def _open_perceiver(config: LimpConfig, budget: Budget) -> AnyModel | None:
@@ -290,8 +325,4 @@ def _accounts(
     entries = read_entries(config.actions)
     if missing := [group for group in todo if group not in entries]:
         raise HarnessError(f"--actions {config.actions}: has no entry for episode {missing[0]}")
-    return {group: account(entries[group]) for group in todo}
-
-
-if __name__ == "__main__":
-    no_command("limp")
+    return {group: account_of(entries[group]) for group in todo}

@@ -1,10 +1,9 @@
-"""LIMP end to end on a tiny model: films watched, episodes read, questions judged, files left."""
+"""LIMP end to end on a tiny model: films watched, questions judged, files left."""
 
 from __future__ import annotations
 
 import io
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +15,11 @@ import torch
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.inverse_planning.models import judged_by
-from sally_anne.harness.inverse_planning.posterior import of_judged
-from sally_anne.harness.limp import command
-from sally_anne.harness.limp.command import LimpConfig
-from sally_anne.harness.limp.episode import read_episodes
-from sally_anne.harness.limp.pipeline import run as work
+from sally_anne.harness.limp import run as work
+from sally_anne.harness.limp_reading import from_json, read_entries
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.planning import judge_likely, posterior_of_judgements
+from sally_anne.harness.planning_config import LimpConfig
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -30,7 +27,10 @@ from tests.data.muma_tom.records import silent, talking, write
 
 pytestmark = pytest.mark.integration
 
+
 MODEL = "tiny-qwen2-vl"
+
+
 EPISODES = {
     "42": {
         "initial": ["There is a pear in the hall."],
@@ -122,7 +122,7 @@ def test_films_are_watched_and_questions_judged(config, loaded, monkeypatch) -> 
     assert seen == []
     pd.testing.assert_frame_equal(table, again)
     # A run's episodes serve another run as they are.
-    episodes = read_episodes(config.folder / "episodes.json")
+    episodes = {n: from_json(e) for n, e in read_entries(config.folder / "episodes.json").items()}
     assert episodes["4005"].person("Dee").utterances == ("It lies on the bed.",)
 
 
@@ -134,7 +134,7 @@ def test_the_model_judges_as_its_probabilities_say(config, loaded, parsed) -> No
     for row, record in zip(table.itertuples(), map(json.loads, lines), strict=True):
         judged = {k: [(p, q) for p, q in pairs] for k, pairs in record["judged"].items()}
         assert len({pair for pairs in judged.values() for pair in pairs}) > 1
-        found = of_judged(judged)
+        found = posterior_of_judgements(judged)
         labels = [None if pd.isna(x) else x for x in (row.log_label, row.official_label)]
         assert labels == [found.choose(row.polarity), found.choose(row.polarity, "official")]
 
@@ -142,7 +142,7 @@ def test_the_model_judges_as_its_probabilities_say(config, loaded, parsed) -> No
 def test_likelihoods_are_the_models_own(loaded) -> None:
     texts = ["Is it likely? A) yes B) no", "The red room.", "Where is the blue agent now?"]
     model = SteeredModel(loaded)
-    found = judged_by(model, 2, texts)
+    found = judge_likely(model, 2, texts)
     for text, pair in zip(texts, found, strict=True):
         alone = model.option_log_probs([Prompt(text)], [("A", "B")])[0]
         assert pair == pytest.approx(tuple(alone), abs=1e-4)
@@ -170,12 +170,13 @@ def test_a_vector_steers_the_judging_alone(config, loaded, parsed, tmp_path, mon
     ]
     assert read[0] == read[1]
 
-    # The command reads the vector, and keeps what identifies it.
+    # A vector's folder does as well, and what identifies it is kept.
     by_command = tmp_path / "by-command"
-    arguments = ["--data", config.data, "--model", MODEL, "--parsed", parsed, "--out", by_command]
-    arguments += ["--steer", tmp_path / "vector", "--mode", "official", "--limit", "1"]
-    monkeypatch.setattr(sys, "argv", ["limp", *map(str, arguments)])
-    command.main()
+    work(
+        replace(config, parsed=parsed, out=by_command, steer=tmp_path / "vector", mode="official"),
+        console=Console(file=io.StringIO()),
+        loaded=loaded,
+    )
     saved = json.loads((by_command / "results.json").read_text())
     assert saved["about"]["steering"]["alpha"] == 12.0
     assert saved["mismatch"] == ""
@@ -198,34 +199,10 @@ def test_accounts_in_place_of_films(config, loaded, data, tmp_path) -> None:
         run(config, loaded)
     path.write_text(json.dumps({k: {"action": ["takes the pear"]} for k in ("42", "4005")}))
     run(config, loaded)
-    episodes = read_episodes(config.folder / "episodes.json")
+    episodes = {n: from_json(e) for n, e in read_entries(config.folder / "episodes.json").items()}
     assert episodes["42"].person("Ada").actions == ("takes the pear",)
     assert episodes["4005"].person("Cy").actions == ("takes the pear",)
     # Another file of actions is another run.
     path.write_text(json.dumps({k: {"action": ["takes a hat"]} for k in ("42", "4005")}))
     with pytest.raises(HarnessError, match="holds another run: actions is"):
         run(config, loaded)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--limit", "0"], "--limit must be at least 1, got 0"),
-        (["--alpha", "3"], "give one with --steer"),
-        (["--actions", "nowhere.json"], "nowhere.json: cannot be read"),
-        (["--steer", "nowhere"], "nowhere is missing"),
-    ],
-)
-def test_bad_options_are_one_message(data, monkeypatch, arguments, message) -> None:
-    monkeypatch.setattr(sys, "argv", ["limp", "--data", str(data), *arguments])
-    with pytest.raises(SystemExit, match=message):
-        command.main()
-
-
-def test_empty_accounts_are_named_before_the_model_is_loaded(data, tmp_path, monkeypatch) -> None:
-    path = tmp_path / "actions_extracted.json"
-    path.write_text(json.dumps({k: {"prompt": "...", "action": ""} for k in ("42", "4005")}))
-    arguments = ["--data", str(data), "--model", "no/such-model", "--actions", str(path)]
-    monkeypatch.setattr(sys, "argv", ["limp", *arguments])
-    with pytest.raises(SystemExit, match=r"episode 42: field action is empty"):
-        command.main()

@@ -1,0 +1,346 @@
+"""BIP-ALM: Bayesian inverse planning accelerated by language models (MMToM-QA paper, section 4).
+
+What is in an apartment and what a person does there are symbols, read from text. Each option of a
+question is a goal and a belief; a language model says how likely each action is for somebody who
+has them. Beliefs are followed along what is seen: whoever enters a room sees what lies on its
+surfaces, whoever opens a container sees what is in it. Departures from the paper are in
+docs/inverse-planning.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import pandas as pd
+
+from sally_anne.core.console import Bars, Console
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.run_folder import BIP_ALM, claims, save_config
+from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.mmtom_qa import MMTOM_QA
+from sally_anne.data.mmtom_qa.actions import Action, Course, read_actions
+from sally_anne.data.mmtom_qa.contents import Contents, is_surface, places_called, thing_of
+from sally_anne.data.mmtom_qa.contrasts import STATEMENT
+from sally_anne.harness.drawing import draw_items
+from sally_anne.harness.endpoint.limits import Budget
+from sally_anne.harness.endpoint.model import EndpointModel, kept_in
+from sally_anne.harness.endpoint.options import saved as saved_options
+from sally_anne.harness.journal import Journal, fingerprint
+from sally_anne.harness.model import SteeredModel
+from sally_anne.harness.planning import (
+    ANSWERS,
+    Answer,
+    FilteredError,
+    answer_all,
+    check_planning,
+    finish,
+    judge,
+    judge_likely,
+    likely_prompt,
+    open_models,
+    posterior_of_judgements,
+    posterior_of_replies,
+    score,
+    score_replies,
+)
+from sally_anne.harness.planning_config import BipAlmConfig
+from sally_anne.hooks.batch_size import within_memory
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import LoadedModel
+
+# What a question leaves open: the goal, or whether a thing is believed to be in a place.
+Open = Literal["goal", "inside", "not inside"]
+
+_WANTS = re.compile(r"\bhas been trying to get (?:an?|some|the) (?P<thing>[^,.]+)")
+_GIVEN = re.compile(
+    r"\bthinks? (?:that )?there (?:isn['’]t|is not|aren['’]t|are not) (?:an?|any|some) "
+    r"(?P<thing>.+?) inside the (?P<place>[^,]+),"
+)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What one option says of a mind, with what the question takes for granted.
+
+    Attributes:
+        goal: the thing that is looked for.
+        says: what the option is about.
+        places: where the thing is believed to be, or not to be; for a goal, where the question
+            says that it is believed not to be.
+    """
+
+    goal: str
+    says: Open
+    places: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """An action to be judged, and what its person knows before it.
+
+    Attributes:
+        action: what is done.
+        room: where the person is, empty if the text does not tell.
+        at: the place or thing that the person has gone to, empty in the middle of a room.
+        is_open: whether that place is open.
+        suspected: places where the thing may be, as far as the person knows.
+    """
+
+    action: Action
+    room: str
+    at: str
+    is_open: bool
+    suspected: tuple[str, ...]
+
+
+def hypotheses(question: BenchmarkItem, contents: Contents) -> dict[str, Hypothesis] | None:
+    """The hypothesis of each option, by label; None if their wording is not known."""
+    read = {o.label: _hypothesis(question.question, o.text, contents) for o in question.options}
+    complete = {label: entry for label, entry in read.items() if entry}
+    return complete if len(complete) == len(read) else None
+
+
+def _hypothesis(question: str, option: str, contents: Contents) -> Hypothesis | None:
+    if looked_for := _WANTS.search(question):
+        statement, goal = STATEMENT.fullmatch(option.strip()), thing_of(looked_for["thing"])
+        if statement is None or goal is None or thing_of(statement["thing"]) != goal:
+            return None
+        says: Open = "not inside" if statement["no"] else "inside"
+        return Hypothesis(goal, says, _places(statement["place"], contents))
+    looked_for, given = _WANTS.search(option), _GIVEN.search(question)
+    goal = looked_for and thing_of(looked_for["thing"])
+    if not goal:
+        return None
+    about = given is not None and thing_of(given["thing"]) == goal
+    return Hypothesis(goal, "goal", _places(given["place"], contents) if given and about else ())
+
+
+def _places(name: str, contents: Contents) -> tuple[str, ...]:
+    """The places of a name that there are; if the scene tells of none, all that there may be."""
+    called = places_called(name)
+    return tuple(place for place in called if place in contents.rooms) or called
+
+
+def steps(hypothesis: Hypothesis, course: Course, contents: Contents) -> tuple[Step, ...]:
+    """What is judged under a hypothesis: all steps for a goal, the last visit for a belief.
+
+    Before the last visit both options of a belief question say the same: what was seen so far.
+    """
+    places = hypothesis.places
+    if hypothesis.says == "goal":
+        return tuple(followed(hypothesis.goal, course, contents, places))
+    last = list(followed(hypothesis.goal, course, contents))[last_visit(course.actions) :]
+    if hypothesis.says == "inside":
+        return tuple(replace(step, suspected=places) for step in last)
+    return tuple(replace(step, suspected=_without(step.suspected, places)) for step in last)
+
+
+def last_visit(actions: Sequence[Action]) -> int:
+    """Where the last visit begins: the way to the room of the last place, or to this place."""
+    first = max(0, len(actions) - 1)
+    while first and actions[first - 1].target == actions[-1].target:
+        first -= 1
+    return first - (first > 0 and actions[first - 1].aim == "room")
+
+
+def followed(
+    goal: str, course: Course, contents: Contents, never: Sequence[str] = ()
+) -> Iterator[Step]:
+    """Each action, and where the thing may be as far as is known before it.
+
+    At first it may be in any place but those of ``never``. A place that turns out to hold it is
+    the only one left; one that does not hold it falls away.
+    """
+    visited = (a.target for a in course.actions if a.aim == "place")
+    suspected = _without(tuple(dict.fromkeys((*contents.rooms, *visited))), never)
+    holding = contents.places_of(goal)
+    room, at, is_open = course.room, "", False
+
+    def after_seeing(places: Sequence[str]) -> tuple[str, ...]:
+        here = tuple(place for place in places if place in holding)
+        return here or _without(suspected, places)
+
+    def surfaces(of: str) -> list[str]:
+        return [p for p, where in contents.rooms.items() if where == of and is_surface(p)]
+
+    suspected = after_seeing(surfaces(room))
+    for action in course.actions:
+        yield Step(action, room, at, is_open, suspected)
+        if action.verb in ("open", "close"):
+            is_open, suspected = action.verb == "open", after_seeing([action.target])
+        elif action.verb != "be about to open":
+            before, is_open = room, False
+            at = "" if action.aim == "room" or action.verb == "pass" else action.target
+            room = (
+                action.target if action.aim == "room" else contents.rooms.get(action.target, room)
+            )
+            if room != before:
+                suspected = after_seeing(surfaces(room))
+
+
+def _without(places: Sequence[str], some: Sequence[str]) -> tuple[str, ...]:
+    return tuple(place for place in places if place not in some)
+
+
+# --- Prompts -------------------------------------------------------------------------------------
+
+_VERBS = {
+    "go to": "goes to",
+    "pass": "walks past",
+    "open": "opens",
+    "close": "closes",
+    "be about to open": "is about to open",
+}
+_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
+_RULE = (
+    "Who looks for a thing goes to where it may be as far as they know, opens what may hold it, "
+    "and closes what does not."
+)
+
+
+def next_action(step: Step, goal: str, person: str, contents: Contents) -> tuple[str, str]:
+    """What does somebody do next who wants this and knows that? The prompt, and the action."""
+    form = (
+        'Reply with one step and nothing else, such as "goes to the stove", "opens the stove", '
+        '"closes the stove" or "is about to open the stove".'
+    )
+    lines = [*_state(step, goal, person, contents), f"What does {person} do next?", form]
+    return "\n".join(lines), in_words(step.action)
+
+
+def judged_action(step: Step, goal: str, person: str, contents: Contents) -> str:
+    """Is the action likely for somebody who wants this and knows that?"""
+    now = f"Now {person} {in_words(step.action)}."
+    return likely_prompt([*_state(step, goal, person, contents), now], _RULE)
+
+
+def in_words(action: Action) -> str:
+    """An action as it stands after its person's name."""
+    target = action.target if action.aim != "place" else place_name(action.target)
+    return f"{_VERBS[action.verb]} the {target}"
+
+
+def place_name(place: str) -> str:
+    """A place in words: "3rd kitchen cabinet", "sofa in the living room"."""
+    kind, _, number = place.rpartition(" ")
+    if number.isdigit():
+        return f"{number}{_ENDINGS.get(int(number), 'th')} {kind}"
+    for room in ("bedroom", "living room", "kitchen"):
+        rest = place.removeprefix(f"{room} ")
+        if rest != place and rest != "table":
+            return f"{rest} in the {room}"
+    return place
+
+
+def _state(step: Step, goal: str, person: str, contents: Contents) -> list[str]:
+    """The state, and what is intended and known in it; a line each."""
+    rooms: dict[str, list[str]] = {}
+    for place, room in contents.rooms.items():
+        things = contents.things_in(place)
+        holds = "not told" if things is None else ", ".join(things) or "empty"
+        rooms.setdefault(room, []).append(f"{place_name(place)} ({holds})")
+    where = f" in the {step.room}" if step.room else ""
+    if step.at:
+        shut = "" if is_surface(step.at) else f", which is {'open' if step.is_open else 'closed'}"
+        where += f", at the {place_name(step.at)}{shut}"
+    suspected = ", ".join(f"the {place_name(place)}" for place in step.suspected)
+    return [
+        "What is where:",
+        *(f"- {room}: {', '.join(places)}" for room, places in rooms.items()),
+        f"{person} is{where or ' at home'}.",
+        f"{person} wants to get: {goal}",
+        f"As far as {person} knows, it may be in or on: {suspected or 'no place of these'}",
+    ]
+
+
+# --- Run -----------------------------------------------------------------------------------------
+
+# What is asked of a step: a prompt, with the action as its reply unless the action is judged.
+Request = str | tuple[str, str]
+
+
+@claims(BIP_ALM)
+@within_memory("use a smaller --batch-size")
+def run(
+    config: BipAlmConfig,
+    vector: SteeringVector | None = None,
+    console: Console | None = None,
+    loaded: LoadedModel | None = None,
+) -> pd.DataFrame:
+    """Do the whole run in ``config.folder``; what is there is not asked again.
+
+    ``vector`` steers the likelihoods in place of the one in ``config.steer``; ``loaded`` is the
+    model if it is loaded already. Returns the table of :func:`sally_anne.harness.planning.score`.
+    """
+    console = console or Console()
+    vector = check_planning(config, vector)
+    if config.likelihood == "reply" and config.endpoint is not None:
+        raise HarnessError(
+            "--likelihood reply needs a model here: an endpoint says how probable its own replies "
+            "are, and not a given one; take judged"
+        )
+    every = MMTOM_QA.load(config.data)
+    items, drawn = draw_items(every, MMTOM_QA.breakdowns, config.limit, config.limit_seed)
+    if drawn:
+        console.print(str(drawn), soft_wrap=True)
+    models = open_models(config, vector, loaded, Budget(config.endpoint_limit))
+    texts = [(i.item_id, i.question, i.options, i.context, i.person) for i in items]
+    about = {
+        **models.about,
+        **models.judging.about,
+        "data": fingerprint([texts]),
+        "likelihood": config.judges,
+    }
+    judging, size = models.judging, config.batch_size
+    model: Callable[[Any], list[Any]] = partial(judge_likely, judging, size)
+    request: Callable[..., Request] = judged_action
+    weigh: Callable[[Any], Any] = posterior_of_judgements
+    if config.judges == "reply":
+        assert isinstance(judging, SteeredModel)
+        model, request, weigh = (
+            partial(score_replies, judging, size),
+            next_action,
+            posterior_of_replies,
+        )
+    with ExitStack() as kept, Bars(console) as bar:
+        if isinstance(judging, EndpointModel):
+            kept.enter_context(judging.endpoint.keeping(kept_in(config.folder)))
+        journal = kept.enter_context(Journal(config.folder / ANSWERS, about))
+        save_config(config.folder, saved_options(config))
+        done = bar.add_task("questions", total=len(items))
+        each = partial(answer, request=request, model=model)
+        answers = answer_all(items, journal, each, lambda: bar.advance(done))
+    table = score(items, answers, weigh)
+    finish(console, config, "BIP-ALM", items, table, models, about, drawn)
+    return table
+
+
+def answer(
+    question: BenchmarkItem, request: Callable[..., Request], model: Callable[[Any], list[Any]]
+) -> Answer:
+    """How likely what the person does is under each option, or why that cannot be judged."""
+    contents = Contents(question.context.scene)
+    course = read_actions(question.context.actions, contents)
+    for name, known in (("what is in the apartment", contents.rooms), ("any step", course.actions)):
+        if not known:
+            return {"problem": f"the text does not tell {name}"}
+    minds = hypotheses(question, contents)
+    if minds is None:
+        return {"problem": "the options' wording was not understood"}
+    requests = {
+        label: [
+            request(step, mind.goal, question.person, contents)
+            for step in steps(mind, course, contents)
+        ]
+        for label, mind in minds.items()
+    }
+    kept = {"hypotheses": {label: asdict(mind) for label, mind in minds.items()}}
+    try:
+        return {"problem": "", **kept, "judged": judge(model, requests)}
+    except FilteredError as error:
+        return {"problem": str(error), **kept}

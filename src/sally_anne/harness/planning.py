@@ -1,0 +1,397 @@
+"""Inverse planning: what a mind must be like for what it does and says to be likely.
+
+Each option of a question is a hypothesis about a mind, a model judges how likely each step is under
+it, and the option with the most, or the least, of that is the answer. LIMP (MuMA-ToM) and BIP-ALM
+(MMToM-QA) gather and judge in ways of their own; what they have in common is here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+from rich.markup import escape
+from scipy.special import log_expit, log_softmax, logsumexp
+
+from sally_anne.core.console import Console
+from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import BenchmarkItem, Polarity
+from sally_anne.harness.config import check_steered
+from sally_anne.harness.drawing import Drawn
+from sally_anne.harness.endpoint.limits import Budget
+from sally_anne.harness.endpoint.model import EndpointModel, open_endpoint, said_usage
+from sally_anne.harness.endpoint.options import check_endpoint, named
+from sally_anne.harness.endpoint.options import saved as saved_options
+from sally_anne.harness.endpoint.replies import FILTERED
+from sally_anne.harness.journal import Journal
+from sally_anne.harness.metrics import accuracy
+from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.planning_config import MODES, Mode, PlanningConfig
+from sally_anne.harness.reporting import print_table, save, steered_by
+from sally_anne.harness.vectors import open_vector, require_fits
+from sally_anne.hooks.batch_size import in_batches
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import LoadedModel, load_model
+
+AnyModel = SteeredModel | EndpointModel
+# What the journal keeps of a question, with what is wrong in ``problem``.
+Answer = dict[str, Any]
+Request = TypeVar("Request", bound=Hashable)
+Judgement = TypeVar("Judgement")
+# Log-probabilities of the answers "likely" and "unlikely", in nats.
+LikelyUnlikely = tuple[float, float]
+# Log-probability of a text as a reply, in nats, and the number of its tokens.
+ScoredText = tuple[float, int]
+
+ANSWERS, TABLE = "answers.jsonl", "answers.parquet"
+LIKELY, UNLIKELY = LABELS = ("A", "B")
+# First tokens of which an endpoint gives the probability (MuMA-ToM paper, appendix 11.4).
+TOP = 5
+# Sums of rounded probabilities may leave nothing for tokens that are not listed.
+_LEAST = 1e-9
+
+
+class FilteredError(HarnessError):
+    """A step that an endpoint's filter holds back, which leaves its question without an answer."""
+
+
+# --- Models --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Models:
+    """A run's model, as it reads and as it judges; a vector steers the judging alone.
+
+    Attributes:
+        reading: the model as it is.
+        judging: the same one, steered.
+        loaded: it, if it is here.
+        mismatch: what differs from the model that the vector was fitted on, if that is allowed.
+    """
+
+    reading: AnyModel
+    judging: AnyModel
+    loaded: LoadedModel | None
+    mismatch: str
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What reading depends on, for a run's record."""
+        return self.loaded.about if self.loaded else self.reading.about
+
+
+def check_planning(config: PlanningConfig, vector: SteeringVector | None) -> SteeringVector | None:
+    """The vector that steers the run, if one does; HarnessError names an unusable option."""
+    check_steered(config)
+    check_endpoint(config)
+    if vector is None and config.steer is not None:
+        vector = open_vector(config.steer, config.allow_mismatch)
+    return vector
+
+
+def open_models(
+    config: PlanningConfig,
+    vector: SteeringVector | None,
+    loaded: LoadedModel | None,
+    budget: Budget,
+    videos: bool = False,
+) -> Models:
+    """The model that the options name, unless it is ``loaded`` already."""
+    if config.endpoint is not None:
+        remote = open_endpoint(config, budget)
+        return Models(remote, remote, None, "")
+    here = loaded or load_model(**config.opening(), videos=videos)
+    mismatch = require_fits(vector, here, config.alpha) if vector else ""
+    return Models(SteeredModel(here), SteeredModel(here, vector, config.alpha), here, mismatch)
+
+
+def likely_prompt(lines: Sequence[str], rule: str) -> str:
+    """Asks whether the last line is likely after those before it."""
+    return (
+        "\n".join(lines) + f"\n\n{rule} Is the last line likely?\n"
+        f"{LIKELY}) likely\n{UNLIKELY}) unlikely\nReply with {LIKELY} or {UNLIKELY} only."
+    )
+
+
+def judge_likely(model: AnyModel, batch_size: int, prompts: Sequence[str]) -> list[LikelyUnlikely]:
+    """Log-probabilities of :data:`LABELS` as the beginning of each reply, in nats.
+
+    Raises:
+        FilteredError: the endpoint's filter held a step back.
+        HarnessError: the endpoint gives no probabilities of first tokens.
+    """
+    scores: list[LikelyUnlikely] = []
+    if isinstance(model, SteeredModel):
+        for texts in in_batches(prompts, batch_size):
+            batch = [Prompt(text) for text in texts]
+            scores += map(tuple, model.option_log_probs(batch, [LABELS] * len(batch)))  # type: ignore[arg-type]
+        return scores
+    requests = [Prompt(text) for text in prompts]
+    for reply in model.replies(requests, 1, logprobs=True, top_logprobs=TOP):
+        if reply.finish == FILTERED:
+            raise FilteredError("the endpoint's filter held a step back")
+        if not reply.first:
+            raise HarnessError(
+                f"{model.endpoint.model} at {model.endpoint.url} gives no probabilities of its "
+                "first tokens (top_logprobs), by which steps are judged; take a model that does. "
+                "What was gathered is kept"
+            )
+        scores.append(from_top_tokens(reply.first))
+    return scores
+
+
+def score_replies(
+    model: SteeredModel, batch_size: int, requests: Sequence[tuple[str, str]]
+) -> list[ScoredText]:
+    """How probable each text is as the beginning of the reply to its prompt, and its tokens."""
+    scored: list[ScoredText] = []
+    for pairs in in_batches(requests, batch_size):
+        batch = [Prompt(prompt) for prompt, _ in pairs]
+        scores = model.option_log_probs(batch, [[text] for _, text in pairs])
+        for prompt, (_, text), (score,) in zip(batch, pairs, scores, strict=True):
+            scored.append((score, len(model.continuations(prompt, [text])[0])))
+    return scored
+
+
+def from_top_tokens(first: Mapping[str, float]) -> LikelyUnlikely:
+    """Both answers' log-probabilities among the listed first tokens, in nats.
+
+    Spellings of an answer ("A", " A", "A)") count together. One that is not listed is at most as
+    probable as the last one that is, and as all that is left: it counts as the smaller of both,
+    where the released code takes 0 or stops.
+    """
+    left = max(_LEAST, 1.0 - math.fsum(map(math.exp, first.values())))
+    most = min(*first.values(), math.log(left)) if len(first) > 1 else math.log(left)
+
+    def of(answer: str) -> float:
+        listed = [value for token, value in first.items() if token.strip(" \n*).") == answer]
+        return min(0.0, float(logsumexp(np.asarray(listed))) if listed else most)
+
+    return of(LIKELY), of(UNLIKELY)
+
+
+# --- Posterior -----------------------------------------------------------------------------------
+
+
+def judge(
+    model: Callable[[list[Request]], list[Judgement]], requests: Mapping[str, Sequence[Request]]
+) -> dict[str, list[Judgement]]:
+    """The model's judgement of all steps of each hypothesis, by its label, each asked once.
+
+    In different batches the same prompt may differ in its last digits, and would settle what
+    nothing in the question does.
+    """
+    distinct = list(dict.fromkeys(step for steps in requests.values() for step in steps))
+    judged = dict(zip(distinct, model(distinct) if distinct else [], strict=True))
+    return {label: [judged[step] for step in steps] for label, steps in requests.items()}
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Belief in each option's hypothesis after all steps, by label, with equal priors.
+
+    Attributes:
+        log: log-probabilities.
+        official: what the released code takes for probabilities.
+    """
+
+    log: dict[str, float]
+    official: dict[str, float]
+
+    def choose(self, polarity: Polarity, mode: Mode = "log") -> str | None:
+        """The option asked for; None if the best ones are equal, which chooses none of them."""
+        scores = self.log if mode == "log" else self.official
+        best = (max if polarity == "most" else min)(scores.values(), default=math.nan)
+        labels = [label for label, score in scores.items() if score == best]
+        return labels[0] if len(labels) == 1 else None
+
+
+def posterior_of_judgements(judged: Mapping[str, Sequence[LikelyUnlikely]]) -> Posterior:
+    """Weigh hypotheses by the answers "likely" (p) and "unlikely" (q) to all steps.
+
+    ``log``: log(p / (p + q)) summed over the steps. It neither underflows nor depends on what else
+    the model might reply. ``official``: p multiplied over the steps and a softmax over these
+    products, as in LIMP's released code; nearly flat, as they are at most 1.
+    """
+    _check(judged, lambda pair: pair)
+    sums = {label: math.fsum(map(log_preference, pairs)) for label, pairs in judged.items()}
+    products = {label: math.prod(math.exp(p) for p, _ in pairs) for label, pairs in judged.items()}
+    return Posterior(_log_softmax(sums), _softmax(products))
+
+
+def posterior_of_replies(scored: Mapping[str, Sequence[ScoredText]]) -> Posterior:
+    """Weigh hypotheses by how probable all steps are as replies, for each label.
+
+    ``log``: log-probabilities of the steps, summed. ``official``: those of a step's tokens in the
+    mean, summed over the steps, as in BIP-ALM's released code.
+    """
+    _check(scored, lambda step: step[:1])
+    sums = {label: math.fsum(p for p, _ in steps) for label, steps in scored.items()}
+    means = {label: math.fsum(p / n for p, n in steps) for label, steps in scored.items()}
+    return Posterior(_log_softmax(sums), _softmax(means))
+
+
+def log_preference(pair: LikelyUnlikely) -> float:
+    """log(p / (p + q)) from log p and log q; two impossible answers mean nothing: log(1/2)."""
+    likely, unlikely = pair
+    return float(log_expit(0.0 if likely == unlikely else likely - unlikely))
+
+
+def _check(
+    steps: Mapping[str, Sequence[Judgement]], logs: Callable[[Judgement], tuple[float, ...]]
+) -> None:
+    if len({len(judgements) for judgements in steps.values()}) > 1:
+        counts = ", ".join(f"{label}: {len(values)}" for label, values in steps.items())
+        raise HarnessError(f"every option needs the same steps, got {counts}")
+    for label, judgements in steps.items():
+        for number, judgement in enumerate(judgements):
+            # A little above 0 is rounding.
+            if not all(value <= 1e-3 for value in logs(judgement)):
+                raise HarnessError(
+                    f"option {label}, step {number}: {judgement} are no log-probabilities"
+                )
+
+
+def _softmax(scores: Mapping[str, float]) -> dict[str, float]:
+    return {label: math.exp(value) for label, value in _log_softmax(scores).items()}
+
+
+def _log_softmax(scores: Mapping[str, float]) -> dict[str, float]:
+    if max(scores.values(), default=-math.inf) == -math.inf:
+        return dict.fromkeys(scores, -math.log(max(1, len(scores))))
+    return dict(zip(scores, log_softmax(list(scores.values())).tolist(), strict=True))
+
+
+# --- Results -------------------------------------------------------------------------------------
+
+
+def answer_all(
+    items: Sequence[BenchmarkItem],
+    journal: Journal,
+    answer: Callable[[BenchmarkItem], Answer],
+    on_progress: Callable[[], None] = lambda: None,
+) -> list[Answer]:
+    """The answer to each question; those that the open journal holds are not asked again."""
+    for item in items:
+        if item.item_id not in journal.answers:
+            journal.add([{"item_id": item.item_id, **answer(item)}])
+        on_progress()
+    return [journal.answers[item.item_id] for item in items]
+
+
+def score(
+    items: Sequence[BenchmarkItem],
+    answers: Sequence[Answer],
+    weigh: Callable[[Mapping[str, Any]], Posterior],
+) -> pd.DataFrame:
+    """One row a question, in both forms of the rule; ``weigh`` gets what was judged, by label.
+
+    Columns ``item_id, story, type, polarity, answer, steps, problem``, for each of the modes
+    ``log`` and ``official`` ``<mode>_label``, ``<mode>_correct``, ``<mode>_invalid`` (no option
+    stands out, or there is a problem) and ``<mode>_scores``, and ``agree``: both choose the same.
+    """
+    rows = []
+    for item, answer in zip(items, answers, strict=True):
+        judged = answer.get("judged", {})
+        try:
+            posterior = weigh(judged)
+        except HarnessError as error:
+            raise HarnessError(f"item {item.item_id}: {error}") from error
+        row: dict[str, Any] = {
+            "item_id": item.item_id,
+            "story": item.group,
+            "type": "|".join(item.tags.get("type", ())),
+            "polarity": item.polarity,
+            "answer": item.answer,
+            "steps": max((len(pairs) for pairs in judged.values()), default=0),
+            "problem": answer["problem"],
+        }
+        for mode in MODES:
+            row |= marked(mode, posterior.choose(item.polarity, mode), item)
+            beliefs: dict[str, float] = getattr(posterior, mode)
+            row[f"{mode}_scores"] = ", ".join(f"{k}: {v!r}" for k, v in beliefs.items())
+        row["agree"] = row["log_label"] == row["official_label"]
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def marked(chooser: str, label: str | None, item: BenchmarkItem) -> dict[str, Any]:
+    """A chosen option and whether it is right, in columns that begin with ``chooser``."""
+    right = label is not None and label == item.answer
+    return {
+        f"{chooser}_label": label,
+        f"{chooser}_correct": right,
+        f"{chooser}_invalid": label is None,
+    }
+
+
+def summarise(table: pd.DataFrame, choosers: Sequence[str] = MODES) -> dict[str, Any]:
+    """Accuracy of each chooser, overall and by type, and how often both forms agree."""
+    results: dict[str, Any] = {}
+    for chooser in choosers:
+        names = {f"{chooser}_correct": "correct", f"{chooser}_invalid": "invalid"}
+        columns = table[["item_id", "story", "type", *names]].rename(columns=names)
+        results[chooser] = asdict(accuracy(columns, by="type"))
+    results["agreement"] = float(table["agree"].mean())
+    counts = table["problem"].value_counts().items()
+    results["problems"] = {str(problem): int(n) for problem, n in counts if problem}
+    return results
+
+
+def finish(
+    console: Console,
+    config: PlanningConfig,
+    method: str,
+    items: Sequence[BenchmarkItem],
+    table: pd.DataFrame,
+    models: Models,
+    about: Mapping[str, Any],
+    drawn: Drawn | None = None,
+    others: Mapping[str, AnyModel] | None = None,
+    choosers: Sequence[str] = (),
+    further: Mapping[str, Any] | None = None,
+) -> None:
+    """Write and print the results; ``config.mode`` answers for the run.
+
+    ``drawn`` says what --limit took, ``others`` are further models by their roles, ``choosers`` go
+    before both modes and answer in their place, and ``further`` results are kept with them.
+    """
+    choosers = [*choosers, *sorted(MODES, key=lambda mode: mode != config.mode)]
+    first = choosers[0]
+    results = summarise(table, choosers) | dict(further or {})
+    chosen = {f"{first}_{name}": name for name in ("label", "correct", "invalid")}
+    whole = table.assign(**{new: table[old] for old, new in chosen.items()})
+    roles = {"model": models.reading, **(others or {})}
+    usage = {who: m.endpoint.usage for who, m in roles.items() if isinstance(m, EndpointModel)}
+    kept = {
+        "config": saved_options(config),
+        "about": about,
+        "results": results,
+        "drawn": drawn and asdict(drawn),
+        "mismatch": models.mismatch,
+        "endpoints": usage,
+    }
+    save(console, config.folder / TABLE, whole, kept, models.loaded, map(_words, items))
+    rows = []
+    for kind in ("overall", *results[first]["groups"], "invalid"):
+        cells = [results[who].get(kind) or results[who]["groups"][kind] for who in choosers]
+        rows.append(["all" if kind == "overall" else kind, cells[0]["n"], *cells])
+    title = f"{method}, {named(config)}, {steered_by(config)} (% right)"
+    print_table(console, title, ["questions", "n", *choosers], rows)
+    console.print(f"both forms choose the same in {100 * results['agreement']:.1f} % of questions")
+    for problem, n in results["problems"].items():
+        console.print(escape(f"{n} questions without an answer: {problem}"), soft_wrap=True)
+    for role, spent in usage.items():
+        console.print(said_usage(role, spent), soft_wrap=True)
+    console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
+
+
+def _words(item: BenchmarkItem) -> str:
+    """All words of a question."""
+    context = item.context
+    words = (context.scene, context.actions, context.dialogue)
+    return "\n".join([*words, item.question, *(option.text for option in item.options)])

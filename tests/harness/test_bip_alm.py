@@ -1,0 +1,491 @@
+"""BIP-ALM: options as minds, beliefs that follow what is seen, an ideal judge, whole runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import BenchmarkItem, Context, Option
+from sally_anne.data.mmtom_qa import MMTOM_QA, load
+from sally_anne.data.mmtom_qa.actions import Action, Course, read_actions
+from sally_anne.data.mmtom_qa.contents import Contents
+from sally_anne.harness.bip_alm import (
+    Hypothesis,
+    answer,
+    followed,
+    hypotheses,
+    judged_action,
+    last_visit,
+    next_action,
+    steps,
+)
+from sally_anne.harness.bip_alm import run as work
+from sally_anne.harness.journal import Journal
+from sally_anne.harness.model import Prompt, SteeredModel, laid_out
+from sally_anne.harness.planning import (
+    LikelyUnlikely,
+    ScoredText,
+    answer_all,
+    posterior_of_judgements,
+    posterior_of_replies,
+    score,
+    score_replies,
+)
+from sally_anne.harness.planning_config import BipAlmConfig
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import encode
+from tests.harness.chat_server import Server, Step
+from tests.shared_data import MADE, SOURCES, official_data
+
+FITS, FITS_NOT = 0.9, 0.1
+
+
+ROOMS = ("kitchen", "bathroom", "bedroom", "living room")
+
+
+def fits(prompt: str, action: str) -> bool:
+    """Whether the action brings the person nearer to the thing, or away from where it is not."""
+    homes, things = {}, {}
+    for room, places in re.findall(r"^- (.+?): (.*)$", prompt, re.M):
+        for place, held in re.findall(r"([^,(]+?) \(([^)]*)\)", places):
+            homes[place.strip(", ")] = room
+            things[place.strip(", ")] = held.split(", ")
+    here = re.search(r"^\w+ is in the (.+?)(?:, at .*)?\.$", prompt, re.M)
+    suspected = re.findall(r"the ([^,]+)", re.search(r"may be in or on: (.*)$", prompt, re.M)[1])
+    target = re.search(r"(?:to|past|opens|closes|open) the (.+)$", action)[1]
+    if action.startswith(("closes", "walks past")):
+        return target not in suspected
+    if target in ROOMS:
+        return any(homes.get(place, "kitchen") == target for place in suspected)
+    if target in homes or "cabinet" in target:
+        return target in suspected
+    # A thing: one that lies open, or one that is put away.
+    held = [p for p in things if target in things[p] and here and homes[p] == here[1]]
+    seen = [place for place in held if re.match(r"coffee table|desk|sofa|kitchen table", place)]
+    return any(place in suspected for place in seen or held)
+
+
+@dataclass
+class Oracle:
+    """Gives actions that fit a high probability, in either form; ``asked`` counts prompts."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def said(self, asked: Sequence[tuple[str, str]]) -> list[ScoredText]:
+        self.asked += [prompt for prompt, _ in asked]
+        likely = [fits(prompt, action) for prompt, action in asked]
+        return [(math.log(FITS if fit else FITS_NOT), 4) for fit in likely]
+
+    def judged(self, prompts: Sequence[str]) -> list[LikelyUnlikely]:
+        self.asked += prompts
+        found = []
+        for prompt in prompts:
+            action = re.search(r"^Now \w+ (.*)\.$", prompt, re.M)[1]
+            p = FITS if fits(prompt, action) else FITS_NOT
+            found.append((math.log(p), math.log(1 - p)))
+        return found
+
+
+CONTENTS = Contents(
+    "In the kitchen, there is a fridge, a stove and a sofa. The fridge holds a plate. The stove "
+    "holds an apple. The sofa holds a book.\nIn the bedroom, there is a cabinet and a desk. The "
+    "cabinet holds a salmon. The desk holds a cupcake."
+)
+
+
+EVERY = ("fridge", "stove", "kitchen sofa", "bedroom cabinet", "bedroom desk")
+
+
+WALK = read_actions(
+    "Ida is in the bedroom. She goes to the kitchen, opens the stove and closes it, and is about "
+    "to open the fridge.",
+    CONTENTS,
+)
+
+
+def item(question: str, *options: str) -> BenchmarkItem:
+    return BenchmarkItem(
+        "1", "mmtom_qa", "test", "e", question, tuple(map(Option, "ab", options)), "a"
+    )
+
+
+def suspected(goal: str, never: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    return [step.suspected for step in followed(goal, WALK, CONTENTS, never)]
+
+
+def test_beliefs_about_what_is_nowhere_to_be_seen() -> None:
+    """The bedroom's desk is seen at once, the sofa upon entering, the stove once it is open."""
+    first = ("fridge", "stove", "kitchen sofa", "bedroom cabinet")
+    entered = ("fridge", "stove", "bedroom cabinet")
+    opened = ("fridge", "bedroom cabinet")
+    assert suspected("plate") == [first, entered, entered, opened, opened]
+    rid = suspected("plate", ("fridge",))
+    assert rid[0] == first[1:] and rid[-1] == ("bedroom cabinet",)
+
+
+@pytest.mark.parametrize(
+    ("goal", "found", "since"),
+    [("cupcake", "bedroom desk", 0), ("book", "kitchen sofa", 1), ("apple", "stove", 3)],
+)
+def test_what_is_seen_is_where_it_is(goal: str, found: str, since: int) -> None:
+    known = [places == (found,) for places in suspected(goal)]
+    assert known == [number >= since for number in range(len(known))]
+
+
+def test_a_belief_is_judged_by_the_last_visit() -> None:
+    inside, other = Hypothesis("plate", "inside", ("fridge",)), ("bedroom cabinet",)
+    (step,) = steps(inside, WALK, CONTENTS)
+    assert step.action == Action("be about to open", "fridge") and step.suspected == ("fridge",)
+    assert (step.room, step.at, step.is_open) == ("kitchen", "stove", False)
+    (step,) = steps(Hypothesis("plate", "not inside", ("fridge",)), WALK, CONTENTS)
+    assert step.suspected == other
+    assert len(steps(Hypothesis("plate", "goal"), WALK, CONTENTS)) == len(WALK.actions)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("She opens the stove and closes it.", 0),
+        ("She opens the stove, goes to the bedroom and walks to the desk.", 2),
+        ("She opens the stove, goes to the bathroom, the bedroom and the desk.", 3),
+        ("", 0),
+    ],
+)
+def test_where_the_last_visit_begins(text: str, first: int) -> None:
+    actions = read_actions(f"She is in the kitchen. {text}", CONTENTS).actions
+    assert last_visit(actions) == first
+
+
+def test_options_become_hypotheses() -> None:
+    belief = item(
+        "If Ida has been trying to get a dishbowl, which?",
+        "Ida thinks that the dish bowl is not inside the cabinet.",
+        "Ida thinks that the dishbowl is inside the 2nd kitchen cabinet.",
+    )
+    assert hypotheses(belief, CONTENTS) == {
+        "a": Hypothesis("dish bowl", "not inside", ("bedroom cabinet",)),
+        "b": Hypothesis("dish bowl", "inside", ("kitchen cabinet 2",)),
+    }
+    goal = item(
+        "If Ida think there isn't an apple inside the stove, which?",
+        "Ida has been trying to get an apple.",
+        "Ida has been trying to get some bag of chips.",
+    )
+    assert hypotheses(goal, CONTENTS) == {
+        "a": Hypothesis("apple", "goal", ("stove",)),
+        "b": Hypothesis("bag of chips", "goal"),
+    }
+    for wording in ("Ida is sad.", "Ida has been trying to get a unicorn."):
+        assert hypotheses(item("Which?", wording, wording), CONTENTS) is None
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_wording_of_all_official_options_is_known(source: str) -> None:
+    for asked in load(official_data(source, "mmtom_qa")):
+        contents = Contents(asked.context.scene)
+        found = hypotheses(asked, contents)
+        assert found is not None and list(found) == ["a", "b"], asked.item_id
+        assert len(set(found.values())) == 2
+        course = read_actions(asked.context.actions, contents)
+        counts = {len(steps(mind, course, contents)) for mind in found.values()}
+        assert len(counts) == 1 and min(counts) > 0
+
+
+def test_nobody_does_nothing() -> None:
+    assert steps(Hypothesis("plate", "inside", ("fridge",)), Course("", ()), CONTENTS) == ()
+    assert set(EVERY) == set(CONTENTS.rooms)
+
+
+# Published questions that the text leaves open: a thing that is passed by is seen in the film
+# alone; and one whose person, by its text, walks to where the answer says that they do not look.
+OPEN = {"1.3", "2.2", "2.4"}
+
+
+@pytest.mark.parametrize("form", ["said", "judged"])
+@pytest.mark.parametrize("source", ["made", "published"])
+def test_an_ideal_judge_is_right(source: str, form: str) -> None:
+    oracle = Oracle()
+    ask, weigh = {
+        "said": (next_action, posterior_of_replies),
+        "judged": (judged_action, posterior_of_judgements),
+    }[form]
+    items = MMTOM_QA.load(official_data(source, "mmtom_qa"))
+    answers = [answer(item, ask, getattr(oracle, form)) for item in items]
+    table = score(items, answers, weigh)
+    assert (table["problem"] == "").all()
+    wrong = table[~table["log_correct"]]
+    assert set(wrong["type"]) <= OPEN
+    assert len(wrong) <= (2 if source == "made" else 0.03 * len(items))
+    # Nearly all of these stay open, rather than wrong.
+    assert (~wrong["log_invalid"]).sum() <= 1
+    assert table["agree"].all()
+
+
+SCENE = """The apartment consists of a kitchen and a bedroom.
+In the kitchen, there is a fridge, a stove and a microwave. The fridge holds a plate. The stove is empty. The microwave holds a salmon.
+In the bedroom, there is a desk. A book rests on the desk."""  # noqa: E501
+
+
+ACTIONS = "Ida is in the bedroom. She walks to the kitchen, opens the stove and closes it, and is about to open the fridge."  # noqa: E501
+
+
+def question(*options: str, asked: str = "Which one is more likely?", answer: str = "a"):
+    return BenchmarkItem(
+        item_id="1",
+        benchmark="mmtom_qa",
+        split="test",
+        group="e",
+        question=asked,
+        options=tuple(map(Option, "ab", options)),
+        answer=answer,
+        context=Context(scene=SCENE, actions=ACTIONS),
+        tags={"type": ("2.1",)},
+        person="Ida",
+    )
+
+
+GOALS = ("Ida has been trying to get a plate.", "Ida has been trying to get a salmon.")
+
+
+def test_a_posterior_by_hand() -> None:
+    """Five steps under two goals, of which the second has seen nothing that ends its search."""
+    item = question(*GOALS)
+    steps = [("goes to the kitchen", 4), ("goes to the stove", 4), ("opens the stove", 3)]
+    steps += [("closes the stove", 3), ("is about to open the fridge", 6)]
+    # By action and goal: all are as likely but the last.
+    p = dict.fromkeys([action for action, _ in steps], (0.5, 0.5))
+    p["is about to open the fridge"] = (0.6, 0.2)
+
+    def model(asked):
+        goals = ["plate" in prompt.split("wants to get: ")[1].split("\n")[0] for prompt, _ in asked]
+        return [
+            (math.log(p[action][0 if plate else 1]), dict(steps)[action])
+            for plate, (_, action) in zip(goals, asked, strict=True)
+        ]
+
+    found = answer(item, next_action, model)
+    assert [len(found["judged"][label]) for label in "ab"] == [5, 5]
+    posterior = posterior_of_replies(found["judged"])
+    # .5 ** 4 * .6 against .5 ** 4 * .2.
+    assert {k: math.exp(v) for k, v in posterior.log.items()} == pytest.approx(
+        {"a": 0.75, "b": 0.25}
+    )
+    # The mean over the last step's six tokens: 3 ** (1 / 6) to 1.
+    ratio = 3 ** (1 / 6)
+    assert posterior.official == pytest.approx({"a": ratio / (1 + ratio), "b": 1 / (1 + ratio)})
+    assert posterior.choose("most") == "a" and posterior.choose("least") == "b"
+
+
+def test_prompts_tell_state_and_mind() -> None:
+    item = question(*GOALS, asked="If Ida thinks there isn't a plate inside the fridge, which?")
+    asked: dict[str, list[tuple[str, str]]] = {}
+
+    def model(pairs):
+        asked["all"] = pairs
+        return [(-1.0, 1)] * len(pairs)
+
+    answer(item, next_action, model)
+    texts = [prompt for prompt, action in asked["all"] if action == "is about to open the fridge"]
+    state = (
+        "What is where:\n- kitchen: fridge (plate), stove (empty), microwave (salmon)\n"
+        "- bedroom: desk in the bedroom (book)\n"
+        "Ida is in the kitchen, at the stove, which is closed.\n"
+    )
+    assert [text.removeprefix(state).split("\nWhat does Ida")[0] for text in texts] == [
+        f"Ida wants to get: {mind}"
+        for mind in (
+            "plate\nAs far as Ida knows, it may be in or on: the microwave",
+            "salmon\nAs far as Ida knows, it may be in or on: the fridge, the microwave",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"context": Context(actions=ACTIONS)}, "the text does not tell what is in the apartment"),
+        ({"context": Context(scene=SCENE)}, "the text does not tell any step"),
+        (
+            {"context": Context(scene=SCENE, actions="Ida sings.")},
+            "the text does not tell any step",
+        ),
+        ({"options": (Option("a", "Ida is sad."), Option("b", "Ida is glad."))}, "the options'"),
+        ({"question": "If Ida has been trying to get a plate, which?"}, "the options' wording"),
+    ],
+)
+def test_what_cannot_be_answered_says_why(change, problem) -> None:
+    found = answer(replace(question(*GOALS), **change), next_action, Oracle().said)
+    assert found["problem"].startswith(problem) and "judged" not in found
+
+
+def test_what_the_journal_holds_is_not_judged_again(tmp_path: Path) -> None:
+    items = MMTOM_QA.load(official_data("made", "mmtom_qa"))
+
+    class Killed(BaseException):
+        pass
+
+    class Dying(Oracle):
+        def said(self, asked):
+            if len(self.asked) > 40:
+                raise Killed
+            return super().said(asked)
+
+    def answered(oracle: Oracle):
+        with Journal(tmp_path / "a.jsonl", {}) as journal:
+            answers = answer_all(
+                items, journal, lambda item: answer(item, next_action, oracle.said)
+            )
+            return score(items, answers, posterior_of_replies)
+
+    first, second, third = Dying(), Oracle(), Oracle()
+    with pytest.raises(Killed):
+        answered(first)
+    whole = answered(second)
+    assert first.asked and second.asked
+    everything = Oracle()
+    for item in items:
+        answer(item, next_action, everything.said)
+    assert sorted(first.asked + second.asked) == sorted(everything.asked)
+    pd.testing.assert_frame_equal(answered(third), whole)
+    assert third.asked == []
+
+
+MODEL = "tiny-qwen2-vl"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two made questions of one episode, of a belief and of a goal."""
+    lines = (MADE / "mmtom_qa" / "questions.json").read_text().splitlines()
+    kinds = {record["question_type"]: line for line in lines[::-1] if (record := json.loads(line))}
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "questions.json").write_text(f"{kinds[1.1]}\n{kinds[2.1]}\n")
+    return tmp_path / "data"
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    return load_model(MODEL)
+
+
+@pytest.fixture
+def config(data: Path, tmp_path: Path) -> BipAlmConfig:
+    return BipAlmConfig(data, model=MODEL, out=tmp_path / "run", batch_size=4)
+
+
+def run(config: BipAlmConfig, *given: Any) -> tuple[pd.DataFrame, str]:
+    printed = io.StringIO()
+    vector, loaded = [*given, None, None][:2]
+    return work(config, vector, Console(file=printed, width=160), loaded), printed.getvalue()
+
+
+@pytest.mark.integration
+def test_likelihoods_are_those_of_plain_forward_passes(loaded: LoadedModel) -> None:
+    asked = [
+        ("Where does the blue agent go?", "goes to the red room"),
+        ("The red room.", "opens the red room"),
+        ("What now? Where is the blue agent?", "closes the purple room"),
+        ("The red room.", "is about to open the blue room"),
+    ]
+    model = SteeredModel(loaded)
+    found = score_replies(model, 3, asked)
+    for (prompt, action), (value, length) in zip(asked, found, strict=True):
+        before = encode(loaded, [laid_out(loaded, Prompt(prompt))], None)["input_ids"]
+        (tokens,) = model.continuations(Prompt(prompt), [action])
+        whole = torch.cat([before, torch.tensor([tokens], device=before.device)], 1)
+        with torch.inference_mode():
+            logits = loaded.model(input_ids=whole).logits[0, before.shape[1] - 1 : -1]
+        alone = logits.log_softmax(-1)[range(len(tokens)), tokens].sum().item()
+        assert length == len(tokens) > 2
+        assert value == pytest.approx(alone, abs=1e-4)
+    assert len({round(value, 3) for value, _ in found}) == len(asked)
+
+
+@pytest.mark.integration
+def test_a_run_and_what_it_leaves(config, loaded, monkeypatch, tmp_path) -> None:
+    table, printed = run(config, None, loaded)
+    assert (table["problem"] == "").all() and list(table["type"]) == ["1.1", "2.1"]
+    assert "BIP-ALM, tiny-qwen2-vl, not steered" in printed and "both forms" in printed
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["results"]["log"]["overall"]["n"] == 2
+    assert set(saved["results"]["official"]["groups"]) == {"1.1", "2.1"}
+    assert saved["about"]["likelihood"] == "reply"
+    stored = pd.read_parquet(config.folder / "answers.parquet")
+    assert stored["label"].equals(stored["log_label"])
+
+    # Nothing is asked twice, and another likelihood is another run.
+    asked = SteeredModel.option_log_probs
+    monkeypatch.setattr(SteeredModel, "option_log_probs", None)
+    again, _ = run(config, None, loaded)
+    pd.testing.assert_frame_equal(table, again)
+    with pytest.raises(HarnessError, match="holds another run: likelihood is 'reply' there"):
+        run(replace(config, likelihood="judged"), None, loaded)
+    monkeypatch.setattr(SteeredModel, "option_log_probs", asked)
+
+    # A vector moves the likelihoods.
+    shape = find_geometry(loaded.model)
+    theta = torch.randn(1, shape.head_dim, generator=torch.Generator().manual_seed(0))
+    vector = SteeringVector(
+        heads=((7, 4),),
+        theta=theta / theta.norm(dim=1, keepdim=True),
+        sigma=torch.tensor([1.0]),
+        n_layers=shape.n_layers,
+        n_heads=shape.n_heads,
+        alpha=12.0,
+    )
+    steered, _ = run(replace(config, out=tmp_path / "steered"), vector, loaded)
+    assert (table["log_scores"] != steered["log_scores"]).all()
+
+
+@pytest.fixture
+def distant(config: BipAlmConfig, server: Server) -> BipAlmConfig:
+    oracle = Oracle()
+
+    def judge(body: dict[str, Any]) -> Step:
+        assert body["max_tokens"] == 1 and body["logprobs"] and body["top_logprobs"] == 5
+        ((yes, no),) = oracle.judged([body["messages"][-1]["content"]])
+        top = [{"token": "A", "logprob": yes}, {"token": "B", "logprob": no}]
+        choice = {
+            "message": {"content": "A"},
+            "finish_reason": "stop",
+            "logprobs": {"content": [{**top[0], "top_logprobs": top}]},
+        }
+        usage = {"prompt_tokens": 100, "completion_tokens": 1}
+        return 200, json.dumps({"choices": [choice], "usage": usage}).encode()
+
+    server.answer = judge
+    return replace(config, model=BipAlmConfig.model, endpoint=server.url, endpoint_model="knower")
+
+
+def test_a_model_behind_an_address_judges(distant: BipAlmConfig, server: Server) -> None:
+    table, printed = run(distant)
+    assert table["log_correct"].all() and "knower, behind an endpoint" in printed
+    assert "endpoint of the model" in printed
+    asked = len(server.seen)
+    first = table["log_scores"][0]
+    wrong, right = sorted(float(part.split(": ")[1]) for part in first.split(", "))
+    assert math.exp(right) > 0.5 > math.exp(wrong)
+    server.answer = None
+    again, _ = run(distant)
+    pd.testing.assert_frame_equal(table, again)
+    assert len(server.seen) == asked
+
+
+def test_an_endpoint_tells_nothing_of_given_replies(distant: BipAlmConfig, server: Server) -> None:
+    with pytest.raises(HarnessError, match="--likelihood reply needs a model here"):
+        run(replace(distant, likelihood="reply"))
+    assert not server.seen

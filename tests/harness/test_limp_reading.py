@@ -1,0 +1,461 @@
+"""What LIMP reads: lists in any form, episodes from text and film, options as hypotheses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sally_anne.core.errors import HarnessError, RecordError
+from sally_anne.data.fields import Field
+from sally_anne.data.items import BenchmarkItem, Context
+from sally_anne.data.muma_tom import load
+from sally_anne.harness.journal import Journal
+from sally_anne.harness.limp import (
+    _agreement,
+    _agreement_line,
+    choose_all,
+    gather_all,
+    judge_all,
+    persons,
+)
+from sally_anne.harness.limp_reading import (
+    MOST,
+    Episode,
+    Hypothesis,
+    Person,
+    Sources,
+    Step,
+    account_of,
+    actor_of,
+    agreement,
+    agreement_shares,
+    by_model,
+    by_rules,
+    from_json,
+    gather,
+    judge_step,
+    read_entries,
+    read_hypotheses,
+    read_list,
+    steps,
+    to_json,
+)
+from sally_anne.harness.planning import posterior_of_judgements
+from tests.harness.scripted import (
+    WHO,
+    ScriptedLikelihood,
+    ScriptedWriter,
+    goal,
+    logs,
+    question,
+    social,
+)
+from tests.shared_data import SOURCES, official_data
+
+DEE = Person(("walks in", "takes the hat"), ("It lies there.",))
+
+
+CY = Person(("leaves",), ("Where is it?",))
+
+
+EPISODE = Episode({"Dee": DEE, "Cy": CY}, ("There is a hat.",))
+
+
+HYPOTHESIS = Hypothesis("a hat is there", "help Cy", "to find a hat")
+
+
+def test_steps_are_utterances_then_actions() -> None:
+    assert steps(DEE) == (
+        Step("utterance", "It lies there."),
+        Step("action", "walks in"),
+        Step("action", "takes the hat", ("walks in",)),
+    )
+
+
+def test_utterances_are_judged_by_what_the_speaker_believes_and_was_asked() -> None:
+    text = judge_step(steps(DEE)[0], HYPOTHESIS, WHO, EPISODE)
+    for told in ("help Cy", "a hat is there", "to find a hat", 'Cy said: "Where is it?"'):
+        assert told in text
+    assert 'Then Dee said: "It lies there."' in text
+    assert "leaves" not in text and "There is a hat." not in text and "walks in" not in text
+
+
+def test_actions_are_judged_by_what_was_done_before() -> None:
+    text = judge_step(steps(DEE)[2], HYPOTHESIS, WHO, EPISODE)
+    order = ["There is a hat.", "Cy: leaves", "Dee: walks in", "Then Dee: takes the hat", "A) "]
+    assert [text.index(told) for told in order] == sorted(text.index(told) for told in order)
+    first = judge_step(steps(DEE)[1], HYPOTHESIS, WHO, EPISODE)
+    assert "takes the hat" not in first
+
+
+def test_open_variables_are_left_out() -> None:
+    text = judge_step(steps(DEE)[1], Hypothesis("", "help Cy", ""), WHO, EPISODE)
+    assert "believes" not in text and "thinks that" not in text and "help Cy" in text
+
+
+def test_episodes_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.json"
+    bare = {"people": {"Ann": {}, "Bo": {"actions": None}}}
+    path.write_text(json.dumps({"7": to_json(EPISODE), "8": bare}))
+    read = {number: from_json(entry) for number, entry in read_entries(path).items()}
+    assert read == {"7": EPISODE, "8": Episode({"Ann": Person(), "Bo": Person()})}
+
+
+def test_a_person_who_is_not_there() -> None:
+    with pytest.raises(HarnessError, match="about Eve, the episode has Dee and Cy"):
+        EPISODE.person("Eve")
+
+
+INITIAL = "before anybody acted"
+
+
+def no_film(item: BenchmarkItem) -> np.ndarray:
+    raise AssertionError("the film was asked for")
+
+
+def film(item: BenchmarkItem) -> np.ndarray:
+    return np.zeros((2, 28, 28, 3), np.uint8)
+
+
+def test_talk_and_a_watched_film() -> None:
+    writer = ScriptedWriter(
+        {
+            "frames of a film": "Cy walks to the bed and then to the box.",
+            "List what Cy does": '["walks to the bed", "takes the hat from the box"]',
+            INITIAL: '["There is a hat in the box."]',
+        }
+    )
+    found = gather(social(), WHO, Sources(writer, film))
+    dee = Person(utterances=("It lies on the bed.",))
+    cy = Person(("walks to the bed", "takes the hat from the box"), ("Have you seen a hat?",))
+    assert found == Episode({"Dee": dee, "Cy": cy}, ("There is a hat in the box.",))
+    assert [filmed for _, filmed in writer.asked] == [True, False, False]
+    assert "Cy walks to the bed and then" in writer.asked[1][0]
+    # Things that cannot be made out are named by what was said.
+    assert "Have you seen a hat?" in writer.asked[1][0]
+    assert "- takes the hat from the box" in writer.asked[2][0]
+
+
+def test_the_film_shows_whom_the_text_does_not_tell_of() -> None:
+    writer = ScriptedWriter(
+        {
+            "List what Dee does": "- takes the pear\n- puts the pear inside the oven",
+            "List what Cy does": "- puts the pear on the shelf",
+            INITIAL: "[]",
+        }
+    )
+    sources = Sources(writer, no_film, {"9": "Cy puts something on the shelf."})
+    found = gather(goal(), WHO, sources)
+    assert found.person("Dee").actions == ("takes the pear", "puts the pear inside the oven")
+    assert found.person("Cy").actions == ("puts the pear on the shelf",)
+    assert found.initial == ()
+    swapped = replace(goal(), context=Context(actions="Later Cy came; Dee had left."))
+    writer = ScriptedWriter({"List what Cy does": '["comes"]', INITIAL: "none"})
+    found = gather(swapped, WHO, Sources(writer, no_film, {"9": ("takes the pear",)}))
+    assert found.person("Dee").actions == ("takes the pear",)
+    assert found.person("Cy").actions == ("comes",)
+
+
+def test_parsed_episodes_are_taken_as_they_are() -> None:
+    episode = Episode({"Cy": Person(), "Dee": Person(("leaves",))})
+    sources = Sources(ScriptedWriter({}), no_film, None, {"9": episode})
+    assert gather(goal(), WHO, sources) == episode
+    wrong = replace(sources, parsed={"9": Episode({"Cy": Person(), "Eve": Person()})})
+    with pytest.raises(HarnessError, match="episode 9"):
+        gather(goal(), WHO, wrong)
+
+
+def test_a_text_about_nobody_known() -> None:
+    with pytest.raises(HarnessError, match="episode 9: its text names neither Dee nor Cy"):
+        actor_of("Deer came by.", WHO, "9")
+
+
+@pytest.mark.parametrize(("source", "count"), [("made", 2), ("published", 15)])
+def test_whose_actions_the_texts_tell(source: str, count: int) -> None:
+    """The published requests to describe a film name the other person."""
+    folder = official_data(source, "muma_tom")
+    items = {item.group: item for item in load(folder)}
+    who = persons(list(items.values()))
+    entries = read_entries(folder / "actions_extracted.json")
+    silent = [item for item in items.values() if item.context.actions]
+    assert len(silent) == count
+    for item in silent:
+        actor = actor_of(item.context.actions, who[item.group], item.group)
+        filmed = (
+            who[item.group].other if actor == who[item.group].subject else who[item.group].subject
+        )
+        request = entries[item.group].get("prompt").text()
+        assert f"{filmed}, provide" in request
+
+
+@pytest.mark.parametrize(("source", "count", "one"), [("made", 4, "7"), ("published", 40, "42")])
+def test_accounts_in_the_published_layout_are_empty(source: str, count: int, one: str) -> None:
+    entries = read_entries(official_data(source, "muma_tom", "actions_extracted.json"))
+    assert len(entries) == count
+    problem = rf"episode {one}: field action is empty: .* prompts alone"
+    with pytest.raises(RecordError, match=problem):
+        account_of(entries[one])
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [({"action": " walks\n"}, "walks"), ({"action": ["walks ", "sits"]}, ("walks", "sits"))],
+)
+def test_accounts(entry: object, found: object) -> None:
+    assert account_of(Field(entry, "actions.json, episode 7")) == found
+
+
+EMPTY = Episode({"Dee": Person(), "Cy": Person()})
+
+
+def episode(*actions: str, initial: tuple[str, ...] = ()) -> Episode:
+    return Episode({"Cy": Person(actions), "Dee": Person()}, initial)
+
+
+def test_beliefs_under_a_given_goal() -> None:
+    item = question(
+        "Given all this, if Dee has been trying to hinder Cy from achieving his goal, what then?",
+        [
+            f"When giving information, Dee believed that there {x}"
+            for x in ("was a hat", "is a cup", "were two hats.")
+        ],
+    )
+    found = by_rules(item, WHO, EMPTY)
+    assert found == {
+        label: Hypothesis(belief, "hinder Cy", "to find what Cy asks for")
+        for label, belief in zip(
+            "ABC", ("there was a hat", "there is a cup", "there were two hats"), strict=True
+        )
+    }
+
+
+def test_social_goals_under_what_is_known() -> None:
+    told = episode(initial=("There is a hat in the box.", "There is a hatpin here.", "A cup."))
+    found = by_rules(social(), WHO, told)
+    assert found is not None
+    assert {h.belief for h in found.values()} == {"There is a hat in the box."}
+    goals = [found[label].social_goal for label in "ABC"]
+    assert goals == ["help Cy", "hinder Cy", "neither help nor hinder Cy"]
+    unknown = by_rules(social(), WHO, EMPTY)
+    assert unknown and unknown["A"].belief == "Dee knows what is on the bed"
+
+
+@pytest.mark.parametrize(
+    ("actions", "wish"),
+    [
+        (("takes the pear from the hall", "puts the pear on the shelf."), "on the shelf"),
+        (("puts the pear on the bed", "puts the pear into a box"), "into a box"),
+        (("puts the pearl on the bed", "puts the cup on the shelf"), "stay where Cy put it"),
+        ((), "stay where Cy put it"),
+    ],
+)
+def test_goals_believed(actions: tuple[str, ...], wish: str) -> None:
+    assert by_rules(goal(), WHO, episode(*actions)) == {
+        "A": Hypothesis("", "help Cy", "to place the pear inside the oven"),
+        "B": Hypothesis("", "hinder Cy", f"to have the pear {wish}"),
+        "C": Hypothesis("", "neither help nor hinder Cy", "something that Dee does not know"),
+    }
+
+
+def test_another_wording_is_read_by_the_writer() -> None:
+    item = question("What is it that Dee wants?", ["To help.", "To hinder.", "Nothing."])
+    writer = ScriptedWriter(
+        {"What is it that Dee wants?": str({x: {"social_goal": x * 2} for x in "ABC"})}
+    )
+    assert by_rules(item, WHO, EMPTY) is None
+    found = by_model(item, WHO, episode("takes a pear"), writer)
+    assert found == {x: Hypothesis("", x * 2, "") for x in "ABC"}
+    assert "B. To hinder." in writer.asked[0][0] and "- takes a pear" in writer.asked[0][0]
+    assert by_model(item, WHO, EMPTY, lambda prompt: "no idea") is None
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_rules_know_all_options_in_the_published_wording(source: str) -> None:
+    items = load(official_data(source, "muma_tom"))
+    who = persons(items)
+    for item in items:
+        pair = who[item.group]
+        found = by_rules(item, pair, Episode({pair.subject: Person(), pair.other: Person()}))
+        assert found is not None and list(found) == ["A", "B", "C"], item.item_id
+        assert len(set(found.values())) == 3, item.item_id
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '["walks to the bed", "takes the hat"]',
+        'Sure!\n```json\n["walks to the bed",\n "takes the hat"]\n```\nDone.',
+        "Actions: ['walks to the bed', 'takes the hat']",
+        "He [maybe] does: [\"walks to the bed\", 'takes the hat',]",
+        "- walks to the bed\n- takes the hat\n",
+        "Here they are:\n1. walks to the bed\n2) takes the hat",
+        "walks to the bed\ntakes the hat\n",
+        "walks to the bed; takes the hat",
+        '["walks to the bed", "", "None", "takes the hat", "takes  the hat"]',
+    ],
+)
+def test_lists_of_all_forms(reply: str) -> None:
+    assert read_list(reply) == ("walks to the bed", "takes the hat")
+
+
+@pytest.mark.parametrize("reply", ["", "[]", "None.", "nothing", " \n", '["n/a"]', "```\n```"])
+def test_empty_lists(reply: str) -> None:
+    assert read_list(reply) == ()
+
+
+def test_long_replies_are_cut() -> None:
+    assert len(read_list("\n".join(f"- step {i}" for i in range(500)))) == MOST
+
+
+A, B = Hypothesis("a hat is there", "help Cy", ""), Hypothesis("", "", "the hat")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"A": {"belief": "a hat is there", "social_goal": "help Cy", "believed_goal": "none"},'
+        ' "B": {"believed_goal": "the hat"}}',
+        'So: {"Option a.": {"Belief": "a hat is there", "Social goal": "help Cy"},'
+        ' "b": {"Believed Goal": "the  hat", "belief": null}, "C": 1}',
+        "{'A': {'belief': 'a hat is there', 'social_goal': 'help Cy'}, "
+        "'B': {'believed_goal': 'the hat'}}",
+    ],
+)
+def test_hypotheses_of_all_forms(reply: str) -> None:
+    assert read_hypotheses(reply, ("A", "B")) == {"A": A, "B": B}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "I cannot tell.",
+        '{"A": {"belief": "x"}}',
+        '{"A": {"belief": "x"}, "B": {}}',
+        '{"A": {"belief": "x"}, "B": {"belief": 3}}',
+        '{"A": "x", "B": "y"}',
+    ],
+)
+def test_hypotheses_that_are_not_all_there(reply: str) -> None:
+    assert read_hypotheses(reply, ("A", "B")) is None
+
+
+PIECES = ("[", "]", "{", "}", '"', "'", ",", ":", "A", "belief", "\\", "\n", "- ", "1.", "\0", "né")
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(max_size=40))
+def test_any_reply_is_read(reply: str) -> None:
+    assert all(isinstance(text, str) and text for text in read_list(reply))
+    assert read_hypotheses(reply, ("A",)) is None or reply
+
+
+@pytest.mark.parametrize("bracket", "[{")
+def test_thousands_of_brackets(bracket: str) -> None:
+    reply = bracket * 20_000
+    assert isinstance(read_list(reply), tuple)
+    assert read_hypotheses(reply, ("A",)) is None
+
+
+HAT = "There is a hat in the box."
+
+
+TALK = Episode({"Dee": Person((), ("It lies on the bed.",)), "Cy": Person((), ("Hat?",))}, (HAT,))
+
+
+AIMS = ("Helping Cy.", "She hinders Cy", "indifferent")
+
+
+def latents(belief: str, aims: tuple[str, ...] = AIMS) -> str:
+    """A model's reply: one belief, an aim an option."""
+    minds = {x: {"belief": belief, "social_goal": aim} for x, aim in zip("ABC", aims, strict=True)}
+    return json.dumps(minds)
+
+
+def answered(folder: Path, reply: str, **forms) -> tuple[list, ScriptedLikelihood]:
+    writer = ScriptedWriter({"For each option, tell": reply})
+    sources = Sources(writer, None, None, {"7": TALK})
+    model = ScriptedLikelihood(lambda prompt: (0.5, 0.5))
+    with Journal(folder / "e.jsonl", {}) as kept, Journal(folder / "a.jsonl", {}) as journal:
+        episodes = gather_all([social()], sources, kept)
+        return judge_all([social()], episodes, sources, model, journal, **forms), model
+
+
+def test_the_model_s_latents_are_judged_and_compared(tmp_path: Path) -> None:
+    (kept,), model = answered(tmp_path, latents("a hat in the box"), latents="model")
+    assert kept["hypotheses"]["B"]["social_goal"] == "She hinders Cy"
+    assert kept["rules"]["B"]["social_goal"] == "hinder Cy"
+    assert all("believes: a hat in the box" in prompt for prompt in model.asked)
+    found = [_agreement(kept)]
+    assert found == [{"belief": True, "social_goal": True}]
+    shares = agreement_shares([*found, {"belief": False, "social_goal": True}, None])
+    assert shares == {"n": 2, "all": 0.5, "belief": 0.5, "social_goal": 1.0}
+    assert "in 50.0 % of 2 questions (belief 50.0, social goal 100.0)" in _agreement_line(shares)
+    assert agreement_shares([None]) == {"n": 0}
+
+
+def test_rules_come_first_by_default(tmp_path: Path) -> None:
+    (kept,), _ = answered(tmp_path, "?")
+    assert kept["hypotheses"]["A"]["social_goal"] == "help Cy" and "rules" not in kept
+    assert _agreement(kept) is None
+
+
+def test_latents_that_cannot_be_read_leave_the_question_open(tmp_path: Path) -> None:
+    (kept,), model = answered(tmp_path, "I do not know.", latents="model")
+    assert kept["problem"] == "the options' wording was not understood" and not model.asked
+
+
+@pytest.mark.parametrize(
+    ("rule", "read", "found"),
+    [
+        (Hypothesis("There is a hat in the box."), Hypothesis("the hat is inside the box"), True),
+        (Hypothesis("There is a hat in the box."), Hypothesis("the hat is on the bed"), False),
+        (Hypothesis("There is a hat in the box."), Hypothesis(), False),
+        (Hypothesis("", "help Cy"), Hypothesis("anything", "Hindering"), False),
+        (Hypothesis("", "neither help nor hinder Cy"), Hypothesis("", "not helping"), True),
+        (Hypothesis("", "", "to put the pear on a shelf"), Hypothesis("", "", "pear, shelf"), True),
+    ],
+)
+def test_what_is_the_same(rule: Hypothesis, read: Hypothesis, found: bool) -> None:
+    alike = agreement({"A": rule}, {"A": read})
+    assert alike and list(alike.values()) == [found]
+
+
+def test_what_rules_say_in_general_is_not_compared() -> None:
+    rule = Hypothesis("Dee knows what is on the bed", "", "to find what Cy asks for")
+    assert agreement({"A": rule}, {"A": Hypothesis("a hat", "", "the hat")}) is None
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_utterances_with_and_without_the_goal_that_is_believed(told: bool) -> None:
+    mind = Hypothesis("a hat", "help Cy", "to wear a hat")
+    (step,) = steps(TALK.person("Dee"))
+    assert ("to wear a hat" in judge_step(step, mind, WHO, TALK, told)) is told
+    acting = Episode({"Dee": Person(("leaves",)), "Cy": Person()})
+    (step,) = steps(acting.person("Dee"))
+    assert "to wear a hat" in judge_step(step, mind, WHO, acting, told)
+
+
+def test_the_model_has_the_last_word(tmp_path: Path) -> None:
+    items = [social(), social("least", "A", "2"), social(number="3")]
+    judged = {"A": logs((0.2, 0.8)), "B": logs((0.6, 0.4)), "C": logs((0.2, 0.8))}
+    answers = [{"judged": judged}, {"judged": judged}, {"problem": "?"}]
+    asked: list[str] = []
+
+    def write(prompt: str) -> str:
+        asked.append(prompt)
+        return "B" if "MOST" in prompt else "Either A or C."
+
+    with Journal(tmp_path / "c.jsonl", {}) as journal:
+        assert choose_all(items, answers, "log", write, journal) == ["B", None, None]
+        assert choose_all(items, answers, "log", write, journal) == ["B", None, None]
+    # Once each, and not where nothing was judged.
+    assert len(asked) == 2
+    assert "A. When giving information, Dee has been trying to help" in asked[0]
+    assert [f"{p:.4f}" in asked[0] for p in (0.2, 0.6)] == [True, True]
+    assert posterior_of_judgements(judged).choose("most") == "B"
