@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -17,7 +16,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from sally_anne.__main__ import COMMANDS
+from sally_anne.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
@@ -80,21 +79,21 @@ def _told(text: str) -> dict[str, Any]:
 def commands() -> str:
     """A section for each command, with what its ``--help`` prints."""
     parts = ["# Commands\n", "What `sally-anne NAME --help` prints.\n"]
-    for name, (module, does) in COMMANDS.items():
-        parts += [f"## {name}\n", f"{does[0].upper()}{does[1:]}.\n"]
+    for name, command in COMMANDS.items():
+        parts += [f"## {name}\n", f"{command.about[0].upper()}{command.about[1:]}.\n"]
         if name == "lm-eval":  # another project's options
             parts.append("It takes lm-eval's own options, and knows our model and tasks.\n")
         else:
-            parts.append(f"```text\n{said_help(module)}```\n")
+            parts.append(f"```text\n{said_help(name)}```\n")
     return "\n".join(parts)
 
 
-def said_help(module: str) -> str:
+def said_help(name: str) -> str:
     """The help of a command, 88 columns wide."""
     os.environ["COLUMNS"] = "88"
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        importlib.import_module(module).main(["--help"])
+        main([name, "--help"])
     lines = (
         textwrap.fill(line, 88) if len(line) > 88 else line for line in said.getvalue().split("\n")
     )

@@ -18,14 +18,13 @@ from typing import Annotated, Any
 import tyro
 import yaml
 
-from sally_anne.core.commands import command
 from sally_anne.core.errors import OptionError
 from sally_anne.core.options import spelled
 from sally_anne.models.options import ModelOptions
 
 RECIPES = Path(__file__).parent / "recipes"
 # A command is called as by the user; what stands at the top is imported by nothing below.
-_MAIN = "sally_anne.__main__:main"
+_MAIN = "sally_anne.cli:main"
 
 
 @dataclass(frozen=True)
@@ -142,10 +141,3 @@ def run(config: RecipeConfig) -> None:
         print(f"[{number}/{len(found)}] {step}", flush=True)
         if not config.dry_run:
             main([step.command, *step.words])
-
-
-main = command("sally-anne recipe", RecipeConfig, run, resumes=True, libraries=False)
-
-
-if __name__ == "__main__":
-    main()

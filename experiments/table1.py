@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import tyro
 from rich.markup import escape
 
-from sally_anne.core.commands import command
 from sally_anne.core.options import Natural, Seed
 from sally_anne.core.run_folder import RESULTS, TABLE1, claims, save_config
 from sally_anne.data.items import Setting
@@ -354,10 +353,3 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
         title = "Beside them: stories made worse (%), side questions (points)"
         tighter = {**TIGHT, "padding": 0}
         table(console, title, ["method", *names], beside, note, **tighter)
-
-
-main = command("sally-anne table1", Table1Config, run, resumes=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,6 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from sally_anne.core.commands import command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_sealed
@@ -355,10 +354,3 @@ def transfer(*folders: Path | str, **options: Any) -> pd.DataFrame:
     """
     config = TransferConfig(runs=tuple(map(Path, folders)), **options)
     return run(config, Console(quiet=True))
-
-
-main = command("sally-anne transfer", TransferConfig, run, page=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -37,6 +37,3 @@ def draw(config: FigureConfig) -> list[Path]:
 
 
 main = figure_command("figures", FigureConfig, draw)
-
-if __name__ == "__main__":
-    main()

@@ -161,6 +161,3 @@ def _draw_scatter(panel: Axes, rows: pd.DataFrame, label: str) -> None:
 
 
 main = figure_command("causal-figure", CausalFigureConfig, draw)
-
-if __name__ == "__main__":
-    main()

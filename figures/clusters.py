@@ -283,6 +283,3 @@ def _handles(panel: Panel) -> list[Any]:
 
 
 main = figure_command("clusters", ClustersConfig, draw)
-
-if __name__ == "__main__":
-    main()

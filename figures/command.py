@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import tyro
 
-from sally_anne.core.commands import command
+from sally_anne.core.console import plain_errors
 from sally_anne.core.errors import MissingRunFileError
+from sally_anne.core.options import read_options
 from sally_anne.core.run_folder import RESULTS
 from sally_anne.hooks.saved_run import read_table, saved_results
 
@@ -41,10 +42,11 @@ def figure_command(
 ) -> Callable[..., None]:
     """The ``main`` of ``sally-anne NAME``, which draws and prints the paths, one a line."""
 
-    def run(config: Config) -> None:
-        print(*draw(config), sep="\n")
+    def main(words: Sequence[str] | None = None) -> None:
+        with plain_errors():
+            print(*draw(read_options(config_type, f"sally-anne {name}", words)), sep="\n")
 
-    return command(f"sally-anne {name}", config_type, run, libraries=False)
+    return main
 
 
 def file_name(kind: str, *choices: tuple[str | None, str | None]) -> str:

@@ -171,6 +171,3 @@ def _number(value: float) -> str:
 
 
 main = figure_command("correlations", CorrelationsConfig, draw)
-
-if __name__ == "__main__":
-    main()

@@ -283,6 +283,3 @@ def _ring(panel: Axes, head: Head, cell_points: float) -> None:
 
 
 main = figure_command("heatmap", HeatmapConfig, draw)
-
-if __name__ == "__main__":
-    main()

@@ -298,6 +298,3 @@ def _draw_margin(
 
 
 main = figure_command("kde", KdeConfig, draw)
-
-if __name__ == "__main__":
-    main()

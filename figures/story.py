@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from sally_anne.core.commands import command
 from sally_anne.core.errors import ChoiceError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.options import Natural, Seed
@@ -378,9 +377,3 @@ def maps_figure(images: Sequence[np.ndarray], names: Sequence[str], source: str)
 def run(config: StoryConfig) -> None:
     """Draw, and print the paths."""
     print(*draw(config), sep="\n")
-
-
-main = command("sally-anne story", StoryConfig, run, libraries=False)
-
-if __name__ == "__main__":
-    main()

@@ -375,6 +375,3 @@ def _legend(figure: Figure, table: pd.DataFrame, choice: Choice | None) -> None:
 
 
 main = figure_command("sweep-figure", SweepConfig, draw)
-
-if __name__ == "__main__":
-    main()

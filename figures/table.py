@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from sally_anne.core.commands import command
 from sally_anne.core.errors import ChoiceError, MissingRunFileError
 from sally_anne.core.options import Natural
 
@@ -95,9 +94,3 @@ def text_of(table: pd.DataFrame, config: TableConfig) -> str:
 def run(config: TableConfig) -> None:
     """Print the table."""
     print(text_of(table_of(config.run), config), end="")
-
-
-main = command("sally-anne table", TableConfig, run, libraries=False)
-
-if __name__ == "__main__":
-    main()

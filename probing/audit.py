@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from rich.markup import escape
 
-from sally_anne.core.commands import command
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_sealed
@@ -97,10 +96,3 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
 def audit(folder: Path | str, **options: Any) -> pd.DataFrame:
     """:func:`run` in a notebook: ``sa.audit("runs/...")``; options as of the command."""
     return run(AuditConfig(run=Path(folder), **options), Console(quiet=True))
-
-
-main = command("sally-anne audit", AuditConfig, run)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,6 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from sally_anne.core.commands import command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_sealed
@@ -365,10 +364,3 @@ def causal(folder: Path | str, **options: Any) -> pd.DataFrame:
         The table of heads of the run, with the columns of the scan.
     """
     return run(CausalConfig(run=Path(folder), **options), Console(quiet=True))
-
-
-main = command("sally-anne causal", CausalConfig, run)
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,6 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from sally_anne.core.commands import command
 from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import write_atomic
@@ -205,10 +204,3 @@ def _number(saved: Run, name: str) -> float:
             f"{saved.folder / CONFIG}: config.{name} should be a number, is {value!r}"
         )
     return value
-
-
-main = command("sally-anne nulls", NullsConfig, run)
-
-
-if __name__ == "__main__":
-    main()

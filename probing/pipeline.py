@@ -15,7 +15,6 @@ from rich.markup import escape
 from safetensors.numpy import save
 from sklearn.base import clone
 
-from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import (
     AlteredError,
@@ -368,7 +367,3 @@ def _saved(path: Path, parts: dict[str, tuple[str, ...]] | None = None) -> dict[
     saved = read_object(path, RunFolderError, MADE_BY, parts)
     require_sealed(path, saved, AGAIN.format(path.parent))
     return saved
-
-
-if __name__ == "__main__":
-    no_command("probe")

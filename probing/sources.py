@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from sally_anne.core.commands import read_options
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.options import spelled
+from sally_anne.core.options import read_options, spelled
 from sally_anne.data import samples as own
 from sally_anne.data.gridtom import contrasts as gridtom
 from sally_anne.data.gridtom.contrasts import question_twins

@@ -13,7 +13,6 @@ from typing import Literal
 
 from rich.markup import escape
 
-from sally_anne.core.commands import command
 from sally_anne.core.console import Console
 from sally_anne.models.options import DEFAULT_MODEL
 
@@ -56,10 +55,3 @@ def run(config: BakeConfig) -> None:
     console = Console()
     for line in (baking.in_words(record), f"the checkpoint is in {folder}"):
         console.print(escape(line), soft_wrap=True)
-
-
-main = command("sally-anne bake", BakeConfig, run)
-
-
-if __name__ == "__main__":
-    main()

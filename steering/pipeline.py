@@ -10,7 +10,6 @@ from itertools import product
 import pandas as pd
 from rich.markup import escape
 
-from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import SWEEP, claims, save_config
@@ -228,7 +227,3 @@ def work(config: SweepConfig) -> None:
         dry_run(config)
     else:
         run(config)
-
-
-if __name__ == "__main__":
-    no_command("sweep")

@@ -11,9 +11,9 @@ import pandas as pd
 from rich.markup import escape
 
 from sally_anne.core.bootstrap import Estimate
-from sally_anne.core.commands import command_line
 from sally_anne.core.console import Console
 from sally_anne.core.files import write_atomic, write_sealed
+from sally_anne.core.options import command_line
 from sally_anne.core.run_folder import RESULTS
 from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.figures.report.write import NAME

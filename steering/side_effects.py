@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.core.commands import command
 from sally_anne.data.items import Setting
 from sally_anne.harness.prompting import Baseline
 from sally_anne.models.options import ModelOptions
@@ -56,16 +55,3 @@ class SideEffectsConfig(ModelOptions):
         if self.alpha is not None:
             parts.append(f"alpha{self.alpha:g}")
         return Path("runs") / "side-effects" / "-".join(parts)
-
-
-main = command(
-    "sally-anne side-effects",
-    SideEffectsConfig,
-    "sally_anne.steering.measuring:measure",
-    resumes=True,
-    page=True,
-)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from sally_anne.core.commands import command
 from sally_anne.core.options import Natural, Seed
 from sally_anne.data.items import Setting
 from sally_anne.harness.tasks import reply_tokens
@@ -147,16 +146,3 @@ class SweepConfig(ModelOptions):
 def own_name(path: Path) -> str:
     """A folder in the name of another: of . and .., too, its own name."""
     return Path(os.path.abspath(path)).name or "root"
-
-
-main = command(
-    "sally-anne sweep",
-    SweepConfig,
-    "sally_anne.steering.pipeline:work",
-    resumes=True,
-    together=True,
-)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import tyro
 
-from sally_anne.core.commands import command
 from sally_anne.core.options import Natural, Seed
 
 
@@ -50,16 +49,3 @@ class LocalisationConfig:
     def folder(self) -> Path:
         """Where the leaderboard is kept."""
         return self.out
-
-
-main = command(
-    "sally-anne localisation",
-    LocalisationConfig,
-    "sally_anne.experiments.localisation.bench:run",
-    resumes=True,
-    page=True,
-)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from sally_anne.core.commands import command
 from sally_anne.core.errors import OptionError
 from sally_anne.core.options import Natural, Positive, Seed
 from sally_anne.core.run_folder import PLANTING, claims, save_config
@@ -146,10 +145,3 @@ def run(config: PlantConfig) -> Path:
     )
     print(f"the model is in {folder}")
     return folder
-
-
-main = command("sally-anne plant", PlantConfig, run, resumes=True)
-
-
-if __name__ == "__main__":
-    main()

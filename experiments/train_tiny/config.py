@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sally_anne.core.commands import command
 from sally_anne.core.options import Natural, Seed
 
 
@@ -51,11 +50,3 @@ class TrainConfig:
     def folder(self) -> Path:
         """Where the stages are kept; both families go on from one decoder there."""
         return self.out
-
-
-_WORK = "sally_anne.experiments.train_tiny.stages:train_family"
-main = command("sally-anne train-tiny", TrainConfig, _WORK, resumes=True)
-
-
-if __name__ == "__main__":
-    main()

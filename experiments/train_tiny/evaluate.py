@@ -15,7 +15,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sally_anne.core.commands import command
 from sally_anne.core.errors import OptionError
 from sally_anne.core.files import write_atomic
 from sally_anne.models.options import DEFAULT_MODEL
@@ -231,9 +230,3 @@ def _write_card(
     template = Path(__file__).with_name("card.md").read_text()
     words = {"name": name, "family": family, "stories": stories, "table": "\n".join(lines)}
     write_atomic(path, template.format(**words, **CARD_WORDS[family]).encode())
-
-
-main = command("sally-anne evaluate-tiny", EvaluateConfig, run)
-
-if __name__ == "__main__":
-    main()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from sally_anne.core.commands import plain_errors, read_options
+from sally_anne.core.console import plain_errors
 from sally_anne.core.errors import EditError, OptionError
-from sally_anne.core.options import Natural, Positive, Seed, check_options, spelled
+from sally_anne.core.options import Natural, Positive, Seed, check_options, read_options, spelled
 
 
 @dataclass(frozen=True)

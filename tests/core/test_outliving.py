@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.integration
 PRINTS = """
 import sys
-from sally_anne.core.commands import plain_errors
+from sally_anne.core.console import plain_errors
 from sally_anne.core.errors import SallyAnneError
 with plain_errors():
     for number in range(2_000):
@@ -66,7 +66,7 @@ def test_in_a_shell(tmp_path: Path, redirection: str) -> None:
 
 
 def test_streams_are_as_before_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
-    from sally_anne.core.commands import plain_errors
+    from sally_anne.core.console import plain_errors
 
     before = sys.stdout, sys.stderr
     with plain_errors():

@@ -34,9 +34,9 @@ COMMANDS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
         {},
     ),
     "vector": (
-        "sally_anne.steering.run",
+        "sally_anne.steering.make",
         "run",
-        "sally_anne.steering.run",
+        "sally_anne.steering.make",
         "VectorConfig",
         {"run": NOWHERE, "k": 1, "alpha": 1.0},
     ),

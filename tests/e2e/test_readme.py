@@ -100,7 +100,7 @@ def test_second_run_computes_nothing_again(run_folder: Path) -> None:
 
 
 def test_figure_commands(run_folder: Path, tmp_path: Path) -> None:
-    page = (DOCS / "sally_anne.probing.md").read_text()
+    page = (DOCS / "probing.md").read_text()
     lines = re.findall(r"^sally-anne (heatmap|kde|clusters) RUN(.*)$", page, re.MULTILINE)
     assert len(lines) == 3
     for name, rest in lines:
@@ -126,7 +126,7 @@ def test_steering_commands(run_folder: Path, tmp_path: Path) -> None:
         + ("--out", str(tmp_path / "eval-baked")),
         ("sweep-figure", swept, "--out", str(tmp_path / "pictures")),
     )
-    page = (DOCS / "sally_anne.steering.md").read_text()
+    page = (DOCS / "steering.md").read_text()
     for name, *options in steps:
         assert f"sally-anne {name}" in page
         done = command("-m", "sally_anne", name, *options)
@@ -177,19 +177,19 @@ def test_build_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "option"),
+    ("name", "option"),
     [
-        ("sally_anne.probing.run", "--contrast"),
-        ("sally_anne.harness.run", "--steer"),
-        ("sally_anne.steering.side_effects", "--tasks"),
-        ("sally_anne.experiments.table1", "--orders"),
+        ("probe", "--contrast"),
+        ("evaluate", "--steer"),
+        ("side-effects", "--tasks"),
+        ("table1", "--orders"),
     ],
 )
-def test_help_answers_without_loading_the_heavy_libraries(module: str, option: str) -> None:
+def test_help_answers_without_loading_the_heavy_libraries(name: str, option: str) -> None:
     code = (
-        f"import sys; sys.argv = ['{module}', '--help']\n"
-        f"from {module} import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "import sys\n"
+        "from sally_anne.cli import main\n"
+        f"try:\n    main(['{name}', '--help'])\nexcept SystemExit:\n    pass\n"
         "heavy = {'torch', 'transformers', 'minigrid', 'sklearn', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)\n"
     )

@@ -147,7 +147,7 @@ def test_a_large_run_opens_at_once(make_run, chromium) -> None:  # noqa: F811
 
 
 def test_the_report_command_writes_the_page(make_run, capsys) -> None:  # noqa: F811
-    from sally_anne.__main__ import main
+    from sally_anne.cli import main
 
     run = make_run(layers=2, heads=2)
     main(["report", str(run.folder)])
@@ -284,7 +284,7 @@ def test_replies_of_an_evaluation_are_read(tmp_path: Path, chromium) -> None:  #
 
 
 def test_an_index_sorts_runs_and_draws_differences(make_run, tmp_path, chromium) -> None:  # noqa: F811
-    from sally_anne.__main__ import main
+    from sally_anne.cli import main
 
     strength = np.zeros((6, 8))
     strength[2, 5] = 3.0

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from sally_anne.cli import main
 from sally_anne.core.errors import ChoiceError
 from sally_anne.data.gridtom.build import BuildConfig, build
 from sally_anne.data.gridtom.plot import PLOTS
@@ -172,7 +173,7 @@ def test_a_release_folder_shows_the_same_and_says_what_it_lacks(tmp_path: Path, 
     build(BuildConfig(out=data, stories=1, workers=1))
     capsys.readouterr()
     for out, more in (("made", []), ("read", ["--data", str(data)])):
-        story.main(["--out", str(tmp_path / out), "--first", "TB", *more])
+        main(["story", "--out", str(tmp_path / out), "--first", "TB", *more])
     paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
     names = [f"story-0_TB.{kind}" for kind in ("png", "pdf", "parquet")]
     assert [path.name for path in paths] == 2 * names
@@ -201,7 +202,7 @@ def test_a_number_that_is_not_there_names_the_range(tmp_path: Path) -> None:
     with pytest.raises(ChoiceError, match=r"--index 1296: .* 1296 stories, numbers 0 to 1295"):
         story.draw(story.StoryConfig(index=1296, out=tmp_path))
     with pytest.raises(SystemExit, match="^error: --index 9999: generated with seed 2025 has 1296"):
-        story.main(["--index", "9999", "--out", str(tmp_path / "none")])
+        main(["story", "--index", "9999", "--out", str(tmp_path / "none")])
     assert not (tmp_path / "none").exists()
 
 

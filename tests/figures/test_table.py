@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sally_anne.__main__ import main
+from sally_anne.cli import main
 from sally_anne.core.files import write_sealed
 from sally_anne.figures.table import table_of
 from tests.made_run import MadeRun

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sally_anne.__main__ import main
+from sally_anne.cli import main
 from sally_anne.core.errors import RecordError
 from sally_anne.harness.tasks import find_task
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +11,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from sally_anne.cli import main
 from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.data.moments import LABELS
-from sally_anne.harness import distractors
 from sally_anne.harness.distractors import DistractorConfig
 from sally_anne.harness.distractors_run import run
 from sally_anne.harness.model import SteeredModel
@@ -69,8 +68,7 @@ def test_the_command(
     config: DistractorConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--data", str(config.data), "--out", str(config.folder), "--model", config.model]
-    monkeypatch.setattr(sys, "argv", ["distractors", *words, "--exact", "--limit", "1"])
-    distractors.main()
+    main(["distractors", *words, "--exact", "--limit", "1"])
     assert "without context" in capsys.readouterr().out
     table = pd.read_parquet(config.folder / "distractors.parquet")
     assert list(table["item_id"]) == ["x"] and list(table["orders"]) == [24]

@@ -80,6 +80,6 @@ def test_inverse_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     def full(config: LimpConfig, vector: None) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("sally_anne.harness.limp.pipeline.check_planning", full)
+    monkeypatch.setattr("sally_anne.harness.limp.check_planning", full)
     with pytest.raises(OutOfMemoryError, match="smaller --batch-size, or .* --actions"):
         run(LimpConfig(tmp_path, out=tmp_path / "out"))

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from sally_anne.probing import pipeline, run
+from sally_anne.cli import main
+from sally_anne.probing import pipeline
 
 pytestmark = pytest.mark.integration
 
@@ -21,18 +22,17 @@ HEAVY += ("nnsight", "transformer_lens")
 
 def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> str | int | None:
     """Run the command line in this process; what it exits with."""
-    monkeypatch.setattr(sys, "argv", ["sally_anne.probing.run", *words])
     with pytest.raises(SystemExit) as ended:
-        run.main()
+        main(["probe", *words])
     return ended.value.code
 
 
 def test_help_is_light() -> None:
     code = (
         "import sys\n"
-        "sys.argv = ['sally_anne.probing.run', '--help']\n"
-        "from probing.run import main\n"
-        "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code\n"
+        "from sally_anne.cli import main\n"
+        "try:\n    main(['probe', '--help'])\n"
+        "except SystemExit as ended:\n    assert not ended.code\n"
         f"print('HEAVY', sorted(set({HEAVY!r}) & set(sys.modules)))\n"
     )
     done = subprocess.run(

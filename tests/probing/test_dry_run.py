@@ -16,12 +16,13 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from sally_anne.cli import main
 from sally_anne.core.errors import FolderError, ModelError, OptionError, StoreMismatchError
 from sally_anne.hooks.store import ActivationStore
 from sally_anne.models.estimate import Figure
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt
-from sally_anne.probing import extraction, interchange, run
+from sally_anne.probing import extraction, interchange
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.dry_run import SECONDS, dry_run
 from sally_anne.probing.extraction import plan_batches, prepare
@@ -185,17 +186,16 @@ def test_quantised_weights(quantization: Any, size: float) -> None:
     assert smaller == full - linear * (2 - size)
 
 
-def test_the_command_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_command_runs_nothing(tmp_path: Path, capsys) -> None:
     words = [
-        "sally_anne.probing.run",
+        "probe",
         "--dry-run",
         "--setting",
         "text",
         "--out",
         str(tmp_path / "run"),
     ]
-    monkeypatch.setattr("sys.argv", [*words, "--stories", "20"])
-    run.main()
+    main([*words, "--stories", "20"])
     assert "tokens read" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
 

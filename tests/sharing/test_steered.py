@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import sally_anne as sa
-from sally_anne.__main__ import main
+from sally_anne.cli import main
 from sally_anne.hooks.geometry import find_geometry
 from tests.sharing.fake_hub import Hub
 

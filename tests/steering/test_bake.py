@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 import torch
 import transformers
 
+from sally_anne.cli import main
 from sally_anne.core.errors import SteeringError
 from sally_anne.experiments.train_tiny.families import (
     FAMILIES,
@@ -28,7 +27,6 @@ from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from sally_anne.steering import bake as command
 from sally_anne.steering.baking import bake, bake_model
 
 pytestmark = pytest.mark.integration
@@ -354,8 +352,7 @@ def test_the_command(
     make_vector().save(tmp_path / "vector")
     out = tmp_path / "out"
     words = ["--model", qwen.source, "--vector", str(tmp_path / "vector"), "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", ["sally_anne.steering.bake", *words, "--alpha", "3"])
-    command.main()
+    main(["bake", *words, "--alpha", "3"])
     printed = capsys.readouterr().out
     assert "(alpha 3) acts at ALL positions" in printed
     assert "not at last_prompt+generated alone" in printed
@@ -365,32 +362,9 @@ def test_the_command(
     theirs = expected.state_dict()
     assert all(torch.equal(w, theirs[name]) for name, w in found.model.state_dict().items())
     with pytest.raises(SystemExit, match="error: .* is not an empty folder"):
-        command.main()
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["sally_anne.steering.bake", *words[:-1], str(tmp_path / "b"), "--revision", "main"],
-    )
+        main(["bake", *words, "--alpha", "3"])
     with pytest.raises(SystemExit, match="error: revision 'main' is for models of the hub"):
-        command.main()
-
-
-def test_help_is_light() -> None:
-    code = (
-        "import sys\n"
-        "sys.argv = ['sally_anne.steering.bake', '--help']\n"
-        "from steering.bake import main\n"
-        "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code\n"
-        "print('HEAVY', sorted({'torch', 'transformers', 'pandas', 'numpy'} & set(sys.modules)))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert "HEAVY []" in done.stdout
-    for option in ("--model", "--vector", "--out", "--alpha", "--dtype", "--revision"):
-        assert option in done.stdout
-    assert "all positions" in done.stdout
+        main(["bake", *words[:-1], str(tmp_path / "b"), "--revision", "main"])
 
 
 def test_a_gate_cannot_be_baked(qwen: LoadedModel, tmp_path: Path) -> None:

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from sally_anne.cli import main
 from sally_anne.core.errors import SteeringError
 from sally_anne.harness import dry_run as harness_dry_run
 from sally_anne.harness import model as asking
 from sally_anne.harness import pipeline as harness_pipeline
-from sally_anne.harness import run as harness_run
 from sally_anne.harness.config import EvalConfig
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
-from sally_anne.steering import cells, pipeline, prepare, sweep
+from sally_anne.steering import cells, pipeline, prepare
 from sally_anne.steering.sweep import SweepConfig
 
 pytestmark = pytest.mark.integration
@@ -101,18 +101,15 @@ def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -
     assert all_of_them - 2 * 20 <= left < all_of_them
 
 
-@pytest.mark.parametrize(
-    "command", [harness_run, sweep], ids=["sally_anne.harness.run", "sally_anne.steering.sweep"]
-)
+@pytest.mark.parametrize("command", ["evaluate", "sweep"])
 def test_the_commands_say_it_of_published_models(
-    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network was asked"))
     words = ["--dry-run", "--model", "llava-next-video", "--limit", "1", "--data-seed", "2025"]
-    monkeypatch.setattr("sys.argv", ["command", *words])
     monkeypatch.setenv("COLUMNS", "200")
-    command.main()
+    main([command, *words])
     said = capsys.readouterr().out
     # 32 layers of 32 heads with keys and values of their own, 128 wide, in two bytes.
     assert "524 kB" in said and "14.1 GB" in said and "estimated" in said

@@ -25,8 +25,8 @@ from sally_anne.hooks.saved_run import Run
 from sally_anne.hooks.store import ActivationStore
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import CONTROLS, DIRECTIONS, fit_vector
-from sally_anne.steering.run import VectorConfig
-from sally_anne.steering.run import run as steer
+from sally_anne.steering.make import VectorConfig
+from sally_anne.steering.make import run as steer
 
 pytestmark = pytest.mark.integration
 

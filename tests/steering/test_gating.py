@@ -13,6 +13,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from sally_anne.cli import main
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError, SteeringError
 from sally_anne.data.gridtom.contrasts import question_twins
@@ -27,7 +28,7 @@ from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.probing.activations import Activations
 from sally_anne.steering.gating import best_threshold, conditions_of, fit_gate, read_questions
-from sally_anne.steering.run import VectorConfig, main, run
+from sally_anne.steering.make import VectorConfig, run
 
 C = 0.05
 SPLITS = {"train": 60, "validation": 40, "test": 30}
@@ -206,8 +207,7 @@ def test_the_command_fits_vector_and_gate(
 ) -> None:
     folder = Path(shutil.copytree(probed, tmp_path / "run"))
     words = ["--run", str(folder), "--K", "4", "--alpha", "3", "--gate", "FB"]
-    monkeypatch.setattr("sys.argv", ["sally-anne steer", *words])
-    main()
+    main(["steer", *words])
     printed = capsys.readouterr().out
     vector = SteeringVector.load(folder / "vectors" / "logistic-y_p-gate-FB-K4-alpha3")
     plain = tmp_path / "plain"

@@ -23,11 +23,11 @@ from sally_anne.hooks.saved_run import CONFIG
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.cells import Cell
 from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.make import VectorConfig, settled
+from sally_anne.steering.make import read_sweep as finished
 from sally_anne.steering.pipeline import run as work
 from sally_anne.steering.prepare import dry_run, probing_of
 from sally_anne.steering.reporting import Sweep
-from sally_anne.steering.run import VectorConfig, settled
-from sally_anne.steering.run import read_sweep as finished
 from sally_anne.steering.sweep import SweepConfig
 from tests.steering.made_sweep import BELIEFS, BEST, CHOSEN, INITIAL, REALITY, percent, rows
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from sally_anne.cli import main
 from sally_anne.core.errors import ProbingError, SteeringError
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import fit_vector
-from sally_anne.steering.run import VectorConfig, main, run
+from sally_anne.steering.make import VectorConfig, run
 
 pytestmark = pytest.mark.integration
 
@@ -59,15 +60,14 @@ def test_the_sweep_gives_what_is_left_out(
 ) -> None:
     given = [str(made.folder) if word == "RUN" else word for word in words]
     arguments = [
-        "sally_anne.steering.run",
+        "steer",
         "--sweep",
         str(swept()),
         *given,
         "--out",
         str(tmp_path / "v"),
     ]
-    monkeypatch.setattr("sys.argv", arguments)
-    main()
+    main(arguments)
     assert capsys.readouterr().out == f"the vector is in {tmp_path / 'v'}\n"
     vector, unit = SteeringVector.load(tmp_path / "v"), fit_vector(made.folder, k)
     assert (vector.k, vector.alpha, unit.alpha) == (k, alpha, 1.0)

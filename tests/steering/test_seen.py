@@ -22,8 +22,8 @@ from sally_anne.data.lineage import Lineage
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.adapters.lm_eval import export
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.main import run as evaluation
 from sally_anne.harness.pipeline import run as evaluate
-from sally_anne.harness.run import run as evaluation
 from sally_anne.harness.work import prepare
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.hooks.saved_run import Run
@@ -33,11 +33,11 @@ from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering import bake
 from sally_anne.steering.cells import run_cells
 from sally_anne.steering.fit import fit_vector
+from sally_anne.steering.make import VectorConfig
+from sally_anne.steering.make import run as make_vector
 from sally_anne.steering.measuring import measure
 from sally_anne.steering.pipeline import run as sweep
 from sally_anne.steering.prepare import Questions, lineage_of
-from sally_anne.steering.run import VectorConfig
-from sally_anne.steering.run import run as make_vector
 from sally_anne.steering.side_effects import SideEffectsConfig
 from sally_anne.steering.sweep import SweepConfig
 

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 import torch
 
+from sally_anne.cli import main
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.run import main
 from sally_anne.harness.work import items_of
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -49,8 +49,7 @@ def test_the_vector_is_used_at_the_strength_that_is_recorded(
         words = ["--model", loaded.name, "--setting", "text", "--limit", "3", "--out", str(out)]
         words += ["--steer", str(steering_folder), "--max-new-tokens", str(NEW)]
         words += [] if alpha is None else ["--alpha", str(alpha)]
-        monkeypatch.setattr("sys.argv", ["sally_anne.harness.run", *words])
-        main()
+        main(["evaluate", *words])
         table = pd.read_parquet(out / "answers.parquet")
         told[alpha] = dict(zip(table["item_id"], table["reply"], strict=True))
         assert told[alpha] == said(loaded, steering_folder, alpha)

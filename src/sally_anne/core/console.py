@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from rich import console, progress
 from rich.markup import escape
 from rich.text import Text
+
+from sally_anne.core.errors import SallyAnneError
 
 # What moves the cursor, colours, or turns the direction of writing; all but tab and line feed.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -109,3 +112,68 @@ def quiet_libraries() -> None:
     """No bars of other libraries; called before they are imported. ``NAME=0`` shows them."""
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(name, "1")
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Errors raised on purpose, and files that the system refuses, end the command in one line.
+
+    Where nobody reads what is printed any more (``| head -1``), the work goes on in silence.
+    """
+    try:
+        with _outliving("stdout"), _outliving("stderr"):
+            yield
+    except SallyAnneError as error:
+        sys.exit(f"error: {visible(error)}")
+    except OSError as error:
+        # Without a file it is not the user's to mend.
+        if error.filename is None:
+            raise
+        name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
+        sys.exit("error: " + visible(f"{name}: {error.strerror}"))
+
+
+@contextmanager
+def _outliving(name: str) -> Iterator[None]:
+    """Put a stream of ``sys`` that outlives its reader in place of the one there."""
+    before = getattr(sys, name)
+    if before is None:  # closed by the shell, >&-
+        yield
+        return
+    ours = _Outliving(before)
+    setattr(sys, name, ours)
+    try:
+        yield
+    finally:
+        ours.flush()
+        if getattr(sys, name) is ours:
+            setattr(sys, name, before)
+
+
+class _Outliving:
+    """A stream that swallows what it is given once its reader has gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            return self._swallow(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._swallow("")
+
+    def _swallow(self, text: str) -> int:
+        # What the stream still holds goes there as well, now or when Python ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+        return len(text)

@@ -1,4 +1,4 @@
-"""What the numbers among a command's options may be: each field says it by its type.
+"""A command's options: read from the command line or a file, and checked by their types.
 
 An ``int`` is a count and at least 1, unless it is a :data:`Seed` or :data:`Natural`. A ``float`` is
 finite; a :data:`Positive` one is more than that.
@@ -6,12 +6,24 @@ finite; a :data:`Positive` one is more than that.
 
 from __future__ import annotations
 
+import argparse
+import inspect
+import json
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_args, get_type_hints
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+import tyro
+import yaml
 
 from sally_anne.core.errors import OptionError
+from sally_anne.core.files import reading
+
+Config = TypeVar("Config")
+CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -57,3 +69,73 @@ def _parts(hint: Any) -> Iterator[Any]:
     yield hint
     for part in get_args(hint):
         yield from _parts(part)
+
+
+def read_options(
+    config_type: type[Config], prog: str, arguments: Sequence[str] | None = None
+) -> Config:
+    """The options of a command, each in its range: of ``--config FILE``, then of the command line.
+
+    OptionError names one out of its range, or unknown; SystemExit is 2 for wrong words, 0 for help.
+    """
+    finder = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
+    finder.add_argument("--config", type=Path)
+    found, words = finder.parse_known_args(arguments)
+    options: Any = (
+        {} if found.config is None else {"default": _from_file(config_type, prog, found.config)}
+    )
+    about = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
+    config: Config = tyro.cli(
+        config_type,
+        prog=prog,
+        args=words,
+        description=f"{about} Options that are not given here are taken from --config FILE: YAML, "
+        "JSON, or the folder of a run, which is repeated.",
+        **options,
+    )
+    check_options(config)
+    return config
+
+
+def _from_file(config_type: type[Config], prog: str, path: Path) -> Config:
+    """The options that a file names, the others at their defaults."""
+    if path.is_dir():
+        path /= CONFIG
+    with reading(path, OptionError):
+        text = path.read_text(encoding="utf-8")
+        given = (json.loads if path.suffix == ".json" else yaml.safe_load)(text) or {}
+        if not isinstance(given, dict):
+            raise TypeError(f"it holds a {type(given).__name__}, not options by their names")
+    # A run's own file holds more than its options.
+    given = given["config"] if isinstance(given.get("config"), dict) else given
+    given = {str(name).replace("-", "_"): value for name, value in given.items()}
+    known = get_type_hints(config_type)
+    names = [option.name for option in fields(config_type)]  # type: ignore[arg-type]
+    if unknown := [name for name in given if name not in names]:
+        raise OptionError(f"{path}: {prog} has no option {unknown[0]!r}; it has {', '.join(names)}")
+    # Read as if each stood on the command line, so that what is wrong is said in the same words.
+    words: list[str] = []
+    for name, value in given.items():
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name.replace('_', '-')}", *map(str, values)]
+    options = make_dataclass("Options", [(name, known[name]) for name in given])
+    read = vars(tyro.cli(options, prog=f"{prog} --config {path}", args=words))
+    absent = {
+        option.name: tyro.MISSING
+        for option in fields(config_type)  # type: ignore[arg-type]
+        if option.default is option.default_factory is MISSING
+    }
+    return config_type(**absent | read)
+
+
+def command_line(prog: str, config: Any) -> str:
+    """The command that carries out ``config``, to be copied: its model, and what is no default.
+
+    Options that are set must be single words or numbers.
+    """
+    words = prog.split()
+    for option in fields(config):
+        value = getattr(config, option.name)
+        if option.name == "model" or value != option.default:
+            words += [spelled(option.name), str(value)]
+    return shlex.join(words)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.core.commands import command
-
 
 @dataclass(frozen=True)
 class TranscribeConfig:
@@ -36,11 +34,3 @@ class TranscribeConfig:
     def folder(self) -> Path:
         name = f"{self.data.stem}-{Path(self.whisper).name}"
         return self.out or Path("runs") / "transcribe" / name
-
-
-WORK = "sally_anne.data.transcribe_run:run"
-main = command("sally-anne transcribe", TranscribeConfig, WORK, resumes=True)
-
-
-if __name__ == "__main__":
-    main()

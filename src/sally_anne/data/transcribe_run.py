@@ -11,7 +11,6 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import BenchmarkError, ClipError, FolderError
 from sally_anne.core.files import write_atomic, write_sealed
@@ -179,7 +178,3 @@ def _print(console: Console, found: dict[str, dict[str, Any]]) -> None:
             _share(one.get("missed", 0.0) + one.get("confused", 0.0), seconds),
         )
     console.print(table)
-
-
-if __name__ == "__main__":
-    no_command("transcribe")

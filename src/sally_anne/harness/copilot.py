@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.core.commands import command
 from sally_anne.core.options import Seed
 from sally_anne.harness.config import DEFAULT_BATCH, changed, run_folder
 from sally_anne.harness.distractors import DistractorConfig
@@ -48,11 +47,3 @@ class CopilotConfig(ModelOptions, EndpointOptions):
         checker = [f"checker-{Path(self.checker).name}"] if self.checker else []
         asked = changed(self, "trials", "threshold", "seed", "max_new_tokens")
         return run_folder(self, "copilot", [self.data.stem, *checker, *asked])
-
-
-WORK = "sally_anne.harness.copilot_run:run"
-main = command("sally-anne copilot", CopilotConfig, WORK, resumes=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -20,7 +20,6 @@ from typing import Any
 
 from rich.markup import escape
 
-from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.files import write_atomic
 from sally_anne.core.options import check_options
@@ -283,7 +282,3 @@ def _report(
     console.print(
         f"{holding} of {len(rows)} questions have a set that holds; {asked} replies are new"
     )
-
-
-if __name__ == "__main__":
-    no_command("copilot")

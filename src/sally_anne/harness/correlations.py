@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
-from sally_anne.core.commands import no_command
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.mimeqa import CATEGORIES
 
@@ -86,7 +85,3 @@ def category_correlations(
         n = int(there[:, i] @ there[:, j])
         rows.append((names[i], names[j], float(whole[i, j]), low, high, n))
     return pd.DataFrame(rows, columns=["first", "second", "correlation", "low", "high", "n"])
-
-
-if __name__ == "__main__":
-    no_command("correlations")

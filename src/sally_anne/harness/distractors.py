@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.core.commands import command
 from sally_anne.core.options import Seed
 from sally_anne.harness.config import DEFAULT_BATCH, changed, run_folder
 from sally_anne.models.options import ModelOptions
@@ -44,11 +43,3 @@ class DistractorConfig(ModelOptions):
         if self.limit is not None:
             parts.append(f"{self.limit}drawn")
         return run_folder(self, "distractors", parts)
-
-
-WORK = "sally_anne.harness.distractors_run:run"
-main = command("sally-anne distractors", DistractorConfig, WORK, resumes=True, page=True)
-
-
-if __name__ == "__main__":
-    main()

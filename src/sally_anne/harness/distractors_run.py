@@ -16,7 +16,6 @@ import pandas as pd
 from rich.markup import escape
 from scipy.stats import binom
 
-from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import check_options
@@ -264,7 +263,3 @@ def _results(table: pd.DataFrame) -> dict[str, Any]:
             "invalid": asdict(right.invalid),
         }
     return found
-
-
-if __name__ == "__main__":
-    no_command("distractors")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.core.commands import command
 from sally_anne.harness.config import DEFAULT_BATCH, run_folder
 from sally_anne.harness.endpoint.options import EndpointOptions
 from sally_anne.models.options import ModelOptions
@@ -31,10 +30,3 @@ class FilmsConfig(ModelOptions, EndpointOptions):
     @property
     def folder(self) -> Path:
         return run_folder(self, "films", [self.data.stem])
-
-
-main = command("sally-anne films", FilmsConfig, "sally_anne.harness.films_run:run", resumes=True)
-
-
-if __name__ == "__main__":
-    main()

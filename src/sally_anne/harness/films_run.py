@@ -17,7 +17,6 @@ from typing import cast
 import pandas as pd
 from rich.markup import escape
 
-from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.core.files import write_atomic
@@ -221,7 +220,3 @@ def _report(console: Console, table: pd.DataFrame) -> None:
         if len(films := table[table["why"] == why]):
             names = ", ".join(films["title"].head(5)) + (", ..." if len(films) > 5 else "")
             console.print(escape(f"{len(films)} films {said} and are not ranked: {names}"))
-
-
-if __name__ == "__main__":
-    no_command("films")

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pandas as pd
 from rich.markup import escape
 
-from sally_anne.core.commands import no_command
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.options import spelled
@@ -290,7 +289,3 @@ def _judge(
         prices=config.judge_prices,
         budget=budget,
     )
-
-
-if __name__ == "__main__":
-    no_command("evaluate")

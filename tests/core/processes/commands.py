@@ -43,7 +43,7 @@ def run(name: str, config: Any) -> None:
     if name == "probe":
         from sally_anne.probing.run import run
     elif name == "evaluate":
-        from sally_anne.harness.run import run  # type: ignore[assignment]
+        from sally_anne.harness.main import run  # type: ignore[assignment]
     else:
         from sally_anne.steering.pipeline import run  # type: ignore[assignment]
     run(config)

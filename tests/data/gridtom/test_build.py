@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sally_anne.cli import main
 from sally_anne.core.errors import BenchmarkError, FolderError, RecordError
-from sally_anne.data.gridtom.build import BuildConfig, build, main
+from sally_anne.data.gridtom.build import BuildConfig, build
 from sally_anne.data.gridtom.export import claimed_build
 from sally_anne.data.gridtom.load import load
 
@@ -117,13 +118,13 @@ def test_two_builds_in_one_folder_are_refused(tmp_path: Path) -> None:
 )
 def test_the_command_says_what_is_wrong(options, problem) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main(options)
+        main(["build", *options])
     assert stopped.value.code == f"error: {problem}"
 
 
 def test_without_out_all_versions_of_all_stories_are_checked(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    main([])
+    main(["build"])
     told = capsys.readouterr().out
     assert "648 stories on 27 maps, 1296 TB and FB versions, 1944 initial-belief" in told
     assert "checked all 2592 versions; nothing written" in told

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sally_anne.core.commands import read_options
 from sally_anne.core.errors import OptionError
+from sally_anne.core.options import read_options
 from sally_anne.experiments.train_tiny import stages
 from sally_anne.experiments.train_tiny.config import TrainConfig
 from sally_anne.experiments.train_tiny.evaluate import EvaluateConfig, run

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sally_anne.__main__ import main
+from sally_anne.cli import main
 from sally_anne.core.console import Console
 from sally_anne.core.errors import FolderError
 from sally_anne.core.files import require_sealed
 from sally_anne.figures import comparison, style
-from sally_anne.harness.compare.__main__ import CompareConfig, work
+from sally_anne.harness.compare.command import CompareConfig, work
 from sally_anne.harness.compare.paired import part_name
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.pipeline import run as evaluate

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from sally_anne.core.commands import command
 from sally_anne.core.errors import BenchmarkError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.options import Seed
@@ -162,10 +161,6 @@ def _summary(config: BuildConfig, stories: StorySet, seconds: float) -> str:
     )
 
 
-main = command(
-    "sally-anne build", BuildConfig, lambda config: print(build(config)), libraries=False
-)
-
-
-if __name__ == "__main__":
-    main()
+def run(config: BuildConfig) -> None:
+    """Build, and print the folder."""
+    print(build(config))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -15,9 +14,10 @@ pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance
 from lm_eval.models.hf_steered import SteeredModel, steer
 
+from sally_anne.cli import main
 from sally_anne.core.errors import HarnessError, SteeringError
 from sally_anne.experiments.train_tiny.families import build_tokenizer, decoder_config
-from sally_anne.harness.adapters.lm_eval.export import export, main, steer_config
+from sally_anne.harness.adapters.lm_eval.export import export, steer_config
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.hooks.edit import Gate
 from sally_anne.hooks.geometry import SITES
@@ -168,13 +168,19 @@ def test_weights_that_cannot_be_read_are_refused(everywhere) -> None:
 def test_the_command_writes_the_file(loaded, vector, tmp_path, monkeypatch, capsys) -> None:
     saved = vector.save(tmp_path / "saved")
     file = tmp_path / "vector.pt"
-    options = ["export", "--vector", str(saved), "--out", str(file), "--model", loaded.source]
-    monkeypatch.setattr(sys, "argv", options)
+    options = [
+        "export-lm-eval",
+        "--vector",
+        str(saved),
+        "--out",
+        str(file),
+        "--model",
+        loaded.source,
+    ]
     with pytest.raises(SystemExit, match="error: the vector was made for positions"):
-        main()
+        main(options)
     assert not file.exists()
-    monkeypatch.setattr(sys, "argv", [*options, "--all-positions", "--alpha", "2"])
-    main()
+    main([*options, "--all-positions", "--alpha", "2"])
     assert "acts at ALL positions, not at last_prompt+generated" in capsys.readouterr().out
     held = torch.load(file, weights_only=True)
     assert list(held) == [f"language_model.layers.{n}.self_attn.o_proj" for n in (1, 4)]

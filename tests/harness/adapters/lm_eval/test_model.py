@@ -21,7 +21,7 @@ from PIL import Image
 import sally_anne.harness.adapters.lm_eval.model
 from sally_anne.core.errors import HarnessError, SteeringError
 from sally_anne.harness.adapters.lm_eval import TASKS, register
-from sally_anne.harness.adapters.lm_eval.__main__ import main
+from sally_anne.harness.adapters.lm_eval.command import main
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.adapters.lm_eval.requests import split
 from sally_anne.harness.adapters.questions import MARK

@@ -18,7 +18,7 @@ from lmms_eval.tasks import TaskManager  # noqa: E402
 
 from sally_anne.core.errors import HarnessError  # noqa: E402
 from sally_anne.harness.adapters.gridtom import lmms_eval_documents  # noqa: E402
-from sally_anne.harness.adapters.lmms_eval.__main__ import main  # noqa: E402
+from sally_anne.harness.adapters.lmms_eval.command import main  # noqa: E402
 from sally_anne.harness.adapters.questions import (  # noqa: E402
     METADATA,
     from_environment,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sally_anne.core.commands import command
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.models.options import ModelOptions
@@ -138,9 +137,6 @@ def run(config: ExportConfig) -> None:
     print(f"{config.out}: acts at ALL positions{own}")
 
 
-main = command("sally-anne export-lm-eval", ExportConfig, run)
-
-
 def _check_name(out: Path) -> None:
     if out.suffix not in SUFFIXES:
         raise HarnessError(f"{out}: lm-eval's `steered` reads files that end in .pt or .pth")
@@ -169,7 +165,3 @@ def _weight(model: Any, name: str) -> Any:
             f"the weights of {name} are not in memory (offloaded); load the model onto one device"
         )
     return linear.weight.detach()
-
-
-if __name__ == "__main__":
-    main()

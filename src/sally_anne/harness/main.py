@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sally_anne.core.commands import command
 from sally_anne.harness.config import EvalConfig
 
 
@@ -23,10 +22,3 @@ def run(config: EvalConfig) -> None:
     work(config)
     if here().first:
         print(f"report: {write_report(config.folder)}")
-
-
-main = command("sally-anne evaluate", EvalConfig, run, resumes=True, together=True)
-
-
-if __name__ == "__main__":
-    main()

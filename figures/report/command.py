@@ -8,7 +8,6 @@ from typing import Annotated
 
 import tyro
 
-from sally_anne.core.commands import command
 from sally_anne.core.errors import ChoiceError
 
 
@@ -32,9 +31,3 @@ def run(config: ReportConfig) -> None:
         print(write_report(config.runs[0], config.out))
     else:
         print(write_index(config.runs, config.out))
-
-
-main = command("sally-anne report", ReportConfig, run, libraries=False)
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from sally_anne.core.commands import command
 from sally_anne.core.errors import ChoiceError
 from sally_anne.core.run_folder import COMPARED, claims
 
@@ -81,9 +80,3 @@ def work(config: CompareConfig, console: Console | None = None) -> pd.DataFrame:
     drawn = draw_comparison(understood(table), [shared.runs[0].task], config.folder)
     console.print(f"comparison: {escape(str(config.folder))} ({drawn[0].name})", soft_wrap=True)
     return table
-
-
-main = command("sally-anne compare", CompareConfig, run, libraries=False, page=True)
-
-if __name__ == "__main__":
-    main()

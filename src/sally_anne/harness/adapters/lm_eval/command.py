@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sally_anne.core.commands import plain_errors
+from sally_anne.core.console import plain_errors
 from sally_anne.harness.adapters.lm_eval import TASKS
 from sally_anne.harness.adapters.task_files import names, task_files
 
@@ -53,7 +53,3 @@ def _with_tasks(*ours: Path) -> None:
         return manager(*args, include_path=[*ours, *own], **kwargs)
 
     lm_eval.tasks.TaskManager = with_ours  # type: ignore[assignment,misc]
-
-
-if __name__ == "__main__":
-    main()

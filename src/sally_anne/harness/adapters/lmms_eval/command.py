@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from sally_anne.core.commands import plain_errors
+from sally_anne.core.console import plain_errors
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lmms_eval import TASKS
 from sally_anne.harness.adapters.task_files import task_files
@@ -64,7 +64,3 @@ def _options(words: Sequence[str]) -> dict[str, str]:
     if wrong := [word for word in words if "=" not in word]:
         raise HarnessError(f"--metadata {wrong[0]}: write name=value")
     return found
-
-
-if __name__ == "__main__":
-    main()
