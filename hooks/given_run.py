@@ -62,15 +62,15 @@ def _unsealed(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _copy_store(run: Run, folder: Path) -> None:
     """Links to the files of a run's store, under a manifest without paths."""
-    from sally_anne.hooks.store.files import MANIFEST_NAME, read_manifest, write_manifest
+    from sally_anne.hooks.store import INDEX_NAME, Index
 
     source = run.folder / ACTIVATIONS
-    others = shutil.ignore_patterns(".*", MANIFEST_NAME)
+    others = shutil.ignore_patterns(".*", INDEX_NAME)
     shutil.copytree(source.resolve(), folder, ignore=others, copy_function=os.symlink)
-    manifest = read_manifest(source)
-    meta = manifest.meta
+    index = Index.read(source)
+    meta = index.meta
     cleaned = without_paths({"model_id": meta.model_id, "extra": meta.extra}, run.saved)
-    write_manifest(folder, replace(manifest, meta=replace(meta, **cleaned)))
+    replace(index, meta=replace(meta, **cleaned)).write(folder)
 
 
 def _card(run: Run) -> bytes:

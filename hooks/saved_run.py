@@ -33,7 +33,7 @@ FOUND, CAUSES, PROMPTS = "results.json", "causal.json", "prompts.parquet"
 # Accuracy above which a surface feature is said to give a label away: so much more than chance.
 GIVEN_AWAY = 0.1
 ACTIVATIONS = "activations"
-MANIFEST = f"{ACTIVATIONS}/manifest.json"
+MANIFEST = f"{ACTIVATIONS}/index.json"
 # How a damaged file is made again, with the run's folder.
 AGAIN = (
     f"Delete that file and run `{MADE_BY}` again with the run's options and --out {{}}: "

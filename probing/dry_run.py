@@ -14,8 +14,7 @@ from sally_anne.hooks.backends import NATIVE
 from sally_anne.hooks.batch_size import AUTO
 from sally_anne.hooks.geometry import Geometry, find_geometry, slice_width
 from sally_anne.hooks.saved_run import ACTIVATIONS
-from sally_anne.hooks.store import ActivationStore
-from sally_anne.hooks.store.files import MANIFEST_NAME, mismatch, read_manifest
+from sally_anne.hooks.store import INDEX_NAME, ActivationStore, Index, mismatch
 from sally_anne.models.estimate import Counter, Figure, Load, disk, exact, needs, show, tokens_each
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.published import open_described
@@ -125,8 +124,8 @@ def _scan(
 
 def _stored(folder: Path, batches: Sequence[Sequence[int]]) -> int:
     """How many batches of this plan are in the store; with another plan a run would not go on."""
-    if not (folder / MANIFEST_NAME).exists():
+    if not (folder / INDEX_NAME).exists():
         return 0
-    if read_manifest(folder).batches != tuple(tuple(batch) for batch in batches):
+    if Index.read(folder).batches != tuple(tuple(batch) for batch in batches):
         raise mismatch(folder, "it has other samples or batches")
     return len(batches) - len(ActivationStore.open(folder).pending())

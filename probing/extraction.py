@@ -23,8 +23,7 @@ from sally_anne.hooks.batch_size import AUTO, BatchSize, fitting, in_batches, wi
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.hooks.positions import LAST_PROMPT
-from sally_anne.hooks.store import ActivationStore, BatchWriter, StoreMeta
-from sally_anne.hooks.store.files import MANIFEST_NAME, read_manifest
+from sally_anne.hooks.store import INDEX_NAME, ActivationStore, Index, StoreMeta
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import open_prompt, process, to_model
@@ -293,11 +292,11 @@ def fill_store(
     size = stored_size(folder) if batch_size == AUTO else None
     batches = run.plan(size or batch_size, processes)
     if processes.first:
-        store: BatchWriter = ActivationStore.open_or_create(folder, meta, items, batches)
+        store = ActivationStore.open_or_create(folder, meta, items, batches)
         processes.wait()
     else:
         processes.wait()  # the first begins it
-        store = BatchWriter.join(folder, meta, items, batches)
+        store = ActivationStore.join(folder, meta, items, batches)
     with store:
         pending = store.pending()
         processes.wait()  # all see the same batches pending before any is stored
@@ -308,21 +307,19 @@ def fill_store(
         for done, (b, found) in enumerate(run.run(batches, pending), start=stored + 1):
             store.write_batch(b, torch.from_numpy(found).to(getattr(torch, loaded.dtype)))
             on_progress(done, total)
-        if not isinstance(store, ActivationStore):
-            store.close()
         processes.wait()
-        if isinstance(store, ActivationStore):
+        if processes.first:
             store.finish()
     processes.wait()
     # What was written here need not be hashed again.
-    return store if isinstance(store, ActivationStore) else ActivationStore.open(folder)
+    return store if processes.first else ActivationStore.open(folder)
 
 
 def stored_size(folder: Path) -> int | None:
     """The size of a store's batches; None if there is no store."""
-    if not (folder / MANIFEST_NAME).exists():
+    if not (folder / INDEX_NAME).exists():
         return None
-    return max(len(batch) for batch in read_manifest(folder).batches)
+    return max(len(batch) for batch in Index.read(folder).batches)
 
 
 def models_at_once(loaded: LoadedModel) -> int:

@@ -79,8 +79,8 @@ def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path: Path, there: bool, er
         (["config.json", "model.safetensors"], PROBING, "a model"),
         (["answers.jsonl", "answers.parquet"], LIMP, "an evaluation|check"),
         (["episodes.jsonl", "answers.jsonl"], PROBING, "a LIMP run"),
-        (["activations/manifest.json"], EVALUATION, "a probing run"),
-        (["manifest.json", "shard-00000.safetensors"], PROBING, "a store of activations"),
+        (["activations/index.json"], EVALUATION, "a probing run"),
+        (["index.json", "shard-00000.safetensors"], PROBING, "a store of activations"),
         (["README.md"], VECTOR, "other files"),
     ],
 )
@@ -108,7 +108,7 @@ def test_the_line_tells_kinds_apart_that_look_alike(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (PROBING, "activations/manifest.json"),
+        (PROBING, "activations/index.json"),
         (EVALUATION, "answers.jsonl"),
         (LIMP, "episodes.jsonl"),
         (BUILD, "build.json"),

@@ -28,7 +28,7 @@ FLOOR, CARRIED = 0.95, 0.8
 # In which steps in the heads that are read best mend answers, if not by more than others; in the
 # other they do nothing, as the docs say.
 LEVERS = ("tiny-qwen2-vl",)
-RUN_FILES = ("config.json", "heads.parquet", "probes.safetensors", "activations/manifest.json")
+RUN_FILES = ("config.json", "heads.parquet", "probes.safetensors", "activations/index.json")
 
 
 def undocumented(table: pd.DataFrame) -> list[str]:

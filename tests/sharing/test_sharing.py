@@ -231,7 +231,7 @@ def local(make_run: Callable[..., MadeRun], tmp_path: Path) -> MadeRun:
         "model": {"source": paths["model"], "revision": "0123456789abcdef"},
         "data": {"source": paths["data"], "fingerprint": "ab"},
     }
-    files = ("heads.parquet", "probes.safetensors", "activations/manifest.json")
+    files = ("heads.parquet", "probes.safetensors", "activations/index.json")
     write_sealed(made.folder / "config.json", about, files)
     found: dict[str, Any] = {"results": {}, "confounds": [], "figures": ["figures/heatmap.png"]}
     write_sealed(made.folder / "results.json", found | {"of": f"stories in {paths['data']}"})

@@ -56,7 +56,7 @@ class Kind:
     signs: tuple[str, ...]
 
 
-PROBING = Kind("a probing run", ("activations/manifest.json", "probes.safetensors"))
+PROBING = Kind("a probing run", ("activations/index.json", "probes.safetensors"))
 SWEEP = Kind("a sweep", ("validation.jsonl", "sweep.parquet"))
 LIMP = Kind("a LIMP run", ("episodes.jsonl",))
 BIP_ALM = Kind("a BIP-ALM run", ())
@@ -82,7 +82,7 @@ _KNOWN = (
     *(SWEEP, LIMP, DISTRACTORS, EVALUATION, PROBING, SIDE_EFFECTS, TABLE1, TRANSFER, VECTOR),
     PROBES,
     *(BUILD, COMPARED, COMPARISON, TRAINING, PLANTING, LOCALISATION, COPILOT, FILMS, TRANSCRIPTS),
-    Kind("a store of activations", ("manifest.json",)),
+    Kind("a store of activations", ("index.json",)),
     Kind("a model", ("*model*.safetensors", "pytorch_model*.bin", "tokenizer*.json")),
 )
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from sally_anne.core.processes import here
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.journal import Journal
-from sally_anne.hooks.store import BatchWriter
+from sally_anne.hooks.store import ActivationStore
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering.sweep import SweepConfig
 
@@ -51,16 +51,16 @@ def run(name: str, config: Any) -> None:
 
 def die_after(batches: int) -> None:
     """Let this process finish so many batches of a store, and then end as by `kill -9`."""
-    write, left = BatchWriter.write_batch, batches
+    write, left = ActivationStore.write_batch, batches
 
-    def dying(self: BatchWriter, b: int, activations: Tensor) -> None:
+    def dying(self: ActivationStore, b: int, activations: Tensor) -> None:
         nonlocal left
         write(self, b, activations)
         left -= 1
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    BatchWriter.write_batch = dying  # type: ignore[method-assign]
+    ActivationStore.write_batch = dying  # type: ignore[method-assign]
 
 
 def tell_answers() -> None:

@@ -1,0 +1,445 @@
+"""Activations of many items on disk, written batch by batch, resumable, checked when read.
+
+A folder: `items.parquet` (a row an item), `shard-00000.safetensors` and so on (a batch each, one
+tensor `[n, H, D]` a layer), `index.json` (what was run, the plan of batches; at the end also every
+shard's checksum) and `.lock`, held while a run writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pandas as pd
+import torch
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from sally_anne.core.errors import StoreDamagedError, StoreError, StoreMismatchError
+from sally_anne.core.files import remove_leftovers, write_atomic
+from sally_anne.hooks.geometry import Head
+
+INDEX_NAME, ITEMS_NAME, LOCK_NAME = "index.json", "items.parquet", ".lock"
+_FORMAT = "sally-anne activations 3"
+_SUM = "sha256"
+Batches = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class StoreMeta:
+    """What must agree between a store and a run: the same activations come out of the same meta.
+
+    `dtype` is torch's name without the prefix ("float32"); `head_dim` is the width of one slice at
+    this site. `extra` holds what else decides the inputs (contrast, order, setting, data hash).
+    """
+
+    site: str
+    position: str
+    model_id: str
+    model_revision: str
+    processor_hash: str
+    prompt_hash: str
+    dtype: str
+    n_layers: int
+    n_heads: int
+    head_dim: int
+    extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """Of the activations."""
+        dtype = getattr(torch, self.dtype, None)
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise StoreError(f"dtype {self.dtype!r} is no floating point type of torch.")
+        return dtype
+
+
+@dataclass(frozen=True)
+class Index:
+    """The contents of `index.json`.
+
+    `batches` are the rows of items that are computed together; `shards` the checksums of their
+    files, None until the store is complete.
+    """
+
+    meta: StoreMeta
+    items_sha256: str
+    batches: tuple[tuple[int, ...], ...]
+    shards: tuple[str, ...] | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> Index:
+        """Read it; StoreError where there is none, StoreDamagedError if it makes no sense."""
+        path = folder / INDEX_NAME
+        if not path.is_file():
+            raise StoreError(f"{folder} is no activation store: it has no {INDEX_NAME}.")
+        try:
+            content = json.loads(path.read_bytes())
+            found, shards = content["format"], content["shards"]
+            if found != _FORMAT:
+                raise StoreMismatchError(
+                    f"{path} is {found!r}, not {_FORMAT!r}. Delete the folder {folder} and run the "
+                    "extraction again."
+                )
+            return cls(
+                StoreMeta(**content["meta"]),
+                content["items_sha256"],
+                tuple(map(tuple, content["batches"])),
+                None if shards is None else tuple(shards),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(path) from error
+
+    def write(self, folder: Path) -> None:
+        """Write it atomically."""
+        text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=1, sort_keys=True)
+        write_atomic(folder / INDEX_NAME, f"{text}\n".encode())
+
+
+class ActivationStore:
+    """A store opened for writing (`open_or_create`, `join`) or for reading (`open`).
+
+    A batch is computed whole or not at all and is one shard, written once, atomically. So a resumed
+    run gives the same bytes as an uninterrupted one, whoever computed which batch.
+
+    with ActivationStore.open_or_create(out, meta, items, batches) as store:
+        for b in store.pending():
+            store.write_batch(b, compute(batches[b]))
+        store.finish()
+    """
+
+    def __init__(
+        self, path: Path, index: Index, items: pd.DataFrame, lock: FileLock | None, writable: bool
+    ) -> None:
+        self.path = path
+        self.items = items
+        self._index = index
+        self._lock = lock
+        self._writable = writable
+        self._stored = set(range(len(index.batches))) if self.complete else _shards_in(path)
+        # Checksums of the shards that were written or checked here: they are not hashed again.
+        self._intact: dict[int, str] = {}
+
+    @classmethod
+    def open_or_create(
+        cls, path: str | Path, meta: StoreMeta, items: pd.DataFrame, batches: Batches
+    ) -> Self:
+        """Begin a store, or resume the one that the same run began.
+
+        Shards that are damaged, or missing from a complete store, are warned of and pending again.
+
+        Args:
+            items: one row an item, with a unique column `item_id`.
+            batches: rows of `items`; each row in exactly one batch, in any order.
+
+        Raises:
+            StoreMismatchError: the folder holds the store of a different run.
+            StoreDamagedError: its index or items table is missing or altered.
+            StoreError: another run is writing to it, the folder holds something else, the plan does
+                not fit the items, or the disk is full.
+        """
+        folder = Path(path)
+        index, table = _planned(meta, items, batches)
+        if folder.exists() and not folder.is_dir():
+            raise StoreError(f"{folder} is a file; a store is a folder. Choose another --out.")
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK_NAME, blocking=False, thread_local=False)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise StoreError(
+                f"another run is writing to the store {folder}. Wait for it to end, or choose "
+                "another --out."
+            ) from error
+        try:
+            if (folder / INDEX_NAME).exists():
+                index, items = _require_same_run(folder, index, table)
+                remove_leftovers(folder, ["*"])
+            else:
+                remove_leftovers(folder, (INDEX_NAME, ITEMS_NAME))
+                # A run killed before its first index leaves its items; all else is foreign.
+                names = {path.name for path in folder.iterdir()} - {LOCK_NAME}
+                if names == {ITEMS_NAME} and (folder / ITEMS_NAME).read_bytes() == table:
+                    names = set()
+                if names:
+                    raise StoreError(
+                        f"{folder} holds other files ({', '.join(sorted(names)[:3])}) and no "
+                        f"{INDEX_NAME}. Choose another --out."
+                    )
+                write_atomic(folder / ITEMS_NAME, table)
+                index.write(folder)
+                items = pd.read_parquet(io.BytesIO(table))
+            store = cls(folder, index, items, lock, writable=True)
+            store._recover()
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    @classmethod
+    def join(cls, path: str | Path, meta: StoreMeta, items: pd.DataFrame, batches: Batches) -> Self:
+        """Add batches to a store that another process of the same run holds open.
+
+        All processes must list what is pending before any of them writes. Errors are those of
+        `open_or_create`.
+        """
+        index, table = _planned(meta, items, batches)
+        index, items = _require_same_run(Path(path), index, table)
+        return cls(Path(path), index, items, None, writable=True)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a store for reading, complete or not; StoreError if there is none, or damaged."""
+        folder = Path(path)
+        index = Index.read(folder)
+        return cls(folder, index, _read_items(folder, index), None, writable=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write nothing more, and let another run write. Reading goes on working."""
+        self._writable = False
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    @property
+    def meta(self) -> StoreMeta:
+        """What was run."""
+        return self._index.meta
+
+    @property
+    def batches(self) -> tuple[tuple[int, ...], ...]:
+        """The rows of `items` of each batch."""
+        return self._index.batches
+
+    @property
+    def complete(self) -> bool:
+        """Whether every batch is stored and `finish` was called."""
+        return self._index.shards is not None
+
+    def pending(self) -> list[int]:
+        """The batches of the plan that were not stored when this was opened, nor since here."""
+        return [b for b in range(len(self.batches)) if b not in self._stored]
+
+    def write_batch(self, b: int, activations: Tensor) -> None:
+        """Store `[len(batches[b]), L, H, D]` in the meta's dtype, for good.
+
+        Raises:
+            StoreError: wrong shape or dtype, no pending batch, a store that is closed or open for
+                reading, or a full disk (what was stored before is kept).
+        """
+        if not self._writable:
+            raise StoreError(f"{self.path} is closed, or open for reading only.")
+        if b not in self.pending():
+            raise StoreError(f"batch {b} is not pending; the plan has {len(self.batches)} batches.")
+        meta = self.meta
+        shape = (len(self.batches[b]), meta.n_layers, meta.n_heads, meta.head_dim)
+        if (tuple(activations.shape), activations.dtype) != (shape, meta.torch_dtype):
+            raise StoreError(
+                f"batch {b} has shape {tuple(activations.shape)} of {activations.dtype}, not "
+                f"{shape} [items, layers, heads, head width] of {meta.dtype}."
+            )
+        layers = [layer.contiguous() for layer in activations.detach().cpu().unbind(1)]
+        checksum = _checksum(self.batches[b], layers)
+        tensors = {_key(i): layer for i, layer in enumerate(layers)}
+        write_atomic(_shard(self.path, b), save(tensors, metadata={_SUM: checksum}))
+        self._intact[b] = checksum
+        self._stored.add(b)
+
+    def finish(self) -> None:
+        """Declare the store complete, with the batches of other processes, and release it.
+
+        Raises:
+            StoreError: batches are pending, or this store does not hold the lock.
+            StoreDamagedError: a batch of another process was altered since.
+        """
+        if self._lock is None:
+            raise StoreError(f"{self.path} is finished by the process that opened it for writing.")
+        if not self.complete:
+            self._stored |= _shards_in(self.path)
+            if left := self.pending():
+                raise StoreError(
+                    f"{self.path}: {len(left)} of {len(self.batches)} batches are pending (the "
+                    f"first is {left[0]}); write them before finish()."
+                )
+            self._save(tuple(self._checked(b) for b in range(len(self.batches))))
+        self.close()
+
+    def read(self, layers: Sequence[int] | None = None) -> Tensor:
+        """The activations of all items, `[N, L', H, D]`, in the order of `items`.
+
+        Only the tensors of `layers` are kept in memory. Each shard is checked once.
+
+        Raises:
+            StoreError: the store is not complete, or a layer is out of range.
+            StoreDamagedError: names the shard that is missing or altered.
+        """
+        meta = self.meta
+        if not self.complete:
+            raise StoreError(
+                f"{self.path} is not complete: {len(self.pending())} of {len(self.batches)} "
+                "batches are pending. Run the extraction again with the same --out to go on."
+            )
+        chosen = range(meta.n_layers) if layers is None else list(layers)
+        if wrong := [layer for layer in chosen if not 0 <= layer < meta.n_layers]:
+            raise StoreError(f"{self.path} has layers 0 to {meta.n_layers - 1}, not {wrong}.")
+        shape = (len(self.items), len(chosen), meta.n_heads, meta.head_dim)
+        activations = torch.empty(shape, dtype=meta.torch_dtype)
+        for b, rows in enumerate(self.batches):
+            self._checked(b)
+            with safe_open(_shard(self.path, b), framework="pt") as file:
+                for column, layer in enumerate(chosen):
+                    activations[list(rows), column] = file.get_tensor(_key(layer))
+        return activations
+
+    def verify(self) -> None:
+        """Check every file against its checksum, from the disk; StoreDamagedError names it."""
+        _read_items(self.path, Index.read(self.path))
+        self._intact.clear()
+        for b in sorted(self._stored):
+            self._checked(b)
+
+    def _recover(self) -> None:
+        """Drop the damaged shards of an earlier run; those that are whole are kept."""
+        for b in sorted(self._stored):
+            path = _shard(self.path, b)
+            try:
+                if not (self.complete and path.exists()):
+                    self._checked(b)
+            except StoreDamagedError:
+                message = f"{path} is damaged or missing; batch {b} will be computed again."
+                warnings.warn(message, stacklevel=3)
+                path.unlink(missing_ok=True)
+                self._stored.remove(b)
+        if self.complete and self.pending():
+            self._save(None)
+
+    def _checked(self, b: int) -> str:
+        """The checksum of a shard that is intact; each is read and hashed once."""
+        if b not in self._intact:
+            path = _shard(self.path, b)
+            try:
+                with safe_open(path, framework="pt") as file:
+                    stated: str = file.metadata()[_SUM]
+                    layers = [file.get_tensor(_key(i)) for i in range(self.meta.n_layers)]
+            except (OSError, SafetensorError, KeyError, TypeError) as error:
+                raise _damaged(path) from error
+            expected = self._index.shards[b] if self._index.shards else stated
+            if not stated == expected == _checksum(self.batches[b], layers):
+                raise _damaged(path)
+            self._intact[b] = stated
+        return self._intact[b]
+
+    def _save(self, shards: tuple[str, ...] | None) -> None:
+        index = replace(self._index, shards=shards)
+        index.write(self.path)
+        self._index = index
+
+
+def head_activations(folder: Path, layer: int, head: int) -> np.ndarray:
+    """One head's activations `[N, D]` in float64, all finite, of the store in a folder.
+
+    Raises:
+        StoreDamagedError: as `ActivationStore.read`.
+        StoreError: likewise, or there is no such head, or an activation is not finite.
+    """
+    store = ActivationStore.open(folder)
+    if not 0 <= head < store.meta.n_heads:
+        raise StoreError(f"{folder} has heads 0 to {store.meta.n_heads - 1}, not {head}")
+    values: np.ndarray = store.read([layer])[:, 0, head].double().numpy()
+    if broken := int((~np.isfinite(values)).any(axis=1).sum()):
+        name = Head(layer, head)
+        raise StoreError(f"{folder}: {name} is not finite in {broken} of {len(values)} samples")
+    return values
+
+
+def _planned(meta: StoreMeta, items: pd.DataFrame, batches: Batches) -> tuple[Index, bytes]:
+    """The index of a store that is still empty, and its items as Parquet."""
+    plan = tuple(tuple(int(row) for row in batch) for batch in batches)
+    times = Counter(row for batch in plan for row in batch)
+    if () in plan or times != Counter(range(len(items))):
+        raise StoreError(f"the plan must name each of the {len(items)} items once, no batch empty.")
+    if "item_id" not in items or items["item_id"].isna().any() or not items["item_id"].is_unique:
+        raise StoreError("the items table needs a column 'item_id' of unique names.")
+    try:
+        table = items.reset_index(drop=True).to_parquet(engine="pyarrow", index=False)
+    except (ValueError, TypeError) as error:  # pyarrow's own errors are kinds of these
+        raise StoreError(f"the items table cannot be stored as Parquet: {error}") from error
+    _ = meta.torch_dtype
+    return Index(meta, hashlib.sha256(table).hexdigest(), plan), table
+
+
+def _require_same_run(folder: Path, given: Index, table: bytes) -> tuple[Index, pd.DataFrame]:
+    """The index and items of a store, which must be the one that a run would make."""
+    stored = Index.read(folder)
+    items = _read_items(folder, stored)
+    before, now = (index.meta.extra | asdict(index.meta) for index in (stored, given))
+    for name in now | before:
+        one, other = (found.get(name, "not set") for found in (before, now))
+        if one != other:
+            raise mismatch(folder, f"{name} is {one!r} in the store, {other!r} in this run")
+    if not items.equals(pd.read_parquet(io.BytesIO(table))):
+        raise mismatch(folder, "it has other items")
+    if stored.batches != given.batches:
+        raise mismatch(folder, "it has other batches")
+    return stored, items
+
+
+def mismatch(folder: Path, what: str) -> StoreMismatchError:
+    """The error for a store of another run, with the way out."""
+    return StoreMismatchError(
+        f"the store {folder} was made by a different run: {what}. "
+        "Choose another --out, or delete that folder to start over."
+    )
+
+
+def _read_items(folder: Path, index: Index) -> pd.DataFrame:
+    path = folder / ITEMS_NAME
+    table = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(table).hexdigest() != index.items_sha256:
+        raise _damaged(path)
+    return pd.read_parquet(io.BytesIO(table))
+
+
+def _damaged(path: Path) -> StoreDamagedError:
+    again = path if path.suffix == ".safetensors" else f"the folder {path.parent}"
+    return StoreDamagedError(
+        f"{path} is missing, cut short or altered. Delete {again} and run the extraction again "
+        "with the same --out."
+    )
+
+
+def _checksum(rows: Sequence[int], layers: Sequence[Tensor]) -> str:
+    """SHA-256 of the numbers of a batch `[n, H, D]` a layer, of their kind and of their rows."""
+    kind = layers[0].dtype, tuple(layers[0].shape), tuple(rows)
+    digest = hashlib.sha256(repr(kind).encode())
+    for layer in layers:
+        digest.update(layer.contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _shard(folder: Path, b: int) -> Path:
+    return folder / f"shard-{b:05d}.safetensors"
+
+
+def _shards_in(folder: Path) -> set[int]:
+    return {int(path.stem.removeprefix("shard-")) for path in folder.glob("shard-*.safetensors")}
+
+
+def _key(layer: int) -> str:
+    return f"layer.{layer:02d}"
