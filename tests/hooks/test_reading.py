@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
+from sally_anne.hooks.store.files import check_shard, write_shard
 
 from sally_anne.core.errors import StoreDamagedError, StoreError
 from sally_anne.core.files import read_object, reading
-from sally_anne.hooks.store.files import check_shard, write_shard
 
 READERS: dict[str, Callable[[Path], object]] = {
     "parquet": pd.read_parquet,

@@ -32,3 +32,15 @@ def delta_for(model: nn.Module, site: str, rows: int | None = None) -> Tensor:
     for layer, head in ((0, 1), (0, 3), (found.n_layers - 1, 2)):
         delta[..., layer, head, :] = made[..., layer, head, :]
     return delta
+
+
+def padded(side: str) -> dict[str, Tensor]:
+    """Three short prompts of the tiny random models, padded on one side."""
+    prompts = [[5, 9, 7, 3, 8, 2], [4, 11, 6], [30, 2, 17, 21, 9]]
+    ids = torch.zeros(3, 6, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        place = slice(0, len(prompt)) if side == "right" else slice(6 - len(prompt), 6)
+        ids[row, place] = torch.tensor(prompt)
+        mask[row, place] = 1
+    return {"input_ids": ids, "attention_mask": mask}

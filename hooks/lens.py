@@ -1,0 +1,152 @@
+"""TransformerLens as a backend, and its adapters for the video models that it lacks.
+
+A bridge that is built around a loaded model finds the adapters through the entry-point group
+`transformer_lens.architectures`. To boot a checkpoint by name, call `register` first: version 4.3
+looks its class up in another table before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformer_lens.factories.architecture_adapter_factory import (
+    SUPPORTED_ARCHITECTURES,
+    ArchitectureAdapterFactory,
+)
+from transformer_lens.model_bridge.bridge import TransformerBridge
+from transformer_lens.model_bridge.generalized_components import AttentionBridge, LinearBridge
+from transformer_lens.model_bridge.generalized_components.base import GeneralizedComponent
+from transformer_lens.model_bridge.generalized_components.qwen3_5_vision_encoder import (
+    Qwen3_5VisionBlockBridge,
+    Qwen3_5VisionEncoderBridge,
+)
+from transformer_lens.model_bridge.sources import build_bridge_from_module
+from transformer_lens.model_bridge.supported_architectures.llava_next import (
+    LlavaNextArchitectureAdapter,
+)
+from transformer_lens.model_bridge.supported_architectures.qwen2_5_vl import (
+    Qwen2_5_VLArchitectureAdapter,
+)
+from transformer_lens.utilities.architectures import MULTIMODAL_ARCHITECTURES
+
+from sally_anne.core.errors import BackendError
+from sally_anne.hooks.backends import SharingBackend
+from sally_anne.hooks.capture import Capture
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.geometry import ATTN_OUT, HEAD_OUT, RESID
+from sally_anne.hooks.model_hooks import ModelHooks
+from sally_anne.hooks.positions import cache_in
+
+# TransformerLens' own names of the sites.
+HOOKS = {HEAD_OUT: "attn.hook_z", ATTN_OUT: "hook_attn_out", RESID: "hook_resid_post"}
+
+
+class Qwen2VLArchitectureAdapter(Qwen2_5_VLArchitectureAdapter):
+    """Adapter for `Qwen2VLForConditionalGeneration`.
+
+    The decoder is that of Qwen2.5-VL. The vision tower is the older one: LayerNorm, and an MLP of
+    two layers without a gate.
+    """
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__(cfg)
+        vision = getattr(cfg, "vision_config", None)
+        if vision is not None:
+            # `hidden_size` is the decoder's width here, to which the merger maps.
+            self.cfg.vision_hidden_size = vision.embed_dim
+        mlp = GeneralizedComponent(
+            name="mlp", submodules={"in": LinearBridge(name="fc1"), "out": LinearBridge(name="fc2")}
+        )
+        self.components["vision_encoder"] = Qwen3_5VisionEncoderBridge(
+            name="model.visual",
+            config=self.cfg,
+            submodules={
+                "pos_embed": GeneralizedComponent(name="rotary_pos_emb"),
+                "blocks": Qwen3_5VisionBlockBridge(name="blocks", submodules={"mlp": mlp}),
+            },
+        )
+
+
+class LlavaNextVideoArchitectureAdapter(LlavaNextArchitectureAdapter):
+    """Adapter for `LlavaNextVideoForConditionalGeneration`: LLaVA-NeXT with a pooler of videos."""
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__(cfg)
+        self.components["vision_resampler"] = GeneralizedComponent(name="model.vision_resampler")
+
+
+def register() -> None:
+    """Make TransformerLens know these models everywhere, also when it boots them by name."""
+    # Before, or the entry points would look like an attempt to replace what is registered here.
+    ArchitectureAdapterFactory.discover_entry_points()
+    for name, adapter in (
+        ("Qwen2VLForConditionalGeneration", Qwen2VLArchitectureAdapter),
+        ("LlavaNextVideoForConditionalGeneration", LlavaNextVideoArchitectureAdapter),
+    ):
+        ArchitectureAdapterFactory.register_adapter(name, adapter)
+        SUPPORTED_ARCHITECTURES[name] = adapter
+        # Says with which class of transformers a checkpoint is loaded.
+        MULTIMODAL_ARCHITECTURES.add(name)
+
+
+def _cache_by_its_former_name(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What transformers renamed in 5.24, by the name under which TransformerLens 4.3 looks."""
+    cache = cache_in(kwargs)
+    return args, {**{k: v for k, v in kwargs.items() if k != "cache"}, "past_key_values": cache}
+
+
+class TransformerLensBackend(SharingBackend):
+    """Reads and steers through the hooks of a TransformerBridge; see `Backend`.
+
+    The model inside the bridge is called, as the bridge's own forward derives other positions for
+    rows padded on the left. TransformerLens always computes attention step by step ("eager").
+    Against a model that does, too, all numbers are equal to the last bit; against sdpa they differ
+    by rounding, about 1e-6 of the activations in float32.
+    """
+
+    name = "transformer_lens"
+
+    def _build(self, model: nn.Module) -> TransformerBridge:
+        register()
+        architecture = type(model).__name__
+        try:
+            bridge = build_bridge_from_module(model, architecture, hf_config=model.config)
+        except ValueError as error:
+            raise BackendError(f"TransformerLens cannot take a {architecture}: {error}") from error
+        for module in bridge.modules():
+            # Its subclasses compute attention themselves; it hands all on to transformers.
+            if isinstance(module, AttentionBridge) and type(module) is not AttentionBridge:
+                module.register_forward_pre_hook(_cache_by_its_former_name, with_kwargs=True)
+        return bridge
+
+    def _read(self, capture: Capture, inputs: dict[str, Any]) -> None:
+        def keep(layer: int, tensor: Tensor, hook: Any) -> None:
+            # [B, T, H, D] at hook_z, [B, T, W] elsewhere.
+            rows, index = capture.rows.to(tensor.device), capture.index.to(tensor.device)
+            capture.keep(layer, tensor[rows, index].flatten(2).detach().cpu())
+
+        self._run(capture, inputs, keep)
+        capture.after_pass(capture.model, (), None)
+
+    def _add(self, edit: Edit, inputs: dict[str, Any]) -> Tensor:
+        def add(layer: int, tensor: Tensor, hook: Any) -> Tensor:
+            flat, mask = tensor.flatten(2), edit.mask[..., None]
+            added = edit.vectors(layer).to(flat.device, flat.dtype)
+            where = mask.to(flat.device) & added.ne(0)
+            return torch.where(where, flat + added, flat).view(tensor.shape)
+
+        return self._run(edit, inputs, add).logits
+
+    def _run(self, hooks: ModelHooks, inputs: dict[str, Any], see: Callable[..., Any]) -> Any:
+        hooks.before_pass(hooks.model, (), inputs)
+        bridge = self._around(hooks.model)
+        name = HOOKS[hooks.site]
+        placed = [(f"blocks.{layer}.{name}", partial(see, layer)) for layer in hooks.layers]
+        with torch.no_grad(), bridge.hooks(fwd_hooks=placed):
+            return bridge.original_model(**inputs)
