@@ -118,7 +118,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     """
     from sally_anne.core.console import Console
     from sally_anne.core.files import write_sealed
-    from sally_anne.figures.report.write import NAME, write_index
+    from sally_anne.figures.report import NAME, write_index
     from sally_anne.harness.metrics import over
     from sally_anne.harness.pipeline import check
     from sally_anne.harness.reporting import BELIEF

@@ -107,7 +107,7 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     from sally_anne.experiments.between import Plan
     from sally_anne.experiments.rankings import MEASURES
     from sally_anne.figures import style
-    from sally_anne.figures.transfer import PANELS, transfer_figure
+    from sally_anne.figures.comparison import PANELS, transfer_figure
 
     console = console or Console()
     if len(config.runs) < 2 and not config.by:
@@ -318,7 +318,7 @@ def with_model(
 
 def print_matrices(console: Console, table: pd.DataFrame) -> None:
     """A table a measure: value, interval and control of each cell, and why others are empty."""
-    from sally_anne.figures.transfer import PANELS
+    from sally_anne.figures.comparison import PANELS
 
     names = list(dict.fromkeys(table["fitted_on"]))
     for measure, part in table.groupby("measure", sort=False):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from sally_anne.core.errors import ChoiceError
 from sally_anne.hooks.geometry import Head
-from sally_anne.hooks.saved_run import Run, require_columns
 
-Split = Literal["train", "validation", "test"]
-Shown = Literal["held-out", "validation", "test", "train", "all"]
 SPLITS: dict[str, tuple[str, ...]] = {
     "held-out": ("validation", "test"),
     "validation": ("validation",),
@@ -25,16 +21,23 @@ SPLITS: dict[str, tuple[str, ...]] = {
 
 def best(heads: pd.DataFrame, label: str) -> Head:
     """The head with rank 1 for ``label`` (best validation accuracy); ChoiceError if none has."""
-    column = f"{label}_rank"
-    require_columns(heads, [column], "heads.parquet")
-    ranked = heads.dropna(subset=[column]).sort_values([column, "layer", "head"])
+    ranked = heads.dropna(subset=[f"{label}_rank"]).sort_values([f"{label}_rank", "layer", "head"])
     if ranked.empty:
-        raise ChoiceError(f"heads.parquet ranks no head in {column}")
-    return _head(ranked.iloc[0])
+        raise ChoiceError(f"the table of heads ranks none by {label}")
+    return _heads(ranked)[0]
 
 
-def sensitive(heads: pd.DataFrame, labels: Sequence[str] = ("y_p", "y_o")) -> Head:
-    """The head whose worse label is best: highest min(Y_p, Y_o) validation accuracy.
+def row_of(heads: pd.DataFrame, head: Head) -> pd.Series:
+    """A head's row of the table; a ChoiceError says which heads there are instead."""
+    rows = heads[(heads["layer"] == head.layer) & (heads["head"] == head.head)]
+    if rows.empty:
+        last = Head(int(heads["layer"].max()), int(heads["head"].max()))
+        raise ChoiceError(f"this run has no head {head}; its last is {last}")
+    return rows.iloc[0]
+
+
+def sensitive(heads: pd.DataFrame, labels: Sequence[str]) -> Head:
+    """The head whose worse label is best: highest min of the labels' validation accuracies.
 
     Ties go to the better sum of both accuracies, then to the lower layer and head.
     """
@@ -43,65 +46,38 @@ def sensitive(heads: pd.DataFrame, labels: Sequence[str] = ("y_p", "y_o")) -> He
 
 
 def insensitive(
-    heads: pd.DataFrame,
-    has_weights: Callable[[int, int], bool],
-    other_than: Head,
-    labels: Sequence[str] = ("y_p", "y_o"),
+    heads: pd.DataFrame, labels: Sequence[str], other: Head, has_weights: Callable[[Head], bool]
 ) -> Head:
-    """The head whose better label is worst: lowest max(Y_p, Y_o) validation accuracy.
+    """The head whose better label is worst: lowest max of the labels' validation accuracies.
 
-    A probe that has stayed at zero has no boundary to show: only heads for which
-    ``has_weights(layer, head)`` holds take part, unless none is left. ``other_than`` is passed over
-    unless it is the only head. Ties go to the worse sum, then to the higher layer and head.
+    A probe that has stayed at zero has no boundary to show: only heads with ``has_weights`` take
+    part, unless none is left. ``other`` is passed over unless it is the only head.
     """
     order = {"better": True, "total": True, "layer": False, "head": False}
     every = _by_accuracy(heads, labels, order)
-    others = [head for head in every if head != other_than] or every
-    return next((head for head in others if has_weights(*head)), others[0])
-
-
-def named(heads: pd.DataFrame, layer: int, head: int) -> Head:
-    """The head asked for; a ChoiceError says which heads there are instead."""
-    if heads[(heads["layer"] == layer) & (heads["head"] == head)].empty:
-        raise ChoiceError(
-            f"this run has no {Head(layer, head)}: "
-            f"layers {heads['layer'].min()} to {heads['layer'].max()}, "
-            f"heads {heads['head'].min()} to {heads['head'].max()}"
-        )
-    return Head(layer, head)
-
-
-def label_of(run: Run, label: str | None) -> str:
-    """The label asked for, or the run's first; a ChoiceError says which labels it has instead."""
-    if label is not None and label not in run.labels or not run.labels:
-        there = ", ".join(run.labels) or "none"
-        raise ChoiceError(f"{run.folder} ranks no heads by label {label} (labels: {there})")
-    return label or run.labels[0]
-
-
-def select(samples: pd.DataFrame, shown: str) -> np.ndarray:
-    """Rows of ``samples`` in the splits shown: a bool mask ``[N]``; ChoiceError if all False."""
-    if shown not in SPLITS:
-        raise ChoiceError(f"no split named {shown!r}; one of {', '.join(SPLITS)}")
-    mask = samples["split"].isin(SPLITS[shown]).to_numpy()
-    if not mask.any():
-        there = ", ".join(sorted(map(str, samples["split"].unique()))) or "none"
-        raise ChoiceError(f"this run has no sample in split {shown} (splits there: {there})")
-    return mask
+    others = [head for head in every if head != other] or every
+    return next(filter(has_weights, others), others[0])
 
 
 def _by_accuracy(heads: pd.DataFrame, labels: Sequence[str], order: dict[str, bool]) -> list[Head]:
-    """Heads that have all labels' validation accuracies, by columns that rise (True) or fall."""
+    """Heads in the order of columns that rise (True) or fall."""
     columns = [f"{label}_validation_accuracy" for label in labels]
-    require_columns(heads, columns, "heads.parquet")
-    found = heads.dropna(subset=columns)
-    if found.empty:
-        raise ChoiceError("heads.parquet has no validation accuracy for any head")
-    shares = found[columns].agg(["min", "max", "sum"], axis=1)
-    table = found.assign(worse=shares["min"], better=shares["max"], total=shares["sum"])
-    ranked = table.sort_values(list(order), ascending=list(order.values()))
-    return [_head(row) for _, row in ranked.iterrows()]
+    scored = heads.dropna(subset=columns)
+    if scored.empty:
+        raise ChoiceError("the table of heads has no validation accuracy for any head")
+    shares = scored[columns].agg(["min", "max", "sum"], axis=1)
+    table = scored.assign(worse=shares["min"], better=shares["max"], total=shares["sum"])
+    return _heads(table.sort_values(list(order), ascending=list(order.values())))
 
 
-def _head(row: pd.Series) -> Head:
-    return Head(int(row["layer"]), int(row["head"]))
+def _heads(table: pd.DataFrame) -> list[Head]:
+    return [Head(int(layer), int(head)) for layer, head in table[["layer", "head"]].to_numpy()]
+
+
+def select(samples: pd.DataFrame, split: str) -> np.ndarray:
+    """Rows of ``samples`` in the splits shown: a bool mask ``[N]``; ChoiceError if all False."""
+    mask = samples["split"].isin(SPLITS[split]).to_numpy()
+    if not mask.any():
+        there = ", ".join(sorted(map(str, samples["split"].unique()))) or "none"
+        raise ChoiceError(f"this run has no sample in split {split} (splits there: {there})")
+    return mask

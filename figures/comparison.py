@@ -1,122 +1,169 @@
-"""Finished evaluations beside each other: accuracy by category, and how far each run is from the
-first, as in figures 3 and 4 of the MoMentS paper.
-
-On the left is how often each run is right, on the right the paired difference to the first run,
-both with 95 % intervals. A difference whose interval leaves out zero is filled.
-"""
+"""Evaluations compared (figures 3 and 4 of the MoMentS paper), and the matrices of a transfer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from sally_anne.figures import style
-from sally_anne.figures.correlations import READERS
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-NAME = "comparison"
-# Of a category's height, how far the outermost runs are from its middle.
-SPREAD = 0.3
+PARSERS = ("judge", "robust", "official", "options")  # in the order in which one is chosen
+SPREAD = 0.3  # of a category's height, how far the outermost runs are from its middle
+# Of each measure of a transfer its title, colours and their ends.
+PANELS: dict[str, tuple[str, str, tuple[float, float]]] = {
+    "accuracy": ("test accuracy of the best head's probe", style.DIVERGING, (0.0, 1.0)),
+    "spearman": ("rank correlation of probes' accuracies", style.DIVERGING, (-1.0, 1.0)),
+    "overlap": ("share of the best probes' heads in common", style.SEQUENTIAL, (0.0, 1.0)),
+    "cosine": ("|cos| of directions", style.SEQUENTIAL, (0.0, 1.0)),
+    "question_spearman": ("rank correlation, effects on answers", style.DIVERGING, (-1.0, 1.0)),
+    "question_overlap": ("share of the answer's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
+    "share": ("normalised effect on the answer", style.SEQUENTIAL, (0.0, 1.0)),
+    "steered": ("gain of both answers right, steered", style.DIVERGING, (-1.0, 1.0)),
+    "verdict_spearman": ("rank correlation, effects on truth", style.DIVERGING, (-1.0, 1.0)),
+    "verdict_overlap": ("share of the statement's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
+}
+WRITTEN_UP_TO = 7  # parts up to which intervals and controls stand in the cells
 
 
 def draw_comparison(table: pd.DataFrame, title: Sequence[str], folder: Path) -> list[Path]:
-    """Draw and save the figure of a comparison into ``folder/figures``; return the paths written.
-
-    ``table`` is of :func:`sally_anne.harness.compare.paired.compare`, without readers who could
-    read nothing.
-    """
-    reader, shown = points(table)
+    """Draw and save a comparison into ``folder/figures``; see :func:`comparison_points`."""
+    parser, points = comparison_points(table)
     with style.look():
-        figure = comparison_figure(shown, [*title, f"answers read by {reader}"])
-        return style.save(figure, folder / "figures", NAME, shown)
+        figure = comparison_figure(points, [*title, f"answers parsed by {parser}"])
+        return style.save(figure, folder / "figures", "comparison", points)
 
 
-def points(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
-    """Whose reading is shown, and the numbers shown, a row a category and run, the first run first.
+def comparison_points(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
+    """Whose parsing is shown, and the numbers shown, a row a category and run, the first run first.
+
+    Args:
+        table: of a comparison, without parsers that could read nothing.
 
     Returns:
         Columns ``items, run, n, value, low, high`` and ``difference, difference_low,
         difference_high``, which the first run has not.
     """
-    there = table["reader"].unique()
-    reader = next((r for r in READERS if r in there), there[0])
-    own = table[(table["reader"] == reader) & (table["measure"] != "invalid") & (table["n"] > 0)]
+    parser = first_parser(table["reader"].unique())
+    kept = table[(table["reader"] == parser) & (table["measure"] != "invalid") & (table["n"] > 0)]
+    ends = ("value", "low", "high")
     rows: list[dict[str, Any]] = []
-    for items, found in own.groupby("items", sort=False):
-        rows.append({"items": items, "run": found["against"].iloc[0], **_numbers(found, "first")})
-        for at in range(len(found)):
-            row = found.iloc[at : at + 1]
-            gains = {name: row[name].iloc[0] for name in row if str(name).startswith("difference")}
-            rows.append(
-                {"items": items, "run": row["run"].iloc[0], **_numbers(row, "second"), **gains}
-            )
-    return str(reader), pd.DataFrame(rows)
+    for items, group in kept.groupby("items", sort=False):
+        runs = [("against", "first", group.iloc[:1]), ("run", "second", group)]
+        for name, which, part in runs:
+            for row in part.to_dict("records"):
+                columns = [which, f"{which}_low", f"{which}_high"]
+                numbers = {end: row[column] for end, column in zip(ends, columns, strict=True)}
+                if name == "run":
+                    numbers |= {c: v for c, v in row.items() if str(c).startswith("difference")}
+                rows.append({"items": items, "run": row[name], "n": row["n"], **numbers})
+    return parser, pd.DataFrame(rows)
 
 
-def _numbers(found: pd.DataFrame, which: str) -> dict[str, float]:
-    ends = {"value": which, "low": f"{which}_low", "high": f"{which}_high", "n": "n"}
-    return {name: found[column].iloc[0] for name, column in ends.items()}
+def first_parser(there: Sequence[str]) -> str:
+    """By whose parsing a run is described: a judge's first."""
+    return next((parser for parser in PARSERS if parser in there), there[0] if len(there) else "")
 
 
 def comparison_figure(table: pd.DataFrame, title: Sequence[str]) -> Figure:
-    """The two panels, a line a category. ``table`` is from :func:`points`."""
-    names = list(dict.fromkeys(table["items"]))
-    runs = list(dict.fromkeys(table["run"]))
-    longest = max(style.text_width(f"{name} (0000)", 8.0) for name in names) / 72
-    width = longest + 5.6
-    lines = len(style.heading_lines(title, width)) + len(runs) // 3 + 1
-    height = 0.2 * len(names) * max(1.0, 0.45 * len(runs)) + 0.18 * lines + 1.0
-    figure = style.new_figure(width, height)
+    """Left how often each run is right, right its paired difference to the first run.
+
+    Both have 95 % intervals, a line a category; a difference whose interval leaves out zero is
+    filled. ``table`` is from :func:`comparison_points`.
+    """
+    names, runs = list(dict.fromkeys(table["items"])), list(dict.fromkeys(table["run"]))
+    height = 0.2 * len(names) * max(1.0, 0.45 * len(runs)) + 0.2 * (len(runs) // 3) + 1.7
+    figure = style.new_figure(5.6 + 0.07 * max(map(len, names)), height)
     right, gain = figure.subplots(1, 2, sharey=True)
-    for number, run in enumerate(runs):
-        own = table[table["run"] == run]
-        place = SPREAD * (2 * number / (len(runs) - 1) - 1)
-        y = np.array([names.index(name) for name in own["items"]]) + place
-        look = {
-            "color": style.CLASS_COLOURS[number % len(style.CLASS_COLOURS)],
-            "marker": style.CLASS_MARKERS[number % len(style.CLASS_MARKERS)],
-        }
-        _draw(right, own[["value", "low", "high"]].to_numpy(), y, look)
-        if number:
+    handles = []
+    for place, run in enumerate(runs):
+        rows = table[table["run"] == run]
+        lift = SPREAD * (2 * place / max(1, len(runs) - 1) - 1)
+        y = np.array([names.index(name) for name in rows["items"]]) + lift
+        colour, marker = (look[place % 8] for look in (style.COLOURS, style.MARKERS))
+        _draw_intervals(right, rows[["value", "low", "high"]], y, colour, marker)
+        if place:
             ends = ["difference", "difference_low", "difference_high"]
-            _draw(gain, own[ends].to_numpy(), y, look, hollow=True)
+            _draw_intervals(gain, rows[ends], y, colour, marker, hollow=True)
+        handles.append(style.sign(run, colour, marker=marker, linestyle="", markersize=5))
     counts = table.drop_duplicates("items").set_index("items")["n"]
     right.set_yticks(range(len(names)), labels=[f"{name} ({counts[name]})" for name in names])
-    right.set_ylim(len(names) - 0.5, -0.5)
-    right.set_xlim(-3, 103)
-    right.set_xlabel("right (%)")
+    right.set(ylim=(len(names) - 0.5, -0.5), xlim=(-3, 103), xlabel="right (%)")
     gain.axvline(0.0, color="black", linewidth=0.7, zorder=1)
     gain.set_xlabel(f"difference to {runs[0]} (points)")
     for axis in (right, gain):
         axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(length=2.5)
         axis.grid(axis="x", color="0.9", linewidth=0.6)
-        axis.set_axisbelow(True)
-    style.legend(figure, list(_signs(runs)), min(len(runs), 3))
+    style.legend(figure, handles, 3)
     style.heading(figure, title, "Runs on the same items, with 95 % intervals")
     return figure
 
 
-def _draw(
-    axis: Axes, numbers: np.ndarray, y: np.ndarray, look: dict[str, Any], hollow: bool = False
+def _draw_intervals(
+    axis: Axes, numbers: pd.DataFrame, y: np.ndarray, colour: str, marker: str, hollow: bool = False
 ) -> None:
     """Values with intervals, in percent; where ``hollow``, what may be zero is not filled."""
-    value, low, high = 100 * numbers.T
-    axis.hlines(y, low, high, color=look["color"], linewidth=1.2, zorder=2)
-    filled = (low > 0) | (high < 0) | (not hollow)
-    face = [look["color"] if full else "white" for full in filled]
-    axis.scatter(value, y, s=18, c=face, edgecolors=look["color"], marker=look["marker"], zorder=3)
+    value, low, high = 100 * numbers.to_numpy(dtype=float).T
+    axis.hlines(y, low, high, color=colour, linewidth=1.2, zorder=2)
+    face = [colour if clear else "white" for clear in (low > 0) | (high < 0) | (not hollow)]
+    axis.scatter(value, y, s=18, c=face, edgecolors=colour, marker=marker, zorder=3)
 
 
-def _signs(runs: Sequence[str]) -> Iterator[Any]:
-    for number, run in enumerate(runs):
-        colour = style.CLASS_COLOURS[number % len(style.CLASS_COLOURS)]
-        marker = style.CLASS_MARKERS[number % len(style.CLASS_MARKERS)]
-        yield style.sign(run, colour, marker=marker, linestyle="", markersize=5)
+def transfer_measures(table: pd.DataFrame) -> list[str]:
+    """Measures of which some cell has a value, in the order of the panels."""
+    there = set(table.loc[table["value"].notna(), "measure"])
+    return [measure for measure in PANELS if measure in there]
+
+
+def transfer_figure(table: pd.DataFrame, title: list[str]) -> Figure:
+    """What was fitted on the rows, tested on the columns: a panel for each measure with values.
+
+    Of each cell the value, its interval over clusters, and the 97.5 % quantile of its control; bold
+    where it is above its control. Cells that cannot be compared are grey.
+
+    Args:
+        table: a row a cell: ``measure, fitted_on, tested_on, value, low, high, control_high,
+            above``; parts in the order in which they are to stand.
+        title: written over the figure.
+    """
+    names, measures = list(dict.fromkeys(table["fitted_on"])), transfer_measures(table)
+    columns = min(3, max(1, len(measures)))
+    rows = max(1, -(-len(measures) // columns))
+    many = len(names) > WRITTEN_UP_TO
+    side = max(2.2, (0.45 if many else 0.9) * len(names))
+    figure = style.new_figure(columns * (side + 0.9) + 1.2, rows * (0.8 * side + 1.3) + 0.5)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for place, panel in enumerate(panels):
+        if place >= len(measures):
+            panel.set_axis_off()
+            continue
+        words, colours, limits = PANELS[measures[place]]
+        part = table[table["measure"] == measures[place]].set_index(["fitted_on", "tested_on"])
+        square = {c: part[c].unstack().reindex(index=names, columns=names) for c in part}
+        values = square["value"].astype(float)
+        texts = np.full(values.shape, "", dtype=object)
+        for at in zip(*np.nonzero(np.isfinite(values.to_numpy())), strict=True):
+            value, low, high, control = (
+                float(square[c].iloc[at]) for c in ("value", "low", "high", "control_high")
+            )
+            ends = f"\n{low:.2f} to {high:.2f}\n({control:.2f})"
+            texts[at] = f"{value:.2f}{'' if many else ends}"
+        short = [name.replace(", ", "\n") for name in names]
+        more: dict[str, Any] = {"xticklabels": short, "annot_kws": {"fontsize": 6.0}}
+        more["yticklabels"] = short if place % columns == 0 else False
+        mesh = style.heat(panel, values, colours, limits, texts, **more)
+        filled = square["above"].to_numpy()[np.isfinite(values.to_numpy())]
+        for text, above in zip(panel.texts, filled, strict=True):
+            text.set_fontweight("bold" if above else "normal")
+        panel.set(title=words, xlabel="tested on")
+        panel.set_ylabel("fitted on" if place % columns == 0 else "")
+        panel.tick_params(axis="x", length=0, rotation=90 if many else 0)
+        figure.colorbar(mesh, ax=panel, fraction=0.05)
+    words = "value, 95 % over clusters, (97.5 % of the control); bold: above its control"
+    style.heading(figure, title, words)
+    return figure

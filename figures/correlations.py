@@ -1,173 +1,130 @@
-"""How accuracies in two kinds of questions go together: figure 9 of the MimeQA paper.
+"""How accuracies in two kinds of questions go together: figures 9 and 10 of the MimeQA paper.
 
-A cell is Pearson's correlation over the films that have both kinds, with their number, bold where
-the 95 % interval, a bootstrap over films, leaves out zero. The scale is symmetric around zero.
+A cell is Pearson's correlation over the films (groups) that have both kinds, with their number,
+bold where the 95 % interval, a bootstrap over films, leaves out zero. The paper names no
+coefficient.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
-import tyro
+from matplotlib.figure import Figure
 
-from sally_anne.core.errors import ChoiceError, HarnessError, RunFolderError
+from sally_anne.core.bootstrap import draw_groups, percentile_interval
+from sally_anne.core.errors import ChoiceError
+from sally_anne.data.mimeqa import CATEGORIES
 from sally_anne.figures import style
-from sally_anne.figures.command import FigureConfig, figure_command, file_name, run_table, run_title
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-MADE_BY = "sally-anne evaluate"
-TABLE = "answers.parquet"
-TITLE_WORDS = ("task", "view", "window", "steer", "alpha")
-READERS = ("judge", "robust", "official", "options")
-SMALLEST_LIMIT = 0.3
-NUMBERS_UP_TO = 8  # numbers are written in the cells up to so many columns
-LEGEND = ("n: films with both", "bold: the 95 % interval leaves out 0")
-VALUELESS = "grey: no value"
+FEWEST = 3  # groups that a correlation needs: any two points lie on a line
 
 
-@dataclass(frozen=True)
-class CorrelationsConfig(FigureConfig):
-    """Draw the correlations of accuracies between kinds of questions, over films."""
+def group_accuracy(table: pd.DataFrame, parser: str, tag: str = "category") -> pd.DataFrame:
+    """Accuracy of each group (film) in each category.
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Run folder, as `sally-anne evaluate` leaves it."""
-    reader: str | None = None
-    """Who read the answers, e.g. judge or robust; by default the first of those that did."""
-    tag: str = "category"
-    """Kind of tag whose values are compared."""
-
-
-def draw(config: CorrelationsConfig) -> list[Path]:
-    """Draw and save the figure; return the paths written."""
-    from sally_anne.harness.correlations import category_correlations
-
-    answers = read_answers(config.run)
-    reader = choose_reader(answers, config.reader, config.run / TABLE)
-    if f"tag_{config.tag}" not in answers:
-        there = [str(c).removeprefix("tag_") for c in answers if str(c).startswith("tag_")]
-        raise ChoiceError(
-            f"{config.run / TABLE} has no tag {config.tag!r} (tags: {', '.join(there) or 'none'})"
-        )
-    try:
-        table = category_correlations(answers, reader, config.tag)
-    except HarnessError as error:
-        raise RunFolderError(f"{config.run / TABLE}: {error}") from error
-    title = [*read_title(config.run), f"answers read by {reader}"]
-    name = file_name("correlations", (config.reader, None), (config.tag, "category"))
-    with style.look():
-        figure = correlations_figure(table, title, config.tag)
-        return style.save(figure, config.folder, name, table)
+    Of answers with ``item_id``, ``story`` (the group), ``<parser>_correct``, ``tag_<tag>`` (values
+    joined by ``|``; an item counts in each of them), and where they are there ``<parser>_invalid``
+    (which counts as wrong) and ``hidden`` (left out). One row a group, one column a category (the
+    paper's order, others after them, sorted), NaN where a group has no question of it.
+    """
+    kept = table[~_flags(table, "hidden")]
+    right = kept[f"{parser}_correct"].astype(bool) & ~_flags(kept, f"{parser}_invalid")
+    category = kept[f"tag_{tag}"].fillna("").astype(str).str.split("|")
+    columns = {"group": kept["story"].astype(str), "category": category}
+    rows = pd.DataFrame({**columns, "right": right.astype(float)}).explode("category")
+    rows = rows[rows["category"].str.strip() != ""]
+    if rows.empty:
+        raise ChoiceError(f"no answer with a key has a {tag}")
+    wide = rows.pivot_table(index="group", columns="category", values="right", aggfunc="mean")
+    known = [name for name in CATEGORIES if name in wide.columns]
+    return wide[known + sorted(set(wide.columns) - set(known))]
 
 
-def read_answers(folder: Path) -> pd.DataFrame:
-    """The answers of an evaluation; raises RunFolderError if there are none."""
-    table = run_table(folder, TABLE, MADE_BY)
-    if table.empty:
-        raise RunFolderError(f"{folder / TABLE} has no rows")
-    return table
+def _flags(table: pd.DataFrame, name: str) -> pd.Series:
+    """A column of flags; where it or a value of it is missing, it is False."""
+    return table.get(name, pd.Series(False, table.index)).fillna(False).astype(bool)
 
 
-def choose_reader(answers: pd.DataFrame, wanted: str | None, path: Path) -> str:
-    """Whose reading is shown; ChoiceError if nobody, or not the one wanted, has read them."""
-    columns = [str(column) for column in answers]
-    there = [c.removesuffix("_correct") for c in columns if c.endswith("_correct")]
-    if not there:
-        raise ChoiceError(
-            f"{path} holds answers that nobody has read; run `{MADE_BY}` with --judge"
-        )
-    if wanted is None:
-        return next((reader for reader in READERS if reader in there), there[0])
-    if wanted not in there:
-        raise ChoiceError(f"{path}: not read by {wanted!r} (readers: {', '.join(there)})")
-    return wanted
+def category_correlations(
+    table: pd.DataFrame, parser: str, tag: str = "category", level: float = 0.95
+) -> pd.DataFrame:
+    """Correlation of the accuracies of each two categories, over the groups that have both.
+
+    Takes what :func:`group_accuracy` does, and the level of the intervals, of which groups are
+    resampled.
+
+    Returns:
+        One row a pair: ``first``, ``second`` (in the order of the categories), ``correlation``,
+        ``low``, ``high`` (percentile interval) and ``n``, the number of groups with both. The
+        correlation is NaN where there are fewer than three groups or one of the two accuracies is
+        the same in all of them; resamples of that kind are left out of the interval.
+    """
+    wide = group_accuracy(table, parser, tag)
+    names = [str(name) for name in wide.columns]
+    if len(names) < 2:
+        raise ChoiceError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")
+    times = draw_groups(len(wide), method="multinomial").astype(int)
+    taken = [wide.iloc[np.repeat(np.arange(len(wide)), one)] for one in times]
+    whole, *resampled = (one.corr(min_periods=FEWEST).to_numpy() for one in [wide, *taken])
+    there = wide.notna().to_numpy(dtype=int)
+    rows = []
+    for i, j in combinations(range(len(names)), 2):
+        low, high = np.nan, np.nan
+        if np.isfinite(whole[i, j]):
+            low, high = percentile_interval(np.array([one[i, j] for one in resampled]), level)
+        n = int(there[:, i] @ there[:, j])
+        rows.append((names[i], names[j], float(whole[i, j]), low, high, n))
+    return pd.DataFrame(rows, columns=["first", "second", "correlation", "low", "high", "n"])
 
 
-def read_title(folder: Path) -> list[str]:
-    """Whose answers they are: model, task, view; empty without ``results.json``."""
-    return run_title(folder, MADE_BY, TITLE_WORDS)
+def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "category") -> Figure:
+    """The lower triangle of the matrix; ``table`` is from :func:`category_correlations`."""
+    names = list(dict.fromkeys([*table["first"], *table["second"]]))
+    columns, rows = names[:-1], names[1:]
+    large = len(columns) > 8
+    cell = 5.0 / len(columns) if large else max(0.62, 1.6 / len(columns))
+    longest = 0.075 * max(map(len, names))
+    width = max(longest + cell * len(columns) + 1.8, 4.6)
+    figure = style.new_figure(width, 0.72 * longest + cell * len(rows) + 1.3)
+    axis = figure.subplots()
+    square = table.pivot(index="second", columns="first").reindex(index=rows)
+    cells = square["correlation"][columns]
+    texts = np.full(cells.shape, "", dtype=object)
+    if not large:
+        counts = square["n"][columns].to_numpy()
+        for at in zip(*np.nonzero(np.isfinite(cells.to_numpy())), strict=True):
+            texts[at] = f"{style.number(cells.to_numpy()[at])}\nn = {counts[at]:.0f}"
+    limit = limit_of(table)
+    more = {"square": True, "yticklabels": rows, "xticklabels": columns}
+    mesh = style.heat(axis, cells, style.DIVERGING + "_r", (-limit, limit), texts, **more)
+    clear = (square["low"][columns] > 0) | (square["high"][columns] < 0)
+    for text, bold in zip(axis.texts, clear.to_numpy()[np.isfinite(cells.to_numpy())], strict=True):
+        text.set_fontweight("bold" if bold else "normal")
+    # What is above the diagonal is no cell; grey are pairs without a value.
+    axis.pcolormesh(
+        np.ma.masked_where(square["n"][columns].notna(), np.ones(cells.shape)),
+        cmap="Greys_r",
+        vmin=0,
+        vmax=1,
+    )
+    axis.tick_params(length=0)
+    axis.set_xticklabels(columns, rotation=40, ha="right", rotation_mode="anchor")
+    bar = figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.03)
+    bar.set_label("Pearson's correlation\nover films")
+    notes = [] if large else ["n: films with both", "bold: the 95 % interval leaves out 0"]
+    notes += ["grey: no value"] if table["correlation"].isna().any() else []
+    figure.supxlabel("  ·  ".join(notes), fontsize=7.5, color="0.3")
+    style.heading(figure, title, f"Accuracy in one {tag} against accuracy in another")
+    return figure
 
 
 def limit_of(table: pd.DataFrame) -> float:
     """End of the colour scale: the tenth above the strongest correlation, at least 0.3."""
     strongest = float(table["correlation"].abs().max())
     if not math.isfinite(strongest):
-        return SMALLEST_LIMIT
-    return max(SMALLEST_LIMIT, min(1.0, math.ceil(round(10 * strongest, 6)) / 10))
-
-
-def correlations_figure(table: pd.DataFrame, title: Sequence[str], tag: str = "category") -> Figure:
-    """The lower triangle of the matrix. ``table`` has one row a pair."""
-    names = list(dict.fromkeys([*table["first"], *table["second"]]))
-    columns, rows = names[:-1], names[1:]
-    # Inches; one or two cells are large, so that the bar's words fit beside them.
-    cell = max(0.62, 1.6 / len(columns)) if len(columns) <= NUMBERS_UP_TO else 5.0 / len(columns)
-    longest = max(style.text_width(name, 8.0) for name in names) / 72
-    width = max(longest + cell * len(columns) + 1.8, 4.6)
-    lines = len(style.heading_lines(title, width)) + 1
-    height = 0.72 * longest + cell * len(rows) + 0.16 * lines + 0.7
-    figure = style.new_figure(width, height)
-    axis = figure.subplots()
-    limit = limit_of(table)
-    mesh = _draw_cells(axis, table, columns, rows, limit)
-    axis.set_xticks(
-        range(len(columns)), labels=columns, rotation=40, ha="right", rotation_mode="anchor"
-    )
-    axis.set_yticks(range(len(rows)), labels=rows)
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
-    bar = figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.03)
-    bar.set_label("Pearson's correlation\nover films")
-    marks = [-limit, -limit / 2, 0.0, limit / 2, limit]
-    bar.set_ticks(marks, labels=[_number(mark) for mark in marks])
-    notes = [*LEGEND] if len(columns) <= NUMBERS_UP_TO else []
-    notes += [VALUELESS] if table["correlation"].isna().any() else []
-    if notes:
-        legend = "\n".join(style.wrap(notes, 72 * (width - 0.3), 7.5))
-        figure.supxlabel(legend, fontsize=7.5, color="0.3")
-    style.heading(figure, title, f"Accuracy in one {tag} against accuracy in another")
-    return figure
-
-
-def _draw_cells(
-    axis: Axes, table: pd.DataFrame, columns: Sequence[str], rows: Sequence[str], limit: float
-) -> Any:
-    from matplotlib.patches import Rectangle
-
-    cells = np.full((len(rows), len(columns)), np.nan)
-    for pair in table.itertuples(index=False):
-        cells[rows.index(pair.second), columns.index(pair.first)] = pair.correlation
-    mesh = style.cells(axis, cells, style.DIVERGING + "_r", (-limit, limit), 0.8)
-    axis.set_aspect("equal")
-    few = len(columns) <= NUMBERS_UP_TO
-    for pair in table.itertuples(index=False):
-        column, row = columns.index(pair.first), rows.index(pair.second)
-        valued = math.isfinite(pair.correlation)
-        if not valued:
-            place, grey = (column - 0.5, row - 0.5), style.MISSING
-            axis.add_patch(Rectangle(place, 1, 1, facecolor=grey, edgecolor="white"))
-        if not few:
-            continue
-        colour = "white" if valued and abs(pair.correlation) > 0.7 * limit else "black"
-        if valued:
-            weight = "bold" if pair.low > 0 or pair.high < 0 else "normal"
-            style.write(axis, column, row - 0.12, _number(pair.correlation), 8.5, colour, weight)
-        style.write(axis, column, row + 0.24, f"n = {pair.n}", 6.5, colour)
-    return mesh
-
-
-def _number(value: float) -> str:
-    """Two decimals without the leading zero, with a true minus sign."""
-    written = f"{value:.2f}".replace("0.", ".").replace("-", "\N{MINUS SIGN}")
-    return written if float(f"{value:.2f}") else "0"
-
-
-main = figure_command("correlations", CorrelationsConfig, draw)
+        return 0.3
+    return max(0.3, min(1.0, math.ceil(round(10 * strongest, 6)) / 10))

@@ -1,137 +1,160 @@
-"""Density of one head's activations on two directions: figure 5 (B) of the GridToM paper.
+"""Activations of one head in a plane: figures 5 (B), the density, and 5 (C, D), the clusters.
 
-Across, theta, the unit weight of the head's probe; upwards, theta', the main direction orthogonal
-to it; or the top two principal components, as the paper says. Both are of training samples alone.
+Across the density stands theta, the unit weight of the head's probe; upwards theta', the main
+direction orthogonal to it; or the top two principal components, as the paper says. Clusters lie in
+the plane of the weights of both labels' probes, so each boundary is an exact line. Directions come
+from training samples alone; the origin is their mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from sklearn.decomposition import PCA
+from sklearn.metrics import roc_auc_score
 
-from sally_anne.core.errors import ChoiceError
-from sally_anne.core.options import Natural
 from sally_anne.figures import style
-from sally_anne.figures.choose import Shown, best, label_of, named, select
-from sally_anne.figures.command import FigureConfig, figure_command, file_name
-from sally_anne.figures.plane import pca_plane, probe_plane
-from sally_anne.hooks.saved_run import Run
+from sally_anne.hooks.geometry import Head
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-Frame = tuple[float, float]
-Directions = Literal["probe", "pca"]
-FEWEST = 3  # points that a kernel density needs
-GRID = 160  # places along each axis at which a density is worked out
-REACH = 3.0  # widths at which a kernel ends
-FLAT = 1e-7  # spread, as a part of the frame, below which points do not vary
+Line = tuple[float, float, float]
+"""``(a, b, c)``: all points with ``a * x + b * y + c = 0``."""
+PARALLEL = 1e-6  # sine of the angle below which two weights count as one direction
 AXIS_TEXT = {
     "probe": ("projection on θ (probe direction)", "projection on θ′ (main direction ⊥ θ)"),
     "pca": ("projection on principal component 1", "projection on principal component 2"),
 }
+# (Y_p, Y_o), or a run's first two labels, with the place of each in the palette.
+CLUSTERS = ((1, 1), (0, 0), (1, 0), (0, 1))
+DASHES = ("-", "--")
 
 
 @dataclass(frozen=True)
-class KdeConfig(FigureConfig):
-    """Draw the density of one head's activations on two directions."""
+class Plane:
+    """Origin and two orthonormal directions, each ``[D]``; zero where there is none to choose."""
 
-    label: str | None = None
-    """Label that parts the samples; the run's first if not given."""
-    layer: Natural | None = None
-    """Layer of the head; the best head of the label if neither layer nor head is given."""
-    head: Natural | None = None
-    """Head in that layer."""
-    directions: Directions = "probe"
-    """probe: the probe's weight and the main direction off it; pca: two main directions."""
-    split: Shown = "held-out"
-    """Samples shown; held-out is validation and test. Directions are fitted on train."""
+    origin: np.ndarray
+    u: np.ndarray
+    v: np.ndarray
+
+    def table(self, z: np.ndarray, samples: pd.DataFrame, *labels: str) -> pd.DataFrame:
+        """Labels, ``x`` and ``y`` of ``samples [N]`` with activations ``z [N, D]``."""
+        kept = [name for name in ("item_id", "split", "condition", *labels) if name in samples]
+        table = samples[kept].reset_index(drop=True)
+        table[["x", "y"]] = (z - self.origin) @ np.stack([self.u, self.v], axis=1)
+        return table
+
+    def line(self, coef: np.ndarray, intercept: float) -> Line:
+        """Where a probe says 0.5; exact if its weight ``[D]`` lies in the plane."""
+        return float(coef @ self.u), float(coef @ self.v), float(coef @ self.origin + intercept)
 
 
-def draw(config: KdeConfig) -> list[Path]:
-    """Draw and save the density plot; return the paths written."""
-    run = Run.open(config.run)
-    if (config.layer is None) != (config.head is None):
-        raise ChoiceError("give --layer and --head together, or neither for the best head")
-    label = label_of(run, config.label)
-    if config.layer is None or config.head is None:
-        chosen, why = best(run.heads, label), "best on validation"
-    else:
-        chosen, why = named(run.heads, config.layer, config.head), "as asked"
-    samples = run.samples
-    train, shown = select(samples, "train"), select(samples, config.split)
-    activations = run.head_activations(*chosen)
-    values = samples[label]
+def probe_plane(coef: np.ndarray, train: np.ndarray, truth: np.ndarray) -> Plane:
+    """Theta, the direction of a probe's weight ``[D]``, and theta', the axes of figure 5 (B).
+
+    Theta' is the direction of greatest variance among the training activations ``[N, D]`` once
+    theta is projected out, turned so that true samples (``truth [N]``) lie higher on average.
+    """
+    theta = unit(coef)
+    return Plane(train.mean(axis=0), theta, main_direction(train, theta, truth))
+
+
+def pca_plane(train: np.ndarray, truth: np.ndarray) -> Plane:
+    """The first two principal components of the training activations ``[N, D]``."""
+    first = main_direction(train, np.zeros(train.shape[1]), truth)
+    return Plane(train.mean(axis=0), first, main_direction(train, first, truth))
+
+
+def two_probe_plane(first: np.ndarray, second: np.ndarray, train: np.ndarray) -> Plane:
+    """The plane that two probes' weights ``[D]`` span, for figure 5 (C) and (D).
+
+    If they are parallel or one is zero, v is the main direction of the training activations
+    ``[N, D]`` off u.
+    """
+    u = unit(first) if first.any() else unit(second)
+    rest = unit(second) - (unit(second) @ u) * u
+    rest -= (rest @ u) * u
+    distinct = np.linalg.norm(rest) > PARALLEL
+    return Plane(train.mean(axis=0), u, unit(rest) if distinct else main_direction(train, u))
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    """``vector`` divided by its length; a zero vector stays zero."""
+    length = np.linalg.norm(vector)
+    return vector / length if length > 0 else np.zeros_like(vector)
+
+
+def main_direction(z: np.ndarray, off: np.ndarray, truth: np.ndarray | None = None) -> np.ndarray:
+    """First principal component of ``z [N, D]`` without its part along ``off``; zero if none."""
+    rest = z - z.mean(axis=0)
+    rest = rest - np.outer(rest @ off, off)
+    if np.abs(rest).max() <= 1e-9 * max(1.0, np.abs(z).max()):
+        return np.zeros(z.shape[1])
+    direction = PCA(1, svd_solver="full").fit(rest).components_[0]
+    along = rest @ direction
+    mixed = truth is not None and truth.any() and not truth.all()
+    lean = along[truth].mean() - along[~truth].mean() if mixed else 0.0  # type: ignore[operator]
+    lean = lean or direction[np.abs(direction).argmax()]
+    return direction if lean > 0 else -direction
+
+
+def classes_of(values: pd.Series) -> list[Any]:
+    """The values of a label in the order of their colours; True comes before False."""
+    return [True, False] if values.dtype == bool else sorted(values.unique(), key=str)
+
+
+def logits_of(
+    probes: Mapping[str, np.ndarray],
+    label: str,
+    head: Head,
+    z: np.ndarray,
+    values: pd.Series,
+    order: Sequence[Any] = (),
+) -> np.ndarray:
+    """What a head's probe gives each class of ``z [N, D]``: ``[N, C]`` as :func:`classes_of`.
+
+    ``order`` is that of the classes in a probe of more than two.
+    """
     classes = classes_of(values)
-    truth = values.to_numpy() == classes[0]
-    binary = len(run.saved.get("labels", {}).get(label, ())) <= 2
-    logits = logits_of(run, label, *chosen, activations)
-    if config.directions == "probe" and binary:
-        coef, intercept = run.probe(label, *chosen)
-        plane = probe_plane(coef, activations[train], truth[train])
-        boundary = _boundary(plane.line(coef, intercept))
-    else:
-        plane, boundary = pca_plane(activations[train], truth[train]), None
-    table = plane.table(activations[shown], samples[shown], label)
-    place = None if config.layer is None else f"l{config.layer}h{config.head}"
-    choices = ((config.label, "y_p"), (place, None), (config.directions, "probe"))
-    name = file_name("kde", *choices, (config.split, "held-out"))
-    told = told_by(logits[shown], values[shown], classes)
-    with style.look():
-        figure = kde_figure(
-            table,
-            label,
-            f"{chosen} ({why}), {config.split} samples",
-            [told, *run.title],
-            AXIS_TEXT[config.directions if binary else "pca"],
-            boundary,
-            plane.notes,
-        )
-        return style.save(figure, config.folder, name, table)
-
-
-def logits_of(run: Run, label: str, layer: int, head: int, z: np.ndarray) -> np.ndarray:
-    """What a head's probe gives each class of ``z [N, D]``, ``[N, C]`` as :func:`classes_of`."""
-    classes = classes_of(run.samples[label])
-    if f"{label}.coef" in run.probes and run.probes[f"{label}.coef"].ndim == 4:
-        coef, intercept = (run.probes[f"{label}.{p}"][layer, head] for p in ("coef", "intercept"))
-        order = [run.saved["labels"][label].index(value) for value in classes]
-        return (z @ coef.T.astype("float64") + intercept)[:, order]
-    coef, intercept = run.probe(label, layer, head)
-    scores = z @ coef + intercept
+    coef, intercept = (
+        np.asarray(probes[f"{label}.{part}"][head.layer, head.head], dtype="float64")
+        for part in ("coef", "intercept")
+    )
+    scores = z @ coef.T + intercept
+    if scores.ndim == 2:
+        return scores[:, [list(order).index(value) for value in classes]]
     # Of two classes the second is what the probe calls true; True is the first in colours.
-    true_first = run.samples[label].dtype == bool
-    return np.stack([scores, -scores] if true_first else [-scores, scores], axis=1)
+    return np.stack([scores, -scores] if values.dtype == bool else [-scores, scores], axis=1)
 
 
-def guessed(logits: np.ndarray, values: pd.Series) -> np.ndarray:
-    """Which class ``logits [N, C]`` tell; of two the true one, or second, above 0 alone."""
+def predicted(logits: np.ndarray, values: pd.Series) -> np.ndarray:
+    """The class that ``logits [N, C]`` choose; of two the true one, or second, above 0 alone."""
     if logits.shape[1] > 2:
         return logits.argmax(axis=1)
     positive = 0 if values.dtype == bool else 1
     return np.where(logits[:, positive] > 0, positive, 1 - positive)
 
 
-def told_by(logits: np.ndarray, values: pd.Series, classes: Sequence[Any]) -> str:
+def scores_of(logits: np.ndarray, values: pd.Series) -> str:
     """Accuracy and, of two classes, AUC of ``logits [N, C]``, in words."""
-    from sklearn.metrics import roc_auc_score
-
+    classes = classes_of(values)
     truth = np.array([classes.index(value) for value in values])
-    said = f"accuracy {(guessed(logits, values) == truth).mean():.3f}"
+    text = f"accuracy {(predicted(logits, values) == truth).mean():.3f}"
     if logits.shape[1] != 2 or len(set(truth)) != 2:
-        return said
-    return f"{said}, AUC {roc_auc_score(truth, logits[:, 1]):.3f}"
+        return text
+    return f"{text}, AUC {roc_auc_score(truth, logits[:, 1]):.3f}"
 
 
-def classes_of(values: pd.Series) -> list[Any]:
-    """The values of a label in the order of their colours; True comes before False."""
-    return [True, False] if values.dtype == bool else sorted(values.unique(), key=str)
+def class_name(value: Any) -> str:
+    """How a class is written."""
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
 
 
 def kde_figure(
@@ -141,7 +164,6 @@ def kde_figure(
     title: Sequence[str],
     axis_text: tuple[str, str] = AXIS_TEXT["probe"],
     boundary: float | None = None,
-    notes: Sequence[str] = (),
 ) -> Figure:
     """Joint density with marginals on top and right; ``table`` is from `Plane.table`.
 
@@ -149,152 +171,172 @@ def kde_figure(
     """
     figure = style.new_figure(5.2, 5.6)
     ratios: dict[str, Any] = {"width_ratios": [4.2, 1], "height_ratios": [1, 4.2]}
-    panels = figure.subplot_mosaic([["top", "legend"], ["joint", "right"]], **ratios)
+    panels = figure.subplot_mosaic([["top", "."], ["joint", "right"]], **ratios)
     joint, top, right = panels["joint"], panels["top"], panels["right"]
-    x_frame, y_frame = (_frame(table, axis, label) for axis in "xy")
-    scales = np.array([x_frame[1] - x_frame[0], y_frame[1] - y_frame[0]])
-    places = [np.linspace(*frame, GRID) for frame in (x_frame, y_frame)]
-    notes, handles = list(notes), []
-    for value, colour, marker in zip(
-        classes_of(table[label]), style.CLASS_COLOURS, style.CLASS_MARKERS, strict=False
-    ):
-        points = table.loc[table[label] == value, ["x", "y"]].to_numpy(dtype="float64")
-        word = str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
-        name = f"{style.symbol(label)} {word}"
-        reason = no_density(points / scales, 1.0)
-        size, alpha = (9, 0.4) if reason is None else (24, 0.9)
-        dots: dict[str, Any] = {"s": size, "alpha": alpha, "linewidth": 0, "zorder": 2}
-        joint.scatter(*points.T, color=colour, marker=marker, **dots)
-        if reason:
-            notes.append(f"{name}: no density ({reason})")
-        across, upwards = heap(points[:, 0], x_frame, boundary), heap(points[:, 1], y_frame)
-        if reason is None:
-            _draw_joint(joint, places, across, upwards, colour)
-        _draw_margin(top, points[:, 0], across, x_frame, colour, across=True)
-        _draw_margin(right, points[:, 1], upwards, y_frame, colour, across=False)
-        sign = {"marker": marker, "markersize": 5, "linewidth": 1.2}
-        handles.append(style.sign(f"{name} (n = {len(points)})", colour, **sign))
-    joint.set(xlim=x_frame, ylim=y_frame, xlabel=axis_text[0], ylabel=f"{axis_text[1]}\n")
-    top.set(xlim=x_frame)
-    right.set(ylim=y_frame)
-    if boundary is not None and x_frame[0] < boundary < x_frame[1]:
+    handles, notes = [], []
+    classes = classes_of(table[label])
+    for value, colour, marker in zip(classes, style.COLOURS, style.MARKERS, strict=False):
+        points = table[table[label] == value]
+        name = f"{style.symbol(label)} {class_name(value)}"
+        spread = np.linalg.matrix_rank(points[["x", "y"]] - points[["x", "y"]].mean(), tol=1e-7)
+        dense = len(points) > 2 and spread == 2
+        if not dense:
+            notes.append(f"{name}: no density ({'few samples' if spread else 'no variance'})")
+        dots: dict[str, Any] = {"s": 9 if dense else 24, "alpha": 0.4, "linewidth": 0, "zorder": 2}
+        joint.scatter(points["x"], points["y"], color=colour, marker=marker, **dots)
+        look: dict[str, Any] = {"color": colour, "bw_adjust": 0.8, "warn_singular": False}
+        if dense:
+            shape: dict[str, Any] = {"levels": 6, "thresh": 0.08, "zorder": 1.5}
+            sns.kdeplot(points, x="x", y="y", fill=True, alpha=0.35, ax=joint, **shape, **look)
+            sns.kdeplot(points, x="x", y="y", linewidths=1.0, ax=joint, **shape, **look)
+        for axis, side in ((top, {"x": "x"}), (right, {"y": "y"})):
+            sns.kdeplot(points, fill=True, alpha=0.3, linewidth=1.2, ax=axis, **side, **look)
+        mark = {"marker": marker, "markersize": 5, "linewidth": 1.2}
+        handles.append(style.sign(f"{name} (n = {len(points)})", colour, **mark))
+    joint.set(xlabel=axis_text[0], ylabel=axis_text[1])
+    left, end = joint.get_xlim()
+    if boundary is not None and left < boundary < end:
         dashed: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (4, 3))}
         for panel in (joint, top):
             panel.axvline(boundary, color="0.25", zorder=2.5, **dashed)
         handles.append(style.sign("probe at 0.5", "0.25", **dashed))
-    for panel in (top, right):
-        panel.set(xticks=[], yticks=[], xlabel="", ylabel="")
-        panel.tick_params(length=0)
-    top.set_ylim(bottom=0)
-    right.set_xlim(left=0)
+    top.set(xlim=(left, end), ylim=(0, None), xticks=[], yticks=[], xlabel="", ylabel="")
+    right.set(ylim=joint.get_ylim(), xlim=(0, None), xticks=[], yticks=[], xlabel="", ylabel="")
     top.spines[["top", "right", "left"]].set_visible(False)
     right.spines[["top", "right", "bottom"]].set_visible(False)
     joint.spines[["top", "right"]].set_visible(False)
-    panels["legend"].set_axis_off()
     style.legend(figure, handles, 3)
     style.write_notes(joint, notes)
     style.heading(figure, title, subject)
-    figure.draw_without_rendering()  # only now is it known how large the axes are
-    larger = float(joint.bbox.height / scales[1] / (joint.bbox.width / scales[0]))
-    joint.set_ylabel(f"{axis_text[1]}\na unit is drawn {larger:.2g} times as long as across")
     return figure
 
 
-def no_density(points: np.ndarray, scale: float) -> str | None:
-    """Why points ``[N]`` or ``[N, 2]`` in a picture of size ``scale`` have no kernel density."""
-    if len(points) < FEWEST:
-        return f"{len(points)} sample{'' if len(points) == 1 else 's'}"
-    columns = points.reshape(len(points), -1)
-    spread = np.linalg.svd(columns - columns.mean(axis=0), compute_uv=False)
-    if spread[-1] / np.sqrt(len(points)) <= FLAT * scale:
-        return "no variance" if spread[0] / np.sqrt(len(points)) <= FLAT * scale else "on one line"
-    return None
+@dataclass(frozen=True)
+class Panel:
+    """One head in its plane; ``why`` says how it was chosen.
 
-
-def spread_of(values: np.ndarray) -> float:
-    """Standard deviation ``[N]`` by the shortest interval that holds half of them.
-
-    Of a class in two heaps it is that of one, not of the gap between them.
+    Attributes:
+        points: a row a sample shown: ``item_id, split, condition``, both labels, ``x, y``.
+        boundaries: each probe's line in the plane, without probes that have no weights.
     """
-    ordered, half = np.sort(values), -(-len(values) // 2)
-    shortest = float((ordered[half - 1 :] - ordered[: len(ordered) - half + 1]).min())
-    whole = float(values.std())
-    return min(whole, shortest / 1.349) if shortest > 0 else whole
+
+    role: str
+    head: Head
+    labels: tuple[str, str]
+    points: pd.DataFrame
+    boundaries: dict[str, Line]
+    why: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        role: str,
+        head: Head,
+        train: np.ndarray,
+        z: np.ndarray,
+        samples: pd.DataFrame,
+        probes: dict[str, tuple[np.ndarray, float]],
+        why: str = "",
+    ) -> Panel:
+        """Put one head's samples and boundaries in the plane of its two probes.
+
+        ``train [M, D]`` sets the origin; ``z [N, D]`` and ``samples`` are those shown; ``probes``
+        holds weight ``[D]`` and intercept by label.
+        """
+        first, second = probes
+        plane = two_probe_plane(probes[first][0], probes[second][0], train)
+        lines = {label: plane.line(*probe) for label, probe in probes.items() if probe[0].any()}
+        points = plane.table(z, samples, first, second)
+        return cls(role, head, (first, second), points, lines, why)
+
+    def accuracy(self, label: str) -> float:
+        """Share of the points on the right side of the probe's line."""
+        return float((self.side(label, self.points) == self.points[label].astype(bool)).mean())
+
+    def side(self, label: str, points: pd.DataFrame) -> pd.Series:
+        """On which side of a probe's line points with ``x`` and ``y`` lie."""
+        a, b, c = self.boundaries[label]
+        return a * points["x"] + b * points["y"] + c > 0
+
+    def table(self) -> pd.DataFrame:
+        """All that is drawn: a row a point, and of each boundary the line ``a x + b y + c = 0``."""
+        lines = {
+            f"{label}_{name}": value
+            for label, line in self.boundaries.items()
+            for name, value in zip("abc", line, strict=True)
+        }
+        place = {"panel": self.role, "layer": self.head.layer, "head": self.head.head}
+        return self.points.assign(**place, **lines)
 
 
-def width_of(values: np.ndarray) -> float:
-    """Width of a class's kernels along one axis, by the rule of thumb for two dimensions."""
-    return spread_of(values) * len(values) ** (-1 / 6)
+def clusters_figure(panels: Sequence[Panel], split: str, title: Sequence[str]) -> Figure:
+    """Panels next to each other, one legend below."""
+    figure = style.new_figure(4.1 * len(panels) + 0.4, 5.4)
+    for axis, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw_panel(axis, panel)
+    handles = [
+        style.sign(
+            _cluster_text(panels[0], cluster), colour, marker=marker, linestyle="none", markersize=5
+        )
+        for cluster, colour, marker in zip(CLUSTERS, style.COLOURS, style.MARKERS, strict=False)
+    ]
+    for label, dash in zip(panels[0].labels, DASHES, strict=True):
+        handles.append(style.sign(f"{style.symbol(label)} probe at 0.5", "0.15", linestyle=dash))
+    style.legend(figure, handles, 3)
+    style.heading(figure, title, f"{split} samples (N = {len(panels[0].points)})")
+    return figure
 
 
-def heap(values: np.ndarray, frame: Frame, boundary: float | None = None) -> np.ndarray:
-    """What each of ``values [N]`` gives a density at the places of a frame, ``[GRID, N]``.
-
-    Gaussian kernels, cut at REACH widths. Their width is by the class's own spread; next to the
-    boundary it is less, for samples on the side on which the class has its middle: where all stand
-    on their side of it, no density crosses.
-    """
-    places = np.linspace(*frame, GRID)
-    if not len(values):
-        return np.zeros((GRID, 0))
-    least = (frame[1] - frame[0]) / GRID
-    widths = np.full(len(values), max(width_of(values), least))
-    if boundary is not None:
-        side = np.sign(np.median(values) - boundary)
-        room = (values - boundary) * side / REACH
-        widths = np.where(room > 0, np.minimum(widths, np.maximum(room, least / REACH)), widths)
-    off = (places[:, None] - values) / widths
-    kernels = np.where(np.abs(off) < REACH, np.exp(-0.5 * off**2) / widths, 0.0)
-    return kernels / np.sqrt(2 * np.pi)
+def members(panel: Panel, cluster: tuple[int, int]) -> pd.DataFrame:
+    """The points of a panel in a cluster, by their labels."""
+    first, second = (
+        panel.points[label] == bool(value)
+        for label, value in zip(panel.labels, cluster, strict=True)
+    )
+    return panel.points[first & second]
 
 
-def _boundary(line: tuple[float, float, float]) -> float | None:
-    slope, _, offset = line
-    return -offset / slope if slope else None
+def _cluster_text(panel: Panel, cluster: tuple[int, int]) -> str:
+    """A cluster's labels, and how many samples of which belief conditions, two of them a line."""
+    points = members(panel, cluster)
+    words = [f"n = {len(points)}"]
+    if "condition" in points and len(points):
+        counts = points["condition"].value_counts().sort_index(ascending=False)
+        words = [f"{name}: n = {count}" for name, count in counts.items()]
+    counted = ",\n".join(", ".join(words[i : i + 2]) for i in range(0, len(words), 2))
+    pairs = zip(panel.labels, cluster, strict=True)
+    return f"{', '.join(f'{style.symbol(n)} = {value}' for n, value in pairs)} ({counted})"
 
 
-def _frame(table: pd.DataFrame, axis: str, label: str) -> Frame:
-    """Ends of an axis: beyond all samples by so much that hardly any density is cut."""
-    low, high = float(table[axis].min()), float(table[axis].max())
-    widest = max(width_of(own.to_numpy()) for _, own in table.groupby(label)[axis])
-    margin = max(0.15 * (high - low), 2.5 * widest)
-    if margin <= 1e-9 * max(1.0, abs(low), abs(high)):
-        margin = 0.5 * max(1.0, abs(low))
-    return low - margin, high + margin
-
-
-def levels_of(density: np.ndarray) -> np.ndarray:
-    """Heights of a density's contours: below them lie 8 %, 26 %, ... of its mass."""
-    heights = np.sort(density, axis=None)
-    mass = np.cumsum(heights) / heights.sum()
-    return np.unique(heights[np.searchsorted(mass, np.linspace(0.08, 1.0, 6)[:-1])])
-
-
-def _draw_joint(
-    panel: Axes, places: list[np.ndarray], across: np.ndarray, upwards: np.ndarray, colour: str
-) -> None:
-    density = upwards @ across.T / across.shape[1]
-    levels = levels_of(density)
-    ends = [*levels, 1.001 * float(density.max())]
-    shade: dict[str, Any] = {"cmap": style.shades(colour), "alpha": 0.45, "zorder": 1.5}
-    panel.contourf(*places, density, levels=ends, vmin=0.0, **shade)
-    panel.contour(*places, density, levels=levels, colors=colour, linewidths=1.0, zorder=3)
-
-
-def _draw_margin(
-    panel: Axes, values: np.ndarray, kernels: np.ndarray, frame: Frame, colour: str, across: bool
-) -> None:
-    if no_density(values, frame[1] - frame[0]) is None:
-        places, density = np.linspace(*frame, GRID), kernels.mean(axis=1)
-        fill = panel.fill_between if across else panel.fill_betweenx
-        fill(places, density, color=colour, alpha=0.3, linewidth=0)
-        density[density == 0] = np.nan
-        line = (places, density) if across else (density, places)
-        panel.plot(*line, color=colour, linewidth=1.2)
-    elif len(values):
-        draw = panel.vlines if across else panel.hlines
-        area = panel.get_xaxis_transform() if across else panel.get_yaxis_transform()
-        draw(values, 0.0, 0.3, colors=colour, linewidth=1.2, transform=area)
-
-
-main = figure_command("kde", KdeConfig, draw)
+def _draw_panel(axis: Axes, panel: Panel) -> None:
+    for cluster, colour, marker in zip(CLUSTERS, style.COLOURS, style.MARKERS, strict=False):
+        points = members(panel, cluster)
+        dots: dict[str, Any] = {"s": 20, "edgecolor": "white", "linewidth": 0.4, "alpha": 0.85}
+        axis.scatter(points["x"], points["y"], color=colour, marker=marker, zorder=2, **dots)
+    places = panel.points[["x", "y"]].to_numpy()
+    low, high = places.min(axis=0), places.max(axis=0)
+    margin = np.where(high > low, 0.06 * (high - low), 1.0)
+    for label, (a, b, c) in panel.boundaries.items():
+        start = np.array([-c * a, -c * b]) / (a * a + b * b)
+        dash = DASHES[panel.labels.index(label)]
+        axis.axline(start, start + (-b, a), color="0.15", linewidth=1.6, linestyle=dash, zorder=3)
+    (left, bottom), (right, top) = low - margin, high + margin
+    axis.set(xlim=(left, right), ylim=(bottom, top))
+    if len(panel.boundaries) == 2:
+        x, y = np.meshgrid(np.linspace(left, right, 200), np.linspace(bottom, top, 200))
+        at = pd.DataFrame({"x": x.ravel(), "y": y.ravel()})
+        first, second = (panel.side(label, at).to_numpy() for label in panel.labels)
+        ground = np.array(
+            [CLUSTERS.index((int(p), int(o))) for p, o in zip(first, second, strict=True)]
+        )
+        colours = ListedColormap(style.COLOURS[:4])
+        look: dict[str, Any] = {"vmin": 0, "vmax": 3, "alpha": 0.12, "zorder": 0}
+        axis.pcolormesh(x, y, ground.reshape(x.shape), cmap=colours, rasterized=True, **look)
+    first_name, second_name = map(style.symbol, panel.labels)
+    axis.set_xlabel(f"along θ of the {first_name} probe")
+    axis.set_ylabel(f"along θ of the {second_name} probe, part ⊥ θ of {first_name}")
+    right_share = [f"{style.symbol(n)} {panel.accuracy(n):.2f} right" for n in panel.boundaries]
+    shares = ", ".join(right_share) or "no probe has weights"
+    head = f"{panel.role}: {panel.head}" if panel.role else str(panel.head)
+    axis.set_title("\n".join(filter(None, (head, panel.why, f"shown: {shares}"))))
+    axis.tick_params(length=2.5)

@@ -1,7 +1,7 @@
-"""The look that all figures share, and how they are saved.
+"""The look that all figures share, and how they are saved. Nothing here uses pyplot's state.
 
-Nothing here touches pyplot's state. The font is the one that matplotlib ships, so the same numbers
-give the same bytes on any machine with the same versions.
+The font is the one that matplotlib ships, so the same numbers give the same bytes on any machine
+with the same versions.
 """
 
 from __future__ import annotations
@@ -10,234 +10,185 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
+import matplotlib
 import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection, QuadMesh
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from sally_anne.core.files import write_atomic
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.collections import QuadMesh
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
 DPI = 200
-HEADING_SIZE = 9.0  # points
-
 # Okabe and Ito's palette: apart in hue and in lightness also for colour-blind readers.
-TRUE, FALSE = "#009E73", "#E69F00"
+COLOURS = ("#009E73", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 RING = "#D55E00"
-CLUSTER_COLOURS = {  # (Y_p, Y_o)
-    (1, 1): "#009E73",
-    (0, 0): "#E69F00",
-    (1, 0): "#0072B2",
-    (0, 1): "#CC79A7",
-}
-CLUSTER_MARKERS = {(1, 1): "o", (0, 0): "^", (1, 0): "s", (0, 1): "D"}
-LABEL_TEXT = {"y_p": "$Y_p$", "y_o": "$Y_o$"}
-PERSPECTIVE = {"y_p": "protagonist", "y_o": "omniscient"}
-CLASS_COLOURS = (TRUE, FALSE, "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
-CLASS_MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
-SEQUENTIAL = "Greens"
-# Orange below the middle, purple above: apart for colour-blind readers, and in print.
-DIVERGING = "PuOr"
 MISSING = "#BDBDBD"
+SEQUENTIAL = "Greens"
+DIVERGING = "PuOr"  # orange below the middle, purple above
+SYMBOLS = {"y_p": "$Y_p$", "y_o": "$Y_o$"}
+PERSPECTIVES = {"y_p": "protagonist", "y_o": "omniscient"}
+NUMBERS_UP_TO = 12  # values are written in the cells up to this many rows and columns
+SETTINGS = {
+    **sns.axes_style("ticks"),
+    **sns.plotting_context("paper"),
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.0,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "legend.fontsize": 8.0,
+    "mathtext.fontset": "dejavusans",
+    "axes.linewidth": 0.8,
+    "pdf.fonttype": 42,
+    "savefig.facecolor": "white",
+}
 
 
 def symbol(label: str) -> str:
     """A label's name in a figure: Y_p and Y_o as in the paper, others as they are."""
-    return LABEL_TEXT.get(label, label.replace("$", r"\$"))
+    return SYMBOLS.get(label, label.replace("$", r"\$"))
 
 
 def named(label: str) -> str:
     """A label with the perspective that it is taken from, where it has one."""
-    return symbol(label) + (f" ({PERSPECTIVE[label]})" if label in PERSPECTIVE else "")
-
-
-def shades(colour: str) -> LinearSegmentedColormap:
-    """A colour map from white to ``colour``, for filled densities."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list(f"shades of {colour}", ["white", colour])
+    return symbol(label) + (f" ({PERSPECTIVES[label]})" if label in PERSPECTIVES else "")
 
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Settings for drawing and saving; what was set before holds again on leaving."""
-    import matplotlib
-    import seaborn
-
-    settings = {
-        **seaborn.axes_style("ticks"),
-        **seaborn.plotting_context("paper"),
-        "font.family": ["DejaVu Sans"],
-        "font.size": 9.0,
-        "axes.titlesize": 9.5,
-        "axes.labelsize": 9.0,
-        "xtick.labelsize": 8.0,
-        "ytick.labelsize": 8.0,
-        "legend.fontsize": 8.0,
-        "mathtext.fontset": "dejavusans",
-        "axes.linewidth": 0.8,
-        "pdf.fonttype": 42,
-        "savefig.facecolor": "white",
-    }
-    with matplotlib.rc_context(settings):
+    """Settings for drawing and saving; the user's own hold again on leaving."""
+    with matplotlib.rc_context(SETTINGS):
         yield
 
 
+class Picture(Figure):
+    """A figure that has the shared look wherever it is saved or displayed."""
+
+    def savefig(self, *args: Any, **options: Any) -> None:
+        with look():
+            self.draw_without_rendering()
+            self.set_layout_engine("none")  # what is saved again keeps the places of now
+            super().savefig(*args, **options)
+
+    def _repr_png_(self) -> bytes:
+        return render(self, "png", {})
+
+
 def new_figure(width: float, height: float, arrange: bool = True) -> Figure:
-    """An empty figure of so many inches, which has the shared look wherever it is saved or shown.
-
-    ``arrange``: matplotlib finds room for labels and legends; else the caller places all.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    class Picture(Figure):
-        def savefig(self, *args: Any, **options: Any) -> None:
-            with look():
-                super().savefig(*args, **options)
-
-        def _repr_png_(self) -> bytes:
-            return _picture(self, "png", {})
-
-    layout: Literal["constrained"] | None = "constrained" if arrange else None
+    """An empty figure in inches; ``arrange`` lets matplotlib make room for labels and legends."""
+    layout: Any = "constrained" if arrange else None
     figure = Picture(figsize=(width, height), dpi=DPI, layout=layout)
     FigureCanvasAgg(figure)
     return figure
 
 
 def heading(figure: Figure, parts: Sequence[str], subject: str | None = None) -> None:
-    """Write ``subject`` and, below it, ``parts`` joined by dots over the figure."""
-    lines = heading_lines(parts, figure.get_figwidth())
-    text = "\n".join(lines if subject is None else [subject, *lines])
+    """Write ``subject`` and, below it, ``parts`` joined by dots; lines break between parts."""
+    joined = "\u00a0· ".join(part.replace(" ", "\u00a0") for part in parts)
+    text = "\n".join(filter(None, (subject, joined)))
+    top = 1.0 - 0.07 / figure.get_figheight()
     # Constrained layout makes room for a heading only as long as its place is left to it.
-    place = {"y": 1.0 - 0.07 / figure.get_figheight()} if figure.get_layout_engine() is None else {}
-    figure.suptitle(text, va="top", fontsize=HEADING_SIZE, color="0.25", **place)
-
-
-def heading_lines(parts: Sequence[str], width: float) -> list[str]:
-    """The lines that `heading` breaks ``parts`` into in a figure ``width`` inches wide."""
-    return wrap(parts, 72.0 * (width - 0.3), HEADING_SIZE)
+    place = {"y": top} if figure.get_layout_engine() is None else {}
+    figure.suptitle(text, va="top", fontsize=9.0, color="0.25", wrap=True, **place)
 
 
 def sign(label: str, color: str, **line: Any) -> Line2D:
     """What a legend shows for ``label``: a marker, or the line that ``line`` describes."""
-    from matplotlib.lines import Line2D
-
     return Line2D([], [], color=color, label=label, **line)
 
 
-def cells(
-    axis: Axes, values: np.ndarray, colours: str, limits: tuple[float, float], linewidth: float
+def legend(figure: Figure, handles: Sequence[Any], columns: int) -> None:
+    """One legend below all panels, without a frame."""
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns}
+    figure.legend(handles=handles, frameon=False, columnspacing=1.4, **place)
+
+
+def heat(
+    axis: Axes,
+    cells: np.ndarray | pd.DataFrame,
+    colours: str,
+    limits: tuple[float, float],
+    texts: np.ndarray | None = None,
+    **more: Any,
 ) -> QuadMesh:
-    """Coloured cells of ``values [rows, columns]``, row 0 at the top, each around its numbers."""
-    rows, columns = values.shape
-    mesh = axis.pcolormesh(
-        np.arange(columns + 1) - 0.5,
-        np.arange(rows + 1) - 0.5,
-        np.ma.masked_invalid(values),
-        cmap=colours,
-        vmin=limits[0],
-        vmax=limits[1],
-        edgecolors="white",
-        linewidth=linewidth,
-    )
-    axis.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
-    return mesh
+    """Coloured cells ``[rows, columns]``, row 0 at the top, NaN in grey; see `seaborn.heatmap`.
+
+    ``texts`` stand in the cells; without them the values do, where there are few cells.
+    """
+    values = np.asarray(cells, dtype=float)
+    large = max(values.shape) > NUMBERS_UP_TO
+    if texts is None and not large:
+        texts = np.vectorize(number)(values)
+    options: dict[str, Any] = {
+        "annot": texts if texts is not None else False,
+        "fmt": "",
+        "annot_kws": {"fontsize": 7.5},
+        "linewidths": 0.2 if large else 0.8,
+        "linecolor": "white",
+        "cbar": False,
+    }
+    if not isinstance(cells, pd.DataFrame):
+        options |= dict(zip(("yticklabels", "xticklabels"), map(_step, values.shape), strict=True))
+    sns.heatmap(cells, vmin=limits[0], vmax=limits[1], cmap=colours, ax=axis, **(options | more))
+    axis.set_facecolor(MISSING)
+    axis.tick_params(length=2.5, rotation=0)
+    axis.set(xlabel="", ylabel="")
+    return axis.collections[0]  # type: ignore[return-value]
 
 
-def outline(axis: Axes, marked: np.ndarray, linewidth: float) -> None:
-    """Draw a line round the cells of ``marked [rows, columns]`` that are true."""
-    from matplotlib.collections import LineCollection
+def _step(count: int) -> int:
+    """Every how many rows or columns one is named on its axis."""
+    return next(step for step in (1, 4, 8, 16, 32, 64, 128) if count <= NUMBERS_UP_TO * step)
 
+
+def number(value: float) -> str:
+    """Two decimals without the leading zero, with a true minus sign; nothing of NaN."""
+    if not np.isfinite(value):
+        return ""
+    text = f"{abs(value):.2f}"
+    sign = "\N{MINUS SIGN}" if value < 0 and float(text) else ""
+    return "0" if not float(text) else sign + text.removeprefix("0")
+
+
+def sides(marked: np.ndarray) -> list[list[tuple[int, int]]]:
+    """The sides ``(x, y), (x, y)`` round the cells of ``marked [rows, columns]`` that are true."""
     padded = np.pad(marked.astype(bool), 1)
-    sides = []
     # A side stands where a cell differs from the one above it, or from the one to its left.
-    for row, column in np.argwhere(padded[1:, 1:-1] != padded[:-1, 1:-1]):
-        sides.append([(column - 0.5, row - 0.5), (column + 0.5, row - 0.5)])
-    for row, column in np.argwhere(padded[1:-1, 1:] != padded[1:-1, :-1]):
-        sides.append([(column - 0.5, row - 0.5), (column - 0.5, row + 0.5)])
-    lines = LineCollection(sides, colors="black", linewidths=linewidth, capstyle="projecting")
+    level = np.argwhere(padded[1:, 1:-1] != padded[:-1, 1:-1]).tolist()
+    upright = np.argwhere(padded[1:-1, 1:] != padded[1:-1, :-1]).tolist()
+    return [[(x, y), (x + 1, y)] for y, x in level] + [[(x, y), (x, y + 1)] for y, x in upright]
+
+
+def outline(axis: Axes, marked: np.ndarray, linewidth: float = 1.8) -> None:
+    """Draw a line round the cells of ``marked [rows, columns]`` that are true."""
+    look: dict[str, Any] = {"linewidths": linewidth, "capstyle": "projecting"}
+    lines = LineCollection(sides(marked), colors="black", **look)
     lines.set_clip_on(False)
     axis.add_collection(lines, autolim=False)
 
 
-def write(
-    axis: Axes, x: float, y: float, text: str, size: float, colour: str, weight: str = "normal"
-) -> None:
-    """Write ``text`` around a point."""
-    font: dict[str, Any] = {"fontsize": size, "color": colour, "fontweight": weight}
-    axis.text(x, y, text, ha="center", va="center", **font)
-
-
-def legend(figure: Figure, handles: Sequence[Any], columns: int, **spaces: Any) -> None:
-    """One legend below all panels, without a frame."""
-    spaces |= {"loc": "outside lower center", "ncols": columns, "frameon": False}
-    figure.legend(handles=handles, **spaces)
+def ring(axis: Axes, layer: int, head: int, size: float = 22) -> None:
+    """A ring round one cell."""
+    look = {"markerfacecolor": "none", "markeredgecolor": RING, "markeredgewidth": 1.8}
+    axis.plot([head + 0.5], [layer + 0.5], "o", markersize=size, clip_on=False, zorder=5, **look)
 
 
 def write_notes(axis: Axes, notes: Sequence[str]) -> None:
     """Write ``notes``, one a line, on a white ground in the lower left corner of ``axis``."""
-    if not notes:
-        return
-    axis.text(
-        0.015,
-        0.015,
-        "\n".join(notes),
-        transform=axis.transAxes,
-        fontsize=7,
-        color="0.3",
-        va="bottom",
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
-        zorder=6,
-    )
-
-
-def wrap(parts: Sequence[str], room: float, size: float) -> list[str]:
-    """Join ``parts`` by dots into the fewest lines of at most ``room`` points, evenly filled.
-
-    A single part that is wider than ``room`` has a line of its own.
-    """
-    lines = _fill(parts, room, size)
-    fewest = len(lines)
-    while fewest > 1:
-        room = max(text_width(line, size) for line in lines) - 0.5
-        tighter = _fill(parts, room, size)
-        if len(tighter) > fewest or tighter == lines:
-            break
-        lines = tighter
-    return lines
-
-
-def paragraph(text: str, room: float, size: float) -> str:
-    """``text`` with line breaks between words, so that no line is wider than ``room`` points."""
-    return "\n".join(_fill(text.split(), room, size, " "))
-
-
-def _fill(parts: Sequence[str], room: float, size: float, joint: str = "  ·  ") -> list[str]:
-    lines: list[str] = []
-    for part in parts:
-        longer = f"{lines[-1]}{joint}{part}" if lines else part
-        if lines and text_width(longer, size) <= room:
-            lines[-1] = longer
-        else:
-            lines.append(part)
-    return lines
-
-
-def text_width(text: str, size: float) -> float:
-    """Width of one line of text in points."""
-    from matplotlib.backends.backend_agg import RendererAgg
-    from matplotlib.font_manager import FontProperties
-
-    font = FontProperties(family="DejaVu Sans", size=size)
-    pixels = RendererAgg(1, 1, DPI).get_text_width_height_descent(text, font, False)[0]
-    return float(pixels) * 72.0 / DPI
+    if notes:
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
+        font: dict[str, Any] = {"fontsize": 7, "color": "0.3", "va": "bottom"}
+        axis.text(
+            0.015, 0.015, "\n".join(notes), transform=axis.transAxes, bbox=box, zorder=6, **font
+        )
 
 
 def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Path]:
@@ -245,21 +196,17 @@ def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Pa
 
     All are made in memory first. Neither picture holds a date or a version.
     """
-    png = _picture(figure, "png", {"Software": None})
-    figure.set_layout_engine("none")  # the PDF keeps the places that the PNG found
-    pdf = _picture(figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None})
-    contents = {
-        f"{name}.png": png,
-        f"{name}.pdf": pdf,
-        f"{name}.parquet": data.to_parquet(None, index=False),
-    }
+    png = render(figure, "png", {"Software": None})
+    pdf = render(figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None})
+    contents = {"png": png, "pdf": pdf, "parquet": data.to_parquet(None, index=False)}
     folder.mkdir(parents=True, exist_ok=True)
-    for file, content in contents.items():
-        write_atomic(folder / file, content)
-    return [folder / file for file in contents]
+    for suffix, content in contents.items():
+        write_atomic(folder / f"{name}.{suffix}", content)
+    return [folder / f"{name}.{suffix}" for suffix in contents]
 
 
-def _picture(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
+def render(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
+    """The figure as a file of this kind."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
     return buffer.getvalue()

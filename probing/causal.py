@@ -54,7 +54,7 @@ class CausalConfig:
 
     Attributes:
         run: folder of a finished probing run; columns are added to its heads.parquet, which
-            `sally-anne causal-figure` draws. `sally-anne probe --dry-run` says what a scan costs.
+            `sally-anne figures` draws. `sally-anne probe --dry-run` says what a scan costs.
         kinds: question exchanges at the last token of the belief question, between the true-belief
             and the false-belief version; verdict at the end of a statement, between two statements
             of one context, which is what probes read. All that the samples have by default.

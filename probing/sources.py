@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from sally_anne.core.errors import ProbingError
+from sally_anne.core.errors import ProbingError, SallyAnneError
 from sally_anne.core.options import read_options, spelled
 from sally_anne.data import samples as own
 from sally_anne.data.gridtom import contrasts as gridtom
@@ -15,7 +15,7 @@ from sally_anne.data.gridtom.contrasts import question_twins
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.data.mmtom_qa import contrasts as mmtom_qa
 from sally_anne.data.mmtom_qa import load as load_mmtom_qa
-from sally_anne.data.samples import SampleSet
+from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.data.twins import TwinSet, own_twins, statement_twins
 from sally_anne.hooks.identity import ModelIdentity, require_same
 from sally_anne.hooks.saved_run import Run
@@ -146,3 +146,11 @@ def reopen(folder: Path, device: str | None = None, device_map: str | None = Non
             "into another folder"
         )
     return Reopened(saved, probing, data)
+
+
+def samples_of(run: Run) -> Sequence[Sample] | None:
+    """What a run read, in its order; None of text, or if it cannot be read or made again."""
+    try:
+        return None if run.config.get("setting") == "text" else reopen(run.folder).data.samples
+    except SallyAnneError:
+        return None

@@ -14,8 +14,8 @@ from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.processes import here
 from sally_anne.core.run_folder import SWEEP, claims, save_config
 from sally_anne.data.lineage import SEEN
-from sally_anne.figures import sweep as picture
-from sally_anne.figures.report.write import write_report
+from sally_anne.figures.draw import draw_all
+from sally_anne.figures.report import write_report
 from sally_anne.harness.evaluate import check_items
 from sally_anne.harness.gridtom import shown
 from sally_anne.harness.journal import Journal
@@ -214,7 +214,7 @@ def run(
     if processes.first:
         metrics, saved = save(config, about, sweep, probed.folder)
         with stage(console, "drawing the sweep"):
-            picture.draw(picture.SweepConfig(config.folder))
+            draw_all(config.folder)
             write_report(config.folder)
         print_sweep(console, config, grid if config.full else ranked, sweep, metrics, saved)
     processes.wait()

@@ -17,7 +17,6 @@ from sally_anne.data.gridtom import splits
 from sally_anne.data.gridtom.records import StorySet
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.data.lineage import Lineage
-from sally_anne.figures.report.write import draw_run
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.dry_run import loads_of, tokens_of
 from sally_anne.harness.items import Item
@@ -32,6 +31,7 @@ from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, show
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.published import open_described
 from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.main import draw_run
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering.cells import Cell, cells, default_alphas, default_ks
 from sally_anne.steering.controls import SIDE_LABELS, spread

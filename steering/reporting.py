@@ -16,7 +16,7 @@ from sally_anne.core.files import write_atomic, write_sealed
 from sally_anne.core.options import command_line
 from sally_anne.core.run_folder import RESULTS
 from sally_anne.data.lineage import SEEN, Lineage
-from sally_anne.figures.report.write import NAME
+from sally_anne.figures.report import NAME
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.metrics import accuracy, mcnemar_both, over, paired_difference
 from sally_anne.harness.reporting import BELIEF, TIGHT, percent, print_table

@@ -141,9 +141,3 @@ def make_run(tmp_path: Path) -> Callable[..., MadeRun]:
 @pytest.fixture
 def run(make_run: Callable[..., MadeRun]) -> MadeRun:
     return make_run()
-
-
-@pytest.fixture
-def numbers_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw, but save empty pictures: for tests of the numbers alone."""
-    monkeypatch.setattr("sally_anne.figures.style._picture", lambda *_: b"")

@@ -147,21 +147,27 @@ COMMANDS: dict[str, Command] = {
         resumes=True,
     ),
     "report": Command(
-        "write a finished run as one page to click on and share",
-        "sally_anne.figures.report.command:run",
-        "sally_anne.figures.report.command:ReportConfig",
+        "write a finished run as one page to look at and share",
+        "sally_anne.probing.main:report",
+        "sally_anne.figures.config:ReportConfig",
+        libraries=False,
+    ),
+    "figures": Command(
+        "draw a finished run: heatmap, densities, clusters, patching, curves",
+        "sally_anne.figures.draw:run",
+        "sally_anne.figures.config:FiguresConfig",
         libraries=False,
     ),
     "table": Command(
         "print a finished run's table as CSV, LaTeX or Markdown",
-        "sally_anne.figures.table:run",
-        "sally_anne.figures.table:TableConfig",
+        "sally_anne.figures.draw:print_table",
+        "sally_anne.figures.config:TableConfig",
         libraries=False,
     ),
     "story": Command(
         "draw a GridToM story: who sees and believes what, frame by frame",
         "sally_anne.figures.story:run",
-        "sally_anne.figures.story:StoryConfig",
+        "sally_anne.figures.config:StoryConfig",
         libraries=False,
     ),
     "recipe": Command(
@@ -220,20 +226,6 @@ COMMANDS: dict[str, Command] = {
         "run lmms-eval with steered models and our tasks",
         "sally_anne.harness.adapters.lmms_eval.command:main",
     ),
-    "figures": Command("draw all figures of a probing run", "sally_anne.figures.all:main"),
-    "heatmap": Command("draw the accuracy of every head", "sally_anne.figures.heatmap:main"),
-    "kde": Command("draw how far a head keeps the classes apart", "sally_anne.figures.kde:main"),
-    "clusters": Command(
-        "draw the samples in a head's plane, with its boundaries",
-        "sally_anne.figures.clusters:main",
-    ),
-    "causal-figure": Command(
-        "draw which heads are used, and which are readable", "sally_anne.figures.causal:main"
-    ),
-    "correlations": Command(
-        "draw how a benchmark's answers go together", "sally_anne.figures.correlations:main"
-    ),
-    "sweep-figure": Command("draw the curves of a sweep", "sally_anne.figures.sweep:main"),
 }
 
 
@@ -282,7 +274,7 @@ def run(name: str, words: Sequence[str] | None = None) -> None:
         with plain_errors():
             pkgutil.resolve_name(command.work)(config)
             if command.page:
-                write = pkgutil.resolve_name("sally_anne.figures.report.write:write_report")
+                write = pkgutil.resolve_name("sally_anne.figures.report:write_report")
                 print(f"report: {write(config.folder)}")
     except KeyboardInterrupt:
         if command.resumes:

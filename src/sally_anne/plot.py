@@ -11,7 +11,6 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.figures import kde as density
 from sally_anne.figures import style
 from sally_anne.figures.heatmap import accuracy_table, heatmap_figure
-from sally_anne.figures.plane import pca_plane, probe_plane
 from sally_anne.hooks.geometry import Head
 
 if TYPE_CHECKING:
@@ -46,9 +45,8 @@ def heatmap(
         RunFolderError: the table has no accuracy of this label and split.
     """
     labels = (label,) if isinstance(label, str) else tuple(label)
-    chances = None if chance is None else dict.fromkeys(labels, chance)
     with style.look():
-        return heatmap_figure(accuracy_table(heads, labels, split, chances), split, None, title)
+        return heatmap_figure(accuracy_table(heads, labels, split, chance), split, None, title)
 
 
 def kde(
@@ -80,11 +78,11 @@ def kde(
     boundary = None
     if probes.binary:
         coef, intercept = probes.coef_[layer, head], float(probes.intercept_[layer, head])
-        plane = probe_plane(coef, x, truth)
+        plane = density.probe_plane(coef, x, truth)
         slope, _, offset = plane.line(coef, intercept)
         boundary = -offset / slope if slope else None
     else:
-        plane = pca_plane(x, truth)
+        plane = density.pca_plane(x, truth)
     shown = activations.x[:, layer, head].astype(np.float64)
     table = plane.table(shown, activations.items, label)
     with style.look():
@@ -95,5 +93,4 @@ def kde(
             title,
             density.AXIS_TEXT["probe" if probes.binary else "pca"],
             boundary,
-            plane.notes,
         )

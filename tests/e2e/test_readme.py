@@ -124,7 +124,7 @@ def test_steering_commands(run_folder: Path, tmp_path: Path) -> None:
         ("bake", "--model", model, "--vector", vector, "--out", baked),
         ("evaluate", "--model", baked, "--limit", "2", "--setting", "text")
         + ("--out", str(tmp_path / "eval-baked")),
-        ("sweep-figure", swept, "--out", str(tmp_path / "pictures")),
+        ("figures", swept, "--out", str(tmp_path / "pictures")),
     )
     page = (DOCS / "steering.md").read_text()
     for name, *options in steps:

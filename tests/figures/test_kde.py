@@ -1,255 +1,225 @@
-"""The density plot shows held-out samples on directions fitted on train, or says why not."""
+"""Densities and clusters stand where they were planted, on directions fitted on train."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from sally_anne.core.errors import ChoiceError
 from sally_anne.figures import kde, style
-from sally_anne.figures.kde import no_density
+from sally_anne.figures.config import FiguresConfig
+from sally_anne.figures.draw import draw
+from sally_anne.hooks.geometry import Head
+from sally_anne.hooks.store import ActivationStore
+from tests.made_run import ROWS
 
 pytestmark = pytest.mark.integration
 
-
-@pytest.fixture
-def saved_figure(monkeypatch: pytest.MonkeyPatch) -> list:
-    """Figures as they are when they are saved."""
-    found: list = []
-    monkeypatch.setattr(
-        "sally_anne.figures.style._picture", lambda figure, *_: found.append(figure) or b""
-    )
-    return found
+# Written out here: a figure that takes another group's colour is wrong, whatever its legend shows.
+GREEN, ORANGE, BLUE, PINK = "#009e73", "#e69f00", "#0072b2", "#cc79a7"
 
 
-def drawn(table: pd.DataFrame, **more):
-    with style.look():
-        figure = kde.kde_figure(table, "y_p", "L0H0", ["model"], **more)
-        figure.draw_without_rendering()
-    return figure
+def held_out(folder) -> tuple[pd.DataFrame, np.ndarray]:
+    """Items and activations of head 0 that are shown, from the store itself."""
+    store = ActivationStore.open(folder / "activations")
+    shown = (store.items["split"] != "train").to_numpy()
+    return store.items[shown], store.read(layers=[0])[:, 0, 0].numpy()[shown].astype(float)
 
 
-def table_of(true: np.ndarray, false: np.ndarray) -> pd.DataFrame:
-    table = pd.DataFrame(np.concatenate([true, false]), columns=["x", "y"])
-    table["y_p"] = [True] * len(true) + [False] * len(false)
-    return table
+def dots(axis) -> dict[str, np.ndarray]:
+    """Where the points of each colour are, by its hex code."""
+    return {
+        to_hex(c.get_facecolor()[0]): np.asarray(c.get_offsets())
+        for c in axis.collections
+        if type(c).__name__ == "PathCollection"
+    }
 
 
-def cloud(count: int, centre: float = 0.0) -> np.ndarray:
-    return np.random.default_rng(count).normal(size=(count, 2)) + centre
+def legend(figure: Figure) -> dict[str, Any]:
+    """The legend's pictures by their words."""
+    (one,) = figure.legends
+    words = [text.get_text() for text in one.get_texts()]
+    return dict(zip(words, one.legend_handles, strict=True))
 
 
-def said(figure) -> str:
-    return "\n".join(text.get_text() for text in figure.axes[2].texts + figure.axes[1].texts)
+def middle(axis, colour: str, column: int) -> float:
+    """Where the filled density of a colour has its middle, along x (0) or y (1)."""
+    (one,) = [c for c in axis.collections if to_hex(c.get_facecolor()[0]) == colour]
+    outline = one.get_paths()[0].vertices
+    height = np.abs(outline[:, 1 - column])
+    return float((outline[:, column] * height).sum() / height.sum())
 
 
-def legend_words(figure) -> list[str]:
-    return [text.get_text() for text in figure.legends[0].get_texts()]
-
-
-def test_held_out_samples_are_projected_on_theta(run, numbers_only) -> None:
-    paths = kde.draw(kde.KdeConfig(run.folder))
-    assert [path.name for path in paths] == ["kde.png", "kde.pdf", "kde.parquet"]
+# The mean of the corners is (-1, 2), so the plane's origin is x = 9, y = 22.
+@pytest.mark.parametrize(
+    ("label", "axis", "boundary", "true", "false"),
+    [
+        # Theta is x: true at 7 and 3, false at -9 and -5 beyond 10.
+        ("y_p", 0, 9.0 - 9.0, (10 + 5) - 9.0, (10 - 7) - 9.0),
+        # Theta is y: true at 5 and 7, false at -1 and -3 beyond 20.
+        ("y_o", 1, 21.0 - 22.0, (20 + 6) - 22.0, (20 - 2) - 22.0),
+    ],
+)
+def test_densities_stand_where_they_were_planted(
+    planted, saved, label, axis, boundary, true, false
+) -> None:
+    paths = draw(FiguresConfig(planted, kind=("kde",), label=label))
+    items, z = held_out(planted)
+    (figure,) = saved
+    panels = {a.get_label(): a for a in figure.axes}
+    joint, top, right = panels["joint"], panels["top"], panels["right"]
     table = pd.read_parquet(paths[2])
-    shown = run.items["split"].isin(["validation", "test"]).to_numpy()
-    assert list(table["item_id"]) == list(run.items["item_id"][shown])
-    assert list(table["y_p"]) == list(run.items["y_p"][shown])
-    best = run.heads.loc[run.heads["y_p_rank"] == 1].iloc[0]
-    layer, head = int(best["layer"]), int(best["head"])
-    z = run.z[:, layer, head].astype("float64")
-    theta = run.probes["y_p.coef"][layer, head].astype("float64")
-    theta /= np.linalg.norm(theta)
-    centre = z[(run.items["split"] == "train").to_numpy()].mean(axis=0)
-    np.testing.assert_allclose(table["x"], (z[shown] - centre) @ theta, atol=1e-9)
+    points = dots(joint)
+    assert set(points) == {GREEN, ORANGE}
+    for value, colour, expected in ((True, GREEN, true), (False, ORANGE, false)):
+        rows = (items[label] == value).to_numpy()
+        np.testing.assert_allclose(
+            points[colour][:, 0], z[rows, axis] - (9.0, 22.0)[axis], atol=1e-5
+        )
+        # The other axis is the third coordinate, either way up; it tells nothing.
+        turned = np.sign(points[colour][0, 1] / z[rows, 2][0])
+        np.testing.assert_allclose(points[colour][:, 1], turned * z[rows, 2], atol=1e-4)
+        saved_rows = table.loc[table[label] == value, ["x", "y"]]
+        np.testing.assert_allclose(points[colour], saved_rows, atol=1e-9)
+        assert middle(top, colour, 0) == pytest.approx(expected, abs=1.0)
+        assert middle(right, colour, 1) == pytest.approx(saved_rows["y"].mean(), abs=3.0)
+    for panel in (joint, top):
+        dashed = [line for line in panel.lines if line.get_linestyle() == "--"]
+        assert [line.get_xdata()[0] for line in dashed] == [pytest.approx(boundary)]
+    # Every sample stands on the side of the boundary that its label says.
+    assert (points[GREEN][:, 0] > boundary).all() and (points[ORANGE][:, 0] < boundary).all()
+    symbol = {"y_p": "$Y_p$", "y_o": "$Y_o$"}[label]
+    handles = legend(figure)
+    for words, colour, marker in (("true", GREEN, "o"), ("false", ORANGE, "^")):
+        handle = handles[f"{symbol} {words} (n = 24)"]
+        assert (to_hex(handle.get_color()), handle.get_marker()) == (colour, marker)
+    assert "accuracy 1.000, AUC 1.000" in figure.get_suptitle().replace("\u00a0", " ")
 
 
-def test_directions_never_see_the_samples_shown(run, numbers_only, make_run) -> None:
-    first = pd.read_parquet(kde.draw(kde.KdeConfig(run.folder, split="train"))[2])
+def test_clusters_stand_where_they_were_planted(planted, saved) -> None:
+    paths = draw(FiguresConfig(planted, kind=("clusters",)))
+    items, z = held_out(planted)
+    (figure,) = saved
+    left, right = figure.axes
+    colours = {(1, 1): GREEN, (0, 0): ORANGE, (1, 0): BLUE, (0, 1): PINK}
+    points, handles = dots(left), legend(figure)
+    conditions = {(bool(p), bool(o)): name for p, o, name in ROWS}
+    for (y_p, y_o), colour in colours.items():
+        rows = ((items["y_p"] == bool(y_p)) & (items["y_o"] == bool(y_o))).to_numpy()
+        np.testing.assert_allclose(points[colour], z[rows, :2] - [9.0, 22.0], atol=1e-5)
+        name = conditions[bool(y_p), bool(y_o)]
+        handle = handles[f"$Y_p$ = {y_p}, $Y_o$ = {y_o} ({name}: n = 12)"]
+        assert to_hex(handle.get_color()) == colour
+    # Lines: Y_p's is solid and upright at x = 9, Y_o's dashed and level at y = 21.
+    solid, dashed = left.lines
+    assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
+    assert [solid.get_xy1()[0], solid.get_xy2()[0]] == pytest.approx([0.0, 0.0], abs=1e-6)
+    assert [dashed.get_xy1()[1], dashed.get_xy2()[1]] == pytest.approx([-1.0, -1.0], abs=1e-6)
+    # The ground has the number of the cluster that both probes predict there.
+    (ground,) = [c for c in left.collections if type(c).__name__ == "QuadMesh"]
+    x, y = ground.get_coordinates()[:-1, :-1].reshape(-1, 2).T
+    codes = ground.get_array().ravel()
+    clear = (np.abs(x) > 0.5) & (np.abs(y + 1) > 0.5)
+    expected = [kde.CLUSTERS.index((int(a > 0), int(b > -1))) for a, b in zip(x, y, strict=True)]
+    np.testing.assert_array_equal(codes[clear], np.array(expected)[clear])
+    # On validation 0.96 and 0.99, and 0.51 and 0.54.
+    assert "L0H0" in left.get_title() and "0.96" in left.get_title()
+    assert "L0H1" in right.get_title() and "0.54" in right.get_title()
+    table = pd.read_parquet(paths[2])
+    sensitive = table[table["panel"] == "sensitive"]
+    logit = sensitive["y_p_a"] * sensitive["x"] + sensitive["y_p_c"]
+    np.testing.assert_array_equal(logit > 0, sensitive["y_p"])
+
+
+def test_directions_never_see_the_samples_shown(run, saved, make_run) -> None:
+    config = FiguresConfig(run.folder, kind=("kde",), label="y_p", split="train", layer=4, head=3)
+    first = pd.read_parquet(draw(config)[2])
     # the same train samples, other held-out ones
     other = make_run(name="other", groups={"train": 25, "validation": 2, "test": 3})
-    config = kde.KdeConfig(other.folder, split="train", layer=4, head=3)
-    second = pd.read_parquet(kde.draw(config)[2])
-    assert len(first) == len(second) == 100
-    train = (run.items["split"] == "train").to_numpy()
-    assert np.array_equal(run.z[train], other.z[train[: len(other.z)]])
+    config = FiguresConfig(other.folder, kind=("kde",), label="y_p", split="train", layer=4, head=3)
+    second = pd.read_parquet(draw(config)[2])
     np.testing.assert_allclose(first[["x", "y"]], second[["x", "y"]], atol=1e-9)
 
 
-def test_the_head_label_and_directions_can_be_chosen(run, numbers_only) -> None:
-    config = kde.KdeConfig(run.folder, label="y_o", layer=1, head=2, directions="pca", split="test")
-    paths = kde.draw(config)
-    assert paths[0].name == "kde_y_o_l1h2_pca_test.png"
+def test_head_label_and_directions_can_be_chosen(run, saved) -> None:
+    choice = {"label": "y_o", "layer": 1, "head": 2, "directions": "pca", "split": "test"}
+    paths = draw(FiguresConfig(run.folder, kind=("kde",), **choice))
+    assert paths[0].name == "kde_y_o_L1H2_pca_test.png"
     table = pd.read_parquet(paths[2])
-    assert set(table["split"]) == {"test"} and "y_o" in table
     z = run.z[:, 1, 2].astype("float64")
     train, test = ((run.items["split"] == name).to_numpy() for name in ("train", "test"))
-    centre = z[train].mean(axis=0)
-    parts = np.linalg.svd(z[train] - centre, full_matrices=False)[2][:2]
-    np.testing.assert_allclose(np.abs(table["x"]), np.abs((z[test] - centre) @ parts[0]), atol=1e-6)
-    np.testing.assert_allclose(np.abs(table["y"]), np.abs((z[test] - centre) @ parts[1]), atol=1e-6)
-
-
-def test_a_choice_that_does_not_exist_is_refused(run, numbers_only) -> None:
-    with pytest.raises(ChoiceError, match="--layer and --head together"):
-        kde.draw(kde.KdeConfig(run.folder, layer=1))
-    with pytest.raises(ChoiceError, match="no L9H0"):
-        kde.draw(kde.KdeConfig(run.folder, layer=9, head=0))
-
-
-def test_the_picture_is_labelled_and_counted() -> None:
-    figure = drawn(table_of(cloud(40, 2.0), cloud(30)), boundary=1.0)
-    joint = next(a for a in figure.axes if a.get_xlabel())
-    assert joint.get_xlabel() == "projection on θ (probe direction)"
-    assert joint.get_ylabel().splitlines()[0] == "projection on θ′ (main direction ⊥ θ)"
-    assert legend_words(figure) == ["$Y_p$ true (n = 40)", "$Y_p$ false (n = 30)", "probe at 0.5"]
-    assert figure.get_suptitle() == "L0H0\nmodel"
-    assert said(figure) == ""
-    points = [len(c.get_offsets()) for c in joint.collections if len(c.get_offsets()) > 1]
-    assert points == [40, 30]
-
-
-def reach_of(figure, colour: str) -> tuple[float, float]:
-    """From which x to which the contours and the margin of a colour are drawn."""
-    from matplotlib.colors import to_rgb
-
-    panels = {axis.get_label(): axis for axis in figure.axes}
-    places = [
-        path.vertices[:, 0]
-        for lines in panels["joint"].collections
-        if type(lines).__name__ == "QuadContourSet" and not lines.filled
-        if to_rgb(lines.get_edgecolor()[0]) == to_rgb(colour)
-        for path in lines.get_paths()
-    ]
-    margin = next(line for line in panels["top"].lines if line.get_color() == colour)
-    places.append(margin.get_xdata()[np.isfinite(margin.get_ydata())])
-    found = np.concatenate(places)
-    return float(found.min()), float(found.max())
-
-
-@pytest.mark.parametrize("gap", [0.4, 1.0, 6.0])
-@pytest.mark.parametrize("count", [12, 400])
-def test_no_density_crosses_a_boundary_that_all_samples_keep(gap, count) -> None:
-    draw = np.random.default_rng(count)
-    # The false class in two heaps, one of them far off; the boundary midway in the gap.
-    heaps = [draw.uniform(start, start + 3, count) for start in (-14 - gap, -3 - gap)]
-    false = np.stack([np.concatenate(heaps), draw.normal(size=2 * count)], axis=1)
-    true = np.stack([draw.uniform(gap, gap + 3, count), draw.normal(size=count)], axis=1)
-    figure = drawn(table_of(true, false), boundary=0.0)
-    assert reach_of(figure, style.TRUE)[0] > 0.0
-    assert reach_of(figure, style.FALSE)[1] < 0.0
-
-
-def test_a_class_in_two_heaps_is_not_smeared_over_the_gap_between_them() -> None:
-    heaps = np.concatenate([cloud(100), cloud(100) + [20.0, 0.0]])
-    places = np.linspace(-5, 25, kde.GRID)
-    density = kde.heap(heaps[:, 0], (-5.0, 25.0)).mean(axis=1)
-    assert density[np.abs(places - 10) < 2].max() == 0.0
-    assert density[np.abs(places) < 1].max() > 0.05
-    # One heap is as wide as another, wherever it lies; the rule of thumb made it ten times so.
-    assert kde.spread_of(heaps[:, 0]) < 4 < heaps[:, 0].std()
-    assert np.trapezoid(density, places) == pytest.approx(1.0, abs=0.01)
-
-
-def test_samples_on_the_wrong_side_are_drawn_there() -> None:
-    true = np.concatenate([cloud(50, 5.0), cloud(20, -5.0)])
-    figure = drawn(table_of(true, cloud(40, -4.0)), boundary=0.0)
-    assert reach_of(figure, style.TRUE)[0] < -5.0
-
-
-@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (7.0, 3.0)])
-def test_densities_are_the_same_in_any_unit(scale, shift) -> None:
-    values = cloud(60)[:, 0]
-    first = kde.heap(values, (-4.0, 4.0), -1.5)
-    other = kde.heap(
-        scale * values + shift, (shift - 4 * scale, shift + 4 * scale), shift - 1.5 * scale
+    center = z[train].mean(axis=0)
+    parts = np.linalg.svd(z[train] - center, full_matrices=False)[2][:2]
+    np.testing.assert_allclose(
+        np.abs(table[["x", "y"]]), np.abs((z[test] - center) @ parts.T), atol=1e-6
     )
-    np.testing.assert_allclose(scale * other, first, atol=1e-9)
+    for wrong in ({"layer": 1}, {"layer": 9, "head": 0}, {"label": "other"}):
+        with pytest.raises(ChoiceError):
+            draw(FiguresConfig(run.folder, kind=("kde",), **wrong))
 
 
-def test_the_title_says_accuracy_and_auc_of_what_is_shown(run, saved_figure) -> None:
-    kde.draw(kde.KdeConfig(run.folder, layer=1, head=2, split="test"))
-    items, z = run.items, run.z[:, 1, 2].astype("float64")
-    shown = (items["split"] == "test").to_numpy()
-    coef, bias = run.probes["y_p.coef"][1, 2], run.probes["y_p.intercept"][1, 2]
-    scores, truth = (z @ coef + bias)[shown], items["y_p"].to_numpy(dtype=bool)[shown]
-    pairs = scores[truth][:, None] - scores[~truth]
-    auc = ((pairs > 0) + 0.5 * (pairs == 0)).mean()
-    accuracy = ((scores > 0) == truth).mean()
-    assert f"accuracy {accuracy:.3f}, AUC {auc:.3f}" in saved_figure[0].get_suptitle()
-    row = run.heads[(run.heads["layer"] == 1) & (run.heads["head"] == 2)].iloc[0]
-    assert accuracy == pytest.approx(row["y_p_test_accuracy"])
+@given(st.integers(0, 10_000))
+def test_boundaries_are_exact_in_the_plane_of_both_probes(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    z, first, second = draw.normal(size=(40, 7)), draw.normal(size=7), draw.normal(size=7)
+    plane = kde.two_probe_plane(first, second, z)
+    np.testing.assert_allclose(
+        [plane.u @ plane.u, plane.v @ plane.v, plane.u @ plane.v], [1, 1, 0], atol=1e-9
+    )
+    table = plane.table(z, pd.DataFrame(index=range(40)))
+    for coef in (first, second):
+        a, b, c = plane.line(coef, 0.3)
+        np.testing.assert_allclose(a * table["x"] + b * table["y"] + c, z @ coef + 0.3, atol=1e-9)
 
 
-def test_the_scale_of_the_second_axis_is_said() -> None:
-    points = cloud(200) * [10.0, 1.0]
-    figure = drawn(table_of(points[:100], points[100:] + [1.0, 0.0]))
-    joint = next(a for a in figure.axes if a.get_xlabel())
-    size = joint.bbox.height / np.ptp(joint.get_ylim()), joint.bbox.width / np.ptp(joint.get_xlim())
-    said = float(joint.get_ylabel().split("drawn ")[1].split(" times")[0])
-    assert said == pytest.approx(size[0] / size[1], rel=0.06)
-    assert 5 < said < 20
+def test_planes_of_probes_without_a_plane_take_the_main_direction() -> None:
+    z = np.random.default_rng(0).normal(size=(50, 4)) * [1, 1, 1, 9]
+    weight = np.array([1.0, 0, 0, 0])
+    for second in (np.zeros(4), -2 * weight):
+        plane = kde.two_probe_plane(weight, second, z)
+        assert abs(plane.v[3]) > 0.98 and abs(plane.u @ plane.v) < 1e-9
+    flat = kde.probe_plane(weight, np.ones((10, 4)), np.arange(10) > 4)
+    assert not flat.v.any()
 
 
-def test_both_groups_have_contours_and_margins_in_their_colours() -> None:
-    from matplotlib.colors import to_rgb
-
-    figure = drawn(table_of(cloud(40, 2.0), cloud(30)))
-    panels = {axis.get_label(): axis for axis in figure.axes}
-    for side in ("top", "right"):
-        colours = {to_rgb(c.get_facecolor()[0]) for c in panels[side].collections}
-        assert colours == {to_rgb(style.TRUE), to_rgb(style.FALSE)}
-    contours = [c for c in panels["joint"].collections if type(c).__name__ == "QuadContourSet"]
-    assert len(contours) == 4  # filled and lines, for each group
+def test_true_samples_lie_higher_off_theta() -> None:
+    z = np.random.default_rng(0).normal(size=(60, 3)) * [1, 5, 1]
+    for truth in (z[:, 1] > 0, z[:, 1] < 0):
+        plane = kde.probe_plane(np.array([1.0, 0, 0]), z, truth)
+        y = plane.table(z, pd.DataFrame(index=range(60)))["y"].to_numpy()
+        assert y[truth].mean() > y[~truth].mean()
 
 
-def test_a_boundary_outside_the_frame_is_not_in_the_legend() -> None:
-    figure = drawn(table_of(cloud(40), cloud(30)), boundary=1e6)
-    assert len(legend_words(figure)) == 2
+def test_logits_of_more_than_two_classes_are_in_the_order_of_colours() -> None:
+    values = pd.Series(["cat", "owl", "dog", "cat"])
+    probes = {"kind.coef": np.zeros((1, 1, 3, 2)), "kind.intercept": np.array([[[1.0, 2.0, 3.0]]])}
+    z = np.zeros((4, 2))
+    logits = kde.logits_of(probes, "kind", Head(0, 0), z, values, ["owl", "cat", "dog"])
+    np.testing.assert_array_equal(logits[0], [2.0, 3.0, 1.0])  # cat, dog, owl
+    assert kde.predicted(logits, values).tolist() == [1] * 4
 
 
 @pytest.mark.parametrize(
-    ("false", "reason"),
-    [
-        (np.empty((0, 2)), "0 samples"),
-        (np.ones((1, 2)), "1 sample"),
-        (np.eye(2), "2 samples"),
-        (np.ones((20, 2)), "no variance"),
-        (np.linspace(-1, 1, 20)[:, None] * [1.0, 2.0], "on one line"),
-        (np.stack([np.linspace(-1, 1, 20), np.zeros(20)], axis=1), "on one line"),
-    ],
+    "false",
+    [np.empty((0, 2)), np.ones((1, 2)), np.ones((20, 2)), np.linspace(-1, 1, 20)[:, None] * [1, 2]],
+    ids=["none", "one", "no variance", "a line"],
 )
-def test_a_group_without_a_density_is_shown_as_points_with_a_note(false, reason) -> None:
-    figure = drawn(table_of(cloud(40), false))
-    panels = {axis.get_label(): axis for axis in figure.axes}
-    assert said(figure) == f"$Y_p$ false: no density ({reason})"
-    contours = [c for c in panels["joint"].collections if type(c).__name__ == "QuadContourSet"]
-    assert len(contours) == 2
-    offsets = [c.get_offsets() for c in panels["joint"].collections if c not in contours]
+def test_a_group_without_a_density_is_shown_as_points(false) -> None:
+    true = np.random.default_rng(0).normal(size=(40, 2))
+    table = pd.DataFrame(np.concatenate([true, false]), columns=["x", "y"])
+    table["y_p"] = [True] * len(true) + [False] * len(false)
+    with style.look():
+        figure = kde.kde_figure(table, "y_p", "L0H0", ["model"])
+        figure.draw_without_rendering()
+    joint = next(axis for axis in figure.axes if axis.get_label() == "joint")
+    contours = [c for c in joint.collections if type(c).__name__ == "QuadContourSet"]
+    assert len(contours) == 2 and len(joint.texts) == 1
+    offsets = [c.get_offsets() for c in joint.collections if c not in contours]
     np.testing.assert_array_equal(offsets[1], false)
-
-
-def test_a_head_whose_activations_never_vary_is_drawn_with_notes(make_run) -> None:
-    run = make_run(layers=2, heads=4, strength=np.zeros((2, 4)))
-    flat = np.ones((len(run.items), 2))
-    table = table_of(flat[:10], flat[10:])
-    figure = drawn(table, notes=["the activations do not vary off θ: θ′ is zero"])
-    assert said(figure).count("no density (no variance)") == 2
-    assert said(figure).startswith("the activations do not vary")
-
-
-def test_why_points_have_no_density() -> None:
-    assert no_density(cloud(3), 1.0) is None
-    assert no_density(cloud(50)[:, 0], 1.0) is None
-    assert no_density(np.full(50, 3.0), 1.0) == "no variance"
-    assert no_density(cloud(2), 1.0) == "2 samples"
-    assert no_density(1e-12 * cloud(50), 1.0) == "no variance"
-
-
-def test_nothing_is_cut() -> None:
-    figure = drawn(table_of(cloud(40, 2000.0), cloud(30, -2000.0)), boundary=0.0)
-    for artist in [*figure.axes, *figure.legends]:
-        box = artist.get_tightbbox()
-        if box is not None:
-            assert box.x0 >= -1 and box.y0 >= -1
-            assert box.x1 <= figure.bbox.x1 + 1 and box.y1 <= figure.bbox.y1 + 1

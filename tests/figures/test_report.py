@@ -1,26 +1,32 @@
-"""The page of a run: what it holds is what the run says, and nothing in it acts or calls out."""
+"""The page of a run: what it draws is what the run holds, and nothing in it acts or calls out."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import html
+import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
-from sally_anne.core.errors import MissingRunFileError
-from sally_anne.data.gridtom.contrasts import Scene
+from sally_anne.core import run_folder
+from sally_anne.core.errors import ChoiceError, MissingRunFileError
+from sally_anne.core.files import write_sealed
+from sally_anne.core.run_folder import RESULTS, claimed
+from sally_anne.data.gridtom.contrasts import sample_set
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.figures.plane import probe_plane
-from sally_anne.figures.report import points, write_report
-from sally_anne.figures.report.frames import story_of, strip
-from sally_anne.figures.report.page import as_json
-from sally_anne.hooks.saved_run import Run
+from sally_anne.data.samples import Sample
+from sally_anne.figures import page, sweep
+from sally_anne.figures.report import write_index, write_report
+from tests.figures.test_patching import scanned
+from tests.figures.test_sweep import both, rows_of
 from tests.made_run import CONFIG
 
 pytestmark = pytest.mark.integration
@@ -28,12 +34,31 @@ pytestmark = pytest.mark.integration
 HOSTILE = "</script><script>document.title='mine'</script><img src=x onerror=alert(1)>"
 
 
-def page_of(folder: Path) -> tuple[str, dict]:
-    """The page without its scripts, and what the scripts draw."""
-    text = write_report(folder).read_text(encoding="utf-8")
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
-    assert data is not None
-    return text[: data.start()] + text[text.rindex("</script>") :], json.loads(data[1])
+def plots_in(text: str) -> list[tuple[list[dict], dict]]:
+    """Traces and layout of each of plotly's figures in a page."""
+    figures, decoder = [], json.JSONDecoder()
+    for match in re.finditer(r'Plotly\.newPlot\(\s*"[^"]+",\s*', text):
+        traces, end = decoder.raw_decode(text, match.end())
+        layout, _ = decoder.raw_decode(text, text.index("{", end))
+        figures.append((traces, layout))
+    return figures
+
+
+def values(data: Any) -> np.ndarray:
+    """Numbers of a trace, which plotly packs."""
+    if not isinstance(data, dict):
+        return np.array(data, dtype=float)
+    unpacked = np.frombuffer(base64.b64decode(data["bdata"]), data["dtype"])
+    return unpacked.reshape([int(n) for n in str(data.get("shape", len(unpacked))).split(",")])
+
+
+def without_scripts(text: str) -> str:
+    return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+
+
+def words_of(text: str) -> str:
+    """What a page shows in words."""
+    return html.unescape(without_scripts(text))
 
 
 def with_prompts(run, text: str = "{}") -> None:
@@ -42,174 +67,205 @@ def with_prompts(run, text: str = "{}") -> None:
     table.to_parquet(run.folder / "prompts.parquet")
 
 
-def test_the_page_says_the_best_head_and_its_own_doubts(run) -> None:
-    words, data = page_of(run.folder)
-    words = html.unescape(words)
-    assert "Layer 4, head 3 tells Y_p (protagonist) in 100.0 % of 60 test samples" in words
-    assert "no null was drawn" in words and "used: not asked" in words
-    assert f"sally-anne causal {run.folder}" in words
-    assert [label["best"] for label in data["labels"]] == [[4, 3], [4, 3]]
-    shown = pd.DataFrame(data["heads"])
-    expected = run.heads.sort_values(["layer", "head"], ignore_index=True)
-    for column in ("layer", "head", "y_p_validation_accuracy", "y_o_test_accuracy"):
-        np.testing.assert_allclose(shown[column], expected[column], rtol=1e-4)
+def pixels(source: str) -> Any:
+    """An image of a page."""
+    return Image.open(io.BytesIO(base64.b64decode(source))).convert("RGB")
 
 
-def test_points_and_confusion_are_those_of_the_probes(run) -> None:
-    _, data = page_of(run.folder)
-    opened, at = Run.open(run.folder), 4 * 8 + 3
-    train = (run.items["split"] == "train").to_numpy()
-    truth = run.items["y_p"].to_numpy(dtype=bool)
-    z = opened.head_activations(4, 3)
-    coef, intercept = opened.probe("y_p", 4, 3)
-    found = data["points"]["y_p"]
-    xy = np.frombuffer(base64.b64decode(found["points"][at]), "<i2").reshape(-1, 2)
-    xy = xy * np.array(found["scale"][at])
-    reach = np.abs(xy).max()
-    exact = probe_plane(coef, z[train], truth[train]).project(z)
-    np.testing.assert_allclose(xy, exact, atol=1e-4 * reach)
-    slope, offset = found["line"][at]
-    np.testing.assert_allclose(
-        slope * xy[:, 0] + offset, z @ coef + intercept, atol=1e-3 * reach * slope
-    )
-    said = z @ coef + intercept > 0
-    test = (run.items["split"] == "test").to_numpy()
-    counts = [[(truth == t) & (said == s) & test for s in (True, False)] for t in (True, False)]
-    assert found["confusion"]["test"][at] == [int(c.sum()) for row in counts for c in row]
-    assert data["samples"]["labels"]["y_p"] == {
-        "classes": ["true", "false"],
-        "values": [int(not t) for t in truth],
+def test_map_points_and_effects_are_those_of_the_run(run) -> None:
+    heads = scanned(run.heads)
+    heads.to_parquet(run.folder / "heads.parquet")
+    text = write_report(run.folder).read_text(encoding="utf-8")
+    (maps, layout), points, *_, effects = (one for one in plots_in(text))
+    expected = heads["y_p_validation_accuracy"].to_numpy().reshape(6, 8)
+    np.testing.assert_allclose(values(maps[0]["z"]), expected)
+    assert (maps[0]["zmin"], maps[0]["zmax"]) == (0.0, 1.0)
+    buttons = [button["label"] for button in layout["updatemenus"][0]["buttons"]]
+    assert len(buttons) == 7 and len(maps) == 14  # three splits of two labels, and the effects
+    np.testing.assert_allclose(values(maps[-2]["z"]).ravel(), heads["question_patch"])
+    assert [trace["visible"] for trace in maps] == [True, True, *([False] * 12)]
+    # Points of the planted head: along theta, by class, the boundary between them.
+    held = (run.items["split"] != "train").to_numpy()
+    z, truth = run.z[:, 4, 3].astype(float), run.items["y_p"].to_numpy(dtype=bool)
+    coef = run.probes["y_p.coef"][4, 3].astype(float)
+    along = (z - z[~held].mean(axis=0)) @ coef / np.linalg.norm(coef)
+    scatter = {
+        trace["name"]: values(trace["x"]) for trace in points[0] if trace["type"] == "scatter"
     }
+    np.testing.assert_allclose(scatter["true"], along[held & truth], atol=1e-5)
+    np.testing.assert_allclose(scatter["false"], along[held & ~truth], atol=1e-5)
+    (line,) = points[1]["shapes"]
+    intercept = float(run.probes["y_p.intercept"][4, 3])
+    boundary = -(coef @ z[~held].mean(axis=0) + intercept) / np.linalg.norm(coef)
+    assert line["x0"] == line["x1"] == pytest.approx(boundary, abs=1e-6)
+    used = {trace["name"]: values(trace["y"]) for trace in effects[0]}
+    assert used["readable and used"].tolist() == [0.6] and len(used["used, not readable"]) == 1
+    words = words_of(text)
+    assert "L4H3 gives Y_p (protagonist) in 100.0 % of 60 test samples" in words
+    assert "1 of 48 heads are above the null" in words
 
 
-def test_hostile_words_stay_words(make_run) -> None:
+def test_hostile_words_stay_words_and_no_other_script_may_run(make_run) -> None:
     run = make_run(layers=2, heads=2, config=CONFIG | {"model": HOSTILE})
     with_prompts(run, HOSTILE + "{}")
     text = write_report(run.folder).read_text(encoding="utf-8")
-    words, data = page_of(run.folder)
-    assert "<img" not in words and words.count("<script") == 0
-    assert HOSTILE in html.unescape(words)
-    assert data["samples"]["texts"][0] == HOSTILE + run.items["item_id"][0]
-    # Each script that may run is named by its hash, and there is no other.
-    allowed = set(re.findall(r"'sha256-([^']+)'", words))
-    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    assert HOSTILE not in text and HOSTILE in words_of(text)
+    allowed = set(re.findall(r"'sha256-([^']+)'", text))
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL)
     digests = {base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts}
-    assert len(scripts) == 2 and digests == allowed
-    assert "default-src 'none'" in words
-    assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", words)
+    assert digests == allowed and "default-src 'none'" in text
+    assert sum(len(script) > 1_000_000 for script in scripts) == 1  # one copy of plotly.js
+    assert not re.search(r"<[^>]+(?:src|href)=[\"']?(?:https?:)?//", without_scripts(text))
+    assert page.literal(HOSTILE).count("<") == 0
 
 
-def test_too_many_samples_are_thinned_evenly_and_tables_are_of_all(run, monkeypatch) -> None:
-    monkeypatch.setattr(points, "ROOM", 48 * 2 * 16 / 3 * 100)
-    _, data = page_of(run.folder)
-    kept = pd.Series(data["samples"]["split"]).value_counts().to_dict()
-    assert kept == {"train": 50, "test": 30, "validation": 20}
-    assert data["samples"]["of"] == 200
-    assert sum(data["points"]["y_p"]["confusion"]["train"][0]) == 100
-
-
-def test_long_prompts_keep_their_ends(run, monkeypatch) -> None:
-    monkeypatch.setattr(points, "WORDS", 200 * 300)
-    with_prompts(run, "x" * 1000 + " end of {}")
-    _, data = page_of(run.folder)
-    assert len(data["samples"]["texts"][0]) == 302
-    assert data["samples"]["texts"][0].endswith("end of " + run.items["item_id"][0])
-
-
-def test_what_is_not_finite_is_null_and_marks_are_escaped() -> None:
-    text = as_json({"a": np.array([1.0, np.nan, np.inf]), "b": "</script>\u2028", "c": True})
-    assert json.loads(text) == {"a": [1.0, None, None], "b": "</script>\u2028", "c": True}
-    assert "<" not in text and "\u2028" not in text
-
-
-def test_the_same_run_gives_the_same_bytes(run) -> None:
-    first = write_report(run.folder).read_bytes()
-    assert write_report(run.folder, run.folder / "other" / "page.html").read_bytes() == first
-
-
-def test_a_folder_of_no_known_run_names_what_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(MissingRunFileError, match="none of heads.parquet .`sally-anne probe`."):
-        write_report(tmp_path)
-    with pytest.raises(MissingRunFileError, match="no run folder at"):
-        write_report(tmp_path / "none")
-
-
-def with_films(make_run, tmp_path: Path):
-    """A made run of a file of samples, each pair of which was shown two pictures of its own."""
-    from PIL import Image
-
-    from sally_anne.data import samples as own
-
-    groups = {"train": 5, "validation": 2, "test": 4}
-    path = tmp_path / "films.jsonl"
-    config = {"model": "tiny-qwen2-vl", "samples": str(path), "site": "head_out"}
-    run = make_run(layers=2, heads=2, groups=groups, config=config)
-    lines = []
-    for number, row in run.items.iterrows():
-        for picture in range(2):
-            drawn = Image.new("RGB", (30, 60), (5 * number, 0, 100 * picture))
-            drawn.paste((112, 39, 195), (2, 2, 6, 6))
-            drawn.save(tmp_path / f"{number}-{picture}.png")
-        facts = {name: row[name] for name in ("item_id", "group", "split")}
-        labels = {name: bool(row[name]) for name in ("y_p", "y_o")}
-        images = [f"{number}-{picture}.png" for picture in range(2)]
-        lines.append(facts | {"text": "It is.", "labels": labels, "images": images})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    data = own.sample_set(own.read_samples(path), path.name, 0, {"setting": "multimodal"})
-    saved = json.loads((run.folder / "config.json").read_text())
-    saved["data"] = {"source": data.source, "fingerprint": data.fingerprint}
-    (run.folder / "config.json").write_text(json.dumps(saved))
-    return run
-
-
-def test_the_most_and_least_certain_samples_show_their_own_frames(make_run, tmp_path) -> None:
-    import io
-
-    from PIL import Image
-
-    run = with_films(make_run, tmp_path)
-    found = page_of(run.folder)[1]["frames"]
-    ids = list(run.items["item_id"])
-    for item_id, number in found["of"].items():
-        with Image.open(io.BytesIO(base64.b64decode(found["images"][number]))) as strip:
-            assert strip.size == (2 * 48 + 2, 96)
-            red = 5 * ids.index(item_id)
-            picture = strip.convert("RGB")
-            assert picture.getpixel((20, 50)) == (red, 0, 0)
-            assert picture.getpixel((70, 50)) == (red, 0, 100)
-            # What is small keeps its colour.
-            assert picture.getpixel((6, 6)) == picture.getpixel((56, 6)) == (112, 39, 195)
+def test_the_most_and_least_certain_samples_show_their_frames(run) -> None:
+    with_prompts(run, "the prompt of {}")
+    samples = []
+    for number, item_id in enumerate(run.items["item_id"]):
+        frames = np.zeros((2, 60, 30, 3), dtype=np.uint8)
+        frames[:, :, :, 0] = number
+        frames[1, :, :, 2] = 100
+        samples.append(Sample(item_id=item_id, text="It is.", video=frames, labels={"y_p": True}))
+    text = write_report(run.folder, reopen=lambda opened: samples).read_text(encoding="utf-8")
+    shown = dict(
+        re.findall(r'src="data:image/png;base64,([^"]+)" alt="what the model saw of ([^"]+)"', text)
+    )
+    for source, item_id in shown.items():
+        number = list(run.items["item_id"]).index(item_id)
+        strip = pixels(source)
+        assert strip.size == (2 * 48 + 2, 96)
+        assert strip.getpixel((20, 50)) == (number, 0, 0)
+        assert strip.getpixel((70, 50)) == (number, 0, 100)
     # Of the best head of Y_p: held-out samples by the margin of its probe, worked out here.
-    best = run.heads.loc[run.heads["y_p_rank"] == 1].iloc[0]
-    layer, head = int(best["layer"]), int(best["head"])
-    z = run.z[:, layer, head].astype("float64")
-    logits = z @ run.probes["y_p.coef"][layer, head] + run.probes["y_p.intercept"][layer, head]
-    held_out = np.flatnonzero(run.items["split"] != "train")
-    order = held_out[np.argsort(-np.abs(logits[held_out]))]
-    right = (logits > 0) == run.items["y_p"].to_numpy(dtype=bool)
-    wanted = [*order[right[order]][:4], *order[~right[order]][:4], *order[::-1][:4]]
-    assert {ids[n] for n in wanted} <= set(found["of"])
-    assert not any(name.startswith("train") for name in found["of"])
+    z = run.z[:, 4, 3].astype("float64")
+    logits = z @ run.probes["y_p.coef"][4, 3] + run.probes["y_p.intercept"][4, 3]
+    held = np.flatnonzero(run.items["split"] != "train")
+    order = held[np.argsort(-np.abs(logits[held]))]
+    ids = run.items["item_id"].to_numpy()
+    assert {*ids[order[:4]], *ids[order[-4:]]} <= set(shown.values())
+    assert not any(name.startswith("train") for name in shown.values())
+    assert all(f"the prompt of {name}" in text for name in shown.values())
 
 
-def test_a_story_is_seen_by_others_too_and_believed_as_it_is_told() -> None:
-    stories = generated(stories=[17])
-    for condition, believed in (("TB", "last"), ("FB", "first")):
-        case = stories.story(17).case(1, condition)  # type: ignore[arg-type]
-        found = story_of(Scene(case, "protagonist"), stories)
-        assert found["shown"] == "protagonist" and found["frames"] == list(case.nodes)
-        others = {"omniscient", "participant"}
-        assert dict(found["others"]) == {one: strip(case.frames(one)) for one in others}  # type: ignore[arg-type]
-        whose, *places = found["beliefs"][1]
-        first, last = case.cast.first_room, case.cast.last_room
-        assert whose == "protagonist believes" and found["beliefs"][0][-1] == last
-        assert places[-1] == {"last": last, "first": first}[believed]
+def test_a_story_shows_the_other_perspectives_too(run) -> None:
+    samples = sample_set(generated(), 1, "matched", "multimodal", 60).samples[: len(run.items)]
+    text = write_report(run.folder, reopen=lambda opened: samples).read_text(encoding="utf-8")
+    assert text.count("seen by: protagonist") == text.count("seen by: participant") > 4
+    assert re.search(r"sally-anne story --index \d+ --order 1 --first (TB|FB)<", text)
 
 
-def test_without_its_films_a_run_has_a_page_without_frames(make_run, tmp_path) -> None:
-    run = with_films(make_run, tmp_path)
-    for picture in tmp_path.glob("*.png"):
-        picture.unlink()
-    assert page_of(run.folder)[1]["frames"] == {}
-    (tmp_path / "films.jsonl").unlink()
-    assert page_of(run.folder)[1]["frames"] == {}
+SHARE = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 8}
+
+
+def evaluation(folder: Path) -> Path:
+    rows = [
+        {"item_id": f"q{n}", "story": f"s{n}", "answer": "A", "reply": f"reply {n}"}
+        | {"robust_correct": n < 4, "robust_invalid": n == 7, "official_correct": False}
+        for n in range(8)
+    ]
+    with claimed(folder, run_folder.EVALUATION):
+        pd.DataFrame(rows).to_parquet(folder / "answers.parquet")
+        none = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 8}
+        robust = {"overall": SHARE, "invalid": none, "groups": {"type": {"belief": SHARE}}}
+        results = {"robust": robust, "official": {"invalid": none | {"value": 1.0}}}
+        counts = {"asked": 8, "cut": 2}
+        config = {"model": "m", "task": "bigtom"}
+        saved = {"config": config, "results": results, "counts": counts}
+        write_sealed(folder / RESULTS, saved, ("answers.parquet",))
+    return folder
+
+
+def test_an_evaluation_shows_its_shares_and_replies(tmp_path: Path) -> None:
+    text = write_report(evaluation(tmp_path / "run")).read_text(encoding="utf-8")
+    (whole, _), (parts, _) = plots_in(text)
+    (overall,) = [trace for trace in whole if trace["name"] == "overall"]
+    assert values(overall["x"]).tolist() == [0.5]
+    assert values(overall["error_x"]["array"]).tolist() == [0.25]
+    assert [list(trace["y"]) for trace in parts] == [["type: belief (8)"]]
+    words = words_of(text)
+    assert "Right 50.0 [25.0, 75.0] %, over 8 questions, parsed by robust." in words
+    assert "2 of 8 replies were cut" in words and "official understands no reply" in words
+    for kind, count in (("wrong", 3), ("invalid", 1), ("right", 4)):
+        assert f"{kind}: {count} replies" in words
+
+
+def swept(folder: Path) -> Path:
+    chosen = {"direction": "logistic", "heads": "probe", "k": 4, "alpha": 5.0, "name": "best"}
+    none = {"k": 0, "alpha": 0.0}
+    rows = rows_of("none", 0, 0.0, both(0.3), cell="baseline")
+    rows += rows_of("logistic", 4, 5.0, both(0.6), cell="best")
+    rows += rows_of("random", 4, 5.0, both(0.2), cell="random/0")
+    test = [row | {"split": "test", "value": row["value"] + 0.05} for row in rows]
+    items = {"item_id": "q1", "story": "s1", "split": "validation", "answer": "red"}
+    replies = [
+        items | {"direction": "none", "heads": "probe", "reply": "blue as ever"} | none,
+        items
+        | {name: chosen[name] for name in ("direction", "heads", "k", "alpha")}
+        | {"reply": "red now"},
+    ]
+    with claimed(folder, run_folder.SWEEP):
+        pd.DataFrame(rows + test).to_parquet(folder / "sweep.parquet")
+        pd.DataFrame(replies).to_parquet(folder / "answers.parquet")
+        saved = {"config": {"model": "m", "label": "y_p"}, "chosen": chosen, "test": {}}
+        rank = {"rank": 3, "of": 5, "specific": False, "stories": 60, "gain": 0.3, "kinds": {}}
+        files = ("sweep.parquet", "answers.parquet")
+        write_sealed(folder / RESULTS, saved | {"specificity": rank}, files)
+    return folder
+
+
+def test_a_sweep_shows_its_curves_its_choice_and_replies(tmp_path: Path) -> None:
+    text = write_report(swept(tmp_path / "run")).read_text(encoding="utf-8")
+    ((traces, _),) = plots_in(text)
+    curves = {trace["name"]: values(trace["y"]).tolist() for trace in traces}
+    assert curves["Both"] == [0.3, 0.6] and curves[sweep.TEXTS["random"]] == [0.3, 0.2]
+    assert curves["chosen"] == [0.6]
+    words = words_of(text)
+    assert "Both goes from 35.0 [20.0, 40.0] to 65.0 [50.0, 70.0] % of 60 test stories" in words
+    assert "rank 3 of 5 among its controls: not specific" in words
+    assert "blue as ever" in words and "red now" in words
+
+
+def test_other_runs_show_every_number_with_its_interval(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with claimed(folder, run_folder.SIDE_EFFECTS):
+        tasks = {"gridtom": {"overall": {"plain": SHARE}}}
+        rows = [
+            {"kind": "causal", "recall": SHARE, "empty": ""},
+            {"kind": HOSTILE, "recall": SHARE},
+        ]
+        saved = {"config": {"model": "m"}, "kl": SHARE, "tasks": tasks, "rows": rows}
+        write_sealed(folder / RESULTS, saved)
+    Image.new("RGB", (3, 2), (9, 8, 7)).save(folder / "picture.png")
+    text = write_report(folder).read_text(encoding="utf-8")
+    links = re.findall(r'download="(\w+)\.csv" href="data:text/csv;base64,([^"]+)"', text)
+    tables = {name: base64.b64decode(data).decode().splitlines() for name, data in links}
+    assert tables["estimates"] == [
+        "of,value,low,high,n",
+        "kl,0.5,0.25,0.75,8",
+        '"tasks, gridtom, overall, plain",0.5,0.25,0.75,8',
+    ]
+    assert tables["rows"][:2] == ["kind,recall,recall_low,recall_high", "causal,0.5,0.25,0.75"]
+    assert HOSTILE not in text
+    (source,) = re.findall(r'src="data:image/png;base64,([^"]+)"', without_scripts(text))
+    assert pixels(source).getpixel((1, 1)) == (9, 8, 7)
+
+
+def test_an_index_compares_runs_and_links_their_pages(make_run, tmp_path: Path) -> None:
+    folders = [make_run(name=name).folder for name in ("one", "two")]
+    path = write_index([*folders, evaluation(tmp_path / "three")])
+    assert path == tmp_path / "report.html"
+    text = path.read_text(encoding="utf-8")
+    for name in ("one", "two", "three"):
+        assert f'href="{name}/report.html"' in text and (tmp_path / name / "report.html").exists()
+    figures = plots_in(text)
+    first, second, difference = (values(traces[0]["z"]) for traces, _ in figures[-3:])
+    np.testing.assert_allclose(second - first, difference)
+    with pytest.raises(ChoiceError):
+        write_index(folders, out=folders[0] / "report.html")
+
+
+def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(MissingRunFileError):
+            write_report(folder)

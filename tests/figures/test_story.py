@@ -17,6 +17,7 @@ from sally_anne.data.gridtom.records import VERSIONS, beliefs, beliefs_at_nodes
 from sally_anne.data.gridtom.render import PERSPECTIVES
 from sally_anne.data.gridtom.stories import generated, story_of
 from sally_anne.figures import story, style
+from sally_anne.figures.config import StoryConfig
 from sally_anne.figures.story import FOOT, GAP, HEAD, film
 from tests.made_stories import KEY_FRAMES, NODES, made_story
 
@@ -50,7 +51,7 @@ def test_beliefs_at_nodes_are_those_that_the_agents_come_to(index) -> None:
         trace = story_of(2025, index).play(first, second or "TB")
         layout, own = trace.staging.layout, trace.staging.order[1]
         seen = thought = trace.states[0].agents["participant"][0]
-        door, told = None, {}
+        door, known = None, {}
 
         def name(cell, layout=layout, rooms=trace.staging.rooms) -> str:
             room = layout.room_of(cell)
@@ -65,9 +66,9 @@ def test_beliefs_at_nodes_are_those_that_the_agents_come_to(index) -> None:
             shut = room is not None and not state.open_doors[room]
             shut_in = layout.room_of(state.agents["protagonist"][0]) == own and not door
             thought = thought if shut or shut_in else cell
-            told[tick] = (name(cell), name(seen), name(thought))
+            known[tick] = (name(cell), name(seen), name(thought))
         case = record.case(2 if second else 1, first, second)
-        assert beliefs_at_nodes(record, case) == [told[node] for node in case.nodes]
+        assert beliefs_at_nodes(record, case) == [known[node] for node in case.nodes]
 
 
 def test_masked_cells_are_grey_pixel_for_pixel_and_all_else_is_as_from_above() -> None:
@@ -79,15 +80,15 @@ def test_masked_cells_are_grey_pixel_for_pixel_and_all_else_is_as_from_above() -
     for label, image in shown.items():
         perspective, tick = label.split()
         above = shown[f"omniscient {tick}"]
-        wanted = above.copy()
+        expected = above.copy()
         if perspective != "omniscient":
             for x, y in layout.cells():
                 if (x, y) not in trace.states[int(tick)].seen[perspective]:
                     square = slice(42 * y, 42 * y + 42), slice(42 * x, 42 * x + 42)
                     # Walls never move, and stay.
-                    wanted[square] = above[square] if layout.mark((x, y)) == "#" else GREY
+                    expected[square] = above[square] if layout.mark((x, y)) == "#" else GREY
                     masked += layout.mark((x, y)) != "#"
-        np.testing.assert_array_equal(image, wanted)
+        np.testing.assert_array_equal(image, expected)
         np.testing.assert_array_equal(image, case.frames(perspective, [int(tick)])[0])
     assert masked > 50
 
@@ -160,10 +161,10 @@ def test_the_film_has_every_frame_and_masks_what_is_masked(tmp_path: Path) -> No
             picture = np.asarray(opened.convert("RGB"))
             for number, view in enumerate(PERSPECTIVES):
                 x = GAP + number * (294 + GAP)
-                shown, wanted = picture[HEAD : HEAD + 420, x : x + 294], frames[view][tick]
+                shown, expected = picture[HEAD : HEAD + 420, x : x + 294], frames[view][tick]
                 # Only the edges of shapes, between two colours, may share a place of the palette.
-                assert (shown != wanted).any(axis=2).mean() < 0.005
-                grey = (wanted == GREY).all(axis=2)
+                assert (shown != expected).any(axis=2).mean() < 0.005
+                grey = (expected == GREY).all(axis=2)
                 assert ((shown == GREY).all(axis=2) == grey).all()
     assert film(record, case, tmp_path / "again.gif").read_bytes() == path.read_bytes()
 
@@ -193,26 +194,20 @@ def test_a_release_folder_shows_the_same_and_says_what_it_lacks(tmp_path: Path, 
         for axis in figure.axes:
             if axis.images:
                 view, tick = axis.get_label().split()
-                wanted = own.frames(view, [int(tick)])[0]
-                np.testing.assert_array_equal(axis.images[0].get_array(), wanted)
-    assert story.first_of_maps(stories) == {"map-00": 0}
+                expected = own.frames(view, [int(tick)])[0]
+                np.testing.assert_array_equal(axis.images[0].get_array(), expected)
 
 
 def test_a_number_that_is_not_there_names_the_range(tmp_path: Path) -> None:
     with pytest.raises(ChoiceError, match=r"--index 1296: .* 1296 stories, numbers 0 to 1295"):
-        story.draw(story.StoryConfig(index=1296, out=tmp_path))
+        story.draw(StoryConfig(index=1296, out=tmp_path))
     with pytest.raises(SystemExit, match="^error: --index 9999: generated with seed 2025 has 1296"):
         main(["story", "--index", "9999", "--out", str(tmp_path / "none")])
     assert not (tmp_path / "none").exists()
 
 
 def test_all_maps_stand_on_one_sheet(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("sally_anne.figures.style._picture", lambda *_: b"")
-    table = pd.read_parquet(story.draw(story.StoryConfig(maps=True, out=tmp_path))[2])
+    monkeypatch.setattr("sally_anne.figures.style.render", lambda *_: b"")
+    table = pd.read_parquet(story.draw(StoryConfig(maps=True, out=tmp_path))[2])
     assert list(table["map"]) == [f"map-{n:02d}" for n in range(27)]
     assert list(table["story"]) == [24 * n for n in range(27)]
-    images = [np.full((420, 294, 3), n, dtype=np.uint8) for n in range(27)]
-    with style.look():
-        figure = story.maps_figure(images, list(table["map"]), "made here")
-    shown = [(a.get_title(), int(a.images[0].get_array()[0, 0, 0])) for a in figure.axes]
-    assert shown == [(f"map-{n:02d}", n) for n in range(27)]

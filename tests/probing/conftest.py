@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import sally_anne.figures.all
+import sally_anne.figures.draw
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
@@ -58,7 +58,7 @@ def carry(options: dict[str, Any]) -> Callable[..., str]:
         work(
             config,
             Console(file=printed, width=200),
-            lambda run: sally_anne.figures.all.draw_all(run),
+            lambda run: sally_anne.figures.draw.draw_all(run),
         )
         return printed.getvalue()
 

@@ -268,7 +268,7 @@ def test_missing_figures_are_drawn_without_fitting(
         drawn.append(run)
         return [run / "figures" / "new.png"]
 
-    monkeypatch.setattr("sally_anne.figures.all.draw_all", draw_all)
+    monkeypatch.setattr("sally_anne.figures.draw.draw_all", draw_all)
     carry(folder, figures=True)
     assert drawn == []
     next((folder / "figures").glob("*.pdf")).unlink()
@@ -284,7 +284,7 @@ def test_figures_of_an_older_table_are_drawn_again(
     """As after a run that was killed when it had added columns and not yet drawn."""
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     drawn: list[Path] = []
-    monkeypatch.setattr("sally_anne.figures.all.draw_all", lambda run: drawn.append(run) or [])
+    monkeypatch.setattr("sally_anne.figures.draw.draw_all", lambda run: drawn.append(run) or [])
     os.utime(folder / "heads.parquet")
     carry(folder, figures=True)
     assert drawn == [folder]

@@ -19,6 +19,7 @@ import sally_anne.steering.pipeline
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import FILES, write_sealed
 from sally_anne.figures import sweep as picture
+from sally_anne.figures.draw import table_in
 from sally_anne.hooks.saved_run import CONFIG
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.cells import Cell
@@ -100,7 +101,7 @@ def test_the_best_of_both_is_chosen_beside_controls_of_its_own(
         ("cause", "random"): 0.4,
         ("cause", "random_heads"): 0.5,
     }
-    figure = picture.sweep_figure(picture.curves(picture.read_sweep(config.folder)), ())
+    figure = picture.sweep_figure(picture.curves(table_in(config.folder, "sweep.parquet")), ())
     by = [axis.get_title() for axis in figure.axes]
     assert by == [f"K = {k}, heads by {name}" for name in ("probe", "cause") for k in (2, 3, 4)]
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from sally_anne.core.errors import OptionError, SteeringError
 from sally_anne.figures import sweep as picture
+from sally_anne.figures.draw import table_in
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
 from sally_anne.steering.cells import Cell
@@ -182,7 +183,7 @@ def test_what_is_saved_and_drawn(
         *(["random", 0.0, 0.3], ["random", 1.0, 0.4], ["random", 2.0, 0.0]),
         *(["random_heads", 0.0, 0.3], ["random_heads", 1.0, 0.5], ["random_heads", 2.0, 0.0]),
     ]
-    figure = picture.sweep_figure(picture.curves(picture.read_sweep(folder)), ())
+    figure = picture.sweep_figure(picture.curves(table_in(folder, "sweep.parquet")), ())
     lines = [line for line in figure.axes[1].lines if line.get_color() == picture.COLOURS["Both"]]
     assert [list(line.get_ydata()) for line in lines] == [[0.3, 0.7, 0.6]]
     # Side questions where settings were tried: one of K 2, one of K 3, none of K 4.

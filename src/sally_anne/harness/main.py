@@ -9,7 +9,7 @@ def run(config: EvalConfig) -> None:
     """Carry out an evaluation; what is done already is not done again."""
     # Heavy libraries are imported here, so that --help answers at once.
     from sally_anne.core.processes import here
-    from sally_anne.figures.report.write import write_report
+    from sally_anne.figures.report import write_report
     from sally_anne.harness.pipeline import check
     from sally_anne.harness.pipeline import run as work
 

@@ -51,7 +51,7 @@ def test_the_command_ends_with_its_page(tmp_path: Path, capsys) -> None:
     table = pd.read_parquet(out / "comparison.parquet")
     (row,) = table[(table["measure"] == "overall") & (table["kind"] == "")].to_dict("records")
     assert f"a paired difference of {100 * row['difference']:+.1f} [" in words
-    assert f"over {row['n']} (p {row['p']:.2g}), read by {row['reader']}." in words
+    assert f"over {row['n']} (p {row['p']:.2g})." in words
 
 
 def test_printed_saved_and_drawn_agree(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_printed_saved_and_drawn_agree(tmp_path: Path) -> None:
 
 def test_the_picture_holds_what_its_table_says(tmp_path: Path) -> None:
     table, _ = compared(tmp_path / "out", *two(tmp_path))
-    reader, shown = comparison.points(table)
+    reader, shown = comparison.comparison_points(table)
     assert reader == "robust"
     with style.look():
         figure = comparison.comparison_figure(shown, ["moments"])
