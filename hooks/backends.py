@@ -124,7 +124,7 @@ class SharingBackend(Backend):
                         f"{self.name!r} would not run. Close every open Capture and Edit first, or "
                         f"use backend {NATIVE!r}."
                     )
-        # All that may be exchanged later. The copy keeps the tensors alive, so ids stay theirs.
+        # All that may be exchanged later; the copy keeps the tensors alive, so that ids stay.
         attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
         state = (model.training, attention, *map(id, _tensors(model)))
         if self._model is None or self._model() is not model or self._state != state:

@@ -1,10 +1,12 @@
-"""How many inputs go through a model together: as many as are asked for, or as fit."""
+"""How many inputs go through a model together: a number, or as many as fit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
+
+import psutil
 
 from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.processes import Processes
@@ -30,7 +32,6 @@ def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: 
 
     Raises:
         RuntimeError: not even one input fits, or the trial failed for another reason.
-        ProcessError: another of the processes has ended.
     """
     if all(p.device.type == "cpu" for p in model.parameters()):
         return processes.all_min(on_cpu)
@@ -53,8 +54,8 @@ def fitting(model: Any, trial: Callable[[int], object], on_cpu: int, processes: 
 def rows_that_fit(bytes_a_row: Mapping[Any, int], others: int, processes: Processes) -> int:
     """How many rows go through a model together, if each keeps so much on each ``torch.device``.
 
-    The first of 64, 32, 16 ... that takes, with the ``others`` that are kept beside them, at most
-    three quarters of what is free, in all processes: one layer needs the rest for itself.
+    The first of 64, 32, 16 ... that, with ``others`` more rows, takes at most three quarters of
+    what is free, in all processes: one layer needs the rest for itself.
     """
     rows = MOST
     for device, size in bytes_a_row.items():
@@ -65,14 +66,12 @@ def rows_that_fit(bytes_a_row: Mapping[Any, int], others: int, processes: Proces
 
 
 def free_memory(device: Any) -> int:
-    """Bytes that can still be had on a ``torch.device``."""
+    """Bytes that are free on a ``torch.device``."""
     import torch
 
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + int(kept)
-    import psutil
-
     return int(psutil.virtual_memory().available)
 
 
@@ -87,8 +86,8 @@ def within_memory(advice: str, kept: str = KEPT) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise OutOfMemoryError(f"out of memory: {advice}; {kept} ({said})") from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise OutOfMemoryError(f"out of memory: {advice}; {kept} ({reason})") from error
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -96,5 +95,6 @@ def is_out_of_memory(error: Exception) -> bool:
     import torch
     from accelerate.utils.memory import should_reduce_batch_size
 
-    no_room = (MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, no_room) or bool(should_reduce_batch_size(error))
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(
+        should_reduce_batch_size(error)
+    )

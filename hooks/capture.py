@@ -26,21 +26,18 @@ class Capture(ModelHooks):
     The output of W_o (`attn_out`) and the residual stream after the layer (`resid`) are cut in H
     slices of hidden / H.
 
-    With `model.generate` the pass that reads the prompt gives the first new token, and a generated
-    token is seen only if it is fed back: n new tokens show n - 1 `generated` positions, and
-    `last_prompt+generated` shows n (one more on mps, where generate checks for the end a step
-    late). Rows that end early go on as padding that the model sees as real; drop those by the
-    generated ids. Beam search reorders rows between steps, so it raises where generated positions
-    are captured.
+    With `model.generate` a generated token is seen only if it is fed back: n new tokens show n - 1
+    `generated` positions, and `last_prompt+generated` shows n. Rows that end early go on as padding
+    that the model sees as real; drop those by the generated ids. Beam search reorders rows between
+    steps, so it raises where generated positions are captured.
 
-    A compiled model runs eagerly while a capture is open (see `hooks.model_hooks`). Captures nest,
-    and one that is opened inside a steering context sees the steered activations, one outside not.
+    Captures nest; one that is opened inside a steering context sees the steered activations.
 
     Args:
         model: the Hugging Face model whose forward will be called, not a part of it.
         site: one of `hooks.geometry.SITES`.
         positions: a spec of `hooks.positions`. With `all`, padding is left out: the real tokens of
-            each row come first, in order, and zeros fill the shorter rows (see `valid`).
+            each row come first, in order, and zeros fill the shorter rows.
         layers: the layers to capture, in this order; all by default.
         device: where the result lies.
 
@@ -51,7 +48,7 @@ class Capture(ModelHooks):
         GeometryError: the heads are not found, a layer is out of range, or H does not divide the
             hidden size at a site cut in slices.
         CaptureError: unknown site.
-        PositionError: unknown positions; during a forward, tokens that cannot be told apart.
+        PositionError: unknown positions; during a forward, tokens that cannot be distinguished.
     """
 
     error = CaptureError
@@ -94,15 +91,11 @@ class Capture(ModelHooks):
         done, ran, aborted = self._done, self._n_passes, self._pass is not None
         self._reset()
         if aborted:
-            raise CaptureError("nothing to take: the last forward pass broke off with an error.")
-        if not ran:
-            raise CaptureError(
-                "nothing captured: no forward pass ran since the capture was opened or last taken."
-            )
+            raise CaptureError("nothing captured: the last forward pass ended with an error.")
         if not done:
             raise CaptureError(
-                f"nothing captured: none of the {ran} forward passes held a position "
-                f"{self.positions!r}."
+                f"nothing captured: {ran} forward passes ran since the capture was opened or last "
+                f"taken, none with a position {self.positions!r}."
             )
         activations, valid = (torch.cat(parts, dim=1) for parts in zip(*done, strict=True))
         if self.positions == ALL:
@@ -124,14 +117,11 @@ class Capture(ModelHooks):
         rows = broken.any(dim=1).nonzero().flatten().tolist()
         if not rows:
             return
-        found = []
-        for row in rows[:3]:
-            name = f"item {items[row]!r}" if items is not None else f"row {row}"
-            found.append(f"{name} at layer {self.layers[int(broken[row].nonzero()[0])]}")
-        more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+        name = f"item {items[rows[0]]!r}" if items is not None else f"row {rows[0]}"
+        layer = self.layers[int(broken[rows[0]].nonzero()[0])]
         raise NonFiniteError(
-            f"activations are not finite: {', '.join(found)}{more}. float16 overflows in some "
-            "models; try bfloat16 or float32, and look at the item's input."
+            f"activations of {len(rows)} rows are not finite, the first is {name} at layer {layer}."
+            " float16 overflows in some models; try bfloat16 or float32, and look at the input."
         )
 
     def _reset(self) -> None:
@@ -154,8 +144,8 @@ class Capture(ModelHooks):
     def _watch(self, cache: Any) -> None:
         """Raise when the rows of this KV cache, and of no other, are reordered.
 
-        After that, row b continues another row's text, and positions stacked over steps would mix
-        beams. Only the cache is told of it: an instance attribute stands in front of its method.
+        After that, row b continues another row's text. Only the cache is called then: an instance
+        attribute hides its method.
         """
         if cache is self._watched:
             return

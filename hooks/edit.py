@@ -53,22 +53,15 @@ class Edit(ModelHooks):
         project_out: z - (z.u) u, the same with target 0.
 
     The same positions are edited whether the sequence is padded or not, cached or not. Rows of a
-    batch may have values of their own, `[B, L, H, D]`, and positions, too, `[B, P, L, H, D]`, as
-    `hooks.capture.Capture` gives them, and likewise heads; when the model runs n rows for each
-    (beams, several returned sequences), n neighbouring rows share one. Heads that are not chosen
-    keep their bits, and so do those that are replaced by what they were.
+    batch may have values of their own, and positions, too, as `hooks.capture.Capture` gives them,
+    and likewise heads; when the model runs n rows for each (beams, several returned sequences), n
+    neighbouring rows share one. Heads that are not chosen keep their bits, and so do those that are
+    replaced by what they were.
 
-    Edits nest, and act in the order in which they were opened. The same object opens once at a time
-    and may be opened again. After the block, also after an exception in it, the model has no hook
-    left. Where `values` carries gradients, so do the logits.
-
-    A compiled model runs eagerly while an edit is open (see `hooks.model_hooks`). A pass in which
-    an edited layer did not run raises; a block in which the model was not called does not.
-
-    Sites (as in `hooks.capture`):
-        head_out: before W_o, the definition of the GridToM paper (equation 4); D = head width.
-        attn_out: after W_o, in slices of hidden / H, as the paper's released code does.
-        resid: after the layer, in slices of hidden / H.
+    Edits nest, and act in the order in which they were opened. After the block, also after an
+    exception in it, the model has no hook left. Where `values` carries gradients, so do the logits.
+    At `head_out` a slice is the head before W_o (GridToM paper, equation 4); elsewhere slices of
+    hidden / H are edited, at `attn_out` as in the paper's released code.
 
     Args:
         model: the Hugging Face model whose forward will be called, not a part of it.
@@ -82,12 +75,11 @@ class Edit(ModelHooks):
         target: of `steer_to`, `[L, H]` or with rows and positions as heads.
 
     Raises:
-        EditError: a shape does not fit the model, a value is not finite in the model's dtype, a
-            direction is zero, an unknown site or way, or a gate behind the edit; during a forward,
-            rows that do not fit `B`, more positions than `P`, a layer that did not run, or a result
-            that is not finite.
+        EditError: a shape does not fit the model, a value is not finite, a direction is zero, an
+            unknown site or way, or a gate behind the edit; during a forward, rows that do not fit
+            `B`, more positions than `P`, a layer that did not run, or a result that is not finite.
         GeometryError: the heads are not found.
-        PositionError: unknown positions; during a forward, tokens that cannot be told apart.
+        PositionError: unknown positions; during a forward, tokens that cannot be distinguished.
     """
 
     error = EditError
@@ -227,24 +219,22 @@ class Edit(ModelHooks):
 
     def _check_gate(self, gate: Gate) -> None:
         geometry = self.geometry
-        if not (0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads):
+        shape = tuple(gate.weight.shape)
+        if not (0 <= gate.layer < geometry.n_layers and 0 <= gate.head < geometry.n_heads) or (
+            shape != (geometry.head_dim,)
+        ):
             raise EditError(
-                f"the gate reads {Head(gate.layer, gate.head)}; the model has "
-                f"{geometry.n_layers} layers of {geometry.n_heads} heads."
+                f"the gate reads {Head(gate.layer, gate.head)} by a weight {list(shape)}; the "
+                f"model has {geometry.n_layers} layers of {geometry.n_heads} heads of width "
+                f"{geometry.head_dim}."
             )
-        if tuple(gate.weight.shape) != (geometry.head_dim,):
-            raise EditError(
-                f"the gate's weight has shape {list(gate.weight.shape)}, a head is "
-                f"{geometry.head_dim} wide."
-            )
-        if not bool(gate.weight.isfinite().all()):
-            raise EditError("the gate's weight is not finite.")
-        if not (math.isfinite(gate.bias) and 0 <= gate.threshold <= 1):
-            raise EditError(f"gate: bias {gate.bias}, threshold {gate.threshold} (a probability).")
+        if not bool(gate.weight.isfinite().all()) or not math.isfinite(gate.bias):
+            raise EditError("the gate's weight or bias is not finite.")
+        if not 0 <= gate.threshold <= 1:
+            raise EditError(f"the gate's threshold is {gate.threshold}, not a probability.")
         if self.layers and gate.layer > self.layers[0]:
             raise EditError(
-                f"the gate reads layer {gate.layer}, but layer {self.layers[0]} is edited before "
-                "it: on the same pass a probe can only decide about its own and later layers."
+                f"the gate reads layer {gate.layer}, but layer {self.layers[0]} is edited before."
             )
 
 

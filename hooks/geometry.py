@@ -17,7 +17,7 @@ ATTN_OUT = "attn_out"
 RESID = "resid"
 SITES = (HEAD_OUT, ATTN_OUT, RESID)
 
-# Only reached for models without `get_decoder`; there a tower is told apart by its name.
+# Only needed for models without `get_decoder`; there a tower is recognised by its name.
 _TOWER = re.compile(r"(^|[._])(vision|visual|image|img|audio|speech|vit)([._]|$)", re.IGNORECASE)
 
 
@@ -68,34 +68,23 @@ def find_geometry(model: nn.Module) -> Geometry:
     config = _text_config(model)
     sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
     n_layers, n_heads, hidden_size = (_required(config, name) for name in sizes)
-
     layer_list = _find_layer_list(model, n_layers)
     layer_names = tuple(f"{layer_list}.{i}" for i in range(n_layers))
     o_proj_names = tuple(_find_o_proj(model, name) for name in layer_names)
-
     head_dim = getattr(config, "head_dim", None)
     if head_dim is None:
         # Never hidden_size / H: several models make their heads wider than that.
         head_dim = _widths(model, o_proj_names[0])[0] // n_heads
-
+    expected = (n_heads * head_dim, hidden_size)
     for name in o_proj_names:
-        found = _widths(model, name)
-        wanted = (n_heads * head_dim, hidden_size)
-        if found != wanted:
+        if (widths := _widths(model, name)) != expected:
             raise GeometryError(
-                f"{name} maps {found[0]} -> {found[1]} features; the text config "
+                f"{name} maps {widths[0]} -> {widths[1]} features; the text config "
                 f"({type(config).__name__}: {n_heads} heads of width {head_dim}, hidden size "
-                f"{hidden_size}) calls for {wanted[0]} -> {wanted[1]}."
+                f"{hidden_size}) calls for {expected[0]} -> {expected[1]}."
             )
-    return Geometry(
-        n_layers=n_layers,
-        n_heads=n_heads,
-        head_dim=head_dim,
-        hidden_size=hidden_size,
-        n_kv_heads=getattr(config, "num_key_value_heads", None) or n_heads,
-        layer_names=layer_names,
-        o_proj_names=o_proj_names,
-    )
+    n_kv_heads = getattr(config, "num_key_value_heads", None) or n_heads
+    return Geometry(n_layers, n_heads, head_dim, hidden_size, n_kv_heads, layer_names, o_proj_names)
 
 
 def slice_width(geometry: Geometry, site: str) -> int:
@@ -121,11 +110,7 @@ def o_projs(model: nn.Module) -> list[nn.Module]:
 
 
 def final_norm(model: nn.Module) -> nn.Module:
-    """The norm between the last layer and the unembedding: ``norm`` beside the list of layers.
-
-    Raises:
-        GeometryError: as `find_geometry`, or there is none of that name.
-    """
+    """The norm before the unembedding: ``norm`` next to the list of layers, or GeometryError."""
     parent = find_geometry(model).layer_names[0].rpartition(".")[0].rpartition(".")[0]
     norm = getattr(model.get_submodule(parent), "norm", None)
     if norm is None:
@@ -146,9 +131,7 @@ def _text_config(model: nn.Module) -> Any:
 def _required(config: Any, field: str) -> int:
     value = getattr(config, field, None)
     if not isinstance(value, int):
-        raise GeometryError(
-            f"looked for `{field}` in the text config {type(config).__name__}, found {value!r}."
-        )
+        raise GeometryError(f"`{field}` of the text config {type(config).__name__} is {value!r}.")
     return value
 
 
@@ -156,7 +139,7 @@ def _find_layer_list(model: nn.Module, n_layers: int) -> str:
     get_decoder: Any = getattr(model, "get_decoder", None)
     root: nn.Module = (get_decoder() if get_decoder is not None else None) or model
     inside = set(root.modules())
-    lists = {
+    lists: dict[str, Any] = {
         name: module
         for name, module in model.named_modules()
         if type(module).__name__ == "ModuleList" and module in inside
@@ -169,12 +152,11 @@ def _find_layer_list(model: nn.Module, n_layers: int) -> str:
         and any(_o_proj_children(layer) for layer in module)
     ]
     if len(fitting) != 1:
-        seen = ", ".join(f"{name} ({len(module)})" for name, module in lists.items()) or "none"
-        matched = ", ".join(fitting) or "none"
+        there = ", ".join(f"{name} ({len(module)})" for name, module in lists.items()) or "none"
         raise GeometryError(
             f"{type(model).__name__}: looked in its {type(root).__name__} for one list of "
             f"{n_layers} layers (num_hidden_layers) whose attention has an `o_proj`; "
-            f"fitting: {matched}; lists found: {seen}."
+            f"fitting: {', '.join(fitting) or 'none'}; lists found: {there}."
         )
     return fitting[0]
 
@@ -185,22 +167,19 @@ def _o_proj_children(layer: nn.Module) -> list[str]:
 
 def _find_o_proj(model: nn.Module, layer_name: str) -> str:
     layer = model.get_submodule(layer_name)
-    found = _o_proj_children(layer)
-    if len(found) != 1:
+    names = _o_proj_children(layer)
+    if len(names) != 1:
         children = ", ".join(name for name, _ in layer.named_children())
         raise GeometryError(
-            f"{layer_name}: looked for one `o_proj`, found {found or 'none'} "
+            f"{layer_name}: looked for one `o_proj`, found {names or 'none'} "
             f"(its children: {children})."
         )
-    return f"{layer_name}.{found[0]}"
+    return f"{layer_name}.{names[0]}"
 
 
 def _widths(model: nn.Module, name: str) -> tuple[int, int]:
     # Features, not the weight's shape: a quantised weight is packed and shaped otherwise.
     module: Any = model.get_submodule(name)
     if not (hasattr(module, "in_features") and hasattr(module, "out_features")):
-        raise GeometryError(
-            f"{name} is a {type(module).__name__} without in_features and out_features; "
-            "looked for a linear layer."
-        )
+        raise GeometryError(f"{name} is a {type(module).__name__}; looked for a linear layer.")
     return module.in_features, module.out_features

@@ -1,7 +1,6 @@
-"""Which model it is: what a run or a vector keeps of the model that it was made with.
+"""What a run or a vector keeps of the model that it was made with.
 
-Compared are dtype and hash of the weights, as a folder may be moved, or have another one's name;
-where the weights' files are not at hand, source and commit.
+Dtype and hash of the weights are compared, or source and commit where the files are not here.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-# The entry of a vector's facts that says that another model was accepted.
+# The entry of a vector's facts: it may steer another model than it was fitted on.
 ALLOW_MISMATCH = "allow_mismatch"
 # The entry of a run's config and of a vector's facts that says what was seen in fitting.
 SEEN = "seen"
@@ -28,7 +27,7 @@ _READ_WHOLE, _STRIDE, _PIECE = 64 << 20, 4 << 20, 4 << 10
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """What tells one model from another; an empty string stands for what is not known."""
+    """What distinguishes models; an empty string stands for what is not known."""
 
     source: str = ""  # hub id, folder or catalogue name
     revision: str = ""  # commit of the hub, or hash of the folder
@@ -44,26 +43,25 @@ class ModelIdentity:
 
     @classmethod
     def of_vector(cls, fitted: Mapping[str, Any]) -> ModelIdentity:
-        """From the facts of whatever steers; what was made by hand says nothing."""
+        """From the facts of a vector; one made by hand has none."""
         return cls.of_run({**fitted, "source": fitted.get("model")})
 
     @classmethod
     def of_module(cls, model: nn.Module) -> ModelIdentity:
-        """As far as a Hugging Face model can tell; changes after it was loaded do not show."""
+        """Of a loaded Hugging Face model; later changes of its weights are not noticed."""
         config = getattr(model, "config", None)
         # Modules without weights, or with quantised ones, have no dtype of their own.
-        placeless = any(parameter.is_meta for parameter in model.parameters())
-        placeless |= getattr(config, "quantization_config", None) is not None
-        dtype = str(getattr(model, "dtype", "")).removeprefix("torch.")
-        found = cls.of_run(
-            {
-                "source": getattr(config, "_name_or_path", None),
-                "revision": getattr(config, "_commit_hash", None),
-                "model_type": getattr(config, "model_type", None),
-                "dtype": "" if placeless else dtype,
-            }
+        no_dtype = any(parameter.is_meta for parameter in model.parameters())
+        no_dtype |= getattr(config, "quantization_config", None) is not None
+        source = getattr(config, "_name_or_path", None) or ""
+        revision = getattr(config, "_commit_hash", None) or ""
+        return cls(
+            source,
+            revision,
+            model_type=getattr(config, "model_type", None) or "",
+            dtype="" if no_dtype else str(getattr(model, "dtype", "")).removeprefix("torch."),
+            fingerprint=weights_hash(source, revision),
         )
-        return replace(found, fingerprint=weights_hash(found.source, found.revision))
 
     def facts(self) -> dict[str, str]:
         """As a probing run's config keeps it: what is known."""
@@ -71,8 +69,8 @@ class ModelIdentity:
 
     def same_type(self, other: ModelIdentity) -> bool:
         """Whether both are of one type, or one is the other's text decoder."""
-        mine, theirs = self.model_type, other.model_type
-        return mine.startswith(theirs) or theirs.startswith(mine)
+        types = self.model_type, other.model_type
+        return types[0].startswith(types[1]) or types[1].startswith(types[0])
 
     @property
     def _numbers(self) -> str:
@@ -80,19 +78,19 @@ class ModelIdentity:
 
     def difference(self, other: ModelIdentity) -> str:
         """What of ``other`` is not as here, both values named; empty if they are the same."""
-        found = []
+        parts = []
         if not self.same_type(other):
-            found.append(f"a {self.model_type}, not a {other.model_type}")
+            parts.append(f"a {self.model_type}, not a {other.model_type}")
         if self.fingerprint and other.fingerprint:
             if self.fingerprint != other.fingerprint:
-                found.append(f"weights {self.fingerprint}, not {other.fingerprint}")
+                parts.append(f"weights {self.fingerprint}, not {other.fingerprint}")
         else:
-            mine, theirs = (self.source, self.revision), (other.source, other.revision)
-            if all((*mine, *theirs)) and mine != theirs:
-                found.append(f"{'@'.join(mine)}, not {'@'.join(theirs)}")
+            places = (self.source, self.revision), (other.source, other.revision)
+            if all(map(all, places)) and places[0] != places[1]:
+                parts.append(", not ".join(map("@".join, places)))
         if self.dtype and other.dtype and self._numbers != other._numbers:
-            found.append(f"dtype {self._numbers}, not {other._numbers}")
-        return "; ".join(found)
+            parts.append(f"dtype {self._numbers}, not {other._numbers}")
+        return "; ".join(parts)
 
 
 def require_same(what: str, made_with: ModelIdentity, here: ModelIdentity, remedy: str) -> None:
@@ -102,13 +100,10 @@ def require_same(what: str, made_with: ModelIdentity, here: ModelIdentity, remed
 
 
 def require_fitted(steering: Any, here: ModelIdentity) -> str:
-    """Refuse to steer another model than the vector was fitted on.
+    """Raise OtherModelError if a vector was fitted on another model than the one ``here``.
 
     Returns:
         The difference, if the vector was opened with ``allow_mismatch``; else empty.
-
-    Raises:
-        OtherModelError: another model. A vector without facts, as made by hand, is for any.
     """
     fitted = getattr(steering, "fitted", None) or {}
     made_with = ModelIdentity.of_vector(fitted)
@@ -120,10 +115,7 @@ def require_fitted(steering: Any, here: ModelIdentity) -> str:
 
 
 def weights_hash(source: str | Path, commit: str | None = None) -> str:
-    """Hash of a model's weights in a folder, or in the cache of the hub for an id and a commit.
-
-    It is empty where the files are not here, or not all of them.
-    """
+    """Hash of a model's weights in a folder, or in the hub's cache; empty if a file is not here."""
     folder = Path(source).expanduser()
     if not (str(source) and folder.is_dir()):
         if not commit or str(source).count("/") != 1:
@@ -151,8 +143,8 @@ def folder_hash(folder: Path) -> str:
 def file_hash(paths: Iterable[Path]) -> str:
     """Hash of files with their names, in 16 hexadecimal digits.
 
-    Of a large file the beginning and a piece every few MB are read, which meets every matrix of a
-    7B checkpoint; reading all of it would take minutes.
+    Of a large file the beginning and a piece every few MB are read, which covers every matrix of a
+    7B checkpoint; all of it would take minutes.
     """
     digest = hashlib.sha256()
     for path in sorted(paths):

@@ -3,11 +3,10 @@
 What `hooks.capture` and `hooks.edit` share: hooks are set and removed, each forward pass is
 followed, and what would read or edit the wrong numbers raises.
 
-Compiled code does not look at hooks: what was set after the first compiled call is ignored without
-a word, and what was set during it would stay in the graph for good. So while a block is open
-nothing that `torch.compile` has made or would make is used, whichever part of a model was compiled
-and by whom (`generate` compiles decoding itself where a cache is static). Afterwards the compiled
-code is used again as it is.
+Compiled code does not look at hooks that were set after its first call, and would keep those that
+were set during it. So while a block is open everything runs eagerly, whichever part of a model was
+compiled and by whom (`generate` compiles decoding itself where a cache is static). Afterwards the
+compiled code is used again as it is.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ def attach(
     """Call `see` with a layer's `[B, T, W]` at a site whenever it runs; what it returns goes on."""
 
     def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        seen = see(args[0])
-        return None if seen is None else (seen, *args[1:])
+        changed = see(args[0])
+        return None if changed is None else (changed, *args[1:])
 
     def after(module: nn.Module, args: Any, output: Any) -> Any:
         if not isinstance(output, tuple):
             return see(output)
-        seen = see(output[0])
-        return None if seen is None else (seen, *output[1:])
+        changed = see(output[0])
+        return None if changed is None else (changed, *output[1:])
 
     module = model.get_submodule(site_module(geometry, layer, site))
     if site == HEAD_OUT:
@@ -106,11 +105,10 @@ class ModelHooks:
     def _reset(self) -> None:
         """Forget the passes so far."""
         self._tracker.reset()
-        # The pass that is running, or that broke off with an error.
+        # The pass that is running, or that ended with an error.
         self._pass: Pass | None = None
 
     def _begin(self, at: Pass, cache: Any) -> None:
-        """Begin a pass."""
         raise NotImplementedError
 
     def _see(self, layer: int, activation: Tensor) -> Tensor | None:
@@ -139,11 +137,10 @@ class ModelHooks:
         self._pass, self._ran = at, set[int]()
 
     def _checked(self, layer: int, activation: Tensor) -> Tensor | None:
-        given = type(self.model).__name__
         if self._pass is None or self._pass.real.shape != activation.shape[:2]:
             raise self.error(
-                f"layer {layer} ran outside a forward pass of the {given} given to "
-                f"{type(self).__name__}, or on other tokens: positions would be wrong. "
+                f"layer {layer} ran outside a forward pass of the {type(self.model).__name__} "
+                f"given to {type(self).__name__}, or on other tokens: positions would be wrong. "
                 "Call that model, not a part of it."
             )
         self._ran.add(layer)
@@ -161,7 +158,7 @@ class ModelHooks:
 
 
 def _keep_eager() -> None:
-    """From now on run everything eagerly, until `_allow_compiled` was called as often."""
+    """Run everything eagerly until `_allow_compiled` was called as often."""
     global _open, _stance
     with _lock:
         if not _open:
@@ -170,7 +167,7 @@ def _keep_eager() -> None:
 
 
 def _allow_compiled() -> None:
-    """The last one brings back what was set before the first `_keep_eager`."""
+    """The last call restores what was set before the first `_keep_eager`."""
     global _open, _stance
     with _lock:
         _open -= 1

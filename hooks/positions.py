@@ -1,9 +1,8 @@
-"""Which tokens count: one spec that serves capture and steering alike.
+"""Which tokens count: one spec that serves capture and steering.
 
-A `Pass` says where one forward pass stands in its sequence; `position_mask` and `fresh_index` apply
-a spec to it. `PassTracker` makes the passes, from the arguments of each forward. Everything is read
-from the attention mask and the length of the cache, so it holds with padding on either side, with
-a KV cache and without.
+A `Pass` is one forward pass's place in its sequence; `position_mask` and `fresh_index` apply a spec
+to it. `PassTracker` makes the passes from the attention mask and the length of the cache, so it
+holds with padding on either side, with a KV cache and without.
 """
 
 from __future__ import annotations
@@ -64,21 +63,18 @@ def real_columns(
 ) -> Tensor:
     """Which of `n_query` columns after `n_cached` cached ones are not padding, `[B, T]` bool.
 
-    Args:
-        attention_mask: `[B, n_cached + n_query]`, or None where nothing is padding; or who sees
-            whom, `[B, 1, n_query, n_cached + n_query]`, 0 where a column is seen: one that does
-            not see itself is padding.
+    `attention_mask` is `[B, n_cached + n_query]`, None where nothing is padding, or additive,
+    `[B, 1, n_query, n_cached + n_query]`, where a column that does not see itself is padding.
 
     Raises:
         PositionError: the mask is of neither form or does not cover cache and query.
     """
     if attention_mask is None:
         return torch.ones(batch, n_query, dtype=torch.bool, device=device)
-    whom = (batch, 1, n_query, n_cached + n_query)
-    if getattr(attention_mask, "shape", None) == whom and attention_mask.is_floating_point():
+    shape = getattr(attention_mask, "shape", None)
+    if shape == (batch, 1, n_query, n_cached + n_query) and attention_mask.is_floating_point():
         return attention_mask[:, 0, :, n_cached:].diagonal(dim1=-2, dim2=-1) == 0
     if not isinstance(attention_mask, Tensor) or attention_mask.ndim != 2:
-        shape = getattr(attention_mask, "shape", None)
         raise PositionError(
             "positions are read from an attention mask of shape [batch, tokens], but the model was "
             f"given a {type(attention_mask).__name__}{f' {tuple(shape)}' if shape else ''}. Static "
@@ -149,31 +145,24 @@ def _last_prompt_column(at: Pass) -> Tensor:
 
 
 class PassTracker:
-    """Follows the forward passes of one model and tells prompt from generated tokens.
+    """Follows the forward passes of one model and separates prompt from generated tokens.
 
     Without cached tokens a pass is a prompt. Only `generate(use_cache=False)` repeats the ids of
-    the pass before plus one generated token; where a caller's own loop looks like it, nobody could
-    say whether the longer sequence is another prompt, so it is refused.
+    the pass before plus one generated token; a caller's own loop that looks like it is refused.
 
-    A pass of one token on top of a cache is a generated token. A pass of several tokens on top of a
-    cache is the rest of a prompt whose beginning was cached beforehand; on top of a cache that this
-    tracker has followed already it is a prompt in chunks or the check of guessed tokens, which
-    cannot be told apart. Assisted decoding, which guesses tokens and drops the wrong ones, is
-    refused from its first pass on.
+    A pass of one token on top of a cache is a generated token. A pass of several is the rest of a
+    prompt whose beginning was cached beforehand; on top of a cache that this tracker has followed
+    already it is a prompt in chunks or the check of guessed tokens, which cannot be distinguished.
+    Assisted decoding is refused from its first pass on. Outside of `generate`, a prompt of which
+    all but one token was cached beforehand reads as a generated token.
 
-    Outside of `generate`, a prompt of which all but one token was cached beforehand reads as a
-    generated token.
+    Args:
+        spec: one of POSITIONS.
+        rows_may_move: in generation without a cache, recognise a sequence by its prompt alone, as
+            beam search moves rows between beams.
     """
 
     def __init__(self, spec: str, rows_may_move: bool = False) -> None:
-        """Follow one model.
-
-        Args:
-            spec: one of POSITIONS.
-            rows_may_move: in generation without a cache, know a sequence again by its prompt alone.
-                Beam search moves rows between beams; what is done at positions does not mind,
-                what is read from them does.
-        """
         self.spec = check_spec(spec)
         self.rows_may_move = rows_may_move
         self.reset()
@@ -190,8 +179,7 @@ class PassTracker:
         """The pass that `model(*args, **kwargs)` is about to run.
 
         Raises:
-            PositionError: no input, an attention mask that does not fit, or a pass whose tokens
-                cannot be told apart.
+            PositionError: no input, a mask that does not fit, or tokens of an unknown kind.
         """
         given = _named_arguments(model, args, kwargs)
         ids, embeds = given.get("input_ids"), given.get("inputs_embeds")
@@ -204,9 +192,8 @@ class PassTracker:
         caller = _generating()
         if "_assisted_decoding" in caller:
             raise PositionError(
-                "assisted decoding guesses tokens and drops the wrong ones, which cannot be told "
-                "apart in a forward pass. Generate without prompt_lookup_num_tokens, "
-                "assistant_model and the like."
+                "assisted decoding guesses tokens and drops the wrong ones. Generate without "
+                "prompt_lookup_num_tokens, assistant_model and the like."
             )
         before, self._ids = self._ids, None
         if n_cached:
@@ -216,9 +203,8 @@ class PassTracker:
                 raise PositionError(
                     f"positions {self.spec!r}: a pass of {n_query} tokens follows {n_cached} "
                     "cached ones of a sequence that is under way; a prompt in chunks "
-                    "(prefill_chunk_size) or guessed tokens (assisted decoding) cannot be told "
-                    "apart. Turn that off, use a new copy of the cache for each prompt, or "
-                    "positions 'all'."
+                    "(prefill_chunk_size) or guessed tokens (assisted decoding). Turn that off, "
+                    "use a new copy of the cache for each prompt, or positions 'all'."
                 )
         else:
             self._ids = ids if given.get("use_cache") is False else None
@@ -253,10 +239,7 @@ class PassTracker:
 
 
 def _generating() -> set[str]:
-    """The functions of transformers' `generate` that are on the way to this pass, if any.
-
-    The arguments of a pass alone do not say whose guess or beginning a token is.
-    """
+    """The functions of transformers' `generate` that are calling this pass, if any."""
     names = set()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

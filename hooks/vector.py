@@ -1,7 +1,4 @@
-"""A steering vector: heads, directions, widths and strength (GridToM paper, equation 4).
-
-On disk, and in a repository of a hub, it is a safetensors file and a card.
-"""
+"""A steering vector: heads, directions, widths and strength (GridToM paper, equation 4)."""
 
 from __future__ import annotations
 
@@ -29,18 +26,15 @@ from sally_anne.hooks.tensor_file import TensorFile
 FILE = "vector.safetensors"
 # In a checkpoint that a vector is baked into: the vector's facts.
 RECORD = "steering.json"
-FORMAT = "sally-anne steering vector 2"
-# Of a vector with a gate, which readers of vectors without must not take.
-GATED = "sally-anne steering vector 3"
-# What a vector is beside its tensors ``theta`` and ``sigma``.
+FORMAT = "sally-anne steering vector 3"
+# What a vector holds but for its tensors ``theta`` and ``sigma``.
 FACTS = ("heads", "n_layers", "n_heads", "alpha", "direction", "site", "positions", "fitted")
 _FILE = TensorFile(
     what="steering vector",
-    formats=(FORMAT, GATED),
+    formats=(FORMAT,),
     part="vector",
     made_by="sally-anne steer",
     error=SteeringError,
-    unsummed="sally-anne steering vector 1",
 )
 
 
@@ -59,16 +53,15 @@ class SteeringVector(Shared):
             model.generate(**inputs)
 
     Attributes:
-        heads: the K heads, best first; pairs (layer, head) are taken, too.
+        heads: the K heads, best first; pairs (layer, head) become a :class:`Head`.
         theta: ``[K, D]`` unit directions.
         sigma: ``[K]`` standard deviation of the training activations along theta.
         n_layers, n_heads: L and H of the model it is for.
         alpha: strength, in standard deviations.
-        direction: how theta was found, e.g. ``logistic``.
-        site: where it is added, see :mod:`hooks.geometry`.
-        positions: at which tokens, see :mod:`hooks.positions`.
+        direction: how theta was made, e.g. ``logistic``.
+        site, positions: where it is added, see :mod:`hooks.geometry` and :mod:`hooks.positions`.
         fitted: where it comes from: model and revision, contrast, splits, probe settings, data.
-        gate: a probe without whose consent nothing is added, see :class:`hooks.edit.Gate`.
+        gate: a probe that decides where it is added, see :class:`hooks.edit.Gate`.
     """
 
     SIGN: ClassVar[str] = FILE
@@ -86,7 +79,7 @@ class SteeringVector(Shared):
     gate: Gate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise SteeringError or PositionError, and name the part that does not belong."""
+        """Raise SteeringError or PositionError, and name the part that does not fit."""
         object.__setattr__(self, "heads", tuple(Head(*head) for head in self.heads))
         k = len(self.heads)
         if not k:
@@ -129,7 +122,7 @@ class SteeringVector(Shared):
         return self.theta.shape[1]
 
     def top(self, k: int) -> SteeringVector:
-        """The same with its best ``k`` heads alone; SteeringError if it has not so many."""
+        """The same with its best ``k`` heads alone; SteeringError if it has fewer."""
         if not 1 <= k <= self.k:
             raise SteeringError(f"K = {k}: this vector has {self.k} heads")
         return replace(self, heads=self.heads[:k], theta=self.theta[:k], sigma=self.sigma[:k])
@@ -141,14 +134,10 @@ class SteeringVector(Shared):
     def delta(self, alpha: float | Tensor | None = None) -> Tensor:
         """What is added to each head, ``[L, H, D]``; zero at the other heads.
 
-        Args:
-            alpha: the vector's own by default; strengths ``[B]`` give ``[B, L, H, D]``.
-
-        Raises:
-            SteeringError: a strength is not finite, or has more than one dimension.
+        ``alpha`` is the vector's own by default; strengths ``[B]`` give ``[B, L, H, D]``.
         """
-        given = self.alpha if alpha is None else alpha
-        strength = torch.as_tensor(given, dtype=torch.float64, device="cpu")
+        alpha = self.alpha if alpha is None else alpha
+        strength = torch.as_tensor(alpha, dtype=torch.float64, device="cpu")
         _finite(strength)
         if strength.ndim > 1:
             raise SteeringError(f"alpha is a number or one a row, not {list(strength.shape)}")
@@ -158,14 +147,14 @@ class SteeringVector(Shared):
         return (strength[..., None, None, None] * full).float()
 
     def check(self, model: nn.Module) -> Geometry:
-        """That it fits ``model``; SteeringError names both shapes, or both types of model."""
+        """The model's geometry; SteeringError names both shapes or types if it does not fit."""
         geometry = find_geometry(model)
-        own = (self.n_layers, self.n_heads, self.width)
-        wanted = (geometry.n_layers, geometry.n_heads, slice_width(geometry, self.site))
-        if own != wanted:
+        shape = (self.n_layers, self.n_heads, self.width)
+        there = (geometry.n_layers, geometry.n_heads, slice_width(geometry, self.site))
+        if shape != there:
             raise SteeringError(
-                f"the vector is for {own[0]} layers x {own[1]} heads x {own[2]}, "
-                f"{type(model).__name__} has {wanted[0]} x {wanted[1]} x {wanted[2]} at "
+                f"the vector is for {shape[0]} layers x {shape[1]} heads x {shape[2]}, "
+                f"{type(model).__name__} has {there[0]} x {there[1]} x {there[2]} at "
                 f"{self.site}; fit it on this model"
             )
         config: Any = model.config
@@ -192,25 +181,25 @@ class SteeringVector(Shared):
             gate: steer only where this probe says so, on the same pass; its own by default.
 
         Raises:
-            SteeringError: the vector does not fit the model, or alpha is not finite.
-            EditError: the gate does not fit.
+            SteeringError, EditError: vector or gate do not fit, or alpha is not finite.
         """
         module = _module(model)
         self.check(module)
         return Edit(module, self.delta(alpha), self.site, self.positions, gate or self.gate)
 
     def describe(self) -> dict[str, Any]:
-        """What identifies it: its facts but for ``fitted``, and a hash of its numbers."""
+        """Its facts but for ``fitted``, and a hash of its numbers."""
         digest = hashlib.sha256()
         for tensor in self._tensors().values():
             digest.update(tensor.numpy().tobytes())
-        facts = {name: fact for name, fact in self._said().items() if name != "fitted"}
+        facts = {name: fact for name, fact in self._facts().items() if name != "fitted"}
         return {**facts, "numbers": digest.hexdigest()[:16]}
 
     def save(self, folder: Path | str) -> Path:
-        """Write ``vector.safetensors`` (tensors, and JSON metadata) and a card; gives the folder.
+        """Write ``vector.safetensors`` (the same bytes for the same vector) and a card.
 
-        The same vector gives the same bytes. A checksum of facts and numbers is in the metadata.
+        Returns:
+            The folder.
 
         Raises:
             StoreError, FolderError, SteeringError: it cannot be written there.
@@ -221,8 +210,7 @@ class SteeringVector(Shared):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SteeringError(f"{folder} cannot be made ({error.strerror})") from error
-        kind = GATED if self.gate else FORMAT
-        _FILE.write(folder / FILE, self._said(), self._tensors(), kind)
+        _FILE.write(folder / FILE, self._facts(), self._tensors(), FORMAT)
         write_atomic(folder / CARD, _card(self))
         return folder
 
@@ -238,15 +226,13 @@ class SteeringVector(Shared):
         Args:
             path: the folder, the safetensors file itself, or a repository of a hub,
                 ``user/name`` or ``user/name@revision``.
-            model: refuse a vector that does not fit this model, or was fitted on another one as
-                far as the modules can tell.
+            model: refuse a vector that does not fit this model, or was fitted on another one.
             allow_mismatch: take a vector that was fitted on another model, and note that.
 
         Raises:
             OtherModelError: it was fitted on other weights or in another dtype; both are named.
-            HubError: there is no such folder, and no such repository can be had.
-            SteeringError: no such file, a file cut short, altered or of another kind, a part that
-                is missing, or a vector for another model (both shapes are named).
+            HubError: there is no such folder, and no such repository can be read.
+            SteeringError: the file is missing, damaged or of another kind, or does not fit.
         """
         place = at_hand(path, (FILE, CARD))
         file = place / FILE if place.is_dir() else place
@@ -271,16 +257,16 @@ class SteeringVector(Shared):
         return vector
 
     def to_give(self) -> Self:
-        """The same, whose facts hold no paths of this machine."""
+        """The same without paths of this machine."""
         return replace(self, fitted=without_paths(dict(self.fitted)))
 
     def _tensors(self) -> dict[str, Tensor]:
-        own = {"theta": self.theta, "sigma": self.sigma}
+        tensors = {"theta": self.theta, "sigma": self.sigma}
         if self.gate is not None:
-            own["gate"] = self.gate.weight
-        return {name: tensor.double().contiguous().cpu() for name, tensor in own.items()}
+            tensors["gate"] = self.gate.weight
+        return {name: tensor.double().contiguous().cpu() for name, tensor in tensors.items()}
 
-    def _said(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         """All but the tensors."""
         facts = {name: getattr(self, name) for name in FACTS}
         if self.gate is not None:
@@ -300,7 +286,7 @@ def _finite(strength: Tensor) -> None:
 def _card(vector: SteeringVector) -> bytes:
     """The README of a saved vector."""
     model = vector.fitted.get("model", "unknown")
-    rows = "\n".join(f"| {n} | {_in_words(n, value)} |" for n, value in vector.fitted.items())
+    rows = "\n".join(f"| {n} | {_cell(n, value)} |" for n, value in vector.fitted.items())
     heads = ", ".join(map(str, vector.heads))
     where = f"at `{vector.positions}`"
     if gate := vector.gate:
@@ -332,7 +318,7 @@ with vector.apply(model):
     return card(body, vector.fitted, "steering-vector")
 
 
-def _in_words(name: str, value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
     if name == SEEN:
         parts = (f"{len(hashes)} {part}" for part, hashes in value.items())
         return f"{' and '.join(parts)} stories, whose hashes are in {FILE}"

@@ -12,9 +12,11 @@ import huggingface_hub
 import pytest
 
 from sally_anne.core.errors import OtherModelError
+from sally_anne.hooks import identity
 from sally_anne.hooks.identity import (
     ALLOW_MISMATCH,
     ModelIdentity,
+    folder_hash,
     require_fitted,
     require_same,
     weights_hash,
@@ -24,7 +26,7 @@ MODEL = ModelIdentity("folder/ckpt", "aa", "qwen2_vl", "float32", "", "f00d")
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "difference"),
     [
         ({}, ""),
         ({"source": "elsewhere", "revision": "bb"}, ""),
@@ -40,10 +42,10 @@ MODEL = ModelIdentity("folder/ckpt", "aa", "qwen2_vl", "float32", "", "f00d")
         ({"fingerprint": "beef", "dtype": ""}, "weights f00d, not beef"),
     ],
 )
-def test_what_differs_is_named_with_both_values(change: dict[str, str], said: str) -> None:
+def test_what_differs_is_named_with_both_values(change: dict[str, str], difference: str) -> None:
     other = replace(MODEL, **change)
-    assert MODEL.difference(other) == said
-    if said:
+    assert MODEL.difference(other) == difference
+    if difference:
         with pytest.raises(OtherModelError, match="the run .* use another"):
             require_same("the run R", MODEL, other, "use another")
     else:
@@ -112,3 +114,34 @@ def test_a_model_of_the_hub_is_hashed_where_its_files_lie(
     assert weights_hash("owner/model", "abc") == weights_hash(folder) != ""
     # Not fetched yet, or a commit that is not known.
     assert weights_hash("owner/model", "def") == weights_hash("owner/model") == ""
+
+
+def test_the_hash_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte of a small checkpoint counts, of a large one its pieces; never the card."""
+    weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    config.write_text("{}")
+    weights.write_bytes(bytes(1000))
+    hashes = [folder_hash(tmp_path)]
+
+    def alter(place: int) -> None:
+        data = bytearray(weights.read_bytes())
+        data[place] ^= 1
+        weights.write_bytes(data)
+        hashes.append(folder_hash(tmp_path))
+
+    for place in (0, 500, 999):
+        alter(place)
+    config.write_text('{"a": 1}')
+    hashes.append(folder_hash(tmp_path))
+    (tmp_path / "README.md").write_text("a card")
+    assert folder_hash(tmp_path) == hashes[-1]
+    assert len(set(hashes)) == len(hashes) == 5
+
+    for name, size in (("_READ_WHOLE", 100), ("_STRIDE", 50), ("_PIECE", 5)):
+        monkeypatch.setattr(identity, name, size)
+    hashes = [folder_hash(tmp_path)]
+    for place in (99, 100, 104, 954):
+        alter(place)
+    assert len(set(hashes)) == 5
+    alter(120)  # between two pieces
+    assert hashes[-1] == hashes[-2]

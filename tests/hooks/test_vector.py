@@ -1,23 +1,24 @@
-"""A vector is checked when it is made, and adds alpha * sigma * theta."""
+"""A vector is checked when it is made, adds alpha * sigma * theta, and comes back from its file."""
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
-from sally_anne.core.errors import EditError, PositionError, SteeringError
+from sally_anne.core.errors import EditError, FolderError, PositionError, SteeringError
 from sally_anne.hooks.edit import Edit, Gate
+from sally_anne.hooks.geometry import Head
+from sally_anne.hooks.vector import FACTS, FILE, SteeringVector
 
 strengths = st.floats(-50, 50)
-
-
-def test_what_it_says_of_itself(make) -> None:
-    vector = make()
-    assert (vector.k, vector.width, vector.alpha) == (3, 8, 2.0)
-    assert (vector.direction, vector.site) == ("logistic", "head_out")
-    assert vector.positions == "last_prompt+generated"
 
 
 @pytest.mark.parametrize(
@@ -25,41 +26,24 @@ def test_what_it_says_of_itself(make) -> None:
     [
         ({"heads": (), "theta": torch.ones(0, 8), "sigma": torch.ones(0)}, "at least one head"),
         ({"theta": torch.ones(2, 8)}, r"theta \[3, D\] and sigma \[3\], got \[2, 8\] and \[3\]"),
-        ({"theta": torch.ones(3)}, r"got \[3\] and \[3\]"),
         ({"sigma": torch.ones(3, 1)}, r"got \[3, 8\] and \[3, 1\]"),
-        ({"heads": ((0, 1), (0, 3), (0, 1))}, "named twice"),
+        ({"theta": 2 * torch.eye(3, 8)}, "theta of L2H1 is not a unit vector"),
+        ({"theta": torch.full((3, 8), torch.nan)}, "theta of L2H1 is not a unit vector"),
+        ({"heads": ((0, 1), (0, 3), (0, 1))}, "a head is named twice"),
         ({"heads": ((0, 1), (0, 3), (3, 0))}, "L3H0 is not among 3 layers of 4 heads"),
-        ({"heads": ((0, 1), (0, 4), (2, 0))}, "L0H4 is not among"),
         ({"heads": ((0, 1), (-1, 3), (2, 0))}, "L-1H3 is not among"),
         ({"sigma": torch.tensor([1.0, -0.5, 1.0])}, "sigma of L0H3 is -0.5"),
         ({"sigma": torch.tensor([1.0, 1.0, float("nan")])}, "sigma of L2H0 is nan"),
-        ({"site": "z"}, "'z': choose one of head_out, attn_out, resid"),
-        ({"alpha": float("inf")}, "alpha must be finite, got inf"),
-        ({"alpha": float("nan")}, "alpha must be finite, got nan"),
+        ({"site": "z"}, "'z'"),
+        ({"alpha": float("inf")}, "finite"),
+        ({"gate": Gate(1, 0, torch.ones(8), 0.0)}, "the gate reads layer 1"),
     ],
 )
-def test_parts_that_do_not_belong_together(make, changes, match: str) -> None:
+def test_parts_that_do_not_fit_are_named(make, changes, match: str) -> None:
     with pytest.raises(SteeringError, match=match):
         make(**changes)
-
-
-@pytest.mark.parametrize("value", [0.0, 2.0, float("nan"), float("inf")])
-def test_directions_are_unit_vectors(make, value: float) -> None:
-    theta = make().theta.clone()
-    theta[1] = 0
-    theta[1, 0] = value
-    with pytest.raises(SteeringError, match="theta of L0H3 is not a unit vector"):
-        make(theta=theta)
-
-
-def test_unknown_positions(make) -> None:
     with pytest.raises(PositionError, match="'last'"):
         make(positions="last")
-
-
-def test_a_head_that_never_varies_may_have_no_width(make) -> None:
-    delta = make(sigma=torch.tensor([0.0, 1.0, 1.0])).delta()
-    assert not delta[2, 1].any() and delta[0, 3].any()
 
 
 def test_delta_by_hand(make) -> None:
@@ -70,35 +54,16 @@ def test_delta_by_hand(make) -> None:
     for (layer, head), theta, sigma in zip(vector.heads, vector.theta, vector.sigma, strict=True):
         expected[layer, head] = 2.0 * sigma * theta
     assert torch.equal(delta, expected.float())
-    for (layer, head), sigma in zip(vector.heads, vector.sigma, strict=True):
-        assert float(delta[layer, head].norm()) == pytest.approx(2.0 * float(sigma))
-
-
-def test_delta_with_a_strength_of_its_own(make) -> None:
-    vector = make()
     assert torch.equal(vector.delta(5), vector.with_alpha(5.0).delta())
-    assert torch.equal(vector.delta(torch.tensor(5.0)), vector.delta(5.0))
-    assert not vector.delta(0).any()
-    assert vector.alpha == 2.0
-
-
-def test_delta_with_a_strength_for_each_row(make) -> None:
-    vector = make()
     rows = vector.delta(torch.tensor([0.0, 1.0, -3.0]))
     assert rows.shape == (3, 3, 4, 8)
     for row, alpha in zip(rows, (0.0, 1.0, -3.0), strict=True):
         assert torch.equal(row, vector.delta(alpha))
-
-
-def test_strengths_are_checked(make) -> None:
-    vector = make()
-    for wrong in (float("nan"), float("-inf"), torch.tensor([1.0, float("inf")])):
-        with pytest.raises(SteeringError, match="finite"):
+    # A head that never varies may have no width.
+    assert not make(sigma=torch.tensor([0.0, 1.0, 1.0])).delta()[2, 1].any()
+    for wrong in (float("nan"), torch.tensor([1.0, float("inf")]), torch.ones(2, 2)):
+        with pytest.raises(SteeringError):
             vector.delta(wrong)
-    with pytest.raises(SteeringError, match=r"one a row, not \[2, 2\]"):
-        vector.delta(torch.ones(2, 2))
-    with pytest.raises(SteeringError, match="finite"):
-        vector.with_alpha(float("nan"))
 
 
 @settings(deadline=None)
@@ -112,55 +77,42 @@ def test_delta_is_linear_in_alpha(make, a: float, b: float) -> None:
     assert torch.equal(vector.delta(-a), -vector.delta(a))
     rows = vector.delta(torch.tensor([a, b], dtype=torch.float64))
     assert torch.equal(rows, torch.stack([vector.delta(a), vector.delta(b)]))
-
-
-@settings(deadline=None)
-@given(st.floats(0, 50), st.integers(0, 2))
-def test_delta_moves_along_theta_by_alpha_sigmas(make, alpha: float, i: int) -> None:
-    vector = make()
-    layer, head = vector.heads[i]
-    along = vector.delta(alpha)[layer, head].double() @ vector.theta[i]
-    assert float(along) == pytest.approx(alpha * float(vector.sigma[i]), rel=1e-6, abs=1e-30)
+    layer, head = vector.heads[1]
+    along = vector.delta(a)[layer, head].double() @ vector.theta[1]
+    assert float(along) == pytest.approx(a * float(vector.sigma[1]), rel=1e-6, abs=1e-30)
 
 
 def test_top_keeps_the_best_heads(make) -> None:
     vector = make()
     best = vector.top(2)
-    assert best.heads == ((2, 1), (0, 3))
-    assert torch.equal(best.theta, vector.theta[:2]) and torch.equal(best.sigma, vector.sigma[:2])
+    assert best.heads == ((2, 1), (0, 3)) and list(map(str, best.heads)) == ["L2H1", "L0H3"]
     assert (best.alpha, best.n_layers, best.fitted) == (2.0, 3, vector.fitted)
     delta = vector.delta()
     delta[2, 0] = 0
     assert torch.equal(best.delta(), delta)
-    assert vector.top(3).heads == vector.heads
-    for wrong in (0, 4, -1):
+    for wrong in (0, 4):
         with pytest.raises(SteeringError, match=f"K = {wrong}: this vector has 3 heads"):
             vector.top(wrong)
 
 
-def test_fits_its_own_model(make, skeleton) -> None:
-    geometry = make().check(skeleton())
-    assert (geometry.n_layers, geometry.n_heads, geometry.head_dim) == (3, 4, 8)
+def test_heads_are_written_and_read() -> None:
+    assert str(Head(4, 0)) == "L4H0" and Head.parse("L27H13") == Head(27, 13)
+    for wrong in ("4.0", "H0L4", "L4H", "l4h0", "L-1H0", ""):
+        with pytest.raises(ValueError, match="L4H0"):
+            Head.parse(wrong)
 
 
-@pytest.mark.parametrize(
-    ("shape", "named"),
-    [((2, 4, 8), "2 x 4 x 8"), ((3, 8, 8), "3 x 8 x 8"), ((3, 4, 16), "3 x 4 x 16")],
-)
-def test_another_geometry_is_refused(make, skeleton, shape, named: str) -> None:
-    model = skeleton(*shape)
-    for use in (make().check, make().apply):
+@pytest.mark.parametrize("shape", [(2, 4, 8), (3, 8, 8), (3, 4, 16)])
+def test_another_geometry_is_refused(make, skeleton, tmp_path: Path, shape) -> None:
+    make().save(tmp_path)
+    assert make().check(skeleton()).n_layers == SteeringVector.load(tmp_path, skeleton()).n_layers
+    for use in (make().check, make().apply, lambda model: SteeringVector.load(tmp_path, model)):
         with pytest.raises(SteeringError) as caught:
-            use(model)
+            use(skeleton(*shape))
         assert "3 layers x 4 heads x 8" in str(caught.value)
-        assert f"LlamaForCausalLM has {named} at head_out" in str(caught.value)
-
-
-def test_width_is_that_of_the_site(make, skeleton) -> None:
-    model = skeleton(width=16)  # slices of hidden / H are 8 wide, heads 16
-    make(site="resid").check(model)
-    with pytest.raises(SteeringError, match="x 16 at head_out"):
-        make().check(model)
+        assert " x ".join(map(str, shape)) in str(caught.value)
+    if shape[2] == 16:  # slices of hidden / H are 8 wide, heads 16
+        make(site="resid").check(skeleton(*shape))
 
 
 def test_apply_edits_as_it_says(make, skeleton) -> None:
@@ -174,20 +126,139 @@ def test_apply_edits_as_it_says(make, skeleton) -> None:
     assert vector.apply(model, 0.0).layers == ()
 
 
-def test_apply_passes_a_gate_on(make, skeleton) -> None:
-    gate = Gate(0, 0, torch.ones(8), 0.0)
-    assert make().apply(skeleton(), gate=gate).gate is gate
-    with pytest.raises(EditError, match="reads layer 1, but layer 0 is edited"):
-        make().apply(skeleton(), gate=Gate(1, 0, torch.ones(8), 0.0))
-
-
-def test_its_own_gate_is_applied(make, skeleton) -> None:
+def test_its_own_gate_or_another_is_applied(make, skeleton) -> None:
     own, other = Gate(0, 1, torch.ones(8), 0.5), Gate(0, 0, torch.ones(8), 0.0)
     vector = make(gate=own)
     assert vector.apply(skeleton()).gate is own
     assert vector.apply(skeleton(), gate=other).gate is other
     assert vector.top(1).with_alpha(0.5).gate is own
-    assert make(gate=own).describe() == vector.describe() != make(gate=other).describe()
-    assert vector.describe() != make().describe()
-    with pytest.raises(SteeringError, match="the gate reads layer 1, but layer 0 is steered"):
-        make(gate=Gate(1, 0, torch.ones(8), 0.0))
+    with pytest.raises(EditError, match="reads layer 1, but layer 0 is edited"):
+        make().apply(skeleton(), gate=Gate(1, 0, torch.ones(8), 0.0))
+
+
+def test_describe_distinguishes_vectors(make) -> None:
+    vector = make()
+    about = vector.describe()
+    assert about == make(fitted={}).describe()
+    assert json.loads(json.dumps(about))["heads"] == [[2, 1], [0, 3], [2, 0]]
+    others = [
+        make(theta=-vector.theta),
+        make(sigma=vector.sigma * 2),
+        make(alpha=3.0),
+        make(positions="all"),
+        make(gate=Gate(0, 1, torch.ones(8), 0.5)),
+        vector.top(2),
+    ]
+    assert all(other.describe() != about for other in others)
+
+
+def facts_of(vector) -> dict:
+    return {name: getattr(vector, name) for name in FACTS}
+
+
+def same(one, other) -> bool:
+    if facts_of(one) != facts_of(other) or bool(one.gate) != bool(other.gate):
+        return False
+    if one.gate and vars(one.gate) | {"weight": None} != vars(other.gate) | {"weight": None}:
+        return False
+    pairs = [(getattr(one, name), getattr(other, name)) for name in ("theta", "sigma")]
+    pairs += [(one.gate.weight, other.gate.weight)] if one.gate else []
+    return all(torch.equal(*pair) for pair in pairs)
+
+
+@pytest.mark.parametrize("path", ["", FILE])
+def test_comes_back_as_it_was(make, tmp_path: Path, path: str) -> None:
+    weight = torch.randn(8, generator=torch.Generator().manual_seed(1)).double()
+    gate = Gate(0, 3, weight, -0.1, threshold=1 / 3, above=False)
+    changes = {"site": "resid", "positions": "all", "direction": "multinomial:o0p1", "alpha": -0.1}
+    folder = tmp_path / "new" / "folder"
+    for vector in (make(**changes), make(gate=gate), make(sigma=make().sigma.half().double())):
+        assert vector.save(folder) == folder  # a later one in its place
+        loaded = SteeringVector.load(folder / path)
+        assert same(loaded, vector) and loaded.describe() == vector.describe()
+        assert torch.equal(loaded.delta(), vector.delta())
+        again = loaded.save(tmp_path / "again") / FILE
+        assert again.read_bytes() == (folder / FILE).read_bytes()
+    assert sorted(p.name for p in folder.iterdir()) == ["README.md", FILE]
+
+
+@pytest.mark.parametrize("gate", [None, Gate(0, 1, torch.tensor([0.5, -2.0]).double(), 0.25)])
+def test_every_flipped_bit_is_noticed(make, tmp_path: Path, gate: Gate | None) -> None:
+    """Header, facts and numbers: the file is refused by name, or is still the same vector."""
+    vector = make(fitted={"model": "m", "c": 1e-05}, gate=gate)
+    file = vector.save(tmp_path) / FILE
+    whole = file.read_bytes()
+    taken = 0
+    handle = os.open(file, os.O_WRONLY)
+    for place in range(8 * len(whole)):
+        byte, bit = divmod(place, 8)
+        os.pwrite(handle, bytes([whole[byte] ^ 1 << bit]), byte)
+        try:
+            loaded = SteeringVector.load(file)
+        except SteeringError as error:
+            assert str(file) in str(error)
+        else:
+            taken += 1
+            assert same(loaded, vector), f"bit {bit} of byte {byte}"
+        os.pwrite(handle, whole[byte : byte + 1], byte)
+    os.close(handle)
+    assert file.read_bytes() == whole
+    assert taken < 10
+
+
+def test_files_that_are_no_vector_are_named(make, tmp_path: Path) -> None:
+    file = tmp_path / FILE
+    for path in ("", FILE, "none"):
+        with pytest.raises(SteeringError, match=str(tmp_path / path)):
+            SteeringVector.load(tmp_path / path)
+    whole = (make().save(tmp_path) / FILE).read_bytes()
+    for cut in (0, 4, 40, -1):
+        file.write_bytes(whole[:cut])
+        with pytest.raises(SteeringError, match=str(file)):
+            SteeringVector.load(tmp_path)
+    for metadata in (None, {"format": "pt"}, {"sally-anne": "{"}, {"sally-anne": "[]"}):
+        save_file({"theta": torch.ones(2, 2), "sigma": torch.ones(2)}, file, metadata)
+        with pytest.raises(SteeringError, match=str(file)):
+            SteeringVector.load(tmp_path)
+    torch.save({"theta": torch.ones(2)}, file)
+    with pytest.raises(SteeringError, match=str(file)):
+        SteeringVector.load(file)
+    file.write_text("")
+    with pytest.raises(FolderError, match="cannot be made"):
+        make().save(file / "vector")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"heads": ((0, 0), (0, 1))},
+        {"heads": ((0, 0), (0, 1), (9, 2))},
+        {"alpha": float("nan")},
+        {"site": "z"},
+        {"positions": "last"},
+    ],
+)
+def test_facts_that_cannot_be_are_refused_with_the_file(make, tmp_path: Path, changes) -> None:
+    vector = make()
+    for name, value in changes.items():
+        object.__setattr__(vector, name, value)  # past its own check
+    vector.save(tmp_path)
+    with pytest.raises(SteeringError, match=FILE):
+        SteeringVector.load(tmp_path)
+
+
+@pytest.mark.parametrize("model", ["tiny-qwen2-vl", "Qwen/Qwen2-VL-7B-Instruct", "#1", "- x"])
+def test_the_card(make, tmp_path: Path, model: str) -> None:
+    commit = "0123456789" * 4 if "/" in model else "0123456789abcdef"
+    vector = make(fitted={"model": model, "revision": commit, "stories": None})
+    text = (vector.save(tmp_path) / "README.md").read_text()
+    start, matter, body = text.split("---\n", 2)
+    assert start == ""
+    assert yaml.safe_load(matter) == {
+        "license": "apache-2.0",
+        "library_name": "sally-anne",
+        **({"base_model": model} if "/" in model else {}),
+        "tags": ["steering-vector", "theory-of-mind", "interpretability"],
+    }
+    assert body.startswith(f"# Steering vector for {model}\n")
+    assert "| heads, best first | L2H1, L0H3, L2H0 |" in body and "| stories | `null` |" in body
