@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import tyro
 from rich.markup import escape
 
+from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.options import Natural, Seed
-from sally_anne.core.run_folder import RESULTS, TABLE1, claims, save_config
 from sally_anne.data.items import Setting
 from sally_anne.harness.prompting import Baseline
 from sally_anne.models.options import ModelOptions
@@ -99,7 +99,7 @@ class Table1Config(ModelOptions):
         return self.out or Path("runs") / f"table1-{Path(self.model).name}"
 
 
-@claims(TABLE1)
+@claims("a table 1")
 def run(config: Table1Config) -> list[dict[str, Any]]:
     """Measure, print and write the table.
 
@@ -117,7 +117,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
         NoDirectionError: in all parts.
     """
     from sally_anne.core.console import Console
-    from sally_anne.core.files import write_sealed
+    from sally_anne.core.files import write_json
     from sally_anne.figures.report import NAME, write_index
     from sally_anne.harness.metrics import over
     from sally_anne.harness.pipeline import check
@@ -188,7 +188,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     if len(failed) == len(config.settings) * len(config.orders):
         raise NoDirectionError("; ".join(f"{where}: {why}" for where, why in failed.items()))
     kept = {"config": asdict(config), "rows": rows, "not_steered": failed}
-    write_sealed(config.folder / RESULTS, kept)
+    write_json(config.folder / RESULTS, kept)
     print_table(console, config.model, loaded.family.name, rows)
     for where, why in failed.items():
         console.print(f"{where}: not steered, {escape(why)}", soft_wrap=True)

@@ -20,9 +20,9 @@ from rich.table import Table
 
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.files import write_sealed
+from sally_anne.core.files import write_json
+from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.options import Seed
-from sally_anne.core.run_folder import RESULTS, TRANSFER, claims, save_config
 
 if TYPE_CHECKING:
     from sally_anne.data.twins import Twins
@@ -87,7 +87,7 @@ class TransferConfig:
         return self.out or Path("runs") / "-".join(["transfer", *names, *parted])
 
 
-@claims(TRANSFER)
+@claims("a transfer")
 def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
     """Measure, print, draw and write the matrices.
 
@@ -147,7 +147,7 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
         figure = transfer_figure(table, [*alike, label, f"K {config.k}"])
         paths = style.save(figure, config.folder, "transfer", table)
     cells = table.astype(object).where(table.notna(), None).to_dict("records")
-    write_sealed(config.folder / RESULTS, {"config": asdict(config), "cells": cells})
+    write_json(config.folder / RESULTS, {"config": asdict(config), "cells": cells})
     console.print(f"matrices: {escape(str(paths[-1]))}", soft_wrap=True)
     return table
 
@@ -235,7 +235,7 @@ def causes_of(opened: Reopened) -> tuple[dict[str, Causes], dict[str, str]]:
     """What `sally-anne causal` found of a run's heads, by kind of twins, or why that is lacking.
 
     Raises:
-        RunFolderError, AlteredError: what it kept is damaged.
+        RunFolderError: what it kept is damaged.
     """
     from sally_anne.experiments.between import Causes
     from sally_anne.experiments.rankings import KINDS

@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 
 from sally_anne.core.errors import ChoiceError, MissingRunFileError
+from sally_anne.core.run import HEADS, Run, read_table, saved_results
 from sally_anne.figures import correlations, heatmap, kde, patching, style, sweep
 from sally_anne.figures.choose import SPLITS, best, insensitive, row_of, select, sensitive
 from sally_anne.figures.comparison import first_parser
 from sally_anne.figures.config import FiguresConfig, TableConfig
 from sally_anne.hooks.geometry import Head
-from sally_anne.hooks.saved_run import HEADS, Run, read_table, saved_results
 
 RESULTS = "results.json"
 # The table of each kind of run, and the command that makes it.
@@ -44,7 +44,7 @@ def table_name(folder: Path) -> str:
 
 def table_in(folder: Path, name: str) -> pd.DataFrame:
     """A table of a run folder; raises RunFolderError if it is damaged."""
-    return read_table(folder / name, RESULTS, TABLES[name])
+    return read_table(folder / name, TABLES[name])
 
 
 def results_in(folder: Path) -> dict[str, Any]:

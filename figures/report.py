@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 import plotly.express as px
 
-from sally_anne.core import run_folder
 from sally_anne.core.errors import ChoiceError, MissingRunFileError
+from sally_anne.core.folder import kind_of
+from sally_anne.core.run import HEADS, Run
 from sally_anne.figures import heatmap, page, style, sweep
 from sally_anne.figures.comparison import PARSERS
 from sally_anne.figures.config import ReportConfig
 from sally_anne.figures.draw import measures, results_in, table_in, title_of
 from sally_anne.figures.report_probing import probing_page
-from sally_anne.hooks.saved_run import HEADS, Run
 
 NAME = "report.html"
 FEW = 20  # items below which a number says little
@@ -29,15 +29,15 @@ STORIES = 6  # of a sweep's, whose replies stand in its page
 ENDS = ("value", "low", "high", "n")
 # The command that makes each kind of run folder.
 COMMANDS = {
-    run_folder.SWEEP.name: "sweep",
-    run_folder.EVALUATION.name: "evaluate",
-    run_folder.COMPARED.name: "compare",
-    run_folder.TRANSFER.name: "transfer",
-    run_folder.LOCALISATION.name: "localisation",
-    run_folder.SIDE_EFFECTS.name: "side-effects",
-    run_folder.DISTRACTORS.name: "distractors",
-    run_folder.LIMP.name: "limp",
-    run_folder.BIP_ALM.name: "bip-alm",
+    "a sweep".name: "sweep",
+    "an evaluation".name: "evaluate",
+    "a comparison of evaluations".name: "compare",
+    "a transfer".name: "transfer",
+    "a comparison of localisers".name: "localisation",
+    "a measurement of side effects".name: "side-effects",
+    "a check of distractors".name: "distractors",
+    "a LIMP run".name: "limp",
+    "a BIP-ALM run".name: "bip-alm",
 }
 Results = Mapping[str, Any]
 Reopen = Callable[[Run], Any]
@@ -89,7 +89,7 @@ def page_of(folder: Path, reopen: Reopen = lambda run: None) -> page.Page:
     if (folder / HEADS).exists():
         run = Run.open(folder)
         return probing_page(run, reopen(run))
-    kind = COMMANDS.get(run_folder.kind_of(folder) or "")
+    kind = COMMANDS.get(kind_of(folder) or "")
     if kind is None:
         raise MissingRunFileError(f"{folder} holds no finished run of which there is a page")
     results = results_in(folder)

@@ -14,6 +14,7 @@ import plotly.express as px
 import plotly.graph_objects as go
 
 from sally_anne.core.errors import SallyAnneError
+from sally_anne.core.run import LEVEL, Run, given_away
 from sally_anne.data.gridtom.contrasts import Scene
 from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, patching, style
@@ -21,7 +22,6 @@ from sally_anne.figures.choose import best, row_of, select
 from sally_anne.figures.draw import classes_in, plane_of
 from sally_anne.figures.story import seen_by
 from sally_anne.hooks.geometry import Head
-from sally_anne.hooks.saved_run import LEVEL, Run, given_away
 
 FEW = 5  # clusters below which an interval says little
 # Best heads that are opened, samples in each of their lists, samples with frames, points of a plot.
@@ -241,7 +241,7 @@ def _used(run: Run) -> str:
 def _sentence(run: Run, label: str) -> str:
     """The best head of a label, by validation, and how many heads stand above the null."""
     heads, top = run.heads, best(run.heads, label)
-    row, results = row_of(heads, top), run.found.get("results", {}).get(label, {})
+    row, results = row_of(heads, top), run.results.get("results", {}).get(label, {})
     counts = run.samples["split"].value_counts()
     split = "test" if counts.get("test", 0) else "validation"
     estimate = {"value": row[f"{label}_{split}_accuracy"]}
@@ -288,11 +288,11 @@ def _tone(good: bool) -> str:
 
 
 def _warnings(run: Run) -> list[str]:
-    results, heads = run.found.get("results", {}), run.heads
+    results, heads = run.results.get("results", {}), run.heads
     warnings = [
         f"Confound ({row['condition']}): the {row['feature']} alone gives {plain(row['label'])} "
         f"with accuracy {row['accuracy']:.2f}."
-        for row in given_away(run.found)
+        for row in given_away(run.results)
     ]
     for name in run.labels:
         p = heads.get(f"{name}_p_family")
@@ -363,7 +363,7 @@ def _audit_table(run: Run) -> list[str]:
 
 
 def _confound_table(run: Run) -> list[str]:
-    rows = pd.DataFrame(run.found.get("confounds", []))
+    rows = pd.DataFrame(run.results.get("confounds", []))
     caption = "Control: accuracy on held-out samples of surface features alone"
     return [] if rows.empty else [page.table(rows, caption)]
 

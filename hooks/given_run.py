@@ -7,27 +7,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from sally_anne.core.files import FILES, write_atomic, write_sealed
+from sally_anne.core.files import write_atomic, write_json
+from sally_anne.core.folder import CONFIG, RESULTS
 from sally_anne.core.hub import CARD, card, without_paths
-from sally_anne.hooks.saved_run import (
+from sally_anne.core.run import (
     ACTIVATIONS,
     CAUSES,
-    CONFIG,
-    FOUND,
     HEADS,
-    MANIFEST,
     PROBES,
     PROMPTS,
     Run,
 )
 
 # What a run is in a repository; the last two, what was asked and what was read, only on demand.
-NAMES = (CARD, CONFIG, FOUND, CAUSES, HEADS, PROBES, PROMPTS, f"{ACTIVATIONS}/*")
+NAMES = (CARD, CONFIG, RESULTS, CAUSES, HEADS, PROBES, PROMPTS, f"{ACTIVATIONS}/*")
 BEST = 10
 
 
@@ -38,26 +34,21 @@ def copy_run(run: Run, folder: Path, activations: bool = False) -> None:
         activations: also its activations, and what its samples say.
 
     Raises:
-        RunFolderError, StoreError, AlteredError: as :class:`Run`.
+        RunFolderError, StoreError: as :class:`Run`.
     """
     _ = run.heads, run.probes
-    copied, sealed = [HEADS, PROBES], [HEADS, PROBES]
+    copied = [HEADS, PROBES]
     if activations:
         run.store.verify()
         _copy_store(run, folder / ACTIVATIONS)
-        sealed.append(MANIFEST)
         copied += [] if run.prompts is None else [PROMPTS]
     for name in copied:
         shutil.copyfile(run.folder / name, folder / name)
-    for name, found in ((FOUND, {**run.found, "figures": []}), (CAUSES, run.causes)):
+    for name, found in ((RESULTS, {**run.results, "figures": []}), (CAUSES, run.causes)):
         if (run.folder / name).exists():
-            write_sealed(folder / name, without_paths(_unsealed(found), run.saved))
-    write_sealed(folder / CONFIG, without_paths(_unsealed(run.saved)), sealed)
+            write_json(folder / name, without_paths(found, run.saved))
+    write_json(folder / CONFIG, without_paths(dict(run.saved)))
     write_atomic(folder / CARD, _card(run))
-
-
-def _unsealed(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in found.items() if name != FILES}
 
 
 def _copy_store(run: Run, folder: Path) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from sally_anne.core.errors import PositionError, SteeringError
 from sally_anne.core.files import write_atomic
+from sally_anne.core.folder import require_own
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
-from sally_anne.core.run_folder import VECTOR, require_own
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, Head, find_geometry, slice_width
 from sally_anne.hooks.identity import ALLOW_MISMATCH, SEEN, ModelIdentity, require_fitted
@@ -205,7 +205,7 @@ class SteeringVector(Shared):
             StoreError, FolderError, SteeringError: it cannot be written there.
         """
         folder = Path(folder)
-        require_own(folder, VECTOR)
+        require_own(folder, "a steering vector", FILE)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

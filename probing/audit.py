@@ -12,9 +12,9 @@ from rich.markup import escape
 
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.files import write_atomic, write_sealed
+from sally_anne.core.files import write_atomic, write_json
+from sally_anne.core.folder import claimed
 from sally_anne.core.options import Seed
-from sally_anne.core.run_folder import PROBING, claimed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
     console = console or Console()
     if config.stories < sum(PARTS.values()):
         raise ProbingError(f"--stories {config.stories}: the least is {sum(PARTS.values())}")
-    with claimed(config.run, PROBING):
+    with claimed(config.run, "a probing run"):
         opened = reopen(config.run, config.device, config.device_map)
         saved, probing, data = opened.run, opened.probing, opened.data
         x = Activations(saved.activations(), saved.samples, saved.labels, probing.site)
@@ -82,7 +82,7 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         write_atomic(config.run / TABLE, table.to_parquet(None, index=False))
         options = dict(zip(("stories", "seed"), how, strict=True))
         found = {"config": options, "facts": facts, "verdict": said}
-        write_sealed(config.run / SAVED, found, (TABLE,))
+        write_json(config.run / SAVED, found)
     for label in saved.labels:
         spoken = label.upper() if label in data.meaning else label
         print_audit(console, table[table["label"] == label], spoken, said[label], of[label])

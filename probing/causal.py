@@ -16,10 +16,10 @@ from rich.table import Table
 
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.files import write_atomic, write_sealed
+from sally_anne.core.files import write_atomic, write_json
+from sally_anne.core.folder import claimed
 from sally_anne.core.options import Seed, check_options
-from sally_anne.core.run_folder import PROBING, claimed
-from sally_anne.hooks.saved_run import CAUSES, CONFIG, HEADS, LEVEL, Run, in_words, verdicts
+from sally_anne.core.run import CAUSES, CONFIG, HEADS, LEVEL, Run, in_words, verdicts
 from sally_anne.probing.config import ProbeConfig, ScanOptions
 from sally_anne.probing.nulls import null_columns, selectivity_columns
 
@@ -255,7 +255,7 @@ def run(config: CausalConfig, console: Console | None = None) -> pd.DataFrame:
 
     console = console or Console()
     check_options(config)
-    with claimed(config.run, PROBING):
+    with claimed(config.run, "a probing run"):
         opened = reopen(config.run, config.device, config.device_map)
         asked = {name: getattr(config, name) for name in opened.probing.scan_options}
         given = {name: value for name, value in asked.items() if value is not None}
@@ -343,18 +343,15 @@ def add_causes(
         path.unlink(missing_ok=True)
         _keep(saved, heads, {"config": saved.config | config.scan_options | {"causal": True}})
         done |= said
-        write_sealed(path, null | done)
+        write_json(path, null | done)
         console.print(f"[dim]causal scan: {time.monotonic() - begun:.0f} s[/dim]")
     return {kind: done[kind] for kind in twins}
 
 
 def _keep(saved: Run, heads: pd.DataFrame, facts: Mapping[str, Any]) -> None:
     """Write a run's table of heads anew, and how it was made."""
-    files = {name: digest for name, digest in saved.saved.get("files", {}).items() if name != HEADS}
-    # Stopped half-way, either table is taken.
-    write_sealed(saved.folder / CONFIG, {**saved.saved, "files": files})
     write_atomic(saved.folder / HEADS, heads.to_parquet(None, index=False))
-    write_sealed(saved.folder / CONFIG, {**saved.saved, **facts, "files": files}, (HEADS,))
+    write_json(saved.folder / CONFIG, {**saved.saved, **facts})
 
 
 def causal(folder: Path | str, **options: Any) -> pd.DataFrame:

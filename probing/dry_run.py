@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sally_anne.core.console import Console
+from sally_anne.core.folder import require_own
 from sally_anne.core.options import check_options
-from sally_anne.core.run_folder import PROBING, require_own
+from sally_anne.core.run import ACTIVATIONS
 from sally_anne.data.samples import Sample
 from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.backends import NATIVE
 from sally_anne.hooks.batch_size import AUTO
 from sally_anne.hooks.geometry import Geometry, find_geometry, slice_width
-from sally_anne.hooks.saved_run import ACTIVATIONS
 from sally_anne.hooks.store import INDEX_NAME, ActivationStore, Index, mismatch
 from sally_anne.models.estimate import Counter, Figure, Load, disk, exact, needs, show, tokens_each
 from sally_anne.models.prompts import open_prompt
@@ -35,7 +35,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
     Of a published model of the catalogue neither weights nor a network are needed.
     """
     check_options(config)
-    require_own(config.folder, PROBING)
+    require_own(config.folder, "a probing run")
     require_same_probes(config)
     data = open_samples(config)
     samples = data.samples

@@ -15,14 +15,14 @@ from rich.table import Table
 from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import write_atomic
+from sally_anne.core.folder import CONFIG, claimed
 from sally_anne.core.options import Natural, Seed
-from sally_anne.core.run_folder import CONFIG, PROBING, claimed
-from sally_anne.hooks.saved_run import LEVEL
+from sally_anne.core.run import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sally_anne.hooks.saved_run import Run
+    from sally_anne.core.run import Run
     from sally_anne.probing.activations import Activations
 
 # Heads of each label that are printed.
@@ -60,11 +60,11 @@ def run(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
     Raises:
         ProbingError: no such samples, or a label that permuting within groups does not change.
     """
-    from sally_anne.hooks.saved_run import Run
+    from sally_anne.core.run import Run
 
     console = console or Console()
     saved = Run.open(config.run)
-    with claimed(config.run, PROBING):
+    with claimed(config.run, "a probing run"):
         return _test(config, saved, console)
 
 

@@ -17,23 +17,17 @@ from sklearn.base import clone
 
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import (
-    AlteredError,
     ProbingError,
     RunFolderError,
     SallyAnneError,
     StoreError,
 )
-from sally_anne.core.files import intact, read_object, require_sealed, write_atomic, write_sealed
+from sally_anne.core.files import read_object, write_atomic, write_json
+from sally_anne.core.folder import RESULTS, claims, versions
 from sally_anne.core.options import check_options, spelled
 from sally_anne.core.processes import here
-from sally_anne.core.run_folder import PROBING, RESULTS, claims, versions
-from sally_anne.data.samples import Sample, SampleSet
-from sally_anne.data.twins import TwinSet
-from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.identity import SEEN
-from sally_anne.hooks.saved_run import (
+from sally_anne.core.run import (
     ACTIVATIONS,
-    AGAIN,
     CONFIG,
     HEADS,
     MADE_BY,
@@ -42,6 +36,10 @@ from sally_anne.hooks.saved_run import (
     PROMPTS,
     Run,
 )
+from sally_anne.data.samples import Sample, SampleSet
+from sally_anne.data.twins import TwinSet
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.identity import SEEN
 from sally_anne.hooks.store import ActivationStore
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
@@ -74,7 +72,7 @@ BOTH, PAIR = "op", ("y_p", "y_o")
 Draw = Callable[[Path], list[Path]]
 
 
-@claims(PROBING)
+@claims("a probing run")
 def run(
     config: ProbeConfig, console: Console | None = None, draw: Draw | None = None
 ) -> pd.DataFrame:
@@ -131,7 +129,7 @@ def run(
     saved, found = _finished(folder, key)
     if saved:
         store.verify()
-        intact(folder, PROBES, saved, AGAIN.format(folder))
+        _ = Run.open(folder).probes
         console.print("[dim]finished before; nothing was computed again[/dim]")
     else:
         about = {"unknown_words": asdict(unknown), FINISHED: key}
@@ -151,7 +149,7 @@ def run(
         with stage(console, "drawing figures"):
             paths = draw(folder)
         figures = [path.relative_to(folder).as_posix() for path in paths]
-        write_sealed(folder / RESULTS, found | {"figures": figures})
+        write_json(folder / RESULTS, found | {"figures": figures})
     print_summary(console, heads, found["results"], data.meaning, config.c)
     print_confounds(console, found["confounds"], found["results"], data.meaning)
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
@@ -207,8 +205,8 @@ def _probe(
         "versions": versions(),
         **about,
     }
-    write_sealed(folder / RESULTS, found)
-    write_sealed(folder / CONFIG, saved, (HEADS, PROBES, MANIFEST))
+    write_json(folder / RESULTS, found)
+    write_json(folder / CONFIG, saved)
     return found
 
 
@@ -238,7 +236,7 @@ def _causes(
         return {}, f"Which heads are used was not asked: {NO_TWINS}"
     try:
         return add_causes(config, loaded, twins, console, spoken), ""
-    except (AlteredError, RunFolderError, StoreError):
+    except (RunFolderError, StoreError):
         raise
     except SallyAnneError as error:
         return {}, f"Which heads are used was not asked: {error}"
@@ -352,10 +350,8 @@ def _finished(folder: Path, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
     saved = _saved(folder / CONFIG)
     if saved.get(FINISHED) != key or not all((folder / n).exists() for n in (HEADS, PROBES)):
         return {}, {}
-    # Earlier versions kept what was found in the same file.
-    old = "results" in saved and not (folder / RESULTS).exists()
     quoted = ("unconverged_heads", *saved.get("labels", PAIR))
-    found = _saved(folder / (CONFIG if old else RESULTS), {"results": quoted})
+    found = _saved(folder / RESULTS, {"results": quoted})
     whole = found.keys() >= set(FOUND)
     return (saved, {name: found[name] for name in FOUND}) if whole else ({}, {})
 
@@ -365,5 +361,4 @@ def _saved(path: Path, parts: dict[str, tuple[str, ...]] | None = None) -> dict[
     if not path.exists():
         return {}
     saved = read_object(path, RunFolderError, MADE_BY, parts)
-    require_sealed(path, saved, AGAIN.format(path.parent))
     return saved

@@ -15,8 +15,8 @@ import torch
 
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic
+from sally_anne.core.folder import require_own
 from sally_anne.core.hub import CARD, at_hand, card
-from sally_anne.core.run_folder import PROBES, require_own
 from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.tensor_file import TensorFile
 
@@ -31,7 +31,7 @@ _FILE = TensorFile("set of probes", (FORMAT,), "probes", "HeadProbes.save", Prob
 def write(folder: Path | str, found: Mapping[str, Any]) -> Path:
     """Write parameters and :data:`KEPT`, by name, and a card; gives the folder."""
     folder = Path(folder)
-    require_own(folder, PROBES)
+    require_own(folder, "a set of probes", FILE)
     folder.mkdir(parents=True, exist_ok=True)
     facts = {name: fact for name, fact in found.items() if name not in _WEIGHTS}
     facts["classes_"] = facts["classes_"].tolist()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sally_anne.core.errors import ProbingError, SallyAnneError
 from sally_anne.core.options import read_options, spelled
+from sally_anne.core.run import Run
 from sally_anne.data import samples as own
 from sally_anne.data.gridtom import contrasts as gridtom
 from sally_anne.data.gridtom.contrasts import question_twins
@@ -18,7 +19,6 @@ from sally_anne.data.mmtom_qa import load as load_mmtom_qa
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.data.twins import TwinSet, own_twins, statement_twins
 from sally_anne.hooks.identity import ModelIdentity, require_same
-from sally_anne.hooks.saved_run import Run
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.config import ProbeConfig
 

@@ -17,9 +17,9 @@ import torch
 
 from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.errors import SteeringError
+from sally_anne.core.folder import Journal
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.items import Item
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.metrics import Metrics, Unit, accuracy, belief_metrics, paired_accuracy
 from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.results import score, scores

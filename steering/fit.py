@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from sally_anne.core.errors import SteeringError
+from sally_anne.core.run import HEADS, PROBES, Run
 from sally_anne.data.lineage import SEEN
 from sally_anne.hooks.geometry import Head
-from sally_anne.hooks.saved_run import AGAIN, CONFIG, HEADS, PROBES, Run
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.probing.directions import best_heads, towards_class, vector_on
 from sally_anne.steering.sweep import Direction, Heads
@@ -68,7 +68,7 @@ def fit_vector(
         SteeringError: an unknown direction, label or value, heads without a direction, or a run
             whose heads were not ranked by cause.
         ProbingError: K without so many usable heads.
-        RunFolderError, StoreError, AlteredError: not a finished run, or its files are damaged.
+        RunFolderError, StoreError: not a finished run, or its files are damaged.
     """
     if direction not in DIRECTIONS:
         raise SteeringError(
@@ -231,7 +231,7 @@ def _provenance(run: Run, label: str) -> dict[str, Any]:
         facts |= {name: run.config[name] for name in _OPTIONS}
     except KeyError as error:
         raise SteeringError(
-            f"{run.folder / CONFIG} is damaged (no {error}). {AGAIN.format(run.folder)}"
+            f"{run.folder}: config.json is damaged (no {error}); run `sally-anne probe` again"
         ) from error
     own = {name: run.config.get(name) for name in ("samples", "task")}
     return facts | {name: value for name, value in own.items() if value not in (None, "gridtom")}

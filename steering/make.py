@@ -12,9 +12,9 @@ from rich.markup import escape
 
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
-from sally_anne.core.files import read_object, require_sealed
+from sally_anne.core.files import read_object
+from sally_anne.core.folder import RESULTS, require_own
 from sally_anne.core.options import Seed, command_line
-from sally_anne.core.run_folder import RESULTS, VECTOR, require_own
 from sally_anne.hooks.identity import ALLOW_MISMATCH, SEEN
 from sally_anne.models.options import ModelOptions
 from sally_anne.steering.sweep import Direction, Heads, SweepConfig
@@ -82,7 +82,7 @@ def run(config: VectorConfig) -> None:
     # Heavy libraries are imported here, so that --help answers at once.
     from sally_anne.steering.fit import fit_vector
 
-    require_own(config.folder, VECTOR)
+    require_own(config.folder, "a steering vector", "vector.safetensors")
     names = ("run", "k", "alpha", "direction", "label", "positions", "seed", "towards", "heads")
     options = {name: getattr(config, name) for name in names}
     vector = fit_vector(**{name: value for name, value in options.items() if value is not None})
@@ -106,7 +106,6 @@ def read_sweep(folder: Path) -> dict[str, Any]:
     path = folder / RESULTS
     parts = {"config": ("direction", "label"), "about": ("fitted",), "chosen": ("k", "alpha")}
     saved = read_object(path, SteeringError, "sally-anne sweep", parts)
-    require_sealed(path, saved, "Run `sally-anne sweep` again: its answers are kept.")
     return saved
 
 
@@ -122,7 +121,7 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
             )
         # The folder that is made by default bears the label's name; a given one is claimed first.
         if config.label is None and config.out is None:
-            from sally_anne.hooks.saved_run import Run
+            from sally_anne.core.run import Run
 
             return replace(config, label=next(iter(Run.open(config.run).labels), None))
         return config
@@ -153,7 +152,7 @@ def settled(config: VectorConfig, sweep: dict[str, Any] | None) -> VectorConfig:
 
 def _to_choose(config: VectorConfig) -> str:
     """How K and alpha are chosen for a run: the commands of a sweep and of its vector."""
-    from sally_anne.hooks.saved_run import Run
+    from sally_anne.core.run import Run
 
     assert config.run is not None
     probing = Run.open(config.run).config

@@ -16,8 +16,8 @@ from rich.markup import escape
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
-from sally_anne.core.files import reading, write_sealed
-from sally_anne.core.run_folder import RESULTS, SIDE_EFFECTS, claims, save_config
+from sally_anne.core.files import reading, write_json
+from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.gridtom import Ask
 from sally_anne.harness.metrics import accuracy, paired_accuracy
@@ -37,7 +37,7 @@ from sally_anne.steering.side_effects import SideEffectsConfig
 REPLY = 16
 
 
-@claims(SIDE_EFFECTS)
+@claims("a measurement of side effects")
 def measure(config: SideEffectsConfig) -> dict[str, Any]:
     """Measure, print and save ``kl`` (nats; value, low, high, n) and ``tasks``.
 
@@ -75,7 +75,7 @@ def measure(config: SideEffectsConfig) -> dict[str, Any]:
         }
     saved = {"config": asdict(config), "mismatch": mismatch, **found}
     save_config(config.folder, asdict(config))
-    write_sealed(config.folder / RESULTS, saved)
+    write_json(config.folder / RESULTS, saved)
     _print(Console(), config, found)
     return found
 

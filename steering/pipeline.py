@@ -11,14 +11,13 @@ import pandas as pd
 from rich.markup import escape
 
 from sally_anne.core.console import Bars, Console, stage
+from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.processes import here
-from sally_anne.core.run_folder import SWEEP, claims, save_config
 from sally_anne.data.lineage import SEEN
 from sally_anne.figures.draw import draw_all
 from sally_anne.figures.report import write_report
 from sally_anne.harness.evaluate import check_items
 from sally_anne.harness.gridtom import shown
-from sally_anne.harness.journal import Journal
 from sally_anne.hooks.identity import ALLOW_MISMATCH
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -57,7 +56,7 @@ from sally_anne.steering.reporting import Sweep, print_sweep, save, vector_name
 from sally_anne.steering.sweep import Heads, Side, SweepConfig
 
 
-@claims(SWEEP)
+@claims("a sweep")
 def run(
     config: SweepConfig, console: Console | None = None, loaded: LoadedModel | None = None
 ) -> Sweep:

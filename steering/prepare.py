@@ -11,8 +11,9 @@ from rich.markup import escape
 
 from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
+from sally_anne.core.folder import require_own
 from sally_anne.core.options import check_options
-from sally_anne.core.run_folder import SWEEP, require_own
+from sally_anne.core.run import CONFIG, Run
 from sally_anne.data.gridtom import splits
 from sally_anne.data.gridtom.records import StorySet
 from sally_anne.data.gridtom.stories import open_stories
@@ -26,7 +27,6 @@ from sally_anne.harness.work import Unseen, choose_stories, drawn_how, items_of
 from sally_anne.hooks.batch_size import AUTO, MOST, in_batches
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import ModelIdentity, require_same
-from sally_anne.hooks.saved_run import CONFIG, Run
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, show
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.published import open_described
@@ -191,7 +191,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     """
     check(config)
     questions = Questions(config)
-    require_own(config.folder, SWEEP)
+    require_own(config.folder, "a sweep")
     # A run that is made for the sweep sees none of its test stories.
     if isinstance(run := run_for(config, questions.stories), Run):
         questions.leave_out(lineage_of(config, run))

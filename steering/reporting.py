@@ -12,9 +12,9 @@ from rich.markup import escape
 
 from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.console import Console
-from sally_anne.core.files import write_atomic, write_sealed
+from sally_anne.core.files import write_atomic, write_json
+from sally_anne.core.folder import RESULTS
 from sally_anne.core.options import command_line
-from sally_anne.core.run_folder import RESULTS
 from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.figures.report import NAME
 from sally_anne.harness.config import EvalConfig
@@ -172,7 +172,7 @@ def save(
     answers = pd.concat(parts.values(), ignore_index=True)
     for name, table in ((METRICS, metrics), (ANSWERS, answers)):
         write_atomic(config.folder / name, table.to_parquet(None, index=False))
-    write_sealed(config.folder / RESULTS, saved, (METRICS, ANSWERS))
+    write_json(config.folder / RESULTS, saved)
     return metrics, saved
 
 

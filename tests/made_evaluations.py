@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from sally_anne.core.files import write_sealed
-from sally_anne.core.run_folder import RESULTS
+from sally_anne.core.files import write_json
+from sally_anne.core.folder import RESULTS
 from sally_anne.harness.results import break_down, summarise
 
 
@@ -77,5 +77,5 @@ def evaluation(
         kinds = [str(c).removeprefix("tag_") for c in table if str(c).startswith("tag_")]
         results = break_down(table, kinds, cells)
     saved = {"config": config, "about": about or {}, "results": results}
-    write_sealed(folder / RESULTS, saved, ("answers.parquet",))
+    write_json(folder / RESULTS, saved)
     return folder

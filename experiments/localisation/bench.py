@@ -23,10 +23,10 @@ from rich.table import Table
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import OptionError, RunFolderError
-from sally_anne.core.files import read_object, write_atomic, write_sealed
+from sally_anne.core.files import read_object, write_atomic, write_json
+from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import exit_with_parent
-from sally_anne.core.run_folder import LOCALISATION, RESULTS, claims, save_config
 from sally_anne.data.twins import Twins
 from sally_anne.experiments.localisation.config import LocalisationConfig
 from sally_anne.experiments.localisation.localisers import (
@@ -256,7 +256,7 @@ def _print_table(
     console.print(table)
 
 
-@claims(LOCALISATION)
+@claims("a comparison of localisers")
 def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFrame:
     """Score all localisers on all models, steer these, and draw it; prints the leaderboards.
 
@@ -310,7 +310,7 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
         content["recovery"] = means(tables[RECOVERY], by, ["recall"], config.seed)
     for name, table in tables.items():
         write_atomic(config.folder / name, table.to_parquet(None, index=False))
-    write_sealed(config.folder / RESULTS, content, tuple(tables))
+    write_json(config.folder / RESULTS, content, tuple(tables))
     shutil.rmtree(config.folder / PARTS)
     failed = [folder.name for folder, truth in truths.items() if truth.failed]
     if failed:

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import tyro
 
 from sally_anne.core.errors import OptionError
+from sally_anne.core.folder import claims, save_config
 from sally_anne.core.options import Natural, Positive, Seed
-from sally_anne.core.run_folder import PLANTING, claims, save_config
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class PlantConfig:
 _FREE = ("threads", "verify_pairs", "out")
 
 
-@claims(PLANTING)
+@claims("a model with planted heads")
 def run(config: PlantConfig) -> Path:
     """Train, measure what is true of the model, and write both; returns the folder.
 

@@ -17,7 +17,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from sally_anne.core.errors import OptionError
-from sally_anne.core.run_folder import TRAINING, claims, save_config
+from sally_anne.core.folder import claims, save_config
 from sally_anne.experiments.train_tiny import documents, looking, seeing
 from sally_anne.experiments.train_tiny.config import TrainConfig
 from sally_anne.experiments.train_tiny.conversations import checked, mixed, narrated, single
@@ -80,7 +80,7 @@ def decoder_levels(tokenizer: PreTrainedTokenizerFast) -> list[Level]:
     ]
 
 
-@claims(TRAINING)
+@claims("a training of tiny models")
 def train_family(config: TrainConfig) -> Path:
     """Train, or go on training, one family; says and returns the folder of the finished model."""
     torch.set_num_threads(config.threads)

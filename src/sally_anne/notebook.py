@@ -7,15 +7,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
+from sally_anne.core import run as saved_run
 from sally_anne.core.errors import RecordError
 from sally_anne.core.hub import at_hand, push
+from sally_anne.core.run import HEADS
 from sally_anne.data.gridtom.contrasts import Contrast, Order, plots_of, sample_set
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.data.items import Setting
 from sally_anne.data.samples import Frames, Label, Sample, Split
-from sally_anne.hooks import saved_run
 from sally_anne.hooks.given_run import NAMES, copy_run
-from sally_anne.hooks.saved_run import HEADS
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import fit_vector
 
@@ -99,7 +99,7 @@ class Run(saved_run.Run):
 
         Raises:
             HubError: there is no such folder, and no such repository can be had.
-            RunFolderError, AlteredError: it is damaged, or not as the run left it.
+            RunFolderError: it is damaged.
         """
         return super().open(at_hand(folder, NAMES))
 
@@ -117,7 +117,7 @@ class Run(saved_run.Run):
 
         Raises:
             HubError: it holds something else, or cannot be reached or written.
-            RunFolderError, StoreError, AlteredError: the run is damaged.
+            RunFolderError, StoreError: the run is damaged.
         """
         return push(repository, HEADS, lambda folder: copy_run(self, folder, activations), private)
 

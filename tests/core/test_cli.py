@@ -14,8 +14,8 @@ import tyro
 
 from sally_anne.cli import COMMANDS, main
 from sally_anne.core.console import plain_errors
+from sally_anne.core.folder import save_config
 from sally_anne.core.options import Positive, read_options
-from sally_anne.core.run_folder import save_config
 from sally_anne.experiments.table1 import Table1Config
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.copilot import CopilotConfig

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sally_anne.hooks.saved_run import Run
+from sally_anne.core.run import Run
 from sally_anne.hooks.vector import SteeringVector
 
 pytestmark = pytest.mark.e2e

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from sally_anne.core.run import CONFIG as FINISHED_RUN
 from sally_anne.experiments import table1
 from sally_anne.experiments.table1 import Table1Config, print_table
-from sally_anne.hooks.saved_run import CONFIG as FINISHED_RUN
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.directions import NoDirectionError
 from sally_anne.steering.prepare import probing_of
@@ -136,6 +136,7 @@ def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {path.name for path in (tmp_path / "t").glob("*.json")} == {
         "config.json",
         "results.json",
+        "run.json",
     }
 
 

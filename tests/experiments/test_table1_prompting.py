@@ -12,11 +12,11 @@ import pytest
 
 import sally_anne.harness.pipeline
 from sally_anne.core.errors import ContextError
+from sally_anne.core.folder import Journal
 from sally_anne.experiments import table1
 from sally_anne.experiments.table1 import Table1Config, against_prompting
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import SteeredModel
 from sally_anne.probing.config import ProbeConfig
 from tests.steering.conftest import answered, probed  # noqa: F401  # fixtures

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from sally_anne.cli import main
-from sally_anne.core.files import write_sealed
+from sally_anne.core.files import write_json
 from sally_anne.figures import choose, comparison, style
 from sally_anne.figures.draw import table_of
 from sally_anne.hooks.geometry import Head
@@ -74,14 +74,14 @@ def test_tables_of_other_runs(tmp_path: Path) -> None:
     (tmp_path / "answers").mkdir()
     pd.DataFrame({"item_id": ["a"]}).to_parquet(tmp_path / "answers" / "answers.parquet")
     results = {"robust": {"overall": SHARE, "groups": {"type": {"belief": SHARE}}}}
-    write_sealed(tmp_path / "answers" / "results.json", {"config": {}, "results": results})
+    write_json(tmp_path / "answers" / "results.json", {"config": {}, "results": results})
     assert table_of(tmp_path / "answers").to_dict("records") == [
         {"reader": "robust", "part": part, "measure": "overall", **SHARE}
         for part in ("", "type: belief")
     ]
     row = {"order": 1, "method": "baseline", "TB": SHARE}
     (tmp_path / "table1").mkdir()
-    write_sealed(tmp_path / "table1" / "results.json", {"config": {}, "rows": [row]})
+    write_json(tmp_path / "table1" / "results.json", {"config": {}, "rows": [row]})
     (one,) = table_of(tmp_path / "table1").to_dict("records")
     assert one["method"] == "baseline" and one["TB.value"] == 0.5 and one["TB.n"] == 8
 

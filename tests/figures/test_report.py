@@ -16,10 +16,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sally_anne.core import run_folder
 from sally_anne.core.errors import ChoiceError, MissingRunFileError
-from sally_anne.core.files import write_sealed
-from sally_anne.core.run_folder import RESULTS, claimed
+from sally_anne.core.files import write_json
+from sally_anne.core.folder import RESULTS, claimed
 from sally_anne.data.gridtom.contrasts import sample_set
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample
@@ -164,7 +163,7 @@ def evaluation(folder: Path) -> Path:
         | {"robust_correct": n < 4, "robust_invalid": n == 7, "official_correct": False}
         for n in range(8)
     ]
-    with claimed(folder, run_folder.EVALUATION):
+    with claimed(folder, "an evaluation"):
         pd.DataFrame(rows).to_parquet(folder / "answers.parquet")
         none = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 8}
         robust = {"overall": SHARE, "invalid": none, "groups": {"type": {"belief": SHARE}}}
@@ -172,7 +171,7 @@ def evaluation(folder: Path) -> Path:
         counts = {"asked": 8, "cut": 2}
         config = {"model": "m", "task": "bigtom"}
         saved = {"config": config, "results": results, "counts": counts}
-        write_sealed(folder / RESULTS, saved, ("answers.parquet",))
+        write_json(folder / RESULTS, saved)
     return folder
 
 
@@ -204,13 +203,13 @@ def swept(folder: Path) -> Path:
         | {name: chosen[name] for name in ("direction", "heads", "k", "alpha")}
         | {"reply": "red now"},
     ]
-    with claimed(folder, run_folder.SWEEP):
+    with claimed(folder, "a sweep"):
         pd.DataFrame(rows + test).to_parquet(folder / "sweep.parquet")
         pd.DataFrame(replies).to_parquet(folder / "answers.parquet")
         saved = {"config": {"model": "m", "label": "y_p"}, "chosen": chosen, "test": {}}
         rank = {"rank": 3, "of": 5, "specific": False, "stories": 60, "gain": 0.3, "kinds": {}}
         files = ("sweep.parquet", "answers.parquet")
-        write_sealed(folder / RESULTS, saved | {"specificity": rank}, files)
+        write_json(folder / RESULTS, saved | {"specificity": rank}, files)
     return folder
 
 
@@ -228,14 +227,14 @@ def test_a_sweep_shows_its_curves_its_choice_and_replies(tmp_path: Path) -> None
 
 def test_other_runs_show_every_number_with_its_interval(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with claimed(folder, run_folder.SIDE_EFFECTS):
+    with claimed(folder, "a measurement of side effects"):
         tasks = {"gridtom": {"overall": {"plain": SHARE}}}
         rows = [
             {"kind": "causal", "recall": SHARE, "empty": ""},
             {"kind": HOSTILE, "recall": SHARE},
         ]
         saved = {"config": {"model": "m"}, "kl": SHARE, "tasks": tasks, "rows": rows}
-        write_sealed(folder / RESULTS, saved)
+        write_json(folder / RESULTS, saved)
     Image.new("RGB", (3, 2), (9, 8, 7)).save(folder / "picture.png")
     text = write_report(folder).read_text(encoding="utf-8")
     links = re.findall(r'download="(\w+)\.csv" href="data:text/csv;base64,([^"]+)"', text)

@@ -17,6 +17,7 @@ import torch
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import Journal
 from sally_anne.data.items import BenchmarkItem, Context, Option
 from sally_anne.data.mmtom_qa import MMTOM_QA, load
 from sally_anne.data.mmtom_qa.actions import Action, Course, read_actions
@@ -32,7 +33,6 @@ from sally_anne.harness.bip_alm import (
     steps,
 )
 from sally_anne.harness.bip_alm import run as work
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel, laid_out
 from sally_anne.harness.planning import (
     LikelyUnlikely,

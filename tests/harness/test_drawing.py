@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import Journal
 from sally_anne.data.items import Benchmark, BenchmarkItem, Option
 from sally_anne.harness import work as work_room
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.drawing import Drawn, Row, sample_groups
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.work import prepare
 
 ABILITIES = [(f"a{n}", {"ability": ("a",)}) for n in range(8)]

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sally_anne.core.folder import Journal
 from sally_anne.data.items import Option
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt
 from sally_anne.harness.replies import Reply
 from tests.made_replies import replied

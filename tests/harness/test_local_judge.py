@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.journal import Journal
+from sally_anne.core.folder import Journal
 from sally_anne.harness.judge import Asked, LocalJudge, judge_answers, judge_prompt
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.models.loading import LoadedModel, load_model

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from sally_anne.core.errors import OutOfMemoryError
+from sally_anne.core.folder import Journal
 from sally_anne.data.items import Option
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.judge import Asked, Verdict, judge_answers
 from sally_anne.harness.limp import run
 from sally_anne.harness.planning_config import LimpConfig

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import Journal
 from sally_anne.data.items import BenchmarkItem
 from sally_anne.data.muma_tom import load
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.limp import gather_all, judge_all, persons
 from sally_anne.harness.limp_reading import Episode, Person, Sources
 from sally_anne.harness.planning import log_preference, posterior_of_judgements, score, summarise

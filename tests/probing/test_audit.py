@@ -20,10 +20,10 @@ from sklearn.metrics import log_loss
 import sally_anne as sa
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError
+from sally_anne.core.run import Run
 from sally_anne.data.gridtom.contrasts import sample_set
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import SPLITS, Sample
-from sally_anne.hooks.saved_run import Run
 from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.audit import AuditConfig, run
 from sally_anne.probing.audit_table import ALL, choose_groups, verdict

@@ -16,9 +16,9 @@ import pytest
 import sally_anne as sa
 from sally_anne.core.console import Console
 from sally_anne.core.errors import OptionError, ProbingError, RecordError
+from sally_anne.core.run import Run, verdicts
 from sally_anne.data.samples import Sample, read_samples
 from sally_anne.data.twins import TwinSet, own_twins, statement_twins
-from sally_anne.hooks.saved_run import Run, verdicts
 from sally_anne.probing.causal import CausalConfig, run, verdict
 from sally_anne.probing.scan import Cause
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import FolderError, MissingRunFileError, RunFolderError
-from sally_anne.core.run_folder import PROBING, claimed
+from sally_anne.core.folder import claimed
 from sally_anne.probing import resampling
 from sally_anne.probing.nulls import NullsConfig, run
 
@@ -66,7 +66,10 @@ def test_few_permutations_reach_no_threshold(finished: Path, tmp_path: Path, mon
 
 def test_a_run_that_is_written_to_is_left_alone(finished: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    with claimed(folder, PROBING), pytest.raises(FolderError, match="another run is writing"):
+    with (
+        claimed(folder, "a probing run"),
+        pytest.raises(FolderError, match="another run is writing"),
+    ):
         run(NullsConfig(folder, permutations=3))
 
 

@@ -14,14 +14,12 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import ProbingError, RunFolderError
-from sally_anne.core.run_folder import RESULTS
+from sally_anne.core.run import CONFIG, HEADS, PROBES
 from sally_anne.data.gridtom.contrasts import MEANING
-from sally_anne.hooks.saved_run import CONFIG, HEADS, PROBES
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import (
     FINISHED,
-    FOUND,
     _finished,
     fit_probes,
     rank_heads,
@@ -217,35 +215,6 @@ def write(folder: Path, saved: object) -> None:
     for name in (HEADS, PROBES):
         (folder / name).touch()
     (folder / CONFIG).write_text(json.dumps(saved))
-
-
-def test_what_was_written_is_read_back(saved, tmp_path) -> None:
-    write(tmp_path, saved)
-    found = {name: saved[name] for name in FOUND}
-    assert _finished(tmp_path, "key") == (saved, found)  # as earlier versions wrote it
-    assert _finished(tmp_path, "another key") == ({}, {})
-    (tmp_path / RESULTS).write_text(json.dumps(found | {"figures": []}))
-    assert _finished(tmp_path, "key") == (saved, found | {"figures": []})
-    write(tmp_path, {FINISHED: "key"})
-    assert _finished(tmp_path, "key") == ({FINISHED: "key"}, found | {"figures": []})
-    (tmp_path / RESULTS).unlink()
-    assert _finished(tmp_path, "key") == ({}, {})
-
-
-@pytest.mark.parametrize("entry", ["y_p", "y_o", "unconverged_heads"])
-def test_a_missing_result_is_named(saved, tmp_path, entry) -> None:
-    del saved["results"][entry]
-    write(tmp_path, saved)
-    with pytest.raises(RunFolderError, match=rf"config\.json .* lacks '{entry}'\); delete it"):
-        _finished(tmp_path, "key")
-    assert _finished(tmp_path, "another key") == ({}, {})
-
-
-@pytest.mark.parametrize("value", ["lost", None])
-def test_results_of_another_kind_are_named(saved, tmp_path, value) -> None:
-    write(tmp_path, saved | {"results": value})
-    with pytest.raises(RunFolderError, match=r"config\.json .* no object 'results'\); delete it"):
-        _finished(tmp_path, "key")
 
 
 @pytest.mark.parametrize("entry", ["confounds", "figures"])

@@ -17,16 +17,12 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from sally_anne.core.errors import (
-    AlteredError,
     OutOfMemoryError,
     ProbingError,
-    StoreDamagedError,
     StoreMismatchError,
 )
-from sally_anne.hooks.saved_run import Run
 from sally_anne.hooks.store import ActivationStore, Index
 from sally_anne.probing import extraction, pipeline
-from sally_anne.steering.fit import fit_vector
 
 pytestmark = pytest.mark.integration
 
@@ -211,50 +207,6 @@ def swapped(path: Path) -> None:
 
 def another_count(path: Path) -> None:
     path.write_text(re.sub(r'"(layers|best_head)": ', r'"\1": 1', path.read_text()))
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("probes.safetensors", emptied),
-        ("probes.safetensors", flipped),
-        ("heads.parquet", swapped),
-        ("heads.parquet", flipped),
-        ("config.json", another_count),
-        ("activations/shard-00000.safetensors", flipped),
-    ],
-)
-def test_altered_results_do_not_pass_for_finished(
-    finished, carry, tmp_path, no_weights, name, damage
-) -> None:
-    """Nor for a vector's or a figure's source; what the message says makes them again."""
-    folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    damage(folder / name)
-
-    def figure() -> None:
-        run = Run.open(folder)
-        _ = run.heads, run.probes, run.activations([0])
-
-    for use in (lambda: carry(folder), lambda: fit_vector(folder, 2), figure):
-        with pytest.raises((AlteredError, StoreDamagedError)) as caught:
-            use()
-        assert str(folder / name) in str(caught.value)
-    if "activations" not in name:
-        (folder / name).unlink()
-        carry(folder)
-        for again in ("heads.parquet", "probes.safetensors"):
-            assert (folder / again).read_bytes() == (finished / again).read_bytes()
-        assert "nothing was computed again" in carry(folder)
-
-
-def test_altered_figures_of_a_run_are_not_printed(finished, carry, tmp_path) -> None:
-    folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    another_count(folder / "results.json")
-    with pytest.raises(AlteredError, match="results.json is altered"):
-        carry(folder)
-    (folder / "results.json").unlink()
-    carry(folder)
-    assert (folder / "heads.parquet").read_bytes() == (finished / "heads.parquet").read_bytes()
 
 
 def test_missing_figures_are_drawn_without_fitting(

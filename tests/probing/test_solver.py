@@ -344,7 +344,7 @@ def test_a_head_that_is_not_finite_is_named(bad: float) -> None:
     with pytest.raises(ProbingError, match="head 2: the activations of sample 5 hold NaN"):
         solve(Problems(x, y[None], 2, 0.5))
     with pytest.raises(ProbingError, match="L1H0: .* NaN or infinity"):
-        solve(Problems(x, y[None], 2, 0.5, name=lambda g: f"layer {g // 2} head {g % 2}"))
+        solve(Problems(x, y[None], 2, 0.5, name=lambda g: f"L{g // 2}H{g % 2}"))
 
 
 def test_a_missing_class_is_named() -> None:

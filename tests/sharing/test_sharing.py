@@ -18,7 +18,7 @@ from huggingface_hub import ModelCard
 
 import sally_anne as sa
 from sally_anne.core.errors import HubError, MissingRunFileError, ProbingError, SteeringError
-from sally_anne.core.files import write_sealed
+from sally_anne.core.files import write_json
 from sally_anne.core.hub import without_paths
 from sally_anne.hooks.vector import FILE
 from sally_anne.probing.probe_file import FILE as PROBES
@@ -231,10 +231,9 @@ def local(make_run: Callable[..., MadeRun], tmp_path: Path) -> MadeRun:
         "model": {"source": paths["model"], "revision": "0123456789abcdef"},
         "data": {"source": paths["data"], "fingerprint": "ab"},
     }
-    files = ("heads.parquet", "probes.safetensors", "activations/index.json")
-    write_sealed(made.folder / "config.json", about, files)
+    write_json(made.folder / "config.json", about)
     found: dict[str, Any] = {"results": {}, "confounds": [], "figures": ["figures/heatmap.png"]}
-    write_sealed(made.folder / "results.json", found | {"of": f"stories in {paths['data']}"})
+    write_json(made.folder / "results.json", found | {"of": f"stories in {paths['data']}"})
     (made.folder / "report.html").write_text(paths["model"])
     table = pd.DataFrame({"item_id": made.items["item_id"], "text": "a story"})
     table.to_parquet(made.folder / "prompts.parquet")

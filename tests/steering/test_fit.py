@@ -21,7 +21,7 @@ from sally_anne.core.errors import (
     SteeringError,
     StoreError,
 )
-from sally_anne.hooks.saved_run import Run
+from sally_anne.core.run import Run
 from sally_anne.hooks.store import ActivationStore
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import CONTROLS, DIRECTIONS, fit_vector

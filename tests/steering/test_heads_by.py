@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,10 +16,8 @@ from rich.console import Console
 
 import sally_anne.steering.pipeline
 from sally_anne.core.errors import SteeringError
-from sally_anne.core.files import FILES, write_sealed
 from sally_anne.figures import sweep as picture
 from sally_anne.figures.draw import table_in
-from sally_anne.hooks.saved_run import CONFIG
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.cells import Cell
 from sally_anne.steering.fit import fit_vector
@@ -46,9 +43,6 @@ def caused(probed: Path, tmp_path: Path) -> Path:
     table = pd.read_parquet(folder / "heads.parquet")
     carried = table["y_p_rank"] / len(table)
     table.assign(question_patch_validation=carried).to_parquet(folder / "heads.parquet")
-    saved = json.loads((folder / CONFIG).read_text())
-    del saved[FILES]["heads.parquet"]
-    write_sealed(folder / CONFIG, saved, ("heads.parquet",))
     return folder
 
 

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import sally_anne.steering.pipeline
 from sally_anne.core.errors import OtherModelError, SteeringError
+from sally_anne.core.run import Run
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.lineage import Lineage
 from sally_anne.experiments.train_tiny.families import Family
@@ -26,7 +27,6 @@ from sally_anne.harness.main import run as evaluation
 from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.harness.work import prepare
 from sally_anne.hooks.identity import ModelIdentity
-from sally_anne.hooks.saved_run import Run
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
 from sally_anne.probing.config import ProbeConfig

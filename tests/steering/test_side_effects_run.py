@@ -13,10 +13,10 @@ import torch
 
 import sally_anne.harness.pipeline
 import sally_anne.steering.measuring
+from sally_anne.core.folder import Journal
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from sally_anne.core.errors import HarnessError, OutOfMemoryError, SteeringError
+from sally_anne.core.folder import Journal
 from sally_anne.data.gridtom.narration import InitialQuestion
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.harness.gridtom import items
 from sally_anne.harness.items import Item
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel, prefill_prompts
 from sally_anne.hooks import batch_size
 from sally_anne.hooks.batch_size import BatchSize

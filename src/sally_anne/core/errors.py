@@ -18,10 +18,6 @@ class FolderError(SallyAnneError):
     """A folder cannot be written into: it holds something else, or another run is at work."""
 
 
-class AlteredError(SallyAnneError):
-    """A file of a finished run is not as the run wrote it."""
-
-
 class HubError(SallyAnneError):
     """A repository of a hub cannot be read or written as asked."""
 

@@ -1,8 +1,4 @@
-"""Files, written and read: wholly or not at all, with our errors, and sealed by their SHA-256.
-
-A sealed JSON has ``files``, checksums of files beside it, and ``sha256``, that of its other
-entries. One that has neither is of an earlier version, or by hand, and is taken as it is.
-"""
+"""Files, written and read: wholly or not at all, with our errors."""
 
 from __future__ import annotations
 
@@ -17,9 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sally_anne.core.errors import AlteredError, SallyAnneError, StoreError
-
-FILES, SEAL = "files", "sha256"
+from sally_anne.core.errors import SallyAnneError, StoreError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _TMP = ".tmp"
@@ -129,44 +123,6 @@ def read_object(
     return found
 
 
-def write_sealed(path: Path, content: Mapping[str, Any], files: Iterable[str] = ()) -> None:
-    """Write ``content`` as JSON, with checksums of itself and of ``files``, seen from its folder.
-
-    ``content`` may hold what was added before; files that are known there are not read again.
-    """
-    known = dict(content.get(FILES, {}))
-    known |= {name: file_sha256(path.parent / name) for name in files if name not in known}
-    bare = {name: value for name, value in content.items() if name not in (FILES, SEAL)}
-    body = json.loads(json.dumps({**bare, FILES: known}, default=str))
-    text = json.dumps(body | {SEAL: _digest(body)}, indent=2)
-    write_atomic(path, f"{text}\n".encode())
-
-
-def require_sealed(path: Path, content: Any, again: str) -> None:
-    """AlteredError, with how to make it ``again``, if ``content`` is not what ``path`` was."""
-    if not isinstance(content, dict) or not {FILES, SEAL} & set(content):
-        return
-    body = {name: value for name, value in content.items() if name != SEAL}
-    if content.get(SEAL) != _digest(body) or not isinstance(content.get(FILES), dict):
-        raise AlteredError(f"{path} is altered: its checksum does not fit what it says. {again}")
-
-
-def intact(folder: Path, name: str, sealed: Mapping[str, Any], again: str) -> bytes:
-    """The contents of a file that ``sealed``, the JSON of its folder, vouches for.
-
-    AlteredError if it is not the one written with that JSON, StoreError if it cannot be read.
-    """
-    path = folder / name
-    with reading(path, StoreError):
-        data = path.read_bytes()
-    wanted = sealed.get(FILES, {}).get(name)
-    if wanted is not None and hashlib.sha256(data).hexdigest() != wanted:
-        raise AlteredError(
-            f"{path} is altered, or of another run: its SHA-256 is not the one noted when it was "
-            f"written. {again}"
-        )
-    return data
-
-
-def _digest(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write an object as JSON, wholly or not at all; what JSON has no form for becomes text."""
+    write_atomic(path, f"{json.dumps(content, indent=2, default=str)}\n".encode())

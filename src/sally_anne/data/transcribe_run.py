@@ -13,8 +13,8 @@ from rich.table import Table
 
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import BenchmarkError, ClipError, FolderError
-from sally_anne.core.files import write_atomic, write_sealed
-from sally_anne.core.run_folder import CONFIG, RESULTS, TRANSCRIPTS, claims, save_config
+from sally_anne.core.files import write_atomic, write_json
+from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
 from sally_anne.data.moments import VIDEOS
 from sally_anne.data.sound import SOUNDS, read_sound
 from sally_anne.data.speech import Diariser, Listener
@@ -24,7 +24,7 @@ from sally_anne.data.transcripts import SUFFIXES, Utterance, read_transcript
 from sally_anne.models.loading import check_place
 
 
-@claims(TRANSCRIPTS)
+@claims("a transcription")
 def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, dict[str, Any]]:
     """Write ``<film>.srt`` for each film, in ``config.folder``; returns the errors by film.
 
@@ -67,7 +67,7 @@ def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, d
     }
     if found:
         found["all"] = _together(list(found.values()))
-        write_sealed(config.folder / RESULTS, {"results": found})
+        write_json(config.folder / RESULTS, {"results": found})
         _print(console, found)
     for problem in problems:
         console.print(f"left out: {escape(problem)}", soft_wrap=True)

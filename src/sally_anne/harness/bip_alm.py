@@ -20,7 +20,7 @@ import pandas as pd
 
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.run_folder import BIP_ALM, claims, save_config
+from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.data.items import BenchmarkItem
 from sally_anne.data.mmtom_qa import MMTOM_QA
 from sally_anne.data.mmtom_qa.actions import Action, Course, read_actions
@@ -30,7 +30,6 @@ from sally_anne.harness.drawing import draw_items
 from sally_anne.harness.endpoint.limits import Budget
 from sally_anne.harness.endpoint.model import EndpointModel, kept_in
 from sally_anne.harness.endpoint.options import saved as saved_options
-from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.planning import (
     ANSWERS,
@@ -264,7 +263,7 @@ def _state(step: Step, goal: str, person: str, contents: Contents) -> list[str]:
 Request = str | tuple[str, str]
 
 
-@claims(BIP_ALM)
+@claims("a BIP-ALM run")
 @within_memory("use a smaller --batch-size")
 def run(
     config: BipAlmConfig,

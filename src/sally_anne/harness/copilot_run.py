@@ -22,8 +22,8 @@ from rich.markup import escape
 
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.files import write_atomic
+from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
-from sally_anne.core.run_folder import COPILOT, claims, save_config
 from sally_anne.data.items import BenchmarkItem, Option
 from sally_anne.data.moments import LABELS, NAME
 from sally_anne.harness.answers import read_answer
@@ -39,7 +39,6 @@ from sally_anne.harness.distractors_run import (
 )
 from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_endpoint, said_usage
 from sally_anne.harness.endpoint.options import check_endpoint, saved
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.proposals import (
     Question,
@@ -193,7 +192,7 @@ def _choose(model: AnyModel, asked: Sequence[Shuffled]) -> list[str | None]:
     return [read_answer(reply, o, "robust") for reply, o in zip(replies, shown, strict=True)]
 
 
-@claims(COPILOT)
+@claims("a session of distractors")
 @within_memory("use a smaller --batch-size")
 def run(
     config: CopilotConfig, console: Console | None = None, loaded: LoadedModel | None = None

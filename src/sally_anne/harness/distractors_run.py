@@ -18,13 +18,12 @@ from scipy.stats import binom
 
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.core.options import check_options
-from sally_anne.core.run_folder import DISTRACTORS, claims, save_config
 from sally_anne.data.items import BenchmarkItem, Option
 from sally_anne.data.moments import MOMENTS
 from sally_anne.harness.distractors import DistractorConfig
 from sally_anne.harness.drawing import sample_groups
-from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.metrics import accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.reporting import print_table, save
@@ -141,7 +140,7 @@ class Shuffled:
         return Prompt(prompt_text(MOMENTS, record, NOTHING_SHOWN))
 
 
-@claims(DISTRACTORS)
+@claims("a check of distractors")
 @within_memory("use a smaller --batch-size")
 def run(
     config: DistractorConfig, console: Console | None = None, loaded: LoadedModel | None = None

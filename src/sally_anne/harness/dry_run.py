@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.run_folder import EVALUATION, require_own
+from sally_anne.core.folder import require_own
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
 from sally_anne.harness.evaluate import alike, second_step
 from sally_anne.harness.items import Item
@@ -32,7 +32,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     Raises the evaluation's own errors, as far as they can be known without weights.
     """
     check(config)
-    require_own(config.folder, EVALUATION)
+    require_own(config.folder, "an evaluation")
     work = prepare(config, fitted_on(config.model, facts_of(config.steer)))
     console = console or Console()
     if work.unseen:

@@ -11,12 +11,12 @@ from typing import Any
 import pandas as pd
 
 from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
+from sally_anne.core.folder import Journal
 from sally_anne.data.sound import RATE
 from sally_anne.harness.config import DEFAULT_BATCH
 from sally_anne.harness.endpoint.model import EndpointModel
 from sally_anne.harness.endpoint.replies import Said
 from sally_anne.harness.items import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES_MARK, Item
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.prompting import KNOWN_MARK, RETOLD
 from sally_anne.harness.replies import Reply

@@ -20,15 +20,14 @@ from rich.markup import escape
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.core.files import write_atomic
+from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
-from sally_anne.core.run_folder import FILMS, claims, save_config
 from sally_anne.data.fields import json_lines, read_bytes
 from sally_anne.data.items import Option
 from sally_anne.harness.answers import read_answer
 from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_endpoint, said_usage
 from sally_anne.harness.endpoint.options import check_endpoint, saved
 from sally_anne.harness.films import FilmsConfig
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.reporting import print_table
 from sally_anne.hooks.batch_size import in_batches, within_memory
@@ -96,7 +95,7 @@ def read_films(path: Path) -> list[Film]:
     return list(found.values())
 
 
-@claims(FILMS)
+@claims("a ranking of films")
 @within_memory("use a smaller --batch-size")
 def run(
     config: FilmsConfig, console: Console | None = None, loaded: LoadedModel | None = None

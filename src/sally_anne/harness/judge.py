@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.journal import Journal
+from sally_anne.core.folder import Journal
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.templates import read_template
 from sally_anne.hooks.batch_size import in_batches, within_memory

@@ -19,7 +19,7 @@ import pandas as pd
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
-from sally_anne.core.run_folder import LIMP, claims, save_config
+from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.data.clips import read_clip
 from sally_anne.data.fields import Field
 from sally_anne.data.items import BenchmarkItem
@@ -31,7 +31,6 @@ from sally_anne.harness.endpoint.limits import Budget
 from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_second
 from sally_anne.harness.endpoint.options import check_second
 from sally_anne.harness.endpoint.options import saved as saved_options
-from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.limp_reading import (
     VARIABLES,
     Account,
@@ -85,7 +84,7 @@ def video_frames(item: BenchmarkItem, most_pixels: int | None = None) -> np.ndar
     return read_clip(item.media[0], "full", MUMA_TOM.sampling, most_pixels or MOST_PIXELS).frames
 
 
-@claims(LIMP)
+@claims("a LIMP run")
 @within_memory("use a smaller --batch-size, or say what films show with --actions")
 def run(
     config: LimpConfig,

@@ -11,9 +11,9 @@ from rich.markup import escape
 
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.core.options import spelled
 from sally_anne.core.processes import here
-from sally_anne.core.run_folder import EVALUATION, claims, save_config
 from sally_anne.harness.agreement import agreement, read_labels
 from sally_anne.harness.baselines import Asked, print_published
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check_steered
@@ -23,7 +23,6 @@ from sally_anne.harness.endpoint.limits import Budget
 from sally_anne.harness.endpoint.model import kept_in, open_endpoint, said_usage
 from sally_anne.harness.endpoint_judge import SETTINGS, EndpointJudge
 from sally_anne.harness.evaluate import ask, check_items
-from sally_anne.harness.journal import Journal, fingerprint
 from sally_anne.harness.judge import LocalJudge, judge_answers, judge_template
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.protocols import PROTOCOLS, protocol_of
@@ -49,7 +48,7 @@ ANSWERS, TABLE = "answers.jsonl", "answers.parquet"
 SUBMISSION = "submission.json"
 
 
-@claims(EVALUATION)
+@claims("an evaluation")
 def run(
     config: EvalConfig,
     vector: SteeringVector | None = None,

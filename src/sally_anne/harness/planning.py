@@ -19,6 +19,7 @@ from scipy.special import log_expit, log_softmax, logsumexp
 
 from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import Journal
 from sally_anne.data.items import BenchmarkItem, Polarity
 from sally_anne.harness.config import check_steered
 from sally_anne.harness.drawing import Drawn
@@ -27,7 +28,6 @@ from sally_anne.harness.endpoint.model import EndpointModel, open_endpoint, said
 from sally_anne.harness.endpoint.options import check_endpoint, named
 from sally_anne.harness.endpoint.options import saved as saved_options
 from sally_anne.harness.endpoint.replies import FILTERED
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.metrics import accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.planning_config import MODES, Mode, PlanningConfig

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sally_anne.core.files import write_atomic, write_sealed
-from sally_anne.core.run_folder import RESULTS
+from sally_anne.core.files import write_atomic, write_json
+from sally_anne.core.folder import RESULTS
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.endpoint.options import named
 from sally_anne.harness.items import Item
@@ -85,7 +85,7 @@ def save(
     unknown = None if loaded is None else unknown_words(loaded, texts)
     write_atomic(file, table.to_parquet(None, index=False))
     saved = {**saved, "unknown_words": unknown and asdict(unknown)}
-    write_sealed(file.with_name(RESULTS), saved, (file.name,))
+    write_json(file.with_name(RESULTS), saved)
     if loaded and unknown and (warning := unknown.warning(loaded.name)):
         console.print(escape(warning), soft_wrap=True)
 

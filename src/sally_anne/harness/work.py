@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import fingerprint
 from sally_anne.data.gridtom import splits
 from sally_anne.data.gridtom.records import StorySet
 from sally_anne.data.gridtom.stories import open_stories
@@ -18,7 +19,6 @@ from sally_anne.harness import examples, gridtom, views
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.drawing import Drawn, draw_items, sample_groups
 from sally_anne.harness.items import Item
-from sally_anne.harness.journal import fingerprint
 from sally_anne.harness.protocols import PROTOCOLS, protocol_of
 from sally_anne.harness.tasks import find_task, own_file
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import Journal
 from sally_anne.core.processes import ALONE, ProcessError, Processes
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.gridtom import items
 from sally_anne.harness.items import Item
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model

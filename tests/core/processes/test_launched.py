@@ -17,10 +17,10 @@ import pytest
 import torch
 from rich.console import Console
 
+from sally_anne.core.folder import Journal
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import prompt_of
-from sally_anne.harness.journal import Journal
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.work import items_of
 from sally_anne.hooks.store import ActivationStore

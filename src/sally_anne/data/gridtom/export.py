@@ -15,7 +15,7 @@ from typing import Any
 
 from sally_anne.core.errors import BenchmarkError
 from sally_anne.core.files import write_atomic
-from sally_anne.core.run_folder import BUILD, claimed
+from sally_anne.core.folder import claimed
 from sally_anne.data.gridtom.load import SETTINGS, TYPES, read_settings
 from sally_anne.data.gridtom.load_video import PERSPECTIVE_FOLDERS, VIDEO
 from sally_anne.data.gridtom.plot import Condition
@@ -134,7 +134,7 @@ def _content(folder: Path) -> dict[str, int]:
 def claimed_build(out: Path, settings: dict[str, object]) -> Iterator[None]:
     """Hold ``out`` for one build with these settings; starts or resumes it."""
     path = out / SETTINGS
-    with claimed(out, BUILD, mark=False):
+    with claimed(out, "a benchmark build", mark=False, sign=SETTINGS):
         before = read_settings(path) if path.exists() else settings
         for name, value in settings.items():
             if before.get(name) != value:

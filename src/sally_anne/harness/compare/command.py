@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from sally_anne.core.errors import ChoiceError
-from sally_anne.core.run_folder import COMPARED, claims
+from sally_anne.core.folder import claims
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,14 +45,14 @@ def run(config: CompareConfig) -> None:
     work(config)
 
 
-@claims(COMPARED)
+@claims("a comparison of evaluations")
 def work(config: CompareConfig, console: Console | None = None) -> pd.DataFrame:
     """Do it in ``config.folder``; the table is that of :func:`.paired.compare`."""
     from rich.markup import escape
 
     from sally_anne.core.console import Console
-    from sally_anne.core.files import write_atomic, write_sealed
-    from sally_anne.core.run_folder import RESULTS, save_config
+    from sally_anne.core.files import write_atomic, write_json
+    from sally_anne.core.folder import RESULTS, save_config
     from sally_anne.figures.comparison import draw_comparison
     from sally_anne.harness.baselines import as_saved, print_published
     from sally_anne.harness.compare.paired import compare, shared_readers
@@ -74,7 +74,7 @@ def work(config: CompareConfig, console: Console | None = None) -> pd.DataFrame:
         "results": table.to_dict("records"),
         "published": as_saved(asked),
     }
-    write_sealed(config.folder / RESULTS, saved, (TABLE,))
+    write_json(config.folder / RESULTS, saved)
     print_comparison(console, shared, table)
     print_published(console, asked)
     drawn = draw_comparison(understood(table), [shared.runs[0].task], config.folder)

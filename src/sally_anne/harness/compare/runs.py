@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from sally_anne.core.errors import HarnessError, MissingRunFileError, RunFolderError
-from sally_anne.core.run_folder import RESULTS
+from sally_anne.core.folder import RESULTS
+from sally_anne.core.run import read_table, require_columns, saved_results
 from sally_anne.harness.baselines import Asked
 from sally_anne.harness.tasks import short_name
-from sally_anne.hooks.saved_run import read_table, require_columns, saved_results
 
 MADE_BY = "sally-anne evaluate"
 TABLE = "answers.parquet"
@@ -98,7 +98,7 @@ def open_run(folder: Path) -> Finished:
 
     Raises:
         MissingRunFileError: there is none, or it has not come to its end.
-        RunFolderError, AlteredError: it is of another kind, damaged, or not as it was written.
+        RunFolderError: it is of another kind, or damaged.
     """
     if not folder.is_dir():
         raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
@@ -110,7 +110,7 @@ def open_run(folder: Path) -> Finished:
         )
     if "task" not in saved["config"] or "results" not in saved:
         raise RunFolderError(f"{folder} is a run of another command than `{MADE_BY}`")
-    answers = read_table(folder / TABLE, RESULTS, MADE_BY)
+    answers = read_table(folder / TABLE, MADE_BY)
     require_columns(answers, FACTS, folder / TABLE)
     if (twice := answers["item_id"][answers["item_id"].duplicated()]).any():
         raise RunFolderError(f"{folder / TABLE} has item {twice.iloc[0]!r} more than once")

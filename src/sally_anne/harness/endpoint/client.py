@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 
 from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import Journal
 from sally_anne.harness.endpoint.address import HIDDEN, checked, checked_key, public, secrets
 from sally_anne.harness.endpoint.limits import Budget, Pace
 from sally_anne.harness.endpoint.replies import (
@@ -30,7 +31,6 @@ from sally_anne.harness.endpoint.replies import (
     read_refusal,
     usage_of,
 )
-from sally_anne.harness.journal import Journal
 
 # They log addresses whole, with the keys in them.
 for _name in ("httpx", "httpcore"):

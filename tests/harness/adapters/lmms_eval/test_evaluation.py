@@ -14,10 +14,10 @@ pytest.importorskip("lmms_eval")
 from lmms_eval import evaluator  # noqa: E402
 from lmms_eval.tasks import TaskManager  # noqa: E402
 
+from sally_anne.core.folder import Journal  # noqa: E402
 from sally_anne.harness.adapters.lmms_eval import TASKS  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import ask, prompt_of  # noqa: E402
-from sally_anne.harness.journal import Journal  # noqa: E402
 from sally_anne.harness.model import SteeredModel  # noqa: E402
 from sally_anne.harness.results import summarise  # noqa: E402
 from sally_anne.harness.work import prepare  # noqa: E402

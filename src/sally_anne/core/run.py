@@ -1,12 +1,7 @@
-"""Reading a finished run's folder, here and nowhere else, for all rooms above.
-
-Nothing in it is a pickle: JSON, Parquet and safetensors, each checked against the checksums in
-``config.json``. Of what was run it knows how ``sally-anne probe`` writes it down, no more.
-"""
+"""The one reader of a finished run's folder: JSON, Parquet and safetensors, never a pickle."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
-from safetensors.numpy import load
+from safetensors.numpy import load_file
 
 from sally_anne.core.errors import MissingRunFileError, RunFolderError
-from sally_anne.core.files import intact, read_object, reading, require_sealed
+from sally_anne.core.files import read_object, reading
+from sally_anne.core.folder import CONFIG, RESULTS
 from sally_anne.hooks.geometry import Head
 
 if TYPE_CHECKING:
@@ -27,20 +23,13 @@ if TYPE_CHECKING:
 MADE_BY = "sally-anne probe"
 # Family-wise p of label permutations up to which a head is called readable.
 LEVEL = 0.05
-CONFIG, HEADS, PROBES = "config.json", "heads.parquet", "probes.safetensors"
+HEADS, PROBES = "heads.parquet", "probes.safetensors"
 # What a probing run found, what its causal scan did, and what its samples say.
-FOUND, CAUSES, PROMPTS = "results.json", "causal.json", "prompts.parquet"
+CAUSES, PROMPTS = "causal.json", "prompts.parquet"
 # Accuracy above which a surface feature is said to give a label away: so much more than chance.
 GIVEN_AWAY = 0.1
 ACTIVATIONS = "activations"
 MANIFEST = f"{ACTIVATIONS}/index.json"
-# How a damaged file is made again, with the run's folder.
-AGAIN = (
-    f"Delete that file and run `{MADE_BY}` again with the run's options and --out {{}}: "
-    "it goes on from the activations."
-)
-# For a sweep and its like, of which `made_by` is the command.
-_AGAIN_KEPT = "Run `{}` again: its answers are kept."
 TITLE_WORDS = ("order", "contrast", "setting", "site", "position")
 # The task of runs that do not say theirs, and the only one of which all these words tell something.
 _FIRST_TASK = "gridtom"
@@ -50,38 +39,32 @@ def saved_results(path: Path, made_by: str) -> dict[str, Any] | None:
     """A ``results.json`` with its object ``config``; None where there is no such file.
 
     Raises:
-        RunFolderError, AlteredError: it is damaged, or not as ``made_by``, the command, wrote it.
+        RunFolderError: it is damaged; ``made_by``, the command, writes it.
     """
-    if not path.exists():
-        return None
-    saved = read_object(path, RunFolderError, made_by, {"config": ()})
-    require_sealed(path, saved, _AGAIN_KEPT.format(made_by))
-    return saved
+    return read_object(path, RunFolderError, made_by, {"config": ()}) if path.exists() else None
 
 
-def read_table(path: Path, results: str, made_by: str) -> pd.DataFrame:
-    """A Parquet table that ``made_by`` wrote; the JSON ``results`` beside it may vouch for it.
+def read_table(path: Path, made_by: str) -> pd.DataFrame:
+    """A Parquet table that ``made_by`` wrote.
 
     Raises:
-        MissingRunFileError, RunFolderError, AlteredError: as :class:`Run`.
+        MissingRunFileError, RunFolderError: as :class:`Run`.
     """
     _required(path, made_by)
-    sealed = saved_results(path.with_name(results), made_by) or {}
     with reading(path, RunFolderError, made_by):
-        again = _AGAIN_KEPT.format(made_by)
-        return pd.read_parquet(io.BytesIO(intact(path.parent, path.name, sealed, again)))
+        return pd.read_parquet(path)
 
 
 @dataclass(frozen=True)
 class Run:
     """A finished probing run; what is read of it is kept.
 
-    A file that is not there is a MissingRunFileError, a damaged one a RunFolderError (a StoreError
-    of the activations), and one that the run did not write an AlteredError.
+    A file that is not there is a MissingRunFileError, a damaged one a RunFolderError, or a
+    StoreError of the activations.
 
     Attributes:
         folder: the run folder.
-        saved: all that ``config.json`` holds: options, model, data, checksums.
+        saved: all that ``config.json`` holds: options, model, data.
     """
 
     folder: Path
@@ -95,7 +78,6 @@ class Run:
             raise MissingRunFileError(f"no run folder at {folder}; make one with `{MADE_BY}`")
         path = _required(folder / CONFIG)
         saved = read_object(path, RunFolderError, MADE_BY, {"config": ()})
-        require_sealed(path, saved, AGAIN.format(folder))
         for word in ("model", *TITLE_WORDS):
             value = saved["config"].get(word)
             if not isinstance(value, str | int | float | None):
@@ -131,13 +113,12 @@ class Run:
         return parts
 
     @cached_property
-    def found(self) -> dict[str, Any]:
+    def results(self) -> dict[str, Any]:
         """``results.json``: ``results`` by label, ``confounds``, ``figures``; empty without it."""
-        path = self.folder / FOUND
+        path = self.folder / RESULTS
         if not path.exists():
             return {}
         found = read_object(path, RunFolderError, MADE_BY)
-        require_sealed(path, found, AGAIN.format(self.folder))
         return found
 
     @cached_property
@@ -147,8 +128,6 @@ class Run:
         if not path.exists():
             return {}
         found = read_object(path, RunFolderError, "sally-anne causal")
-        again = f"Delete that file and run `sally-anne causal {self.folder}`."
-        require_sealed(path, found, again)
         return found
 
     @cached_property
@@ -167,7 +146,7 @@ class Run:
         """``heads.parquet``: one row a head, each with ``layer`` and ``head``, none twice."""
         path = _required(self.folder / HEADS)
         with reading(path, RunFolderError, MADE_BY):
-            heads = pd.read_parquet(io.BytesIO(self._intact(HEADS)))
+            heads = pd.read_parquet(path)
         require_columns(heads, ("layer", "head"), path)
         if heads.empty:
             raise RunFolderError(f"{path} has no rows")
@@ -192,7 +171,7 @@ class Run:
     def probes(self) -> dict[str, np.ndarray]:
         """``probes.safetensors``: ``{label}.coef [L, H, D]``, ``{label}.intercept [L, H]``, ..."""
         with reading(_required(self.folder / PROBES), RunFolderError, MADE_BY):
-            return load(self._intact(PROBES))
+            return load_file(self.folder / PROBES)
 
     def probe(self, label: str, layer: int, head: int) -> tuple[np.ndarray, float]:
         """Weight ``[D]`` and intercept of one head's probe, in float64."""
@@ -244,12 +223,7 @@ class Run:
         from sally_anne.hooks.store import ActivationStore
 
         folder = _required(self.folder / ACTIVATIONS)
-        if (self.folder / MANIFEST).exists():
-            self._intact(MANIFEST)
         return ActivationStore.open(folder)
-
-    def _intact(self, name: str) -> bytes:
-        return intact(self.folder, name, self.saved, AGAIN.format(self.folder))
 
 
 def given_away(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
