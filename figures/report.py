@@ -29,15 +29,15 @@ STORIES = 6  # of a sweep's, whose replies stand in its page
 ENDS = ("value", "low", "high", "n")
 # The command that makes each kind of run folder.
 COMMANDS = {
-    "a sweep".name: "sweep",
-    "an evaluation".name: "evaluate",
-    "a comparison of evaluations".name: "compare",
-    "a transfer".name: "transfer",
-    "a comparison of localisers".name: "localisation",
-    "a measurement of side effects".name: "side-effects",
-    "a check of distractors".name: "distractors",
-    "a LIMP run".name: "limp",
-    "a BIP-ALM run".name: "bip-alm",
+    "a sweep": "sweep",
+    "an evaluation": "evaluate",
+    "a comparison of evaluations": "compare",
+    "a transfer": "transfer",
+    "a comparison of localisers": "localisation",
+    "a measurement of side effects": "side-effects",
+    "a check of distractors": "distractors",
+    "a LIMP run": "limp",
+    "a BIP-ALM run": "bip-alm",
 }
 Results = Mapping[str, Any]
 Reopen = Callable[[Run], Any]

@@ -72,7 +72,7 @@ BOTH, PAIR = "op", ("y_p", "y_o")
 Draw = Callable[[Path], list[Path]]
 
 
-@claims("a probing run")
+@claims("a probing run", ACTIVATIONS)
 def run(
     config: ProbeConfig, console: Console | None = None, draw: Draw | None = None
 ) -> pd.DataFrame:

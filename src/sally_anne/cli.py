@@ -10,11 +10,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from sally_anne.core.console import Console, plain_errors, quiet_libraries, stage
-from sally_anne.core.errors import ProcessError
-from sally_anne.core.options import read_options
-from sally_anne.core.processes import here
-
 
 @dataclass(frozen=True)
 class Command:
@@ -253,11 +248,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def options(name: str, words: Sequence[str] | None = None) -> Any:
     """The options of a command, read and checked, as its ``config`` class."""
+    from sally_anne.core.options import read_options
+
     return read_options(pkgutil.resolve_name(COMMANDS[name].config), f"sally-anne {name}", words)
 
 
 def run(name: str, words: Sequence[str] | None = None) -> None:
     """Read a command's options, by default off the command line, and do its work; see `main`."""
+    # Imported here, so that the list of commands comes at once.
+    from sally_anne.core.console import plain_errors
+    from sally_anne.core.errors import ProcessError
+    from sally_anne.core.processes import here
+
     command = COMMANDS[name]
     words = sys.argv[1:] if words is None else words
     if not command.config:
@@ -284,6 +286,9 @@ def run(name: str, words: Sequence[str] | None = None) -> None:
 
 def _load_libraries() -> None:
     """Load what takes seconds, and say so on a terminal; in a file it would be in the way."""
+    from sally_anne.core.console import Console, quiet_libraries, stage
+    from sally_anne.core.processes import here
+
     quiet_libraries()
     visible = here().first and sys.stderr.isatty()
     with stage(Console(stderr=True, quiet=not visible), "loading libraries"):

@@ -24,7 +24,7 @@ def command(folder: Path, *words: str | Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *map(str, words)],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ,
         capture_output=True,
         text=True,
     )

@@ -148,7 +148,7 @@ def shell(code: str) -> str:
     ours = f'sally-anne() {{ {shlex.quote(sys.executable)} -m sally_anne "$@"; }}\n'
     done = subprocess.run(
         ["bash", "-euc", ours + code],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"},
+        env=os.environ | {"COLUMNS": "100"},
         capture_output=True,
         text=True,
     )

@@ -79,7 +79,7 @@ def test_nobody_reads_what_is_printed(config: EvalConfig) -> None:
     ]
     ended = subprocess.run(
         [*command, "--limit", "1", "--out", str(config.folder)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=writing,
         stderr=subprocess.PIPE,
         text=True,

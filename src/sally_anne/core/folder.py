@@ -119,14 +119,16 @@ def claimed(
                 folder.rmdir()
 
 
-def claims(kind: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+def claims(
+    kind: str, sign: str | None = None
+) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Of a function whose first argument is a config: it holds ``config.folder`` as it runs."""
 
     def decorated(run: Callable[P, Result]) -> Callable[P, Result]:
         @functools.wraps(run)
         def holding(*args: P.args, **kwargs: P.kwargs) -> Result:
             config: Any = args[0] if args else kwargs["config"]
-            with claimed(config.folder, kind, here()):
+            with claimed(config.folder, kind, here(), sign=sign):
                 return run(*args, **kwargs)
 
         return holding

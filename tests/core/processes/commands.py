@@ -41,7 +41,7 @@ def config_of(name: str, options: dict[str, Any]) -> Any:
 
 def run(name: str, config: Any) -> None:
     if name == "probe":
-        from sally_anne.probing.run import run
+        from sally_anne.probing.main import run
     elif name == "evaluate":
         from sally_anne.harness.main import run  # type: ignore[assignment]
     else:

@@ -62,7 +62,6 @@ def launch(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]
         cwd=folder,
         env={
             **environment,
-            "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
         },
