@@ -130,23 +130,15 @@ def logits_of(
     scores = z @ coef.T + intercept
     if scores.ndim == 2:
         return scores[:, [list(order).index(value) for value in classes]]
-    # Of two classes the second is what the probe calls true; True is the first in colours.
-    return np.stack([scores, -scores] if values.dtype == bool else [-scores, scores], axis=1)
-
-
-def predicted(logits: np.ndarray, values: pd.Series) -> np.ndarray:
-    """The class that ``logits [N, C]`` choose; of two the true one, or second, above 0 alone."""
-    if logits.shape[1] > 2:
-        return logits.argmax(axis=1)
-    positive = 0 if values.dtype == bool else 1
-    return np.where(logits[:, positive] > 0, positive, 1 - positive)
+    # Of two classes the second is what the probe calls true, above 0; True is the first in colours.
+    return np.stack([scores, 1e-12 - scores] if values.dtype == bool else [-scores, scores], axis=1)
 
 
 def scores_of(logits: np.ndarray, values: pd.Series) -> str:
     """Accuracy and, of two classes, AUC of ``logits [N, C]``, in words."""
     classes = classes_of(values)
     truth = np.array([classes.index(value) for value in values])
-    text = f"accuracy {(predicted(logits, values) == truth).mean():.3f}"
+    text = f"accuracy {(logits.argmax(axis=1) == truth).mean():.3f}"
     if logits.shape[1] != 2 or len(set(truth)) != 2:
         return text
     return f"{text}, AUC {roc_auc_score(truth, logits[:, 1]):.3f}"
@@ -162,12 +154,11 @@ def kde_figure(
     label: str,
     subject: str,
     title: Sequence[str],
-    axis_text: tuple[str, str] = AXIS_TEXT["probe"],
     boundary: float | None = None,
 ) -> Figure:
     """Joint density with marginals on top and right; ``table`` is from `Plane.table`.
 
-    ``boundary`` is the x at which the probe says 0.5; it is drawn if it lies in the frame.
+    ``boundary`` is the x at which the probe says 0.5; without one the plane is of components.
     """
     figure = style.new_figure(5.2, 5.6)
     ratios: dict[str, Any] = {"width_ratios": [4.2, 1], "height_ratios": [1, 4.2]}
@@ -178,30 +169,32 @@ def kde_figure(
     for value, colour, marker in zip(classes, style.COLOURS, style.MARKERS, strict=False):
         points = table[table[label] == value]
         name = f"{style.symbol(label)} {class_name(value)}"
-        spread = np.linalg.matrix_rank(points[["x", "y"]] - points[["x", "y"]].mean(), tol=1e-7)
-        dense = len(points) > 2 and spread == 2
-        if not dense:
-            notes.append(f"{name}: no density ({'few samples' if spread else 'no variance'})")
+        spread = points[["x", "y"]] - points[["x", "y"]].mean()
+        dense = len(points) > 2 and np.linalg.matrix_rank(spread, tol=1e-7) == 2
+        notes += [] if dense else [f"{name}: no density of {len(points)} samples on a line"]
         dots: dict[str, Any] = {"s": 9 if dense else 24, "alpha": 0.4, "linewidth": 0, "zorder": 2}
         joint.scatter(points["x"], points["y"], color=colour, marker=marker, **dots)
         look: dict[str, Any] = {"color": colour, "bw_adjust": 0.8, "warn_singular": False}
         if dense:
-            shape: dict[str, Any] = {"levels": 6, "thresh": 0.08, "zorder": 1.5}
-            sns.kdeplot(points, x="x", y="y", fill=True, alpha=0.35, ax=joint, **shape, **look)
-            sns.kdeplot(points, x="x", y="y", linewidths=1.0, ax=joint, **shape, **look)
-        for axis, side in ((top, {"x": "x"}), (right, {"y": "y"})):
-            sns.kdeplot(points, fill=True, alpha=0.3, linewidth=1.2, ax=axis, **side, **look)
+            shape = look | {"levels": 6, "thresh": 0.08, "zorder": 1.5, "ax": joint}
+            sns.kdeplot(points, x="x", y="y", fill=True, alpha=0.35, **shape)
+            sns.kdeplot(points, x="x", y="y", linewidths=1.0, **shape)
+        look |= {"fill": True, "alpha": 0.3, "linewidth": 1.2}
+        sns.kdeplot(points, x="x", ax=top, **look)
+        sns.kdeplot(points, y="y", ax=right, **look)
         mark = {"marker": marker, "markersize": 5, "linewidth": 1.2}
         handles.append(style.sign(f"{name} (n = {len(points)})", colour, **mark))
-    joint.set(xlabel=axis_text[0], ylabel=axis_text[1])
+    across, upwards = AXIS_TEXT["pca" if boundary is None else "probe"]
+    joint.set(xlabel=across, ylabel=upwards)
     left, end = joint.get_xlim()
     if boundary is not None and left < boundary < end:
         dashed: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (4, 3))}
         for panel in (joint, top):
             panel.axvline(boundary, color="0.25", zorder=2.5, **dashed)
         handles.append(style.sign("probe at 0.5", "0.25", **dashed))
-    top.set(xlim=(left, end), ylim=(0, None), xticks=[], yticks=[], xlabel="", ylabel="")
-    right.set(ylim=joint.get_ylim(), xlim=(0, None), xticks=[], yticks=[], xlabel="", ylabel="")
+    bare = {"xticks": [], "yticks": [], "xlabel": "", "ylabel": ""}
+    top.set(xlim=(left, end), ylim=(0, None), **bare)
+    right.set(ylim=joint.get_ylim(), xlim=(0, None), **bare)
     top.spines[["top", "right", "left"]].set_visible(False)
     right.spines[["top", "right", "bottom"]].set_visible(False)
     joint.spines[["top", "right"]].set_visible(False)
@@ -213,60 +206,50 @@ def kde_figure(
 
 @dataclass(frozen=True)
 class Panel:
-    """One head in its plane; ``why`` says how it was chosen.
+    """One head in the plane of its two probes.
 
     Attributes:
         points: a row a sample shown: ``item_id, split, condition``, both labels, ``x, y``.
-        boundaries: each probe's line in the plane, without probes that have no weights.
+        lines: each probe's boundary in the plane, without probes that have no weights.
     """
 
-    role: str
     head: Head
-    labels: tuple[str, str]
+    title: str
+    labels: tuple[str, ...]
     points: pd.DataFrame
-    boundaries: dict[str, Line]
-    why: str = ""
+    lines: dict[str, Line]
 
     @classmethod
     def of(
         cls,
-        role: str,
         head: Head,
+        title: str,
         train: np.ndarray,
         z: np.ndarray,
         samples: pd.DataFrame,
         probes: dict[str, tuple[np.ndarray, float]],
-        why: str = "",
     ) -> Panel:
-        """Put one head's samples and boundaries in the plane of its two probes.
+        """``train [M, D]`` sets the origin; ``z [N, D]`` and ``samples`` are those shown.
 
-        ``train [M, D]`` sets the origin; ``z [N, D]`` and ``samples`` are those shown; ``probes``
-        holds weight ``[D]`` and intercept by label.
+        ``probes`` holds weight ``[D]`` and intercept by label.
         """
-        first, second = probes
-        plane = two_probe_plane(probes[first][0], probes[second][0], train)
+        plane = two_probe_plane(*(coef for coef, _ in probes.values()), train)
         lines = {label: plane.line(*probe) for label, probe in probes.items() if probe[0].any()}
-        points = plane.table(z, samples, first, second)
-        return cls(role, head, (first, second), points, lines, why)
-
-    def accuracy(self, label: str) -> float:
-        """Share of the points on the right side of the probe's line."""
-        return float((self.side(label, self.points) == self.points[label].astype(bool)).mean())
+        return cls(head, title, tuple(probes), plane.table(z, samples, *probes), lines)
 
     def side(self, label: str, points: pd.DataFrame) -> pd.Series:
         """On which side of a probe's line points with ``x`` and ``y`` lie."""
-        a, b, c = self.boundaries[label]
+        a, b, c = self.lines[label]
         return a * points["x"] + b * points["y"] + c > 0
 
     def table(self) -> pd.DataFrame:
         """All that is drawn: a row a point, and of each boundary the line ``a x + b y + c = 0``."""
         lines = {
-            f"{label}_{name}": value
-            for label, line in self.boundaries.items()
-            for name, value in zip("abc", line, strict=True)
+            f"{label}_{n}": v
+            for label in self.lines
+            for n, v in zip("abc", self.lines[label], strict=True)
         }
-        place = {"panel": self.role, "layer": self.head.layer, "head": self.head.head}
-        return self.points.assign(**place, **lines)
+        return self.points.assign(layer=self.head.layer, head=self.head.head, **lines)
 
 
 def clusters_figure(panels: Sequence[Panel], split: str, title: Sequence[str]) -> Figure:
@@ -274,12 +257,10 @@ def clusters_figure(panels: Sequence[Panel], split: str, title: Sequence[str]) -
     figure = style.new_figure(4.1 * len(panels) + 0.4, 5.4)
     for axis, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         _draw_panel(axis, panel)
-    handles = [
-        style.sign(
-            _cluster_text(panels[0], cluster), colour, marker=marker, linestyle="none", markersize=5
-        )
-        for cluster, colour, marker in zip(CLUSTERS, style.COLOURS, style.MARKERS, strict=False)
-    ]
+    handles = []
+    for cluster, colour, marker in zip(CLUSTERS, style.COLOURS, style.MARKERS, strict=False):
+        text = _cluster_text(panels[0], cluster)
+        handles.append(style.sign(text, colour, marker=marker, linestyle="none", markersize=5))
     for label, dash in zip(panels[0].labels, DASHES, strict=True):
         handles.append(style.sign(f"{style.symbol(label)} probe at 0.5", "0.15", linestyle=dash))
     style.legend(figure, handles, 3)
@@ -287,18 +268,15 @@ def clusters_figure(panels: Sequence[Panel], split: str, title: Sequence[str]) -
     return figure
 
 
-def members(panel: Panel, cluster: tuple[int, int]) -> pd.DataFrame:
-    """The points of a panel in a cluster, by their labels."""
-    first, second = (
-        panel.points[label] == bool(value)
-        for label, value in zip(panel.labels, cluster, strict=True)
-    )
-    return panel.points[first & second]
+def _members(panel: Panel, cluster: tuple[int, int]) -> pd.DataFrame:
+    first, second = panel.labels
+    points = panel.points
+    return points[(points[first] == bool(cluster[0])) & (points[second] == bool(cluster[1]))]
 
 
 def _cluster_text(panel: Panel, cluster: tuple[int, int]) -> str:
     """A cluster's labels, and how many samples of which belief conditions, two of them a line."""
-    points = members(panel, cluster)
+    points = _members(panel, cluster)
     words = [f"n = {len(points)}"]
     if "condition" in points and len(points):
         counts = points["condition"].value_counts().sort_index(ascending=False)
@@ -310,33 +288,30 @@ def _cluster_text(panel: Panel, cluster: tuple[int, int]) -> str:
 
 def _draw_panel(axis: Axes, panel: Panel) -> None:
     for cluster, colour, marker in zip(CLUSTERS, style.COLOURS, style.MARKERS, strict=False):
-        points = members(panel, cluster)
+        points = _members(panel, cluster)
         dots: dict[str, Any] = {"s": 20, "edgecolor": "white", "linewidth": 0.4, "alpha": 0.85}
         axis.scatter(points["x"], points["y"], color=colour, marker=marker, zorder=2, **dots)
     places = panel.points[["x", "y"]].to_numpy()
     low, high = places.min(axis=0), places.max(axis=0)
     margin = np.where(high > low, 0.06 * (high - low), 1.0)
-    for label, (a, b, c) in panel.boundaries.items():
+    (left, bottom), (right, top) = low - margin, high + margin
+    axis.set(xlim=(left, right), ylim=(bottom, top))
+    shares = []
+    for label, (a, b, c) in panel.lines.items():
         start = np.array([-c * a, -c * b]) / (a * a + b * b)
         dash = DASHES[panel.labels.index(label)]
         axis.axline(start, start + (-b, a), color="0.15", linewidth=1.6, linestyle=dash, zorder=3)
-    (left, bottom), (right, top) = low - margin, high + margin
-    axis.set(xlim=(left, right), ylim=(bottom, top))
-    if len(panel.boundaries) == 2:
+        correct = panel.side(label, panel.points) == panel.points[label].astype(bool)
+        shares.append(f"{style.symbol(label)} {correct.mean():.2f} right")
+    if len(panel.lines) == 2:
         x, y = np.meshgrid(np.linspace(left, right, 200), np.linspace(bottom, top, 200))
         at = pd.DataFrame({"x": x.ravel(), "y": y.ravel()})
-        first, second = (panel.side(label, at).to_numpy() for label in panel.labels)
-        ground = np.array(
-            [CLUSTERS.index((int(p), int(o))) for p, o in zip(first, second, strict=True)]
-        )
-        colours = ListedColormap(style.COLOURS[:4])
+        sides = np.stack([panel.side(label, at) for label in panel.labels], axis=1).astype(int)
+        ground = np.array([CLUSTERS.index((p, o)) for p, o in sides.tolist()])
         look: dict[str, Any] = {"vmin": 0, "vmax": 3, "alpha": 0.12, "zorder": 0}
-        axis.pcolormesh(x, y, ground.reshape(x.shape), cmap=colours, rasterized=True, **look)
-    first_name, second_name = map(style.symbol, panel.labels)
-    axis.set_xlabel(f"along θ of the {first_name} probe")
-    axis.set_ylabel(f"along θ of the {second_name} probe, part ⊥ θ of {first_name}")
-    right_share = [f"{style.symbol(n)} {panel.accuracy(n):.2f} right" for n in panel.boundaries]
-    shares = ", ".join(right_share) or "no probe has weights"
-    head = f"{panel.role}: {panel.head}" if panel.role else str(panel.head)
-    axis.set_title("\n".join(filter(None, (head, panel.why, f"shown: {shares}"))))
-    axis.tick_params(length=2.5)
+        look |= {"cmap": ListedColormap(style.COLOURS[:4]), "rasterized": True}
+        axis.pcolormesh(x, y, ground.reshape(x.shape), **look)
+    first, second = map(style.symbol, panel.labels)
+    axis.set_xlabel(f"along θ of the {first} probe")
+    axis.set_ylabel(f"along θ of the {second} probe, part ⊥ θ of {first}")
+    axis.set_title(f"{panel.title}\nshown: {', '.join(shares) or 'no probe has weights'}")

@@ -19,7 +19,7 @@ from sally_anne.core.run import HEADS, Run
 from sally_anne.figures import heatmap, page, style, sweep
 from sally_anne.figures.comparison import PARSERS
 from sally_anne.figures.config import ReportConfig
-from sally_anne.figures.draw import measures, results_in, table_in, title_of
+from sally_anne.figures.draw import ANSWERS, SWEEP, measures, results_in, table_in, title_of
 from sally_anne.figures.report_probing import probing_page
 
 NAME = "report.html"
@@ -27,7 +27,7 @@ FEW = 20  # items below which a number says little
 REPLIES, LONGEST = 40, 1500  # replies of each kind that stand in a page, and characters of one
 STORIES = 6  # of a sweep's, whose replies stand in its page
 ENDS = ("value", "low", "high", "n")
-# The command that makes each kind of run folder.
+# The command that makes each kind of run folder of which there is a page.
 COMMANDS = {
     "a sweep": "sweep",
     "an evaluation": "evaluate",
@@ -44,28 +44,31 @@ Reopen = Callable[[Run], Any]
 """Gives the samples that a probing run read, in its order, or None."""
 
 
-def report(config: ReportConfig, reopen: Reopen = lambda run: None) -> None:
+def _no_samples(run: Run) -> None:
+    return None
+
+
+def report(config: ReportConfig, reopen: Reopen = _no_samples) -> None:
     """Write the pages and print the path of the one to open."""
     if not config.runs:
         raise ChoiceError("give the folder of a run, as `sally-anne probe` leaves it")
-    write = write_report if len(config.runs) == 1 else write_index
-    print(write(config.runs[0] if len(config.runs) == 1 else config.runs, config.out, reopen))
+    if len(config.runs) == 1:
+        print(write_report(config.runs[0], config.out, reopen))
+    else:
+        print(write_index(config.runs, config.out, reopen))
 
 
-def write_report(
-    folder: Path | str, out: Path | None = None, reopen: Reopen = lambda run: None
-) -> Path:
+def write_report(folder: Path | str, out: Path | None = None, reopen: Reopen = _no_samples) -> Path:
     """Write ``report.html`` of a finished run into its folder, or to ``out``; return its path.
 
     Raises:
         RunFolderError: the folder is not that of a finished run, or is damaged; names the file.
     """
-    folder = Path(folder)
-    return page_of(folder, reopen).write(out or folder / NAME)
+    return page_of(Path(folder), reopen).write(out or Path(folder) / NAME)
 
 
 def write_index(
-    folders: Sequence[Path], out: Path | None = None, reopen: Reopen = lambda run: None
+    folders: Sequence[Path], out: Path | None = None, reopen: Reopen = _no_samples
 ) -> Path:
     """Write the page of each run, and one over all into the folder that they share, or to ``out``.
 
@@ -73,8 +76,7 @@ def write_index(
         RunFolderError: as :func:`write_report`, before anything is written.
     """
     pages = {folder / NAME: page_of(folder, reopen) for folder in dict.fromkeys(folders)}
-    shared = Path(os.path.commonpath([folder.resolve().parent for folder in folders]))
-    path = out or shared / NAME
+    path = out or Path(os.path.commonpath([f.resolve().parent for f in folders])) / NAME
     if path.resolve() in {one.resolve() for one in pages}:
         raise ChoiceError(f"{path} is the page of one of these runs; give --out FILE")
     for where, one in pages.items():
@@ -82,298 +84,129 @@ def write_index(
     return index_page(pages, path.parent).write(path)
 
 
-def page_of(folder: Path, reopen: Reopen = lambda run: None) -> page.Page:
+def page_of(folder: Path, reopen: Reopen = _no_samples) -> page.Page:
     """The page of a run folder, by the table or the results that it holds."""
-    if not folder.is_dir():
-        raise MissingRunFileError(f"no run folder at {folder}; make one with `sally-anne probe`")
     if (folder / HEADS).exists():
         run = Run.open(folder)
         return probing_page(run, reopen(run))
-    kind = COMMANDS.get(kind_of(folder) or "")
-    if kind is None:
-        raise MissingRunFileError(f"{folder} holds no finished run of which there is a page")
-    results = results_in(folder)
-    if kind == "sweep":
-        return sweep_page(folder, results)
-    return (
-        evaluation_page(folder, results)
-        if kind == "evaluate"
-        else numbers_page(folder, results, kind)
-    )
+    kind = COMMANDS.get(kind_of(folder) or "") if folder.is_dir() else None
+    if kind is None or not (results := results_in(folder)):
+        raise MissingRunFileError(f"{folder} holds no finished run; `sally-anne probe` makes one")
+    make = {"sweep": sweep_page, "evaluate": evaluation_page}.get(kind, numbers_page)
+    parts = make(folder, results)
+    config = results.get("config", {})
+    facts = {name: results.get(name) for name in ("about", "counts", "run")}
+    repeat = f"sally-anne {kind} --config {shlex.quote(str(folder))}"
+    return page.Page(**{"repeat": repeat, "facts": page.facts(config, **facts), **parts})
 
 
-def evaluation_page(folder: Path, results: Results) -> page.Page:
-    """The page of an evaluation: TB, FB and Both or accuracy by part, and replies."""
-    answers, config = table_in(folder, "answers.parquet"), results["config"]
+def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
+    """An evaluation: TB, FB and Both or accuracy by part, and replies."""
+    answers, config = table_in(folder, ANSWERS), results["config"]
     title, table = title_of(dict(results)), measures(dict(results))
-    parser = best_parser(results["results"])
+    parsed = results["results"]
+    parser = best_parser(parsed)
     how = f"steered by {Path(config['steer']).name}" if config.get("steer") else "baseline"
-    sections: dict[str, list[str]] = {}
+    sections, numbers = {"Replies": _replies(answers, parser)}, {}
     sentence = "Nobody has parsed these answers: open questions need --judge."
-    numbers: dict[str, Any] = {}
     if len(table):
         rows = table[table["reader"] == parser]
         whole, parts = rows[rows["part"] == ""], rows[rows["part"] != ""]
-        numbers = {row["measure"]: row for row in whole.to_dict("records")}
-        first = next(name for name in ("Both", "overall", *numbers) if name in numbers)
-        named = [name for name in ("Both", "TB", "FB", "overall") if name in numbers]
-        texts = (f"{name} {page.percent(numbers[name])} %" for name in named)
-        what = "pairs of TB and FB" if first == "Both" else "questions"
-        text = ", ".join(texts).replace("overall", "right")
-        sentence = f"{text}, over {int(numbers[first]['n'])} {what}, parsed by {parser}."
-        sections["How often it is right"] = [intervals(whole.assign(part="all"), "measure")]
         parts = parts[parts["measure"] != "invalid"]
-        if len(parts):
-            sections["By part"] = [intervals(parts, "part")]
-    sections["Replies"] = _replies(answers, parser)
-    if len(table):
-        sections["All numbers"] = [page.table(table, "Shares with 95 % intervals")]
-    return page.Page(
-        title=f"Answers of {title[0] if title else folder.resolve().name}, {how}",
-        parts=title[1:],
-        sentence=sentence[0].upper() + sentence[1:],
-        badges=[(how, "plain"), (f"{len(answers)} answers", "plain")],
-        warnings=_warnings_of_answers(results, parser),
-        commands=_after_evaluation(config),
-        sections=sections,
-        facts=page.facts(config, about=results.get("about"), counts=results.get("counts")),
-        repeat=f"sally-anne evaluate --config {shlex.quote(str(folder))}",
-        numbers=numbers,
-    )
+        numbers = {row["measure"]: row for row in whole.to_dict("records")}
+        named = [name for name in ("Both", "TB", "FB", "overall") if name in numbers]
+        text = ", ".join(f"{name} {page.percent(numbers[name])} %" for name in named)
+        what = "pairs of TB and FB" if named[0] == "Both" else "questions"
+        count = int(numbers[named[0]]["n"])
+        sentence = f"{text}, over {count} {what}, parsed by {parser}.".replace("overall", "Right")
+        shown = {"How often it is right": [intervals(whole, "measure")]}
+        shown |= {"By part": [intervals(parts, "part")]} if len(parts) else {}
+        all_numbers = [page.table(table, "Shares with 95 % intervals")]
+        sections = {**shown, **sections, "All numbers": all_numbers}
+    counts, unknown = results.get("counts", {}), results.get("unknown_words") or {}
+    invalid = parsed.get(parser, {}).get("invalid", {}).get("value", 0.0)
+    warnings = {
+        "{cut} of {asked} replies were cut; --max-new-tokens gives more.": counts.get("cut"),
+        "{missing} items could not be put to the model.": counts.get("missing"),
+        "{hidden} items have a hidden key and are not scored.": counts.get("hidden"),
+        "{asked} questions are too few to say much.": 0 < counts.get("asked", 0) < FEW,
+        f"{100 * invalid:.0f} % of the replies name no answer and count as wrong.": invalid > 0.05,
+        "{prompts} of {of} prompts hold unknown words.": unknown.get("prompts"),
+    }
+    lines = [text.format(**{**counts, **unknown}) for text, applies in warnings.items() if applies]
+    lines += [str(results["forced"])] if results.get("forced") else []
+    for other, one in parsed.items():
+        if other != parser and one.get("invalid", {}).get("value") == 1:
+            lines.append(f"The parser {other} understands no reply: the prompt lacks its form.")
+    commands = {}
+    if config.get("task", "gridtom") == "gridtom" and not config.get("steer"):
+        model = f"--model {shlex.quote(str(config.get('model')))}"
+        commands["probe its heads"] = f"sally-anne probe {model}"
+        if config.get("prompting", "direct") == "direct":
+            ask = f"sally-anne evaluate {model} --order {config.get('order', '1')} --prompting"
+            commands |= {"let it think first": f"{ask} cot", "ask in two steps": f"{ask} simtom"}
+    return {
+        "title": f"Answers of {title[0] if title else folder.resolve().name}, {how}",
+        "parts": title[1:],
+        "sentence": sentence,
+        "badges": [(how, "plain"), (f"{len(answers)} answers", "plain")],
+        "warnings": lines,
+        "commands": commands,
+        "sections": sections,
+        "numbers": numbers,
+    }
 
 
-def best_parser(results: Results) -> str:
+def best_parser(parsed: Results) -> str:
     """By whose parsing a run is described: a judge's, else the first that understands replies."""
-    there = [p for p in PARSERS if p in results] or list(results)
-    able = (p for p in there if results[p].get("invalid", {}).get("value", 0) < 1)
-    return next(able, there[0] if there else "")
+    there = [parser for parser in PARSERS if parser in parsed] or [*parsed, ""]
+    able = (p for p in there if p and parsed[p].get("invalid", {}).get("value", 0) < 1)
+    return next(able, there[0])
 
 
 def intervals(table: pd.DataFrame, across: str) -> str:
     """Estimates with their intervals, a line each, in colours by measure."""
-    table = table.assign(
-        above=table["high"] - table["value"],
-        below=table["value"] - table["low"],
-        line=[page.literal(f"{row[across]} ({int(row['n'])})") for row in table.to_dict("records")],
-    )
-    figure = px.scatter(
-        table,
-        x="value",
-        y="line",
-        color="measure",
-        symbol="measure",
-        error_x="above",
-        error_x_minus="below",
-        color_discrete_map=sweep.COLOURS,
-        range_x=[-0.03, 1.03],
-        labels={"value": "share (95 % intervals)", "line": ""},
-    )
-    figure.update_traces(marker_size=11)
-    figure.update_xaxes(tickformat=".0%")
+    names = [page.literal(f"{row[across]} ({int(row['n'])})") for row in table.to_dict("records")]
+    up, down = table["high"] - table["value"], table["value"] - table["low"]
+    look: dict[str, Any] = {"color": "measure", "symbol": "measure", "range_x": [-0.03, 1.03]}
+    look |= {"color_discrete_map": sweep.COLOURS, "error_x": "up", "error_x_minus": "down"}
+    words = {"value": "share (95 % intervals)", "line": ""}
+    table = table.assign(line=names, up=up, down=down)
+    figure = px.scatter(table, x="value", y="line", labels=words, render_mode="svg", **look)
+    figure.update_traces(marker_size=11).update_xaxes(tickformat=".0%")
     figure.update_yaxes(autorange="reversed", automargin=True)
     return page.plot(figure, 130 + 28 * table["line"].nunique())
 
 
-def _warnings_of_answers(results: Results, parser: str) -> list[str]:
-    counts, parsed = results.get("counts", {}), results["results"]
-    invalid = parsed.get(parser, {}).get("invalid", {}).get("value", 0.0)
-    unknown = results.get("unknown_words") or {}
-    texts = {
-        f"{counts.get('cut')} of {counts.get('asked')} replies were cut; --max-new-tokens gives "
-        "more.": counts.get("cut"),
-        f"{counts.get('missing')} items could not be put to the model.": counts.get("missing"),
-        f"{counts.get('hidden')} items have a hidden key and are not scored.": counts.get("hidden"),
-        f"{100 * invalid:.0f} % of the replies name no answer and count as wrong.": invalid > 0.05,
-        f"{counts.get('asked')} questions are too few to say much.": (
-            0 < counts.get("asked", 0) < FEW
-        ),
-        f"{unknown.get('prompts')} of {unknown.get('of')} prompts hold unknown words.": (
-            unknown.get("prompts")
-        ),
-        str(results.get("forced")): results.get("forced"),
-    }
-    warnings = [text for text, applies in texts.items() if applies]
-    for other, one in parsed.items():
-        if other != parser and one.get("invalid", {}).get("value") == 1:
-            warnings.append(f"The parser {other} understands no reply: the prompt lacks its form.")
-    return warnings
-
-
-def _after_evaluation(config: Results) -> dict[str, str]:
-    if config.get("task", "gridtom") != "gridtom" or config.get("steer"):
-        return {}
-    model = shlex.quote(str(config.get("model")))
-    commands = {"probe its heads": f"sally-anne probe --model {model}"}
-    if config.get("prompting", "direct") == "direct":
-        ask = f"sally-anne evaluate --model {model} --order {config.get('order', '1')} --prompting"
-        commands |= {"let it think first": f"{ask} cot", "ask in two steps": f"{ask} simtom"}
-    return commands
+def evenly(count: int, most: int) -> np.ndarray:
+    """At most so many of ``count`` places, evenly."""
+    return np.linspace(0, count, min(most, count), endpoint=False).astype(int)
 
 
 def _replies(answers: pd.DataFrame, parser: str) -> list[str]:
     """Some replies of each kind, evenly."""
-    right = answers.get(f"{parser}_correct")
     kinds = pd.Series("not parsed", answers.index)
-    if right is not None:
-        kinds = pd.Series(np.where(right.astype(bool), "right", "wrong"), answers.index)
-        if f"{parser}_invalid" in answers:
-            kinds = kinds.mask(answers[f"{parser}_invalid"].astype(bool), "invalid")
+    if f"{parser}_correct" in answers:
+        right = answers[f"{parser}_correct"].astype(bool)
+        kinds = pd.Series(np.where(right, "right", "wrong"), answers.index)
+    if f"{parser}_invalid" in answers:
+        kinds = kinds.mask(answers[f"{parser}_invalid"].astype(bool), "invalid")
     columns = [c for c in ("item_id", "condition", "answer", "reference", "reply") if c in answers]
     parts = []
-    for kind in ("wrong", "invalid", "right", "not parsed"):
-        rows = answers.loc[kinds == kind, columns]
-        if len(rows):
-            places = np.linspace(0, len(rows), min(REPLIES, len(rows)), endpoint=False).astype(int)
-            shown = rows.iloc[places].assign(reply=rows["reply"].str.slice(0, LONGEST))
-            summary = f"{kind}: {len(rows)} replies"
-            parts.append(page.details(summary, page.table(shown, f"{len(shown)} of {summary}")))
+    for kind, rows in answers[columns].groupby(kinds.to_numpy()):
+        shown = rows.iloc[evenly(len(rows), REPLIES)]
+        shown = shown.assign(reply=shown["reply"].str.slice(0, LONGEST))
+        summary = f"{kind}: {len(rows)} replies"
+        parts.append(page.details(summary, page.table(shown, f"{len(shown)} of {summary}")))
     return parts
 
 
-def sweep_page(folder: Path, results: Results) -> page.Page:
-    """The page of a sweep: every K and alpha, the chosen one with its controls, what it costs."""
-    whole = table_in(folder, "sweep.parquet")
-    table, choice = sweep.curves(whole), sweep.Choice.of(results)
-    config, chosen = results.get("config", {}), results.get("chosen") or {}
+def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
+    """A sweep: every K and alpha, the chosen one with its controls, what it costs."""
+    points = table_in(folder, SWEEP)
+    choice, chosen = sweep.Choice.of(results), results.get("chosen") or {}
     title = title_of(dict(results)) or [folder.resolve().name]
-    rank = results.get("specificity")
-    tested = _tested(chosen, whole)
-    conclusions = []
-    if rank:
-        kinds = "; ".join(
-            f"{one['n']} {sweep.CONTROLS[name]}: {page.percent(one)}"
-            for name, one in rank["kinds"].items()
-        )
-        conclusions.append(
-            f"Both minus baseline on {rank['stories']} test stories: {100 * rank['gain']:.1f} "
-            f"points; with steps of the same length {kinds} (mean, lowest to highest)."
-        )
-    for side, words in sweep.SIDES.items():
-        for split, gain in results.get(side, {}).items():
-            conclusions.append(f"Cost, {words} on {split} stories: {page.percent(gain)} points.")
-    if worse := results.get("worse"):
-        conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")
-    gain = results.get("test", {}).get(chosen.get("name"), {}).get("difference", {}).get("Both")
-    sentence, badges = "This sweep chose nothing.", [("no controls on test stories", "bad")]
-    if rank:
-        words = "specific" if rank["specific"] else "not specific"
-        tone = "good" if rank["specific"] else "bad"
-        badges = [(f"rank {rank['rank']} of {rank['of']} among its controls: {words}", tone)]
-    if choice is not None:
-        sentence = f"Chosen: {choice.panel.k} heads by {choice.alpha:g} standard deviations"
-        if {"baseline", "chosen"} <= tested.keys():
-            before, after = (tested[name]["Both"] for name in ("baseline", "chosen"))
-            sentence += f"; Both goes from {page.percent(before)} to {page.percent(after)} % of "
-            sentence += f"{int(after['n'])} test stories"
-    if gain:
-        sentence += f", a paired difference of {page.percent(gain)} points"
-        clear = gain["low"] > 0
-        badges.append(("gains" if clear else "no gain beyond chance", "good" if clear else "bad"))
-    rows = [
-        {"setting": name} | {measure: page.percent(one) for measure, one in numbers.items()}
-        for name, numbers in tested.items()
-    ]
-    left_out = [
-        {"head": f"L{row['layer']}H{row['head']}", "loss of Both (points)": page.percent(row)}
-        for row in results.get("left_out") or ()
-    ]
-    sections = {"Every strength": [_curves(table, choice)]}
-    if rows:
-        caption = "Test stories (%): 95 % intervals; of controls mean, lowest and highest"
-        sections["Test stories"] = [page.table(pd.DataFrame(rows), caption)]
-    if left_out:
-        table_of_losses = page.table(pd.DataFrame(left_out), "One head left out")
-        sections["One head left out"] = [table_of_losses]
-    if chosen and (folder / "answers.parquet").exists():
-        sections["Replies"] = _replies_by_alpha(folder, chosen)
-    sections["All points"] = [page.table(whole, "Every point of the sweep", most=100)]
-    return page.Page(
-        title=f"Steering {title[0]}",
-        parts=[*title[1:], f"label {config.get('label', 'not recorded')}"],
-        sentence=f"{sentence}.".replace("..", "."),
-        badges=badges,
-        conclusions=conclusions,
-        warnings=_warnings_of_sweep(results),
-        commands=_after_sweep(folder, results),
-        sections=sections,
-        facts=page.facts(config, about=results.get("about"), probing_run=results.get("run")),
-        repeat=f"sally-anne sweep --config {shlex.quote(str(folder))}",
-        numbers={
-            m: one for m, one in tested.get("chosen", {}).items() if m in ("TB", "FB", "Both")
-        },
-    )
-
-
-def _curves(table: pd.DataFrame, choice: sweep.Choice | None) -> str:
-    """Accuracy against alpha, a panel for each K and direction, with the chosen point."""
-    is_control = table["direction"] != table["panel"]
-    table = table.assign(
-        curve=table["measure"].mask(is_control, table["direction"]),
-        place=[f"K = {row.k}, {row.panel}, heads by {row.heads}" for row in table.itertuples()],
-        strength=[f"{alpha:g}" for alpha in table["alpha"]],
-        above=table["high"] - table["value"],
-        below=table["value"] - table["low"],
-    )
-    order = [f"{alpha:g}" for alpha in sorted(table["alpha"].unique())]
-    panels = list(dict.fromkeys(table["place"]))
-    names = {name: sweep.TEXTS.get(name, name) for name in dict.fromkeys(table["curve"])}
-    figure = px.line(
-        table.assign(curve=table["curve"].map(names)),
-        x="strength",
-        y="value",
-        color="curve",
-        facet_col="place",
-        facet_col_wrap=min(2, len(panels)),
-        error_y="above",
-        error_y_minus="below",
-        markers=True,
-        category_orders={"strength": order, "place": panels},
-        color_discrete_map={text: sweep.COLOURS[name] for name, text in names.items()},
-        labels={"strength": "alpha (standard deviations)", "value": "share", "curve": ""},
-    )
-    figure.update_traces(error_y={"thickness": 1, "width": 2})
-    figure.for_each_annotation(lambda note: note.update(text=note.text.removeprefix("place=")))
-    if choice is not None:
-        both = table[(table["curve"] == "Both") & (table["alpha"] == choice.alpha)]
-        mark = both[(both[sweep.KEYS] == list(choice.panel)).all(axis=1)]
-        for subplot in figure.select_traces({"name": names["Both"]}):
-            if len(mark) and subplot.legendgroup == names["Both"]:
-                place = mark["place"].iloc[0]
-                if place in (subplot.hovertemplate or ""):
-                    figure.add_scatter(
-                        x=mark["strength"],
-                        y=mark["value"],
-                        mode="markers",
-                        name="chosen",
-                        marker={"symbol": "star", "size": 16, "color": "black"},
-                        xaxis=subplot.xaxis,
-                        yaxis=subplot.yaxis,
-                    )
-    note = page.words("Validation stories, on which K and alpha were chosen; 95 % intervals.")
-    return note + page.plot(figure, 120 + 320 * -(-len(panels) // 2))
-
-
-def _tested(chosen: Results, table: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Test stories, by measure: baseline, chosen, and of random controls the mean and the ends."""
-    test = table[table["split"] == "test"]
-    if test.empty or not chosen:
-        return {}
-    rows = {
-        name: test[test["cell"] == cell].groupby("measure", sort=False)[list(ENDS)].first()
-        for name, cell in (("baseline", "baseline"), ("chosen", chosen["name"]))
-    }
-    for control, words in sweep.CONTROLS.items():
-        randoms = test[test["direction"] == control]
-        if len(randoms) and control != chosen["direction"]:
-            ends = randoms.groupby("measure", sort=False)["value"].agg(
-                ["mean", "min", "max", "count"]
-            )
-            count = randoms["cell"].nunique()
-            rows[f"{count} {words}"] = ends.set_axis(ENDS, axis=1)
-    return {name: one.to_dict("index") for name, one in rows.items()}
-
-
-def _warnings_of_sweep(results: Results) -> list[str]:
+    test, rank = _tested(chosen, points), results.get("specificity")
     warnings = [
         f"The model can but guess the {sweep.SIDES[side]} ({page.percent(right)} %, chance "
         f"{100 * right['chance']:.1f} %): it does not say what steering costs."
@@ -381,11 +214,64 @@ def _warnings_of_sweep(results: Results) -> list[str]:
     ]
     if not results.get("test"):
         warnings.append("No test stories: the choice was made on the stories shown.")
-    if (rank := results.get("specificity")) and not rank["specific"]:
-        warnings.append("Random directions or heads with steps of this length may do as well.")
-    if (seen := results.get("unseen")) and not seen.get("known", True):
-        warnings.append("What the vector's run was trained on is not known.")
-    return warnings
+    conclusions, badges = [], [("no controls on test stories", "bad")]
+    if rank:
+        kinds = (f"{sweep.CONTROLS[k]} {page.percent(one)}" for k, one in rank["kinds"].items())
+        conclusions.append(
+            f"Both minus baseline on {rank['stories']} test stories: {100 * rank['gain']:.1f} "
+            f"points; controls of the same length: {'; '.join(kinds)} (mean, lowest to highest)."
+        )
+        words = "specific" if rank["specific"] else "not specific"
+        tone = "good" if rank["specific"] else "bad"
+        badges = [(f"rank {rank['rank']} of {rank['of']} among its controls: {words}", tone)]
+        if not rank["specific"]:
+            warnings.append("Random directions or heads with steps of this length may do as well.")
+    for side, words in sweep.SIDES.items():
+        for split, gain in results.get(side, {}).items():
+            conclusions.append(f"Cost, {words} on {split} stories: {page.percent(gain)} points.")
+    if worse := results.get("worse"):
+        conclusions.append(f"Made worse: {page.percent(worse)} % of the test stories.")
+    sentence = "This sweep chose nothing"
+    if choice is not None:
+        sentence = f"Chosen: {choice.panel.k} heads by {choice.alpha:g} standard deviations"
+    if {"baseline", "chosen"} <= test.keys():
+        before, after = (test[name]["Both"] for name in ("baseline", "chosen"))
+        sentence += f"; Both goes from {page.percent(before)} to {page.percent(after)} % of "
+        sentence += f"{int(after['n'])} test stories"
+    if (
+        gain := results.get("test", {})
+        .get(chosen.get("name"), {})
+        .get("difference", {})
+        .get("Both")
+    ):
+        sentence += f", a paired difference of {page.percent(gain)} points"
+        clear = gain["low"] > 0
+        badges.append(("gains" if clear else "no gain beyond chance", "good" if clear else "bad"))
+    sections = {"Every strength": [_curves(sweep.curves(points), choice)]}
+    rows = [
+        {"setting": name} | {measure: page.percent(one) for measure, one in numbers.items()}
+        for name, numbers in test.items()
+    ]
+    if rows:
+        caption = "Test stories (%): 95 % intervals; of controls mean, lowest and highest"
+        sections["Test stories"] = [page.table(pd.DataFrame(rows), caption)]
+    left_out = pd.DataFrame(results.get("left_out") or [])
+    if len(left_out):
+        sections["One head left out"] = [page.table(left_out, "Loss of Both without a head")]
+    if chosen and (folder / ANSWERS).exists():
+        sections["Replies"] = [_replies_by_alpha(folder, chosen)]
+    sections["All points"] = [page.table(points, "Every point of the sweep", most=100)]
+    return {
+        "title": f"Steering {title[0]}",
+        "parts": [*title[1:], f"label {results['config'].get('label')}"],
+        "sentence": f"{sentence}.",
+        "badges": badges,
+        "conclusions": conclusions,
+        "warnings": warnings,
+        "commands": _after_sweep(folder, results),
+        "sections": sections,
+        "numbers": {m: test["chosen"][m] for m in ("TB", "FB", "Both") if "chosen" in test},
+    }
 
 
 def _after_sweep(folder: Path, results: Results) -> dict[str, str]:
@@ -401,26 +287,77 @@ def _after_sweep(folder: Path, results: Results) -> dict[str, str]:
     }
 
 
-def _replies_by_alpha(folder: Path, chosen: Results) -> list[str]:
+def _curves(table: pd.DataFrame, choice: sweep.Choice | None) -> str:
+    """Accuracy against alpha, a panel for each K and direction, with the chosen point."""
+    names = table["measure"].mask(table["direction"] != table["panel"], table["direction"])
+    table = table.assign(
+        curve=names.map(lambda name: sweep.TEXTS.get(name, name)),
+        place=[f"K = {row.k}, {row.panel}, heads by {row.heads}" for row in table.itertuples()],
+        strength=[f"{alpha:g}" for alpha in table["alpha"]],
+        up=table["high"] - table["value"],
+        down=table["value"] - table["low"],
+    )
+    panels = list(dict.fromkeys(table["place"]))
+    order = [f"{alpha:g}" for alpha in sorted(table["alpha"].unique())]
+    look: dict[str, Any] = {"color": "curve", "facet_col": "place", "markers": True}
+    look |= {"facet_col_wrap": min(2, len(panels)), "error_y": "up", "error_y_minus": "down"}
+    look["category_orders"] = {"strength": order, "place": panels}
+    look["color_discrete_map"] = {sweep.TEXTS.get(n, n): c for n, c in sweep.COLOURS.items()}
+    words = {"strength": "alpha (standard deviations)", "value": "share", "curve": ""}
+    figure = px.line(table, x="strength", y="value", labels=words, render_mode="svg", **look)
+    figure.update_traces(error_y={"thickness": 1, "width": 2})
+    figure.for_each_annotation(lambda note: note.update(text=note.text.removeprefix("place=")))
+    if choice is not None:
+        both = table[(table["curve"] == "Both") & (table["alpha"] == choice.alpha)]
+        star = both[(both[sweep.KEYS] == list(choice.panel)).all(axis=1)]
+        for at, trace in enumerate(figure.select_traces({"name": "Both"})):
+            if len(star) and panels[at] == star["place"].iloc[0]:
+                axes = {"xaxis": trace.xaxis, "yaxis": trace.yaxis, "name": "chosen"}
+                marker = {"symbol": "star", "size": 16, "color": "black"}
+                x, y = star["strength"], star["value"]
+                figure.add_scatter(x=x, y=y, mode="markers", marker=marker, **axes)
+    note = page.words("Validation stories, on which K and alpha were chosen; 95 % intervals.")
+    return note + page.plot(figure, 120 + 320 * -(-len(panels) // 2))
+
+
+def _tested(chosen: Results, points: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Test stories, by measure: baseline, chosen, and of random controls the mean and the ends."""
+    test = points[points["split"] == "test"]
+    if test.empty or not chosen:
+        return {}
+    rows = {
+        name: test[test["cell"] == cell].groupby("measure", sort=False)[list(ENDS)].first()
+        for name, cell in (("baseline", "baseline"), ("chosen", chosen["name"]))
+    }
+    for control, words in sweep.CONTROLS.items():
+        randoms = test[test["direction"] == control]
+        if len(randoms) and control != chosen["direction"]:
+            grouped = randoms.groupby("measure", sort=False)["value"]
+            ends = grouped.agg(["mean", "min", "max", "count"]).set_axis(list(ENDS), axis=1)
+            rows[f"{randoms['cell'].nunique()} {words}"] = ends
+    return {name: one.to_dict("index") for name, one in rows.items()}
+
+
+def _replies_by_alpha(folder: Path, chosen: Results) -> str:
     """Replies to some validation stories at every strength of the chosen heads and direction."""
-    answers = table_in(folder, "answers.parquet")
+    answers = table_in(folder, ANSWERS)
     answers = answers[answers["split"] == sweep.SPLIT]
-    same = (answers[["direction", "k"]] == [chosen["direction"], chosen["k"]]).all(axis=1)
-    same &= answers["heads"] == chosen["heads"]
+    names = ["direction", "heads", "k"]
+    same = (answers[names] == [chosen[name] for name in names]).all(axis=1)
     answers = answers[same | (answers["k"] == 0)].sort_values("alpha")
     stories = answers["story"].unique()
-    places = np.linspace(0, len(stories), min(STORIES, len(stories)), endpoint=False).astype(int)
-    answers = answers[answers["story"].isin(stories[places])]
-    wide = answers.assign(alpha=[f"alpha {a:g}" for a in answers["alpha"]]).pivot_table(
-        "reply", ["item_id", "answer"], "alpha", aggfunc="first", sort=False
+    answers = answers[answers["story"].isin(stories[evenly(len(stories), STORIES)])]
+    answers = answers.assign(
+        alpha=[f"alpha {alpha:g}" for alpha in answers["alpha"]],
+        reply=answers["reply"].str.slice(0, 80),
     )
-    return [page.table(wide.rename_axis(columns=None).reset_index(), "Replies at every strength")]
+    wide = answers.pivot_table("reply", ["item_id", "answer"], "alpha", aggfunc="first", sort=False)
+    shown = page.table(wide.rename_axis(columns=None).reset_index(), "Replies at every strength")
+    return page.details(f"Replies to {min(STORIES, len(stories))} stories", shown)
 
 
-def numbers_page(folder: Path, results: Results, command: str) -> page.Page:
-    """The page of comparisons, transfers, benches and the like: their figures and their tables."""
-    if not results:
-        raise MissingRunFileError(f"{folder} holds no results.json of a finished run")
+def numbers_page(folder: Path, results: Results) -> dict[str, Any]:
+    """Comparisons, transfers, benches and the like: their figures and their tables."""
     config = results.get("config", {})
     pictures = sorted([*folder.glob("*.png"), *folder.glob("figures/*.png")])
     tables = {"estimates": pd.DataFrame(list(_estimates(results)))}
@@ -432,23 +369,22 @@ def numbers_page(folder: Path, results: Results, command: str) -> page.Page:
     sections = {f"Figure: {p.stem}": [page.picture(p.read_bytes(), p.stem)] for p in pictures}
     sections["Numbers"] = [page.table(table, name) for name, table in tables.items()]
     what = [str(config[name]) for name in ("model", "task", "data") if config.get(name)]
-    return page.Page(
-        title=f"Results of {command}",
-        parts=what or [folder.resolve().name],
-        sentence=f"{sum(map(len, tables.values()))} numbers in {len(tables)} tables.",
-        conclusions=[*_differences(results), *map(str, results.get("left_out") or [])],
-        sections=sections,
-        facts=page.facts(config, about=results.get("about"), counts=results.get("counts")),
-        repeat=f"sally-anne {command} --config {shlex.quote(str(folder))}",
-    )
+    return {
+        "title": f"Results in {folder.resolve().name}",
+        "parts": what,
+        "sentence": f"{sum(map(len, tables.values()))} rows in {len(tables)} tables.",
+        "conclusions": [*_differences(results), *map(str, results.get("left_out") or [])],
+        "sections": sections,
+    }
 
 
 def _differences(results: Results) -> list[str]:
     """What a comparison of evaluations comes to."""
     rows = results["results"] if isinstance(results.get("results"), list) else []
-    whole = [r for r in rows if not r["kind"] and r["measure"] in ("Both", "overall")]
     lines = []
-    for row in whole:
+    for row in rows:
+        if row["kind"] or row["measure"] not in ("Both", "overall"):
+            continue
         first, second, gain = (
             {end: row[name + tail] for end, tail in zip(ENDS, ("", "_low", "_high"), strict=False)}
             for name in ("first", "second", "difference")
@@ -483,64 +419,53 @@ def _flat(row: Results) -> Iterator[tuple[str, Any]]:
 
 def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
     """The index of runs whose pages lie at the paths given; it will lie in ``where``."""
-    rows, numbers, maps = [], [], []
+    rows, numbers, links, maps, warnings = [], [], [], {}, []
     for path, one in pages.items():
         name = path.parent.resolve().name
         link = quote(Path(os.path.relpath(path.resolve(), where.resolve())).as_posix())
+        links.append(f'<a href="{link}">{page.literal(name)}</a>')
         badges = "; ".join(words for words, _ in one.badges)
         texts = {measure: page.percent(estimate) for measure, estimate in one.numbers.items()}
-        rows.append({"run": name, "of": " · ".join([one.title, *one.parts]), "conclusion": badges})
-        rows[-1] |= {"page": link, **texts}
-        for measure in ("TB", "FB", "Both", "overall"):
-            if measure in one.numbers:
-                estimate = {end: one.numbers[measure].get(end, np.nan) for end in ENDS}
-                numbers.append({"run": name, "measure": measure, **estimate})
-        if one.heads is not None:
-            maps.append((name, one.heads))
-    sections = {"All runs": [_links(rows), page.table(pd.DataFrame(rows), "Runs")]}
+        title = " · ".join([one.title, *one.parts])
+        rows.append({"run": name, "of": title, "conclusion": badges, **texts})
+        for measure in one.numbers.keys() & {"TB", "FB", "Both", "overall"}:
+            estimate = {end: one.numbers[measure].get(end, np.nan) for end in ENDS}
+            numbers.append({"run": name, "measure": measure, **estimate})
+        maps |= {name: one.heads} if one.heads is not None else {}
+        warnings += [f"{name}: {words}" for words in one.warnings]
+    links_line = f"<p>{' · '.join(links)}</p>"
+    sections = {"All runs": [links_line, page.table(pd.DataFrame(rows), "Runs")]}
     if numbers:
-        sections["Answers"] = [intervals(pd.DataFrame(numbers).fillna({"n": 0}), "run")]
+        table = pd.DataFrame(numbers).sort_values(["run", "measure"])
+        sections["Answers"] = [intervals(table.fillna({"n": 0}), "run")]
     if len(maps) > 1:
-        sections["Maps"] = [_maps(maps)]
-    folders = " ".join(shlex.quote(str(path.parent)) for path in pages)
+        sections["Maps"] = _maps(maps)
     return page.Page(
         title=f"{len(pages)} runs",
         parts=[],
         sentence="Each run has a page of its own; what is compared here was measured apart.",
-        warnings=[
-            f"{path.parent.name}: {words}" for path, one in pages.items() for words in one.warnings
-        ],
+        warnings=warnings,
         sections=sections,
-        repeat=f"sally-anne report {folders}",
+        repeat=f"sally-anne report {' '.join(shlex.quote(str(path.parent)) for path in pages)}",
     )
 
 
-def _links(rows: Sequence[Mapping[str, str]]) -> str:
-    anchors = (f'<a href="{row["page"]}">{page.literal(row["run"])}</a>' for row in rows)
-    return f"<p>{' · '.join(anchors)}</p>"
-
-
-def _maps(maps: Sequence[tuple[str, pd.DataFrame]]) -> str:
-    """Validation accuracy of the first label of each run; below, its difference to the first's."""
-    parts, first = [], None
-    for name, heads in maps:
+def _maps(maps: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Validation accuracy of the first label of each run, and its difference to the first run's."""
+    parts, first = [], next(iter(maps))
+    grids: dict[str, np.ndarray] = {}
+    for name, heads in maps.items():
         label = next(str(c) for c in heads if str(c).endswith("_rank")).removesuffix("_rank")
         table = heatmap.accuracy_table(heads, [label], "validation")
-        cells = heatmap.grid(table)
-        first = cells if first is None else first
+        grids[name] = cells = heatmap.grid(table)
         shown = {f"{name}: validation accuracy, {label}": (cells, heatmap.colour_limits(table))}
-        if cells is not first and cells.shape == first.shape:
-            reach = max(0.05, float(np.nanmax(np.abs(cells - first))))
-            shown[f"{name} minus {maps[0][0]}"] = cells - first, (-reach, reach)
+        if name != first and cells.shape == grids[first].shape:
+            difference = cells - grids[first]
+            reach = max(0.05, float(np.nanmax(np.abs(difference))))
+            shown[f"{name} minus {first}"] = difference, (-reach, reach)
         for title, (values, (low, high)) in shown.items():
-            figure = px.imshow(
-                values,
-                zmin=low,
-                zmax=high,
-                color_continuous_scale=style.DIVERGING,
-                aspect="auto",
-                labels={"x": "head", "y": "layer"},
-                title=page.literal(title),
-            )
+            look: dict[str, Any] = {"labels": {"x": "head", "y": "layer"}, "aspect": "auto"}
+            look |= {"zmin": low, "zmax": high, "color_continuous_scale": style.DIVERGING}
+            figure = px.imshow(values, title=page.literal(title), **look)
             parts.append(page.plot(figure, 140 + 30 * len(values), 520))
-    return f'<div class="row">{"".join(parts)}</div>'
+    return ['<div class="row">', *parts, "</div>"]

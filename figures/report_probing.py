@@ -147,7 +147,7 @@ def _head(run: Run, label: str, head: Head, show: Callable[[int], str]) -> list[
     logits = kde.logits_of(run.probes, label, head, z, values, classes_in(run, label))
     names = [page.literal(kde.class_name(value)) for value in kde.classes_of(values)]
     truth = np.array([kde.classes_of(values).index(value) for value in values])
-    guess = kde.predicted(logits, values)
+    guess = logits.argmax(axis=1)
     plane, boundary = plane_of(run, label, head, z, train)
     some = rows[np.linspace(0, len(rows), min(POINTS, len(rows)), endpoint=False).astype(int)]
     table = plane.table(z[some], items.iloc[some], label)

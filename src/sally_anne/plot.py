@@ -80,7 +80,7 @@ def kde(
         coef, intercept = probes.coef_[layer, head], float(probes.intercept_[layer, head])
         plane = density.probe_plane(coef, x, truth)
         slope, _, offset = plane.line(coef, intercept)
-        boundary = -offset / slope if slope else None
+        boundary = -offset / slope if slope else np.nan
     else:
         plane = density.pca_plane(x, truth)
     shown = activations.x[:, layer, head].astype(np.float64)
@@ -91,6 +91,5 @@ def kde(
             label,
             str(Head(layer, head)),
             title,
-            density.AXIS_TEXT["probe" if probes.binary else "pca"],
             boundary,
         )

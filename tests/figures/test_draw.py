@@ -46,11 +46,10 @@ def test_heads_are_chosen_by_validation_accuracy_alone() -> None:
     heads["y_p_rank"] = [1, 2, 4, 3]
     labels = ("y_p", "y_o")
     assert choose.best(heads, "y_p") == Head(0, 0)
-    assert choose.sensitive(heads, labels) == Head(0, 1)
-    left = choose.sensitive(heads, labels)
-    assert choose.insensitive(heads, labels, left, lambda head: True) == Head(1, 0)
+    assert choose.extremes(heads, labels, lambda head: True) == (Head(0, 1), Head(1, 0))
     # A probe that stayed at zero has no boundary to show.
-    assert choose.insensitive(heads, labels, left, lambda head: head != Head(1, 0)) == Head(1, 1)
+    chosen = choose.extremes(heads, labels, lambda head: head != Head(1, 0))
+    assert chosen == (Head(0, 1), Head(1, 1))
 
 
 def test_a_table_has_all_digits_as_csv_and_some_in_words(run, capsys) -> None:

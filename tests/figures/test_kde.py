@@ -133,7 +133,7 @@ def test_clusters_stand_where_they_were_planted(planted, saved) -> None:
     assert "L0H0" in left.get_title() and "0.96" in left.get_title()
     assert "L0H1" in right.get_title() and "0.54" in right.get_title()
     table = pd.read_parquet(paths[2])
-    sensitive = table[table["panel"] == "sensitive"]
+    sensitive = table[table["head"] == 0]
     logit = sensitive["y_p_a"] * sensitive["x"] + sensitive["y_p_c"]
     np.testing.assert_array_equal(logit > 0, sensitive["y_p"])
 
@@ -203,7 +203,7 @@ def test_logits_of_more_than_two_classes_are_in_the_order_of_colours() -> None:
     z = np.zeros((4, 2))
     logits = kde.logits_of(probes, "kind", Head(0, 0), z, values, ["owl", "cat", "dog"])
     np.testing.assert_array_equal(logits[0], [2.0, 3.0, 1.0])  # cat, dog, owl
-    assert kde.predicted(logits, values).tolist() == [1] * 4
+    assert logits.argmax(axis=1).tolist() == [1] * 4
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_group_without_a_density_is_shown_as_points(false) -> None:
     table = pd.DataFrame(np.concatenate([true, false]), columns=["x", "y"])
     table["y_p"] = [True] * len(true) + [False] * len(false)
     with style.look():
-        figure = kde.kde_figure(table, "y_p", "L0H0", ["model"])
+        figure = kde.kde_figure(table, "y_p", "L0H0", ["model"], 0.0)
         figure.draw_without_rendering()
     joint = next(axis for axis in figure.axes if axis.get_label() == "joint")
     contours = [c for c in joint.collections if type(c).__name__ == "QuadContourSet"]
