@@ -208,8 +208,7 @@ def swept(folder: Path) -> Path:
         pd.DataFrame(replies).to_parquet(folder / "answers.parquet")
         saved = {"config": {"model": "m", "label": "y_p"}, "chosen": chosen, "test": {}}
         rank = {"rank": 3, "of": 5, "specific": False, "stories": 60, "gain": 0.3, "kinds": {}}
-        files = ("sweep.parquet", "answers.parquet")
-        write_json(folder / RESULTS, saved | {"specificity": rank}, files)
+        write_json(folder / RESULTS, saved | {"specificity": rank})
     return folder
 
 
