@@ -310,7 +310,7 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
         content["recovery"] = means(tables[RECOVERY], by, ["recall"], config.seed)
     for name, table in tables.items():
         write_atomic(config.folder / name, table.to_parquet(None, index=False))
-    write_json(config.folder / RESULTS, content, tuple(tables))
+    write_json(config.folder / RESULTS, content)
     shutil.rmtree(config.folder / PARTS)
     failed = [folder.name for folder, truth in truths.items() if truth.failed]
     if failed:

@@ -38,4 +38,4 @@ def test_size_and_card(name: str) -> None:
     assert sum(p.stat().st_size for p in folder.iterdir()) <= 12e6
     card = (folder / "README.md").read_text()
     assert f"sally-anne evaluate-tiny --model {name}" in card
-    assert (folder / "loss.png").exists()
+    assert list(folder.glob("loss-*.csv"))

@@ -141,7 +141,7 @@ def test_decoys_say_what_the_carrier_says_and_nothing_hears_it(
 
 
 def test_a_decoy_that_would_change_another_head_is_refused(planted: LoadedModel) -> None:
-    with pytest.raises(ModelError, match="decoy 5.6 shares keys and values with another head"):
+    with pytest.raises(ModelError, match="decoy L5H6 shares keys and values with another head"):
         add_decoys(planted.model, (((5, 6), CARRIER),))
     with pytest.raises(ModelError, match="decoy 6.3: its planted head lies in layer 5"):
         add_decoys(planted.model, (((6, 3), CARRIER),))
@@ -405,12 +405,12 @@ def test_shipped_models_are_what_they_say(folder: Path, twins: list[Twins]) -> N
         assert moved[0] >= 0.3 and accuracy.max() >= 0.9
 
 
-def test_three_seeds_of_each_number_of_heads_are_shipped_in_both_classes() -> None:
+def test_each_number_of_heads_is_shipped_in_both_classes() -> None:
     truths = [read_truth(folder) for folder in bench.shipped()]
     bases = "tiny-qwen2-vl-text", "tiny-llava-next-video-text"
     assert {truth.base for truth in truths if truth.hidden} == {*bases}
-    assert {(t.base, t.k, t.recipe["seed"]) for t in truths if not t.hidden} == {
-        (base, k, seed) for base in bases for k in (1, 2, 4) for seed in (0, 1, 2)
+    assert {(t.base, t.k) for t in truths if not t.hidden} == {
+        (base, k) for base in bases for k in (1, 2, 4)
     }
     size = sum(file.stat().st_size for file in bench.SHIPPED.rglob("*"))
-    assert size < 25e6
+    assert size < 10e6
