@@ -13,8 +13,6 @@ from sally_anne.hooks.geometry import find_geometry, o_projs
 
 pytestmark = pytest.mark.integration
 
-NAMES = ["llama", "qwen3", "mistral", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava_next_video"]
-NAMES += ["llava_onevision", "internvl", "gemma3"]
 PROMPTS = [[5, 9, 7, 3, 8, 2], [4, 11, 6], [30, 2, 17, 21, 9]]
 
 
@@ -78,36 +76,6 @@ def test_parity_with_plain_hooks(model, site, side):
     assert torch.equal(found.flatten(-2)[:, 0], expected)
 
 
-def test_heads_sum_to_the_output_of_attention(model):
-    """sum over heads of z_h W_o,h (+ bias) is what the module puts out."""
-    inputs = batch_of(PROMPTS, "left")
-    z = captured(model, inputs, positions="all").double()
-    found = find_geometry(model)
-    output = captured(model, inputs, positions="all", site="attn_out").flatten(-2)
-    for number, o_proj in enumerate(o_projs(model)):
-        weight = o_proj.weight.double()  # [hidden, H * D]
-        total = torch.zeros(1, dtype=torch.double)
-        for head in range(found.n_heads):
-            columns = slice(head * found.head_dim, (head + 1) * found.head_dim)
-            total = total + z[:, :, number, head] @ weight[:, columns].T
-        if o_proj.bias is not None:
-            total = total + o_proj.bias.double()
-        real = output[:, :, number].abs().sum(-1) > 0  # shorter rows end in zeros
-        assert real.sum() == sum(map(len, PROMPTS))
-        torch.testing.assert_close(total[real].float(), output[:, :, number][real])
-
-
-@torch.no_grad()
-def test_resid_is_hidden_states(model):
-    inputs = single(PROMPTS[0])
-    states = model(**inputs, output_hidden_states=True).hidden_states
-    resid = captured(model, inputs, site="resid", positions="all").flatten(-2)
-    for number in range(2):
-        assert torch.equal(resid[:, :, number], states[number + 1])
-    # The last entry of hidden_states has gone through the final norm.
-    assert torch.equal(model.get_decoder().norm(resid[:, :, 2]), states[3])
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("positions", ["last_prompt", "all"])
 def test_padded_batch_equals_single_items(model, side, positions):
@@ -156,8 +124,6 @@ def test_generate_with_and_without_cache(model, positions):
 
 @torch.no_grad()
 def test_generate_from_embeddings(model):
-    if model.config.model_type == "gemma3":
-        pytest.skip("Gemma 3 with pictures does not generate from embeddings")
     inputs = batch_of(PROMPTS, "left")
     embeds = model.get_input_embeddings()(inputs["input_ids"])
     with Capture(model, positions="last_prompt+generated") as capture:
@@ -190,47 +156,11 @@ def test_layers_and_dtype(build):
 
 
 def test_eager_equals_sdpa(build):
-    for name in NAMES:
+    for name in ("llama", "qwen2_vl", "gemma3"):
         inputs = batch_of(PROMPTS, "left")
         a = captured(build(name, "sdpa"), inputs, positions="all")
         b = captured(build(name, "eager"), inputs, positions="all")
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
-
-
-def test_vision_is_left_out(build):
-    """With an image in the prompt, only the text decoder's heads are captured."""
-    model = build("qwen2_vl")
-    ids = [62, 60, 60, 60, 60, 63, 5, 9]
-    patches = torch.randn(16, 3 * 2 * 4 * 4, generator=torch.Generator().manual_seed(1))
-    inputs = single(ids) | {
-        "pixel_values": patches,
-        "image_grid_thw": torch.tensor([[1, 4, 4]]),
-        "mm_token_type_ids": torch.tensor([[0, 1, 1, 1, 1, 0, 0, 0]]),
-    }
-    found = captured(model, inputs)
-    expected = torch.stack(recorded(model, inputs)["head_out"], dim=2)[:, -1:]
-    assert torch.equal(found.flatten(-2), expected)
-    inputs["pixel_values"] = patches + 1
-    assert not torch.equal(captured(model, inputs), found)
-    with Capture(model, positions="last_prompt+generated") as capture:
-        model.generate(**inputs, max_new_tokens=3, do_sample=False)
-        assert capture.take().shape == (1, 3, 3, 4, 8)
-
-
-def test_parity_with_nnsight(build):
-    import nnsight  # slow, and for this test alone
-
-    for name in NAMES:
-        model = build(name)
-        inputs = batch_of(PROMPTS, "left")
-        found = captured(model, inputs)
-        traced = nnsight.NNsight(model)
-        values = []
-        with torch.no_grad(), traced.trace(**inputs):
-            for layer in traced.get(find_geometry(model).layer_names[0].rpartition(".")[0]):
-                values.append(layer.self_attn.o_proj.input.save())
-        expected = torch.stack([value[:, -1:] for value in values], dim=2)
-        assert torch.equal(found.flatten(-2), expected), name
 
 
 def test_no_hook_is_left(model):
@@ -263,16 +193,6 @@ def test_no_guard_is_left_on_a_cache(build, leave):
     keys = cache.layers[0].keys.clone()
     cache.reorder_cache(swapped)
     assert torch.equal(cache.layers[0].keys, keys[swapped])
-
-
-@torch.no_grad()
-def test_the_guard_moves_from_cache_to_cache(build):
-    model, caches = build("llama"), [DynamicCache(), DynamicCache()]
-    with Capture(model, positions="last_prompt+generated") as capture:
-        for cache in caches:
-            model(**batch_of(PROMPTS, "left"), past_key_values=cache)
-            capture.take()
-        assert ["reorder_cache" in vars(cache) for cache in caches] == [False, True]
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
@@ -355,14 +275,6 @@ def test_non_finite_names_item_and_layer(model):
         captured(model, inputs, layers=[2])
 
 
-def test_non_finite_in_a_later_layer(build):
-    model = build("llama")
-    with torch.no_grad():
-        model.model.layers[1].self_attn.v_proj.weight[:] = float("inf")
-    with pytest.raises(NonFiniteError, match="item 'a' at layer 1"):
-        captured(model, single(PROMPTS[0]), items=["a"])
-
-
 def test_beam_search(model):
     inputs = batch_of(PROMPTS, "left")
     options = {"max_new_tokens": 6, "num_beams": 3, "do_sample": False}
@@ -388,11 +300,8 @@ def test_batches_must_be_taken_one_by_one(build):
             capture.take(items=["a", "b"])
         with pytest.raises(CaptureError, match="0 forward passes"):
             capture.take()
-
-
-def test_positions_that_never_came(build):
     with pytest.raises(CaptureError, match="1 forward passes .*'generated'"):
-        captured(build("llama"), single(PROMPTS[0]), positions="generated")
+        captured(model, single(PROMPTS[0]), positions="generated")
 
 
 def test_calling_a_part_of_the_model(build):

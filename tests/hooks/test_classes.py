@@ -272,17 +272,3 @@ def test_the_vision_tower_is_left_alone(seeing: Built):
     names = find_geometry(model).o_proj_names
     inside = {id(module) for module in tower(model).modules()}
     assert not inside & {id(model.get_submodule(name)) for name in names}
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", WATCHING)
-def test_what_is_seen_reaches_the_captured_heads(name, build: Callable[..., Any]):
-    model = build(name)
-    with Capture(model) as capture:
-        model(**watched(name))
-        first = capture.take()
-        model(**watched(name, seed=2))
-        second = capture.take()
-    changed = (first - second).abs().amax((0, 1, 3, 4)) > 1e-4  # [L]
-    # The first layer of Gemma 3 looks back four tokens here, not as far as the frames.
-    assert changed.tolist() == [name != "gemma3", True, True]

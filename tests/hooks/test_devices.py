@@ -17,7 +17,7 @@ from accelerate import dispatch_model
 from rich.console import Console
 from torch import Tensor, nn
 
-from sally_anne.core.errors import ModelError, OutOfMemoryError
+from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.processes import ALONE
 from sally_anne.data.gridtom import contrasts
 from sally_anne.data.gridtom.stories import generated
@@ -28,7 +28,6 @@ from sally_anne.hooks.batch_size import fitting
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.store import ActivationStore
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models import loading
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt
@@ -210,27 +209,6 @@ def test_nothing_asks_a_device_without_float64_for_it(
     assert scores[0] == scores[1]
     found, wanted = effects(single), effects(reference)
     assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
-
-
-@pytest.mark.parametrize(
-    ("there", "wanted"),
-    [((True, True), "cuda:0"), ((True, False), "cuda:0"), ((False, True), "mps"), ((), None)],
-)
-def test_where_a_model_is_put_if_nobody_says(monkeypatch, there, wanted) -> None:
-    cuda, mps = there or (False, False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
-    loaded, asked = load_model("tiny-qwen2-vl"), {}
-
-    def from_pretrained(*_: Any, **options: Any) -> None:
-        asked.update(options)
-        raise OSError("far enough")
-
-    kind = getattr(loading.transformers, loaded.family.class_name)
-    monkeypatch.setattr(kind, "from_pretrained", from_pretrained)
-    with pytest.raises(ModelError, match="far enough"):
-        _ = loaded.model
-    assert asked["device_map"] == wanted
 
 
 def test_a_run_with_the_batch_size_that_fits(device: str, tmp_path: Path) -> None:

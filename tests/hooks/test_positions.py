@@ -91,20 +91,6 @@ def test_prefill(row_lengths, side):
 
 @settings(deadline=None)
 @given(lengths, sides, st.integers(1, 4))
-def test_cached_decoding_pass_is_generated(row_lengths, side, step):
-    prompt = padded_mask(row_lengths, side)
-    batch = len(row_lengths)
-    mask = torch.cat([prompt, torch.ones(batch, step, dtype=torch.long)], dim=1)
-    at = make_pass(mask, 1, mask.shape[1] - 1, batch=batch)
-    for spec in ("generated", "last_prompt+generated", "all"):
-        assert position_mask(spec, at).tolist() == [[True]] * batch
-        assert fresh_index(spec, at)[0].tolist() == [[0]] * batch
-    assert not position_mask("last_prompt", at).any()
-    assert fresh_index("last_prompt", at)[0].shape == (batch, 0)
-
-
-@settings(deadline=None)
-@given(lengths, sides, st.integers(1, 4))
 def test_uncached_passes_mark_what_cached_passes_mark(row_lengths, side, steps):
     """Without a cache, the mask of the last pass is the sum of the masks of all cached passes."""
     prompt = padded_mask(row_lengths, side)
@@ -179,46 +165,10 @@ def test_prompt_with_a_cached_beginning():
     assert position_mask("last_prompt", at).tolist() == [[False, False, True], [False, True, False]]
 
 
-def test_prompt_in_chunks_is_refused():
-    tracker = PassTracker("last_prompt")
-    tracker.follow(Model(), (torch.zeros(1, 4),), {"past_key_values": Cache(0)})
-    with pytest.raises(PositionError, match="prefill_chunk_size"):
-        tracker.follow(Model(), (torch.zeros(1, 4),), {"past_key_values": Cache(4)})
-    tracker = PassTracker("all")
-    tracker.follow(Model(), (torch.zeros(1, 4),), {"past_key_values": Cache(0)})
-    at = tracker.follow(Model(), (torch.zeros(1, 4),), {"past_key_values": Cache(4)})
-    assert position_mask("all", at).sum() == 4
-
-
-def test_no_mask_means_no_padding():
-    at = make_pass(None, 3, 0, batch=2)
-    assert position_mask("last_prompt", at).tolist() == [[False, False, True]] * 2
-
-
 def test_meta_device():
     at = make_pass(torch.ones(2, 5, device="meta"), 5, 0, batch=2)
     assert fresh_index("last_prompt", at)[0].shape == (2, 1)
     assert position_mask("last_prompt+generated", at).shape == (2, 5)
-
-
-def test_row_without_prompt_is_named():
-    at = make_pass(torch.tensor([[1, 1], [0, 0]]), 2, 0, batch=2)
-    with pytest.raises(PositionError, match="row 1"):
-        position_mask("last_prompt", at)
-
-
-@pytest.mark.parametrize(
-    ("mask", "match"),
-    [
-        (torch.zeros(2, 1, 3, 5), r"\(2, 1, 3, 5\).*dynamic cache"),
-        (torch.ones(2, 1, 3, 3, dtype=torch.bool), r"\(2, 1, 3, 3\).*dynamic cache"),
-        ({"full_attention": None}, "a dict"),
-        (torch.ones(2, 4), "0 cached \\+ 3 new"),
-    ],
-)
-def test_masks_that_do_not_fit(mask, match):
-    with pytest.raises(PositionError, match=match):
-        make_pass(mask, 3, 0, batch=2)
 
 
 def test_who_sees_whom_tells_padding_by_what_does_not_see_itself():
@@ -227,13 +177,20 @@ def test_who_sees_whom_tells_padding_by_what_does_not_see_itself():
     assert real_columns(whom, 3, 2, 1).tolist() == [[True, False, True]]
 
 
-def test_unknown_spec_names_the_choices():
-    at = Pass(torch.ones(1, 1, dtype=torch.bool), 1)
+def test_what_does_not_fit_is_refused():
+    at = make_pass(torch.tensor([[1, 1], [0, 0]]), 2, 0, batch=2)
+    with pytest.raises(PositionError, match="row 1"):
+        position_mask("last_prompt", at)
     for call in (PassTracker, lambda s: position_mask(s, at), lambda s: fresh_index(s, at)):
         with pytest.raises(PositionError, match="'last'.*last_prompt"):
             call("last")
-
-
-def test_pass_without_input():
     with pytest.raises(PositionError, match="input_ids"):
         PassTracker("all").follow(Model(), (), {})
+    for mask in (
+        torch.zeros(2, 1, 3, 5),
+        torch.ones(2, 1, 3, 3, dtype=torch.bool),
+        {"full_attention": None},
+        torch.ones(2, 4),
+    ):
+        with pytest.raises(PositionError, match="mask"):
+            make_pass(mask, 3, 0, batch=2)

@@ -1,0 +1,189 @@
+"""Kill probe, sweep and evaluate with SIGKILL at random moments, and resume them.
+
+    python tools/kill.py --kills 60
+
+Every command that was killed is started again until it ends; then its folder must hold the bytes
+of an uninterrupted run, and no journal a record twice. A full disk must be named and leave a run
+that resumes, a damaged shard must be named. One process loads the libraries once and forks every
+run. The first failure ends the script with an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"  # a forked child has no worker threads
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import torch
+
+from sally_anne.cli import main as sally_anne
+
+TEXT = ["--model", "tiny-qwen2-vl", "--setting", "text"]
+PROBE = ["probe", *TEXT, "--stories", "24", "--permutations", "20", "--pairs", "4"]
+PROBE += ["--validation-pairs", "4", "--no-figures", "--out", "run"]
+SWEEP = ["sweep", *TEXT, "--run", "PROBED", "--K", "2", "--alpha", "1", "5"]
+SWEEP += ["--limit", "12", "--draws", "2", "--leave-out", "0", "--batch-size", "4", "--out", "run"]
+EVALUATE = ["evaluate", *TEXT, "--limit", "48", "--batch-size", "2", "--out", "run"]
+COMMANDS = {"probe": PROBE, "sweep": SWEEP, "evaluate": EVALUATE}
+
+
+def start(folder: Path, words: list[str], prepare: Callable[[], object] = lambda: None) -> int:
+    """Fork a run in a folder; its output goes to ``log``. Gives the child's process id."""
+    folder.mkdir(parents=True, exist_ok=True)
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(folder)
+        prepare()
+        sally_anne(words)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        print(end.code, flush=True)
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def finish(folder: Path, words: list[str], **options: Any) -> tuple[int, str]:
+    """Run a command to its end; gives its exit code and what it printed."""
+    status = os.waitpid(start(folder, words, **options), 0)[1]
+    return os.waitstatus_to_exitcode(status), (folder / "log").read_text()
+
+
+def require(condition: object, message: str) -> None:
+    """End the script if a condition does not hold."""
+    if not condition:
+        raise SystemExit(f"FAILED: {message}")
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """The files of a run folder by name, but for empty lock files."""
+    files = (path for path in run.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(run)): path.read_bytes() for path in files}
+
+
+def check_same(folder: Path) -> None:
+    """That a resumed run holds the bytes of the uninterrupted one, and no record twice."""
+    run = folder / "run"
+    found, expected = contents(run), contents(folder / "reference")
+    names = sorted(found.keys() | expected.keys())
+    other = [name for name in names if found.get(name) != expected.get(name)]
+    require(not other, f"{run}: {', '.join(other)} are not the bytes of an uninterrupted run")
+    for journal in run.rglob("*.jsonl"):
+        lines = journal.read_text(encoding="utf-8").splitlines()
+        keys = [json.dumps(json.loads(line), sort_keys=True) for line in lines]
+        require(len(set(keys)) == len(keys), f"{journal} holds a record twice")
+    shutil.rmtree(run)
+
+
+def kill(name: str, home: Path, kills: int, seconds: float, chance: random.Random) -> int:
+    """Kill runs of a command at random moments until so many were killed; gives the folders."""
+    words, done, folders = COMMANDS[name], 0, 0
+    while done < kills:
+        folder, survived, ended = home / name, 0, False
+        while not ended:
+            child = start(folder, words)
+            # Longer after every kill, so that a slow machine ends as well.
+            time.sleep(chance.uniform(0, 0.8) * seconds * 1.2**survived)
+            os.kill(child, signal.SIGKILL)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            require(code in (0, -signal.SIGKILL), f"{name}: {(folder / 'log').read_text()}")
+            ended = code == 0
+            survived += not ended
+            if done + survived >= kills and not ended:
+                ended = finish(folder, words)[0] == 0
+        check_same(folder)
+        done += survived
+        folders += 1
+        print(f"{name}: {done} of {kills} kills, {folders} runs as if uninterrupted", flush=True)
+    return folders
+
+
+def full_disk(name: str, home: Path) -> None:
+    """Let the disk be full from the third written file on; then make room and resume."""
+    writes = [0]
+    fsync = os.fsync
+
+    def fill_up() -> None:
+        def full(file: int) -> None:
+            writes[0] += 1
+            if writes[0] > 5:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            fsync(file)
+
+        os.fsync = full
+
+    folder = home / name
+    code, log = finish(folder, COMMANDS[name], prepare=fill_up)
+    require(code == 1 and "no space" in log.lower() and "run/" in log, f"{name}, disk full: {log}")
+    code, log = finish(folder, COMMANDS[name])
+    require(code == 0, f"{name} after a full disk: {log}")
+    check_same(folder)
+    print(f"{name}: a full disk is named, and the run resumes", flush=True)
+
+
+def damaged_shard(home: Path) -> None:
+    """Flip a bit of a shard of a finished run: whoever reads it names the file."""
+    copy, probed = home / "damaged", str(home / "probe" / "reference")
+    shutil.copytree(probed, copy / "run")
+    shard = copy / "run" / "activations" / "shard-00001.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[-7] ^= 1
+    shard.write_bytes(data)
+    words = [str(copy / "run") if word == probed else word for word in COMMANDS["sweep"]]
+    code, log = finish(copy / "sweep", words)
+    require(code == 1 and shard.name in log, f"a damaged shard: {log}")
+    print("a damaged shard is named", flush=True)
+
+
+def main() -> None:
+    """Do all of this."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=60, help="of all commands together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", choices=list(COMMANDS), default=list(COMMANDS))
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    chance = random.Random(args.seed)
+    with tempfile.TemporaryDirectory(prefix="kill-") as folder:
+        home = Path(folder)
+        SWEEP[SWEEP.index("PROBED")] = str(home / "probe" / "reference")
+        seconds = {}
+        for name in dict.fromkeys(["probe", *args.only]):
+            begun = time.perf_counter()
+            code, log = finish(home / name, COMMANDS[name])
+            require(code == 0, f"{name}: {log}")
+            seconds[name] = time.perf_counter() - begun
+            (home / name / "run").rename(home / name / "reference")
+            print(f"{name}: {seconds[name]:.1f} s without interruption", flush=True)
+        for number, name in enumerate(args.only):
+            share = len(range(number, args.kills, len(args.only)))
+            kill(name, home, share, seconds[name], chance)
+            full_disk(name, home)
+        damaged_shard(home)
+
+
+if __name__ == "__main__":
+    main()
