@@ -199,7 +199,8 @@ def kde_figure(
     right.spines[["top", "right", "bottom"]].set_visible(False)
     joint.spines[["top", "right"]].set_visible(False)
     style.legend(figure, handles, 3)
-    style.write_notes(joint, notes)
+    font: dict[str, Any] = {"fontsize": 7, "color": "0.3", "transform": joint.transAxes}
+    joint.text(0.015, 0.015, "\n".join(notes), va="bottom", zorder=6, **font)
     style.heading(figure, title, subject)
     return figure
 

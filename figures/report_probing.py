@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from sally_anne.core.run import LEVEL, Run, given_away
 from sally_anne.data.gridtom.contrasts import Scene
 from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, patching, style
-from sally_anne.figures.choose import best, row_of, select
+from sally_anne.figures.choose import best, heads_of, row_of, select
 from sally_anne.figures.draw import classes_in, plane_of
 from sally_anne.figures.story import seen_by
 from sally_anne.hooks.geometry import Head
@@ -30,40 +29,38 @@ SPLITS = ("validation", "test", "train")
 
 
 def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page:
-    """The page of a finished probing run.
-
-    Args:
-        run: the run.
-        samples: what it read, in the order of its rows: their frames are shown.
-    """
-    kinds = patching.kinds_of(run.heads)
+    """The page of a run; of ``samples``, what it read in its order, frames are shown."""
+    kinds, folder = patching.kinds_of(run.heads), shlex.quote(str(run.folder))
     sections = {
         "Every head": [_map(run, kinds), _heads_table(run)],
         "The best heads": _best_heads(run, samples),
-        "Controls": [*_set_tables(run), *_audit_table(run), *_confound_table(run)],
+        "Readable against used": [_used(run)] if kinds else [],
+        "Controls": _controls(run),
     }
-    if kinds:
-        sections["Readable against used"] = [_used(run)]
+    test = {label: f"{label}_test_accuracy" for label in run.labels}
     known = {name: run.saved.get(name) for name in ("data", "nulls", "versions")}
+    untested = "Readable is not used: whether the model's answer needs these heads was not tested."
     return page.Page(
         title=f"Heads of {run.title[0]}",
         parts=run.title[1:],
         sentence=" ".join(_sentence(run, label) for label in run.labels[:2]),
-        conclusions=_conclusions(run),
+        conclusions=[run.causes[kind]["verdict"] for kind in run.causes] or [untested],
         badges=_badges(run, kinds),
         warnings=_warnings(run),
-        commands=_commands(run, kinds),
+        commands=_commands(run, folder, kinds),
         sections={heading: parts for heading, parts in sections.items() if parts},
         facts=page.facts(run.config, model_read=run.saved.get("model"), **known),
-        repeat=f"sally-anne probe --config {_quoted(run)}",
+        repeat=f"sally-anne probe --config {folder}",
         numbers={
-            f"best head of {plain(label)}, test": {
-                "value": row_of(run.heads, best(run.heads, label))[f"{label}_test_accuracy"]
-            }
-            for label in run.labels
+            f"best head of {plain(label)}, test": {"value": _best_row(run, label)[column]}
+            for label, column in test.items()
         },
         heads=run.heads,
     )
+
+
+def _best_row(run: Run, label: str) -> pd.Series:
+    return row_of(run.heads, best(run.heads, label))
 
 
 def plain(label: str) -> str:
@@ -117,7 +114,7 @@ def _map(run: Run, kinds: Sequence[str]) -> str:
 
 def _heads_table(run: Run) -> str:
     table = run.ranked(run.labels[0])
-    names = [str(Head(int(row.layer), int(row.head))) for row in table.itertuples()]
+    names = list(map(str, heads_of(table)))
     endings = ("_rank", "_validation_accuracy", "_test_accuracy", "_p_family", "_patch", "_verdict")
     columns = [column for column in table if str(column).endswith(endings)]
     table = table[columns].assign(name=names)[["name", *columns]]
@@ -130,10 +127,10 @@ def _best_heads(run: Run, samples: Sequence[Sample] | None) -> list[str]:
     show, parts = _shower(run, samples), []
     for place in range(min(len(run.heads), max(1, HEADS // len(run.labels)))):
         for label in run.labels:
-            row = run.ranked(label).iloc[place]
-            head = Head(int(row["layer"]), int(row["head"]))
-            scores = ((s, row.get(f"{label}_{s}_accuracy")) for s in SPLITS)
-            words = ", ".join(f"{s} {value:.3f}" for s, value in scores if value is not None)
+            row = run.ranked(label).iloc[[place]]
+            (head,) = heads_of(row)
+            columns = {split: f"{label}_{split}_accuracy" for split in SPLITS}
+            words = ", ".join(f"{s} {row[c].item():.3f}" for s, c in columns.items() if c in row)
             summary = f"{head}: {place + 1}. of {plain(label)}, {words}"
             opened = _head(run, label, head, show)
             parts.append(page.details(summary, *opened, name="head", is_open=not parts))
@@ -164,11 +161,9 @@ def _head(run: Run, label: str, head: Head, show: Callable[[int], str]) -> list[
     title = f"held-out samples: {kde.scores_of(logits[rows], values.iloc[rows])}"
     legend = page.literal(plain(label))
     parts = [page.plot(figure, 480, 760, title={"text": title}, legend_title=legend)]
-    true, predicted = (
-        pd.Series([names[code] for code in codes[rows]], name=name)
-        for codes, name in ((truth, "label"), (guess, "probe"))
-    )
-    counts = pd.crosstab(true, predicted).rename_axis(columns=None).reset_index()
+    codes = {"label": truth[rows], "probe": guess[rows]}
+    table = pd.DataFrame({name: [names[code] for code in one] for name, one in codes.items()})
+    counts = pd.crosstab(table["label"], table["probe"]).rename_axis(columns=None).reset_index()
     parts.append(page.table(counts, "Rows: label, columns: what the probe says"))
     ordered = np.sort(logits, axis=1)
     margin, right = ordered[:, -1] - ordered[:, -2], guess == truth
@@ -185,42 +180,39 @@ def _head(run: Run, label: str, head: Head, show: Callable[[int], str]) -> list[
 
 def _shower(run: Run, samples: Sequence[Sample] | None) -> Callable[[int], str]:
     """What a row of the samples is shown by: its prompt, and its frames where there are some."""
-    prompts = run.prompts
-    films: set[str] = set()
+    films: set[int] = set()
 
-    @cache
     def show(row: int) -> str:
         item_id = run.samples["item_id"].iloc[row]
-        text = "" if prompts is None else str(prompts.get(item_id, ""))
+        text = "" if run.prompts is None else str(run.prompts.get(item_id, ""))
         sample = None if samples is None else samples[row]
-        if sample is None or not sample.shows or len(films) >= FILMS:
+        if sample is None or not sample.shows or len(films | {row}) > FILMS:
             return page.words(text, "sample")
-        films.add(item_id)
+        films.add(row)
         try:
-            parts = [page.strip(sample.frames(), f"what the model saw of {item_id}")]
-            if isinstance(sample.video, Scene):
-                parts += _other_views(sample.video)
+            frames = page.strip(sample.frames(), f"what the model saw of {item_id}")
+            others = _other_views(sample.video) if isinstance(sample.video, Scene) else ""
         except SallyAnneError as error:
-            parts = [page.words(f"no frames: {error}")]
-        return "".join([page.words(text, "sample"), *parts])
+            return page.words(f"{text}\n(no frames: {error})", "sample")
+        return page.words(text, "sample") + frames + others
 
     return show
 
 
-def _other_views(scene: Scene) -> list[str]:
+def _other_views(scene: Scene) -> str:
     """What the other perspectives see of a story, and the command that draws all of it."""
     case = scene.case
     others = [name for name in seen_by(case) if name != scene.perspective]
     parts = [f"<h3>seen by: {name}</h3>{page.strip(case.frames(name), name)}" for name in others]
-    second = [] if case.second is None else ["--second", case.second]
-    story = ["--index", str(case.story), "--order", str(case.order), "--first", case.first, *second]
-    return [*parts, page.words(f"who believes what when: sally-anne story {' '.join(story)}")]
+    second = f" --second {case.second}" if case.second else ""
+    story = f"--index {case.story} --order {case.order} --first {case.first}{second}"
+    return "".join(parts) + page.words(f"who believes what when: sally-anne story {story}")
 
 
 def _used(run: Run) -> str:
     label = run.labels[0]
     table = patching.patching_table(run.heads, label)
-    table["name"] = [str(Head(row.layer, row.head)) for row in table.itertuples()]
+    table["name"] = list(map(str, heads_of(table)))
     table["kind"] = table["kind"].map(patching.KINDS)
     table["up"], table["down"] = table["high"] - table["effect"], table["effect"] - table["low"]
     look: dict[str, Any] = {"color": "conclusion", "color_discrete_map": patching.COLOURS}
@@ -240,51 +232,35 @@ def _used(run: Run) -> str:
 
 def _sentence(run: Run, label: str) -> str:
     """The best head of a label, by validation, and how many heads stand above the null."""
-    heads, top = run.heads, best(run.heads, label)
-    row, results = row_of(heads, top), run.results.get("results", {}).get(label, {})
+    row, results = _best_row(run, label), run.results.get("results", {}).get(label, {})
     counts = run.samples["split"].value_counts()
     split = "test" if counts.get("test", 0) else "validation"
-    estimate = {"value": row[f"{label}_{split}_accuracy"]}
-    if split == "test" and "best_test_low" in results:
-        estimate |= {"low": results["best_test_low"], "high": results["best_test_high"]}
-    text = f"The probe of {top} gives {plain(label)} in {page.percent(estimate)} %"
-    text += f" of {counts[split]} {split} samples"
-    if f"{label}_p_family" in heads and heads[f"{label}_p_family"].notna().any():
-        above = int((heads[f"{label}_p_family"] <= LEVEL).sum())
-        text += f"; {above} of {len(heads)} heads are above the null of permuted labels"
-        threshold = float(heads[f"{label}_threshold"].iloc[0])
-        text += f" ({threshold:.2f} on validation)" if math.isfinite(threshold) else ""
+    ends = {end: results.get(f"best_{split}_{end}") for end in ("low", "high")}
+    share = page.percent({"value": row[f"{label}_{split}_accuracy"], **ends})
+    text = f"The probe of {best(run.heads, label)} gives {plain(label)} in {share} % of "
+    text += f"{counts[split]} {split} samples"
+    p = run.heads.get(f"{label}_p_family", pd.Series(dtype=float))
+    if p.notna().any():
+        text += f"; {(p <= LEVEL).sum()} of {len(p)} heads are above the null of permuted labels"
+        text += f" ({row[f'{label}_threshold']:.2f} on validation)"
     return f"{text}."
-
-
-def _conclusions(run: Run) -> list[str]:
-    conclusions = [run.causes[kind]["verdict"] for kind in patching.KINDS if kind in run.causes]
-    return conclusions or [
-        "Readable is not used: whether the model's answer needs these heads was not tested "
-        f"(`sally-anne causal {_quoted(run)}`)."
-    ]
 
 
 def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
     """Of the first label's best head, in two or three words each."""
-    label = run.labels[0]
-    top = best(run.heads, label)
-    row = row_of(run.heads, top)
-    badges = [(f"best head of {plain(label)}: {top}", "plain")]
-    p = row.get(f"{label}_p_family")
-    if p is None or np.isnan(p):
+    label, tones = run.labels[0], ("bad", "good")
+    row = _best_row(run, label)
+    badges = [(f"best head of {plain(label)}: {best(run.heads, label)}", "plain")]
+    p = row.get(f"{label}_p_family", np.nan)
+    if np.isnan(p):
         badges.append(("no null", "bad"))
     elif not kinds:
-        readable = p <= LEVEL
-        badges.append(("readable" if readable else "inside the null", _tone(readable)))
+        readable = bool(p <= LEVEL)
+        badges.append(("readable" if readable else "inside the null", tones[readable]))
     for kind in kinds:
-        if words := str(row[f"{kind}_verdict"]):
-            badges.append((f"{patching.KINDS[kind]}: {words}", _tone(words == "readable and used")))
+        words = str(row[f"{kind}_verdict"])
+        badges.append((f"{patching.KINDS[kind]}: {words}", tones[words == "readable and used"]))
     return badges if kinds else [*badges, ("used: not tested", "bad")]
-
-
-def _tone(good: bool) -> str:
-    return "good" if good else "bad"
 
 
 def _warnings(run: Run) -> list[str]:
@@ -294,79 +270,49 @@ def _warnings(run: Run) -> list[str]:
         f"with accuracy {row['accuracy']:.2f}."
         for row in given_away(run.results)
     ]
-    for name in run.labels:
-        p = heads.get(f"{name}_p_family")
+    for label in run.labels:
+        p = heads.get(f"{label}_p_family")
         if p is None:
-            warnings.append(f"{plain(name)}: no null (`sally-anne probe` with permutations).")
+            warnings.append(f"{plain(label)}: no null (`sally-anne probe` with permutations).")
         elif p.isna().all():
-            warnings.append(f"{plain(name)} does not vary within groups: nothing can be permuted.")
-        elif math.isinf(float(heads[f"{name}_threshold"].iloc[0])):
-            warnings.append(f"{plain(name)}: too few permutations for any head to stand out.")
+            warnings.append(f"{plain(label)} does not vary within groups: nothing can be permuted.")
+        elif math.isinf(float(heads[f"{label}_threshold"].iloc[0])):
+            warnings.append(f"{plain(label)}: too few permutations for any head to stand out.")
+        if stopped := results.get("unconverged_heads", {}).get(label):
+            warnings.append(f"{label}: the solver stopped early at {stopped} heads (--max-iter).")
     first = results.get(run.labels[0], {})
     if (count := first.get("test_clusters", FEW)) < FEW:
-        kind = first.get("clusters", "clusters")
-        warnings.append(f"Intervals are over {count} {kind}: too few to say much.")
-    for name, count in results.get("unconverged_heads", {}).items():
-        if count:
-            warnings.append(f"{name}: the solver stopped early at {count} heads; raise --max-iter.")
+        warnings.append(f"Intervals are over {count} {first.get('clusters')}: too few to say much.")
     unknown = run.saved.get("unknown_words") or {}
     if count := unknown.get("prompts"):
         warnings.append(f"{count} of {unknown['of']} prompts hold words that the model lacks.")
     return warnings
 
 
-def _commands(run: Run, kinds: Sequence[str]) -> dict[str, str]:
-    folder, model = _quoted(run), shlex.quote(str(run.config.get("model", "MODEL")))
+def _commands(run: Run, folder: str, kinds: Sequence[str]) -> dict[str, str]:
     commands = {} if kinds else {"test which heads are used": f"sally-anne causal {folder}"}
     if run.config.get("samples") is None and run.config.get("task", "gridtom") == "gridtom":
-        sweep = f"sally-anne sweep --model {model} --run {folder}"
-        what = "choose how many heads to steer, and how strongly"
-        commands[what] = f"{sweep} --order {run.config.get('order', 1)}"
+        options = f"--run {folder} --order {run.config.get('order', 1)}"
+        sweep = f"sally-anne sweep --model {shlex.quote(str(run.config.get('model')))} {options}"
+        commands["choose how many heads to steer, and how strongly"] = sweep
     if not (run.folder / "audit.parquet").exists():
         commands["see what else could explain the accuracy"] = f"sally-anne audit {folder}"
     return commands | {"draw the figures as PNG and PDF": f"sally-anne figures {folder}"}
 
 
-def _set_tables(run: Run) -> list[str]:
-    """The effects of sets of heads, with those of random ones."""
+def _controls(run: Run) -> list[str]:
+    """Sets of heads with random ones, what else gives the labels, and surface features."""
     tables = []
-    for kind, facts in ((k, run.causes[k]) for k in patching.KINDS if k in run.causes):
-        by = {"cause": "most used", "random": "random sets"}
-        rows = [
-            {
-                "heads": by.get(row["by"], f"best probes of {plain(row['by'])}"),
-                "K": row["k"],
-                "effect": row["share"],
-                "low": row.get("low"),
-                "high": row.get("high"),
-                "97.5 % of random sets": None if row["by"] == "random" else row.get("random_high"),
-            }
-            for row in facts["sets"]
-        ]
-        caption = (
-            f"Normalised effect of sets of heads: {patching.KINDS[kind]} ({facts['pairs']} test "
-            f"pairs of {facts['clusters_drawn']} {facts['clusters']}, pair accuracy "
-            f"{facts['told_apart']:.2f})"
-        )
-        tables.append(page.table(pd.DataFrame(rows), caption))
+    for kind, facts in run.causes.items():
+        rows = pd.DataFrame(facts["sets"]).rename(columns={"by": "heads", "share": "effect"})
+        rows["heads"] = rows["heads"].replace({"cause": "most used", "random": "random sets"})
+        caption = f"Normalised effect of sets of heads: {patching.KINDS[kind]}"
+        size = f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}"
+        tables.append(page.table(rows, f"{caption} ({size}, {facts['told_apart']:.2f} right)"))
+    if (path := run.folder / "audit.parquet").exists():
+        caption = "Audit: what else gives the labels, with the best head"
+        tables.append(page.table(pd.read_parquet(path), caption))
+    if confounds := run.results.get("confounds"):
+        caption = "Control: accuracy on held-out samples of surface features alone"
+        tables.append(page.table(pd.DataFrame(confounds), caption))
     return tables
-
-
-def _audit_table(run: Run) -> list[str]:
-    path = run.folder / "audit.parquet"
-    if not path.exists():
-        return []
-    table = pd.read_parquet(path)
-    columns = ["label", "condition", "kind", "row", "accuracy", "low", "high", "best", "samples"]
-    caption = "Audit: what else gives the labels, with the best head"
-    return [page.table(table[[name for name in columns if name in table]], caption)]
-
-
-def _confound_table(run: Run) -> list[str]:
-    rows = pd.DataFrame(run.results.get("confounds", []))
-    caption = "Control: accuracy on held-out samples of surface features alone"
-    return [] if rows.empty else [page.table(rows, caption)]
-
-
-def _quoted(run: Run) -> str:
-    return shlex.quote(str(run.folder))

@@ -127,26 +127,19 @@ def heat(
     large = max(values.shape) > NUMBERS_UP_TO
     if texts is None and not large:
         texts = np.vectorize(number)(values)
-    options: dict[str, Any] = {
-        "annot": texts if texts is not None else False,
-        "fmt": "",
-        "annot_kws": {"fontsize": 7.5},
-        "linewidths": 0.2 if large else 0.8,
-        "linecolor": "white",
-        "cbar": False,
-    }
-    if not isinstance(cells, pd.DataFrame):
-        options |= dict(zip(("yticklabels", "xticklabels"), map(_step, values.shape), strict=True))
+    options: dict[str, Any] = {"annot_kws": {"fontsize": 7.5}, "fmt": "", "cbar": False}
+    options |= {"annot": False if texts is None else texts}
+    options |= {"linewidths": 0.2 if large else 0.8, "linecolor": "white"}
+    if not isinstance(
+        cells, pd.DataFrame
+    ):  # rows and columns that are named: all, or every 4th ...
+        steps = [next(n for n in (1, 4, 8, 16, 32, 64) if size <= 12 * n) for size in values.shape]
+        options |= {"yticklabels": steps[0], "xticklabels": steps[1]}
     sns.heatmap(cells, vmin=limits[0], vmax=limits[1], cmap=colours, ax=axis, **(options | more))
     axis.set_facecolor(MISSING)
     axis.tick_params(length=2.5, rotation=0)
     axis.set(xlabel="", ylabel="")
     return axis.collections[0]  # type: ignore[return-value]
-
-
-def _step(count: int) -> int:
-    """Every how many rows or columns one is named on its axis."""
-    return next(step for step in (1, 4, 8, 16, 32, 64, 128) if count <= NUMBERS_UP_TO * step)
 
 
 def number(value: float) -> str:
@@ -179,16 +172,6 @@ def ring(axis: Axes, layer: int, head: int, size: float = 22) -> None:
     """A ring round one cell."""
     look = {"markerfacecolor": "none", "markeredgecolor": RING, "markeredgewidth": 1.8}
     axis.plot([head + 0.5], [layer + 0.5], "o", markersize=size, clip_on=False, zorder=5, **look)
-
-
-def write_notes(axis: Axes, notes: Sequence[str]) -> None:
-    """Write ``notes``, one a line, on a white ground in the lower left corner of ``axis``."""
-    if notes:
-        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
-        font: dict[str, Any] = {"fontsize": 7, "color": "0.3", "va": "bottom"}
-        axis.text(
-            0.015, 0.015, "\n".join(notes), transform=axis.transAxes, bbox=box, zorder=6, **font
-        )
 
 
 def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> list[Path]:
