@@ -44,7 +44,8 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
         title=f"Heads of {run.title[0]}",
         parts=run.title[1:],
         sentence=" ".join(_sentence(run, label) for label in run.labels[:2]),
-        conclusions=[run.causes[kind]["verdict"] for kind in run.causes] or [untested],
+        conclusions=[run.causes[kind]["verdict"] for kind in patching.KINDS if kind in run.causes]
+        or [untested],
         badges=_badges(run, kinds),
         warnings=_warnings(run),
         commands=_commands(run, folder, kinds),
@@ -303,7 +304,7 @@ def _commands(run: Run, folder: str, kinds: Sequence[str]) -> dict[str, str]:
 def _controls(run: Run) -> list[str]:
     """Sets of heads with random ones, what else gives the labels, and surface features."""
     tables = []
-    for kind, facts in run.causes.items():
+    for kind, facts in ((k, run.causes[k]) for k in patching.KINDS if k in run.causes):
         rows = pd.DataFrame(facts["sets"]).rename(columns={"by": "heads", "share": "effect"})
         rows["heads"] = rows["heads"].replace({"cause": "most used", "random": "random sets"})
         caption = f"Normalised effect of sets of heads: {patching.KINDS[kind]}"

@@ -45,7 +45,7 @@ from sally_anne.figures.config import StoryConfig
 WHO = ("participant is in", "protagonist believes", "participant thinks\nthat it believes")
 CELL = 1.15  # inches of a frame's width
 TEXT = 4.4  # inches of the captions to the right of the frames
-LETTER = 0.0087  # inches of a letter's width for each point of its size, on average
+LETTER = 0.0078  # inches of a letter's width for each point of its size, on average
 LINE = 1.32 / 72  # inches of a line for each point
 MAPS_IN_A_ROW = 9
 HEAD, FOOT, GAP = 44, 68, 12  # pixels above a film's pictures, below them, and between two

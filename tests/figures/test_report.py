@@ -74,6 +74,10 @@ def pixels(source: str) -> Any:
 def test_map_points_and_effects_are_those_of_the_run(run) -> None:
     heads = scanned(run.heads)
     heads.to_parquet(run.folder / "heads.parquet")
+    sets = [{"by": "random", "k": 4, "share": 0.125, "low": 0.0, "high": 0.25}]
+    facts = {"verdict": "Used, as measured.", "sets": sets, "pairs": 32, "told_apart": 1.0}
+    facts |= {"clusters": "maps", "clusters_drawn": 21}
+    write_json(run.folder / "causal.json", {"config": {}, "question": facts})
     text = write_report(run.folder).read_text(encoding="utf-8")
     (maps, layout), points, *_, effects = (one for one in plots_in(text))
     expected = heads["y_p_validation_accuracy"].to_numpy().reshape(6, 8)
@@ -102,6 +106,7 @@ def test_map_points_and_effects_are_those_of_the_run(run) -> None:
     words = words_of(text)
     assert "L4H3 gives Y_p (protagonist) in 100.0 % of 60 test samples" in words
     assert "1 of 48 heads are above the null" in words
+    assert "Used, as measured." in words and "0.125" in words and "random sets" in words
 
 
 def test_hostile_words_stay_words_and_no_other_script_may_run(make_run) -> None:
