@@ -19,8 +19,8 @@ from sklearn.base import clone
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean, percentile_interval
 from sally_anne.core.errors import ProbingError
+from sally_anne.core.head import Head
 from sally_anne.data.samples import SPLITS
-from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.logistic import Problems, solve

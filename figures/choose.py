@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sally_anne.core.errors import ChoiceError
-from sally_anne.hooks.geometry import Head
+from sally_anne.core.head import Head
 
 HELD_OUT = ("validation", "test")
 SPLITS = {"held-out": HELD_OUT, "all": ("train", *HELD_OUT)}

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from sally_anne.core.errors import ChoiceError, MissingRunFileError
+from sally_anne.core.head import Head
 from sally_anne.core.run import HEADS, Run, read_table, saved_results
 from sally_anne.figures import choose, correlations, heatmap, kde, patching, style, sweep
 from sally_anne.figures.comparison import first_parser
 from sally_anne.figures.config import FiguresConfig, TableConfig
-from sally_anne.hooks.geometry import Head
 
 RESULTS, SWEEP, ANSWERS = "results.json", "sweep.parquet", "answers.parquet"
 # The table of each kind of run, and the command that makes it.

@@ -17,9 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sally_anne.core.errors import RunFolderError
+from sally_anne.core.head import Head
 from sally_anne.figures import style
 from sally_anne.figures.choose import best
-from sally_anne.hooks.geometry import Head
 
 CHANCE = 0.5
 SIGNS: dict[str, dict[str, Any]] = {
@@ -113,6 +113,7 @@ def heatmap_figure(
             _draw_bar(next(axes), mesh, chance)
             count = f"\n(N = {samples} samples)" if samples else ""
             figure.axes[len(figure.axes) - 1].set_ylabel("")
+            assert mesh.colorbar is not None
             mesh.colorbar.set_label(f"{split} accuracy{count}")
     _legend(figure, table, split)
     style.heading(figure, title)

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
 
+from sally_anne.core.head import Head
 from sally_anne.figures import style
-from sally_anne.hooks.geometry import Head
 
 Line = tuple[float, float, float]
 """``(a, b, c)``: all points with ``a * x + b * y + c = 0``."""
@@ -234,7 +234,8 @@ class Panel:
 
         ``probes`` holds weight ``[D]`` and intercept by label.
         """
-        plane = two_probe_plane(*(coef for coef, _ in probes.values()), train)
+        first, second = (coef for coef, _ in probes.values())
+        plane = two_probe_plane(first, second, train)
         lines = {label: plane.line(*probe) for label, probe in probes.items() if probe[0].any()}
         return cls(head, title, tuple(probes), plane.table(z, samples, *probes), lines)
 
@@ -301,7 +302,9 @@ def _draw_panel(axis: Axes, panel: Panel) -> None:
     for label, (a, b, c) in panel.lines.items():
         start = np.array([-c * a, -c * b]) / (a * a + b * b)
         dash = DASHES[panel.labels.index(label)]
-        axis.axline(start, start + (-b, a), color="0.15", linewidth=1.6, linestyle=dash, zorder=3)
+        along = (float(start[0] - b), float(start[1] + a))
+        look: Any = {"color": "0.15", "linewidth": 1.6, "linestyle": dash, "zorder": 3}
+        axis.axline((float(start[0]), float(start[1])), along, **look)
         correct = panel.side(label, panel.points) == panel.points[label].astype(bool)
         shares.append(f"{style.symbol(label)} {correct.mean():.2f} right")
     if len(panel.lines) == 2:

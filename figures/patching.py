@@ -15,10 +15,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sally_anne.core.head import Head
 from sally_anne.core.run import verdicts
 from sally_anne.figures import style
 from sally_anne.figures.heatmap import grid
-from sally_anne.hooks.geometry import Head
 
 KINDS = {"question": "answer to the belief question", "verdict": "truth of the statement"}
 UNTESTED = "not tested"

@@ -419,7 +419,8 @@ def _flat(row: Results) -> Iterator[tuple[str, Any]]:
 
 def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
     """The index of runs whose pages lie at the paths given; it will lie in ``where``."""
-    rows, numbers, links, maps, warnings = [], [], [], {}, []
+    rows, numbers, links, warnings = [], [], [], []
+    maps: dict[str, Any] = {}
     for path, one in pages.items():
         name = path.parent.resolve().name
         link = quote(Path(os.path.relpath(path.resolve(), where.resolve())).as_posix())

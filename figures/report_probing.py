@@ -13,6 +13,7 @@ import plotly.express as px
 import plotly.graph_objects as go
 
 from sally_anne.core.errors import SallyAnneError
+from sally_anne.core.head import Head
 from sally_anne.core.run import LEVEL, Run, given_away
 from sally_anne.data.gridtom.contrasts import Scene
 from sally_anne.data.samples import Sample
@@ -20,7 +21,6 @@ from sally_anne.figures import heatmap, kde, page, patching, style
 from sally_anne.figures.choose import best, heads_of, row_of, select
 from sally_anne.figures.draw import classes_in, plane_of
 from sally_anne.figures.story import seen_by
-from sally_anne.hooks.geometry import Head
 
 FEW = 5  # clusters below which an interval says little
 # Best heads that are opened, samples in each of their lists, samples with frames, points of a plot.
@@ -125,7 +125,8 @@ def _heads_table(run: Run) -> str:
 
 def _best_heads(run: Run, samples: Sequence[Sample] | None) -> list[str]:
     """Of the best heads of each label, accuracies, points in their plane, and samples."""
-    show, parts = _shower(run, samples), []
+    show = _shower(run, samples)
+    parts: list[str] = []
     for place in range(min(len(run.heads), max(1, HEADS // len(run.labels)))):
         for label in run.labels:
             row = run.ranked(label).iloc[[place]]

@@ -170,7 +170,11 @@ def outline(axis: Axes, marked: np.ndarray, linewidth: float = 1.8) -> None:
 
 def ring(axis: Axes, layer: int, head: int, size: float = 22) -> None:
     """A ring round one cell."""
-    look = {"markerfacecolor": "none", "markeredgecolor": RING, "markeredgewidth": 1.8}
+    look: dict[str, Any] = {
+        "markerfacecolor": "none",
+        "markeredgecolor": RING,
+        "markeredgewidth": 1.8,
+    }
     axis.plot([head + 0.5], [layer + 0.5], "o", markersize=size, clip_on=False, zorder=5, **look)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sally_anne.core.errors import GeometryError
 
@@ -19,24 +19,6 @@ SITES = (HEAD_OUT, ATTN_OUT, RESID)
 
 # Only needed for models without `get_decoder`; there a tower is recognised by its name.
 _TOWER = re.compile(r"(^|[._])(vision|visual|image|img|audio|speech|vit)([._]|$)", re.IGNORECASE)
-
-
-class Head(NamedTuple):
-    """One attention head; printed and read as ``L4H0``."""
-
-    layer: int
-    head: int
-
-    def __str__(self) -> str:
-        return f"L{self.layer}H{self.head}"
-
-    @classmethod
-    def parse(cls, text: str) -> Head:
-        """The head of a text such as ``L4H0``; ValueError for any other text."""
-        match = re.fullmatch(r"L(\d+)H(\d+)", text.strip())
-        if match is None:
-            raise ValueError(f"{text!r} is no head; write one as L4H0")
-        return cls(int(match[1]), int(match[2]))
 
 
 @dataclass(frozen=True)

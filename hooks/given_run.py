@@ -53,7 +53,7 @@ def copy_run(run: Run, folder: Path, activations: bool = False) -> None:
 
 def _copy_store(run: Run, folder: Path) -> None:
     """Links to the files of a run's store, under a manifest without paths."""
-    from sally_anne.hooks.store import INDEX_NAME, Index
+    from sally_anne.core.store import INDEX_NAME, Index
 
     source = run.folder / ACTIVATIONS
     others = shutil.ignore_patterns(".*", INDEX_NAME)

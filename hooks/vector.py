@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from sally_anne.core.errors import PositionError, SteeringError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import require_own
+from sally_anne.core.head import Head
 from sally_anne.core.hub import CARD, Shared, at_hand, card, without_paths
 from sally_anne.hooks.edit import Edit, Gate
-from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, Head, find_geometry, slice_width
+from sally_anne.hooks.geometry import HEAD_OUT, SITES, Geometry, find_geometry, slice_width
 from sally_anne.hooks.identity import ALLOW_MISMATCH, SEEN, ModelIdentity, require_fitted
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED, check_spec
 from sally_anne.hooks.tensor_file import TensorFile

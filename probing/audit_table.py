@@ -16,10 +16,10 @@ from rich.table import Table
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import GeometryError, NonFiniteError, OutOfMemoryError, ProbingError
+from sally_anne.core.head import Head
 from sally_anne.data.samples import SPLITS
 from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.batch_size import within_memory
-from sally_anne.hooks.geometry import Head
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing import baselines as ask
 from sally_anne.probing.surface import Probed, Row, embedding_rows, surface_rows
@@ -130,7 +130,7 @@ def audit_of(
     lines = lines_of(rows, probed, clusters, best)
     if questions is not None:
         first = labels[0]
-        head = said[first]["layer"], said[first]["head"]
+        head = Head(said[first]["layer"], said[first]["head"])
         about = {"label": first, "condition": ALL, "kind": "content", "chance": CHANCE}
         with stage(console, "asking for the believed room's colour"):
             try:

@@ -12,10 +12,11 @@ import torch
 from accelerate import dispatch_model
 
 from sally_anne.core.errors import GeometryError, ProbingError
+from sally_anne.core.head import Head
 from sally_anne.data.samples import SPLITS, Frames, Sample
 from sally_anne.data.twins import VERDICT, Twins, TwinSet
 from sally_anne.hooks.batch_size import AUTO, within_memory
-from sally_anne.hooks.geometry import HEAD_OUT, Head
+from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.models.decoding import extend, prefill
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, open_prompt, process, reply_prompt, to_model

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from sally_anne.core.errors import ProbingError, SteeringError
-from sally_anne.hooks.geometry import Head
+from sally_anne.core.head import Head
 from sally_anne.hooks.vector import SteeringVector
 
 

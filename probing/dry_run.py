@@ -9,12 +9,12 @@ from sally_anne.core.console import Console
 from sally_anne.core.folder import require_own
 from sally_anne.core.options import check_options
 from sally_anne.core.run import ACTIVATIONS
+from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, mismatch
 from sally_anne.data.samples import Sample
 from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.backends import NATIVE
 from sally_anne.hooks.batch_size import AUTO
 from sally_anne.hooks.geometry import Geometry, find_geometry, slice_width
-from sally_anne.hooks.store import INDEX_NAME, ActivationStore, Index, mismatch
 from sally_anne.models.estimate import Counter, Figure, Load, disk, exact, needs, show, tokens_each
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.published import open_described

@@ -16,6 +16,7 @@ import torch
 
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.processes import ALONE, Processes
+from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, StoreMeta
 from sally_anne.data.samples import Sample, fingerprint, with_splits
 from sally_anne.hooks.backends import NATIVE, Backend
 from sally_anne.hooks.backends import backend as backend_named
@@ -23,7 +24,6 @@ from sally_anne.hooks.batch_size import AUTO, BatchSize, fitting, in_batches, wi
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.hooks.positions import LAST_PROMPT
-from sally_anne.hooks.store import INDEX_NAME, ActivationStore, Index, StoreMeta
 from sally_anne.models.decoding import extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import open_prompt, process, to_model

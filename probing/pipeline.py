@@ -36,11 +36,11 @@ from sally_anne.core.run import (
     PROMPTS,
     Run,
 )
+from sally_anne.core.store import ActivationStore
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import SEEN
-from sally_anne.hooks.store import ActivationStore
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import open_prompt

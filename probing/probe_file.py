@@ -16,8 +16,8 @@ import torch
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import require_own
+from sally_anne.core.head import Head
 from sally_anne.core.hub import CARD, at_hand, card
-from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.tensor_file import TensorFile
 
 FILE, FORMAT = "head_probes.safetensors", "sally-anne probes 1"

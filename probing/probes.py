@@ -17,8 +17,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from sally_anne.core.errors import ProbingError
+from sally_anne.core.head import Head
 from sally_anne.core.hub import Shared, without_paths
-from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.positions import LAST_PROMPT_GENERATED
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.probing.activations import Activations

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
+from sally_anne.core.head import Head
 from sally_anne.core.run import LEVEL, given_away
 from sally_anne.data.samples import SampleSet
-from sally_anne.hooks.geometry import Head
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.resampling import stability

@@ -11,7 +11,7 @@ import torch
 
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
 from sally_anne.core.errors import ProbingError
-from sally_anne.hooks.geometry import Head
+from sally_anne.core.head import Head
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C
 from sally_anne.probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve_blocks

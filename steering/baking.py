@@ -18,7 +18,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from sally_anne.core.errors import SteeringError
-from sally_anne.hooks.geometry import ATTN_OUT, HEAD_OUT, Geometry, Head, find_geometry, slice_width
+from sally_anne.core.head import Head
+from sally_anne.hooks.geometry import ATTN_OUT, HEAD_OUT, Geometry, find_geometry, slice_width
 from sally_anne.hooks.identity import require_fitted
 from sally_anne.hooks.vector import CARD, RECORD, SteeringVector
 from sally_anne.models.loading import LoadedModel

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
+from sally_anne.core.head import Head
 from sally_anne.data.twins import in_turn
 from sally_anne.harness.items import Item
 from sally_anne.harness.metrics import belief_metrics, over, paired_difference
 from sally_anne.harness.reporting import BELIEF, percent
 from sally_anne.harness.results import scores
-from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.cells import BASELINE, Cell, Vectors, before_and_in, side_gain
 from sally_anne.steering.fit import CONTROLS

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from sally_anne.core.errors import SteeringError
+from sally_anne.core.head import Head
 from sally_anne.core.run import HEADS, PROBES, Run
 from sally_anne.data.lineage import SEEN
-from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.probing.directions import best_heads, towards_class, vector_on
 from sally_anne.steering.sweep import Direction, Heads
@@ -133,7 +133,7 @@ def _ranked(run: Run, label: str, by: Heads) -> list[Head]:
     if by == "cause":
         require_causes(run)
         table = table.sort_values(CAUSE, ascending=False, kind="stable")
-    return [(int(row.layer), int(row.head)) for row in table.itertuples()]
+    return [Head(int(row.layer), int(row.head)) for row in table.itertuples()]
 
 
 def require_causes(run: Run) -> None:

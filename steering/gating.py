@@ -19,10 +19,10 @@ from scipy.special import expit
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import SteeringError
+from sally_anne.core.head import Head
 from sally_anne.data.samples import Split
 from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.edit import Gate
-from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel

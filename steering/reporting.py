@@ -14,6 +14,7 @@ from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.console import Console
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS
+from sally_anne.core.head import Head
 from sally_anne.core.options import command_line
 from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.figures.report import NAME
@@ -22,7 +23,6 @@ from sally_anne.harness.metrics import accuracy, mcnemar_both, over, paired_diff
 from sally_anne.harness.reporting import BELIEF, TIGHT, percent, print_table
 from sally_anne.harness.results import scores
 from sally_anne.harness.work import Unseen
-from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.cells import (
     BASELINE,

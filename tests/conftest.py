@@ -18,6 +18,17 @@ from sally_anne.experiments.train_tiny.families import (
     decoder_config,
 )
 
+# The longest first, so that both workers have something to do until the end.
+TIERS = ("e2e", "plugins", "integration", "fuzz")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def tier(item: pytest.Item) -> int:
+        marks = (i for i, name in enumerate(TIERS) if item.get_closest_marker(name))
+        return next(marks, len(TIERS))
+
+    items.sort(key=tier)
+
 
 def pytest_collection_finish() -> None:
     # What is loaded by now stays: no later collection of garbage looks through it again.

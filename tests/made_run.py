@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from sally_anne.hooks.store import ActivationStore, StoreMeta
+from sally_anne.core.store import ActivationStore, StoreMeta
 
 ROWS = ((True, True, "TB"), (False, False, "TB"), (True, False, "FB"), (False, True, "FB"))
 CONFIG = {

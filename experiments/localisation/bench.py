@@ -25,6 +25,7 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import OptionError, RunFolderError
 from sally_anne.core.files import read_object, write_atomic, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
+from sally_anne.core.head import Head
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import exit_with_parent
 from sally_anne.data.twins import Twins
@@ -49,7 +50,6 @@ from sally_anne.experiments.localisation.planted import (
 from sally_anne.experiments.localisation.scoring import recall_at, score
 from sally_anne.experiments.localisation.steering import steering_rows
 from sally_anne.experiments.localisation.stories import held_out_twins, sides_of
-from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel
 

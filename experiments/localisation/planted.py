@@ -19,11 +19,12 @@ from torch import Tensor
 
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import read_object, reading, write_atomic
+from sally_anne.core.head import Head
 from sally_anne.data.samples import Split
 from sally_anne.data.twins import Twins
 from sally_anne.experiments.localisation.localisers import outputs_of, probe_accuracy, versions
 from sally_anne.experiments.localisation.stories import held_out_twins, sides_of
-from sally_anne.hooks.geometry import Geometry, Head, find_geometry, o_projs
+from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.interchange import effects_of, read_twins
@@ -111,9 +112,10 @@ def read_truth(folder: Path) -> GroundTruth:
     """What lies beside the weights; a ModelError names the file and field at fault."""
     found = read_object(folder / TRUTH, ModelError, MADE_BY)
     try:
-        heads = tuple((int(a), int(b)) for a, b in found.pop("heads"))
+        heads = tuple(Head(int(a), int(b)) for a, b in found.pop("heads"))
         decoys = tuple(
-            ((int(a), int(b)), (int(c), int(d))) for (a, b), (c, d) in found.pop("decoys", [])
+            (Head(int(a), int(b)), Head(int(c), int(d)))
+            for (a, b), (c, d) in found.pop("decoys", [])
         )
         carried = tuple(map(float, found.pop("carried", ())))
         found.pop("failed", None)

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 
 from sally_anne.core.errors import ModelError, OptionError
 from sally_anne.core.files import reading, write_atomic
+from sally_anne.core.head import Head
 from sally_anne.core.options import spelled
 from sally_anne.experiments.localisation.stories import Streams
 from sally_anne.experiments.localisation.upper import Upper
-from sally_anne.hooks.geometry import Head
 
 CHECKPOINT, PROGRESS, CURVE = "checkpoint.safetensors", "progress", "loss.csv"
 # Logit of the right answer above its twin's.
@@ -77,8 +77,8 @@ def choose_heads(
     draw = random.Random(f"planted/{k}/{seed}")
     layer = draw.choice(layers)
     groups = draw.sample(range(shape[1] // shared), min(k + 1, shape[1] // shared))
-    heads = [(layer, shared * group + draw.randrange(shared)) for group in groups[:k]]
-    slots = [(layer, shared * group + i) for group in groups for i in range(shared)]
+    heads = [Head(layer, shared * group + draw.randrange(shared)) for group in groups[:k]]
+    slots = [Head(layer, shared * group + i) for group in groups for i in range(shared)]
     of = {group: head for group, head in zip(groups, [*heads, heads[0]], strict=False)}
     decoys = [(slot, of[slot[1] // shared]) for slot in slots if slot not in heads]
     return tuple(sorted(heads)), tuple(sorted(decoys))

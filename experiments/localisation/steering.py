@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sally_anne.core.head import Head
 from sally_anne.data.twins import Twins
 from sally_anne.experiments.localisation.localisers import Seen, train_part
 from sally_anne.experiments.localisation.planted import GroundTruth
 from sally_anne.experiments.localisation.stories import Side
 from sally_anne.hooks.edit import Edit
-from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import read_side_by_side

@@ -11,20 +11,20 @@ from sally_anne.core import lazy
 
 if TYPE_CHECKING:
     from sally_anne import plot as plot
+    from sally_anne.api import Run as Run
+    from sally_anne.api import __version__ as __version__
+    from sally_anne.api import gridtom as gridtom
+    from sally_anne.api import samples as samples
     from sally_anne.core.errors import SallyAnneError as SallyAnneError
+    from sally_anne.core.store import ActivationStore as ActivationStore
     from sally_anne.data.samples import Sample as Sample
     from sally_anne.data.samples import read_samples as read_samples
     from sally_anne.experiments.localisation.bench import localisation as localisation
     from sally_anne.hooks.capture import Capture as Capture
     from sally_anne.hooks.edit import Edit as Edit
-    from sally_anne.hooks.store import ActivationStore as ActivationStore
     from sally_anne.hooks.vector import SteeringVector as SteeringVector
     from sally_anne.models.loading import LoadedModel as LoadedModel
     from sally_anne.models.loading import load_model as load_model
-    from sally_anne.notebook import Run as Run
-    from sally_anne.notebook import __version__ as __version__
-    from sally_anne.notebook import gridtom as gridtom
-    from sally_anne.notebook import samples as samples
     from sally_anne.probing.activations import Activations as Activations
     from sally_anne.probing.audit import audit as audit
     from sally_anne.probing.causal import causal as causal

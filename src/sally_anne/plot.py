@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sally_anne.core.errors import ProbingError
+from sally_anne.core.head import Head
 from sally_anne.figures import kde as density
 from sally_anne.figures import style
 from sally_anne.figures.heatmap import accuracy_table, heatmap_figure
-from sally_anne.hooks.geometry import Head
 
 if TYPE_CHECKING:
     import pandas as pd

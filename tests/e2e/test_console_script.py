@@ -14,6 +14,11 @@ import pytest
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
+# The rooms of the package, and where their files stand in the clone.
+ROOMS = {"sally_anne": "src/sally_anne"} | {
+    f"sally_anne/{room}": room
+    for room in ("hooks", "probing", "steering", "figures", "experiments")
+}
 # What is loaded from a folder of the user's own ends the command.
 TRAP = "raise SystemExit('the user has a module of this name, and it was loaded')\n"
 
@@ -61,20 +66,33 @@ def run(folder: Path, *words: str | Path) -> str:
     return done.stdout
 
 
-def test_commands_beside_the_users_own_files(python: Path, tmp_path: Path) -> None:
-    for name in ("models", "benchmarks", "harness", "utils", "core", "tests"):
+FEW = ["--stories", "20", "--permutations", "20", "--pairs", "2", "--validation-pairs", "2"]
+
+
+def test_one_name_is_installed(python: Path) -> None:
+    code = "import sally_anne.probing.main, sally_anne.hooks.capture; import probing"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=python.parent)
+    assert "No module named 'probing'" in done.stderr.splitlines()[-1]
+
+
+def test_commands_among_the_users_own_files(python: Path, tmp_path: Path) -> None:
+    for name in ("models", "harness", "utils", "core", "tests"):
         (tmp_path / f"{name}.py").write_text(TRAP)
-    few = ["--stories", "20", "--permutations", "20", "--pairs", "2", "--validation-pairs", "2"]
-    run(tmp_path, python, "-m", "sally_anne.probing.run", *few, "--out", "by-module")
-    for name in ("probing", "hooks", "figures", "steering", "experiments", "bench"):
+    run(tmp_path, python, "-m", "sally_anne.probing.run", *FEW, "--out", "by-module")
+    for name in ("probing", "hooks", "figures", "steering", "experiments"):
         (tmp_path / f"{name}.py").write_text(TRAP)
     script = python.with_name("sally-anne")
     assert "probe" in run(tmp_path, script, "--help")
-    run(tmp_path, script, "probe", *few, "--out", "by-name")
+    run(tmp_path, script, "probe", *FEW, "--out", "by-name")
     made = [tmp_path / name / "heads.parquet" for name in ("by-module", "by-name")]
     assert made[0].read_bytes() == made[1].read_bytes()
     # Worker processes start afresh.
     run(tmp_path, script, "build", "--stories", "2", "--workers", "2", "--out", "built")
+
+
+def test_the_command_of_the_clone(python: Path, source: Path, tmp_path: Path) -> None:
+    run(source, python, "-m", "probing.run", *FEW, "--out", tmp_path / "run")
+    assert (tmp_path / "run" / "heads.parquet").exists()
 
 
 def test_what_is_in_the_wheel(source: Path, tmp_path: Path) -> None:
@@ -84,8 +102,13 @@ def test_what_is_in_the_wheel(source: Path, tmp_path: Path) -> None:
         check=True,
     )
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
-    assert not [name for name in names if name.split("/")[0] in ("tests", "bench", "docs")]
-    assert "sally_anne/py.typed" in names and "sally_anne/__main__.py" in names
-    assert "experiments/recipes/figure-5.yaml" in names
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"sally_anne"}
+    modules = {name for name in names if name.endswith(".py")}
+    for room, place in ROOMS.items():
+        for path in (source / place).rglob("*.py"):
+            assert f"{room}/{path.relative_to(source / place).as_posix()}" in modules
+    for name in ("py.typed", "experiments/recipes/figure-5.yaml", "figures/page.html"):
+        assert f"sally_anne/{name}" in names
     assert "sally_anne/models/tiny/tiny-qwen2-vl/model.safetensors" in names
     assert any(name.startswith("sally_anne/harness/adapters/lm_eval/tasks/") for name in names)

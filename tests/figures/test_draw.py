@@ -11,9 +11,9 @@ import pytest
 
 from sally_anne.cli import main
 from sally_anne.core.files import write_json
+from sally_anne.core.head import Head
 from sally_anne.figures import choose, comparison, style
 from sally_anne.figures.draw import table_of
-from sally_anne.hooks.geometry import Head
 
 pytestmark = pytest.mark.integration
 

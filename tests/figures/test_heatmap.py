@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from sally_anne.core.errors import RunFolderError
+from sally_anne.core.head import Head
 from sally_anne.figures import heatmap, style
 from sally_anne.figures.config import FiguresConfig
 from sally_anne.figures.draw import draw
-from sally_anne.hooks.geometry import Head
 
 pytestmark = pytest.mark.integration
 

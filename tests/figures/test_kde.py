@@ -13,11 +13,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from sally_anne.core.errors import ChoiceError
+from sally_anne.core.head import Head
+from sally_anne.core.store import ActivationStore
 from sally_anne.figures import kde, style
 from sally_anne.figures.config import FiguresConfig
 from sally_anne.figures.draw import draw
-from sally_anne.hooks.geometry import Head
-from sally_anne.hooks.store import ActivationStore
 from tests.made_run import ROWS
 
 pytestmark = pytest.mark.integration

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sally_anne.core.head import Head
 from sally_anne.figures import patching, style
 from sally_anne.figures.config import FiguresConfig
 from sally_anne.figures.draw import draw
-from sally_anne.hooks.geometry import Head
 
 pytestmark = pytest.mark.integration
 

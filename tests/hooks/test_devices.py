@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.processes import ALONE
+from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom import contrasts
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample
@@ -26,7 +27,6 @@ from sally_anne.data.twins import Twins
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.batch_size import fitting
 from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.store import ActivationStore
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import extend
 from sally_anne.models.loading import LoadedModel, load_model

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import StoreDamagedError, StoreError, StoreMismatchError
-from sally_anne.hooks.store import ActivationStore, StoreMeta, head_activations
+from sally_anne.core.store import ActivationStore, StoreMeta, head_activations
 
 META = StoreMeta(
     site="head_out",

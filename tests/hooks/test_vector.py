@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from sally_anne.core.errors import EditError, FolderError, PositionError, SteeringError
+from sally_anne.core.head import Head
 from sally_anne.hooks.edit import Edit, Gate
-from sally_anne.hooks.geometry import Head
 from sally_anne.hooks.vector import FACTS, FILE, SteeringVector
 
 strengths = st.floats(-50, 50)

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from sally_anne.cli import main
 from sally_anne.core.errors import FolderError, ModelError, OptionError, StoreMismatchError
-from sally_anne.hooks.store import ActivationStore
+from sally_anne.core.store import ActivationStore
 from sally_anne.models.estimate import Figure
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import open_prompt

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sally_anne.core.errors import OutOfMemoryError, StoreMismatchError
+from sally_anne.core.store import ActivationStore
 from sally_anne.data.samples import Sample
-from sally_anne.hooks.store import ActivationStore
 from sally_anne.models.loading import load_model
 from sally_anne.probing import extraction
 from sally_anne.probing.extraction import extract, plan_batches

@@ -21,7 +21,7 @@ from sally_anne.core.errors import (
     ProbingError,
     StoreMismatchError,
 )
-from sally_anne.hooks.store import ActivationStore, Index
+from sally_anne.core.store import ActivationStore, Index
 from sally_anne.probing import extraction, pipeline
 
 pytestmark = pytest.mark.integration

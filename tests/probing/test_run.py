@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom.contrasts import build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Setting
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import weights_hash
-from sally_anne.hooks.store import ActivationStore
 from sally_anne.models.loading import load_model
 from sally_anne.models.prompts import encode, open_prompt
 from sally_anne.probing.config import Contrast, ProbeConfig

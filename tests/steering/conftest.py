@@ -18,8 +18,8 @@ from rich.console import Console
 
 import sally_anne.steering.pipeline
 from sally_anne.core.folder import Journal
+from sally_anne.core.store import ActivationStore, StoreMeta
 from sally_anne.harness.items import Item
-from sally_anne.hooks.store import ActivationStore, StoreMeta
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.extraction import POSITION

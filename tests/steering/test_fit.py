@@ -22,7 +22,7 @@ from sally_anne.core.errors import (
     StoreError,
 )
 from sally_anne.core.run import Run
-from sally_anne.hooks.store import ActivationStore
+from sally_anne.core.store import ActivationStore
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.fit import CONTROLS, DIRECTIONS, fit_vector
 from sally_anne.steering.make import VectorConfig

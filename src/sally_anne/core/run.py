@@ -15,10 +15,10 @@ from safetensors.numpy import load_file
 from sally_anne.core.errors import MissingRunFileError, RunFolderError
 from sally_anne.core.files import read_object, reading
 from sally_anne.core.folder import CONFIG, RESULTS
-from sally_anne.hooks.geometry import Head
+from sally_anne.core.head import Head
 
 if TYPE_CHECKING:
-    from sally_anne.hooks.store import ActivationStore
+    from sally_anne.core.store import ActivationStore
 
 MADE_BY = "sally-anne probe"
 # Family-wise p of label permutations up to which a head is called readable.
@@ -220,7 +220,7 @@ class Run:
     def store(self) -> ActivationStore:
         """The activations on disk."""
         # The one part of a run that needs torch.
-        from sally_anne.hooks.store import ActivationStore
+        from sally_anne.core.store import ActivationStore
 
         folder = _required(self.folder / ACTIVATIONS)
         return ActivationStore.open(folder)

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from sally_anne.core.folder import Journal
 from sally_anne.core.processes import here
+from sally_anne.core.store import ActivationStore
 from sally_anne.harness.config import EvalConfig
-from sally_anne.hooks.store import ActivationStore
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering.sweep import SweepConfig
 

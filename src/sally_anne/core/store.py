@@ -27,7 +27,7 @@ from torch import Tensor
 
 from sally_anne.core.errors import StoreDamagedError, StoreError, StoreMismatchError
 from sally_anne.core.files import remove_leftovers, write_atomic
-from sally_anne.hooks.geometry import Head
+from sally_anne.core.head import Head
 
 INDEX_NAME, ITEMS_NAME, LOCK_NAME = "index.json", "items.parquet", ".lock"
 _FORMAT = "sally-anne activations 3"
@@ -429,7 +429,7 @@ def _checksum(rows: Sequence[int], layers: Sequence[Tensor]) -> str:
     kind = layers[0].dtype, tuple(layers[0].shape), tuple(rows)
     digest = hashlib.sha256(repr(kind).encode())
     for layer in layers:
-        digest.update(layer.contiguous().view(torch.uint8).numpy())
+        digest.update(layer.contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
