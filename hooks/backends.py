@@ -51,9 +51,7 @@ class Backend:
     ) -> Tensor:
         """The activations `[B, P, L, H, D]`, on the CPU, as `hooks.capture.Capture` takes them.
 
-        Raises:
-            GeometryError, CaptureError, PositionError, NonFiniteError: as `Capture` does.
-            BackendError: the backend cannot run this model.
+        Errors are those of `Capture`, or a BackendError.
         """
         capture = Capture(model, site, positions, layers)
         self._read(capture, dict(inputs))
@@ -69,9 +67,7 @@ class Backend:
     ) -> Tensor:
         """The logits `[B, T, V]` with `delta`, `[L, H, D]` or `[B, L, H, D]`, added.
 
-        Raises:
-            GeometryError, EditError, PositionError: as `hooks.edit.Edit`.
-            BackendError: the backend cannot run this model.
+        Errors are those of `hooks.edit.Edit`, or a BackendError.
         """
         return self._add(Edit(model, delta, site, positions), dict(inputs))
 

@@ -90,6 +90,10 @@ def check_same(folder: Path) -> None:
     found, expected = contents(run), contents(folder / "reference")
     names = sorted(found.keys() | expected.keys())
     other = [name for name in names if found.get(name) != expected.get(name)]
+    for name in other:
+        old, new = (files.get(name, b"") for files in (expected, found))
+        at = next((i for i, pair in enumerate(zip(old, new, strict=False)) if len({*pair}) > 1), 0)
+        print(f"{name}: {old[at - 60 : at + 60]!r} became {new[at - 60 : at + 60]!r}")
     require(not other, f"{run}: {', '.join(other)} are not the bytes of an uninterrupted run")
     for journal in run.rglob("*.jsonl"):
         lines = journal.read_text(encoding="utf-8").splitlines()

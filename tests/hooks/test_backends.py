@@ -24,7 +24,7 @@ from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import SITES, find_geometry
 from sally_anne.models.loading import LoadedModel, load_model
-from tests.hooks.tiny_inputs import TINY, asked, delta_for, padded
+from tests.hooks.tiny_inputs import PROMPTS, TINY, asked, batch_of, delta_for
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of the largest activation; float32 has 1e-7, and eight layers add up.
@@ -74,7 +74,7 @@ def test_equal_to_the_bit(loaded, site, name):
 @pytest.mark.integration
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_nnsight_in_text_models(build, side):
-    model, inputs = build("llama"), padded(side)
+    model, inputs = build("llama"), batch_of(PROMPTS, side)
     native, other = backend("native"), backend("nnsight")
     options = {"site": "head_out", "positions": "all", "layers": [2, 0]}
     assert torch.equal(other.read(model, inputs, **options), native.read(model, inputs, **options))
@@ -132,7 +132,7 @@ def test_transformer_lens_on_top_of_a_cache(loaded):
 
 @pytest.mark.parametrize("name", [pytest.param("native"), OTHERS[0]])
 def test_wrong_requests(build, name):
-    model, inputs, chosen = build("llama"), padded("left"), backend(name)
+    model, inputs, chosen = build("llama"), batch_of(PROMPTS), backend(name)
     delta = delta_for(model, "head_out", rows=2)
     with pytest.raises(CaptureError):
         chosen.read(model, inputs, positions="generated")
@@ -152,7 +152,7 @@ def test_wrong_requests(build, name):
 
 @pytest.mark.integration
 def test_hooks_around_shared_weights_are_refused(build):
-    model, inputs = build("llama"), padded("left")
+    model, inputs = build("llama"), batch_of(PROMPTS)
     delta = delta_for(model, "head_out")
     other = backend("nnsight")
     for opened in (Capture(model), Edit(model, delta)):
@@ -166,7 +166,7 @@ def test_hooks_around_shared_weights_are_refused(build):
 
 @pytest.mark.integration
 def test_a_changed_model_is_built_around_again(build):
-    model, inputs = build("qwen2_vl"), padded("left")
+    model, inputs = build("qwen2_vl"), batch_of(PROMPTS)
     native, other = backend("native"), backend("nnsight")
     first = other.read(model, inputs)
     with torch.no_grad():

@@ -10,25 +10,13 @@ from transformers import DynamicCache
 from sally_anne.core.errors import CaptureError, GeometryError, NonFiniteError, PositionError
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry, o_projs
+from tests.hooks.tiny_inputs import PROMPTS, batch_of
 
 pytestmark = pytest.mark.integration
 
-PROMPTS = [[5, 9, 7, 3, 8, 2], [4, 11, 6], [30, 2, 17, 21, 9]]
-
-
-def batch_of(prompts: list[list[int]], side: str) -> dict[str, torch.Tensor]:
-    width = max(map(len, prompts))
-    ids = torch.zeros(len(prompts), width, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        place = slice(0, len(prompt)) if side == "right" else slice(width - len(prompt), width)
-        ids[row, place] = torch.tensor(prompt)
-        mask[row, place] = 1
-    return {"input_ids": ids, "attention_mask": mask}
-
 
 def single(prompt: list[int]) -> dict[str, torch.Tensor]:
-    return batch_of([prompt], "left")
+    return batch_of([prompt])
 
 
 @torch.no_grad()
@@ -95,7 +83,7 @@ def test_padded_batch_equals_single_items(model, side, positions):
 @pytest.mark.parametrize("positions", ["last_prompt", "generated", "last_prompt+generated", "all"])
 @torch.no_grad()
 def test_generate_with_and_without_cache(model, positions):
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     steps = 5
     taken = []
     for use_cache in (True, False):
@@ -124,7 +112,7 @@ def test_generate_with_and_without_cache(model, positions):
 
 @torch.no_grad()
 def test_generate_from_embeddings(model):
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     embeds = model.get_input_embeddings()(inputs["input_ids"])
     with Capture(model, positions="last_prompt+generated") as capture:
         model.generate(**inputs, max_new_tokens=3, do_sample=False)
@@ -148,7 +136,7 @@ def test_positional_arguments(build):
 
 def test_layers_and_dtype(build):
     model = build("qwen2_vl").to(torch.bfloat16)
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     everything = captured(model, inputs)
     assert everything.dtype == torch.bfloat16
     assert not everything.requires_grad
@@ -157,7 +145,7 @@ def test_layers_and_dtype(build):
 
 def test_eager_equals_sdpa(build):
     for name in ("llama", "qwen2_vl", "gemma3"):
-        inputs = batch_of(PROMPTS, "left")
+        inputs = batch_of(PROMPTS)
         a = captured(build(name, "sdpa"), inputs, positions="all")
         b = captured(build(name, "eager"), inputs, positions="all")
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
@@ -180,7 +168,7 @@ def test_no_hook_is_left(model):
 def test_no_guard_is_left_on_a_cache(build, leave):
     """A cache outlives the block; beam search may use it then, in any number of captures."""
     model, cache = build("llama"), DynamicCache()
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     swapped = torch.tensor([1, 0, 2])
     with contextlib.suppress(KeyError), Capture(model, positions="last_prompt+generated"):
         model(**inputs, past_key_values=cache)
@@ -210,11 +198,11 @@ def test_nothing_of_a_broken_pass_is_left_for_the_next(build, broken, use_cache)
             raise RuntimeError("out of memory")
 
     options = {"max_new_tokens": 4, "do_sample": False, "use_cache": use_cache}
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     handle = model.model.layers[1].register_forward_pre_hook(blow)
     with Capture(model, positions="last_prompt+generated") as capture:
         with pytest.raises(RuntimeError):
-            model.generate(**batch_of(PROMPTS[::-1], "left"), **options)
+            model.generate(**batch_of(PROMPTS[::-1]), **options)
         model.generate(**inputs, **options)
         found = capture.take()
         model.generate(**inputs, **options)
@@ -223,7 +211,7 @@ def test_nothing_of_a_broken_pass_is_left_for_the_next(build, broken, use_cache)
 
 
 def test_hooks_change_nothing(model):
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     with torch.no_grad():
         before = model(**inputs).logits
         with Capture(model, positions="all"):
@@ -231,7 +219,7 @@ def test_hooks_change_nothing(model):
 
 
 def test_nested_captures(model):
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     with Capture(model) as outer, Capture(model, site="resid", positions="all") as inner:
         with torch.no_grad():
             model(**inputs)
@@ -242,7 +230,7 @@ def test_nested_captures(model):
 
 def test_a_broken_forward_can_be_tried_again(build):
     model = build("llama")
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     expected = captured(model, inputs)
     fuse = [True]
 
@@ -265,7 +253,7 @@ def test_a_broken_forward_can_be_tried_again(build):
 
 
 def test_non_finite_names_item_and_layer(model):
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     with torch.no_grad():
         model.get_input_embeddings().weight[11] = float("nan")  # in the second prompt alone
     with pytest.raises(NonFiniteError, match="item 'b' at layer 0") as caught:
@@ -276,7 +264,7 @@ def test_non_finite_names_item_and_layer(model):
 
 
 def test_beam_search(model):
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     options = {"max_new_tokens": 6, "num_beams": 3, "do_sample": False}
     with Capture(model, positions="last_prompt+generated"):
         with pytest.raises(CaptureError, match="num_beams=1"):
@@ -326,6 +314,6 @@ def test_options_are_checked(build):
 
 def test_static_cache_is_refused(build):
     model = build("llama")
-    inputs = batch_of(PROMPTS, "left")
+    inputs = batch_of(PROMPTS)
     with Capture(model), pytest.raises(PositionError, match="dynamic cache"):
         model.generate(**inputs, max_new_tokens=3, cache_implementation="static")

@@ -13,7 +13,8 @@ from sally_anne.core.errors import CaptureError, EditError, PositionError
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import SITES, find_geometry
-from tests.hooks.test_edit import PROMPTS, batch_of, delta_for, edited, logits_of
+from tests.hooks.test_edit import edited, logits_of
+from tests.hooks.tiny_inputs import PROMPTS, batch_of, delta_for
 
 pytestmark = pytest.mark.integration
 

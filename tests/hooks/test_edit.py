@@ -14,40 +14,17 @@ from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit, Gate
 from sally_anne.hooks.geometry import SITES, find_geometry, o_projs, slice_width
 from sally_anne.hooks.positions import POSITIONS
+from tests.hooks.tiny_inputs import PROMPTS, batch_of, delta_for
 
 pytestmark = pytest.mark.integration
 
-PROMPTS = [[5, 9, 7, 3, 8, 2], [4, 11, 6], [30, 2, 17, 21, 9]]
 STEPS = 5
-
-
-def batch_of(prompts: Sequence[Sequence[int]], side: str = "left") -> dict[str, Tensor]:
-    width = max(map(len, prompts))
-    ids = torch.zeros(len(prompts), width, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        place = slice(0, len(prompt)) if side == "right" else slice(width - len(prompt), width)
-        ids[row, place] = torch.tensor(prompt)
-        mask[row, place] = 1
-    return {"input_ids": ids, "attention_mask": mask}
 
 
 def last_columns(side: str) -> list[list[int]]:
     """The last prompt column of each row of the batch of PROMPTS."""
     width = max(map(len, PROMPTS))
     return [[width - 1 if side == "left" else len(prompt) - 1] for prompt in PROMPTS]
-
-
-def delta_for(model: nn.Module, site: str = "head_out", rows: int | None = None) -> Tensor:
-    """`[L, H, W]` or `[rows, L, H, W]`: two heads of the first layer, one of the last."""
-    found = find_geometry(model)
-    shape = [] if rows is None else [rows]
-    shape += [found.n_layers, found.n_heads, slice_width(found, site)]
-    delta = torch.zeros(shape)
-    made = torch.randn(shape, generator=torch.Generator().manual_seed(3))
-    for layer, head in ((0, 1), (0, 3), (2, 2)):
-        delta[..., layer, head, :] = made[..., layer, head, :]
-    return delta
 
 
 def every_hook(model: nn.Module) -> int:
@@ -255,7 +232,7 @@ def test_padded_batch_equals_single_items(model, positions):
 
 
 @torch.no_grad()
-def said(model, inputs=None, **options):
+def generation(model, inputs=None, **options):
     """Tokens and logits of a greedy generation."""
     return model.generate(
         **(batch_of(PROMPTS) if inputs is None else inputs),
@@ -270,10 +247,10 @@ def said(model, inputs=None, **options):
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_generate_with_and_without_cache(model, positions):
     delta = delta_for(model)
-    plain = said(model)
+    plain = generation(model)
     with Edit(model, delta, positions=positions):
-        cached, uncached = said(model), said(model, use_cache=False)
-        again = said(model)
+        cached, uncached = generation(model), generation(model, use_cache=False)
+        again = generation(model)
     assert torch.equal(cached.sequences, uncached.sequences)
     assert torch.equal(cached.sequences, again.sequences)
     found = torch.stack(cached.logits, dim=1)  # [B, STEPS, V]
@@ -316,8 +293,10 @@ def test_generate_from_embeddings(model):
     inputs = batch_of(PROMPTS)
     embeds = model.get_input_embeddings()(inputs["input_ids"])
     with Edit(model, delta_for(model)):
-        expected = said(model).sequences[:, 6:]
-        found = said(model, {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]})
+        expected = generation(model).sequences[:, 6:]
+        found = generation(
+            model, {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]}
+        )
     assert torch.equal(found.sequences, expected)
 
 
@@ -350,7 +329,7 @@ def test_gate_decides_anew_at_each_token(model):
     delta = delta_for(model)
     for positions in ("last_prompt+generated", "all"):
         with Edit(model, delta, positions=positions, gate=gate):
-            cached, uncached = said(model), said(model, use_cache=False)
+            cached, uncached = generation(model), generation(model, use_cache=False)
         assert torch.equal(cached.sequences, uncached.sequences)
         torch.testing.assert_close(
             torch.stack(cached.logits), torch.stack(uncached.logits), atol=1e-4, rtol=1e-4
@@ -398,7 +377,7 @@ def test_bfloat16(model, site):
     assert torch.equal(found, by_hand(model, inputs, delta, last_columns("left"), site))
     gate = Gate(0, 1, torch.ones(find_geometry(model).head_dim), 0.0)
     with Edit(model, delta, site, gate=gate):
-        assert said(model).sequences.shape == (3, 6 + STEPS)
+        assert generation(model).sequences.shape == (3, 6 + STEPS)
 
 
 def test_calling_a_part_of_the_model(model):

@@ -12,15 +12,8 @@ from sally_anne.core.errors import EditError, PositionError
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.positions import POSITIONS
-from tests.hooks.test_edit import (
-    PROMPTS,
-    batch_of,
-    by_hand,
-    close,
-    delta_for,
-    every_hook,
-    said,
-)
+from tests.hooks.test_edit import by_hand, close, every_hook, generation
+from tests.hooks.tiny_inputs import PROMPTS, batch_of, delta_for
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +45,7 @@ def test_an_assistant_is_refused_on_either_side(build):
         with Edit(one, delta_for(one)), pytest.raises(PositionError, match="assisted decoding"):
             model.generate(**inputs, **options)
     with Edit(model, delta_for(model)):
-        said(model)
+        generation(model)
 
 
 @pytest.mark.parametrize("size", [2, 4, 5])
@@ -82,8 +75,8 @@ def test_the_last_token_of_a_prompt_on_a_cache(build):
     cache = model(inputs["input_ids"][:, :-1], past_key_values=DynamicCache()).past_key_values
     for positions in POSITIONS[:3]:
         with Edit(model, delta_for(model), positions=positions):
-            expected = said(model, inputs)
-            found = said(model, inputs, past_key_values=copy.deepcopy(cache))
+            expected = generation(model, inputs)
+            found = generation(model, inputs, past_key_values=copy.deepcopy(cache))
         assert torch.equal(found.sequences, expected.sequences)
         torch.testing.assert_close(
             torch.stack(found.logits), torch.stack(expected.logits), atol=1e-4, rtol=1e-4
@@ -96,8 +89,8 @@ def test_a_prompt_that_grows_is_no_continuation(build):
     model = build("llama")
     inputs, delta = batch_of([PROMPTS[0]]), delta_for(model)
     with Edit(model, delta):
-        longer = said(model, inputs, use_cache=False).sequences
-        found = said(model, {"input_ids": longer}, use_cache=False)
+        longer = generation(model, inputs, use_cache=False).sequences
+        found = generation(model, {"input_ids": longer}, use_cache=False)
     last = longer.shape[1] - 1
     expected = by_hand(model, {"input_ids": longer}, delta, [[last]])
     close(found.logits[0], expected[:, -1])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sally_anne.hooks.geometry import find_geometry, slice_width
+from sally_anne.hooks.geometry import HEAD_OUT, find_geometry, slice_width
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import encode, reply_prompt
 
 TINY = ["tiny-qwen2-vl", "tiny-llava-next-video"]
+PROMPTS = [[5, 9, 7, 3, 8, 2], [4, 11, 6], [30, 2, 17, 21, 9]]
 QUESTIONS = ["The ball is in the red room. Where is the ball?", "Where is Ann?"]
 
 
@@ -22,7 +25,7 @@ def asked(loaded: LoadedModel, video: bool) -> dict[str, Tensor]:
     return encode(loaded, prompts, clips if video else None)
 
 
-def delta_for(model: nn.Module, site: str, rows: int | None = None) -> Tensor:
+def delta_for(model: nn.Module, site: str = HEAD_OUT, rows: int | None = None) -> Tensor:
     """`[L, H, W]` or `[rows, L, H, W]`: two heads of the first layer, one of the last."""
     found = find_geometry(model)
     shape = [] if rows is None else [rows]
@@ -34,13 +37,13 @@ def delta_for(model: nn.Module, site: str, rows: int | None = None) -> Tensor:
     return delta
 
 
-def padded(side: str) -> dict[str, Tensor]:
-    """Three short prompts of the tiny random models, padded on one side."""
-    prompts = [[5, 9, 7, 3, 8, 2], [4, 11, 6], [30, 2, 17, 21, 9]]
-    ids = torch.zeros(3, 6, dtype=torch.long)
+def batch_of(prompts: Sequence[Sequence[int]], side: str = "left") -> dict[str, Tensor]:
+    """Ids and mask of prompts of the tiny random models, padded on one side."""
+    width = max(map(len, prompts))
+    ids = torch.zeros(len(prompts), width, dtype=torch.long)
     mask = torch.zeros_like(ids)
     for row, prompt in enumerate(prompts):
-        place = slice(0, len(prompt)) if side == "right" else slice(6 - len(prompt), 6)
+        place = slice(0, len(prompt)) if side == "right" else slice(width - len(prompt), width)
         ids[row, place] = torch.tensor(prompt)
         mask[row, place] = 1
     return {"input_ids": ids, "attention_mask": mask}

@@ -37,10 +37,10 @@ Batches = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class StoreMeta:
-    """What must agree between a store and a run: the same activations come out of the same meta.
+    """What must agree between a store and a run.
 
-    `dtype` is torch's name without the prefix ("float32"); `head_dim` is the width of one slice at
-    this site. `extra` holds what else decides the inputs (contrast, order, setting, data hash).
+    `dtype` is torch's name without the prefix ("float32"); `head_dim` the width of one slice at
+    this site; `extra` what else decides the inputs (contrast, order, setting, data hash).
     """
 
     site: str
@@ -145,8 +145,8 @@ class ActivationStore:
         Raises:
             StoreMismatchError: the folder holds the store of a different run.
             StoreDamagedError: its index or items table is missing or altered.
-            StoreError: another run is writing to it, the folder holds something else, the plan does
-                not fit the items, or the disk is full.
+            StoreError: another run writes to it, it is no store, the plan does not fit the items,
+                or the disk is full.
         """
         folder = Path(path)
         index, table = _planned(meta, items, batches)
@@ -167,11 +167,10 @@ class ActivationStore:
                 remove_leftovers(folder, ["*"])
             else:
                 remove_leftovers(folder, (INDEX_NAME, ITEMS_NAME))
-                # A run killed before its first index leaves its items; all else is foreign.
                 names = {path.name for path in folder.iterdir()} - {LOCK_NAME}
-                if names == {ITEMS_NAME} and (folder / ITEMS_NAME).read_bytes() == table:
-                    names = set()
-                if names:
+                # A run that was killed before its first index leaves its items.
+                killed = names == {ITEMS_NAME} and (folder / ITEMS_NAME).read_bytes() == table
+                if names and not killed:
                     raise StoreError(
                         f"{folder} holds other files ({', '.join(sorted(names)[:3])}) and no "
                         f"{INDEX_NAME}. Choose another --out."
@@ -190,8 +189,7 @@ class ActivationStore:
     def join(cls, path: str | Path, meta: StoreMeta, items: pd.DataFrame, batches: Batches) -> Self:
         """Add batches to a store that another process of the same run holds open.
 
-        All processes must list what is pending before any of them writes. Errors are those of
-        `open_or_create`.
+        All processes must list what is pending before any of them writes.
         """
         index, table = _planned(meta, items, batches)
         index, items = _require_same_run(Path(path), index, table)
@@ -199,7 +197,7 @@ class ActivationStore:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a store for reading, complete or not; StoreError if there is none, or damaged."""
+        """Open a store for reading, complete or not; StoreError if there is none."""
         folder = Path(path)
         index = Index.read(folder)
         return cls(folder, index, _read_items(folder, index), None, writable=False)
@@ -237,12 +235,7 @@ class ActivationStore:
         return [b for b in range(len(self.batches)) if b not in self._stored]
 
     def write_batch(self, b: int, activations: Tensor) -> None:
-        """Store `[len(batches[b]), L, H, D]` in the meta's dtype, for good.
-
-        Raises:
-            StoreError: wrong shape or dtype, no pending batch, a store that is closed or open for
-                reading, or a full disk (what was stored before is kept).
-        """
+        """Store `[len(batches[b]), L, H, D]` in the meta's dtype; StoreError if it cannot be."""
         if not self._writable:
             raise StoreError(f"{self.path} is closed, or open for reading only.")
         if b not in self.pending():
@@ -262,12 +255,7 @@ class ActivationStore:
         self._stored.add(b)
 
     def finish(self) -> None:
-        """Declare the store complete, with the batches of other processes, and release it.
-
-        Raises:
-            StoreError: batches are pending, or this store does not hold the lock.
-            StoreDamagedError: a batch of another process was altered since.
-        """
+        """Check the batches of other processes, declare the store complete and release it."""
         if self._lock is None:
             raise StoreError(f"{self.path} is finished by the process that opened it for writing.")
         if not self.complete:
@@ -281,13 +269,11 @@ class ActivationStore:
         self.close()
 
     def read(self, layers: Sequence[int] | None = None) -> Tensor:
-        """The activations of all items, `[N, L', H, D]`, in the order of `items`.
-
-        Only the tensors of `layers` are kept in memory. Each shard is checked once.
+        """The activations of all items, or of some layers, `[N, L', H, D]`, rows as `items`.
 
         Raises:
             StoreError: the store is not complete, or a layer is out of range.
-            StoreDamagedError: names the shard that is missing or altered.
+            StoreDamagedError: names the shard that is missing or altered; each is checked once.
         """
         meta = self.meta
         if not self.complete:
@@ -352,12 +338,7 @@ class ActivationStore:
 
 
 def head_activations(folder: Path, layer: int, head: int) -> np.ndarray:
-    """One head's activations `[N, D]` in float64, all finite, of the store in a folder.
-
-    Raises:
-        StoreDamagedError: as `ActivationStore.read`.
-        StoreError: likewise, or there is no such head, or an activation is not finite.
-    """
+    """One head's activations `[N, D]` in float64, all finite, or StoreError, of a folder."""
     store = ActivationStore.open(folder)
     if not 0 <= head < store.meta.n_heads:
         raise StoreError(f"{folder} has heads 0 to {store.meta.n_heads - 1}, not {head}")
