@@ -91,30 +91,22 @@ def heatmap_figure(
     axes = iter(figure.subplots(1, len(widths), width_ratios=widths))
     for label, has_bar in zip(labels, bars, strict=True):
         rows = table[table["label"] == label]
-        top = rows[rows["best"]].iloc[0]
-        panel, profile = next(axes), next(axes)
-        cells, chance = grid(rows), float(top["chance"])
-        mesh = style.heat(
-            panel, cells, style.DIVERGING, colour_limits(table if one_scale else rows)
-        )
+        best_row = next(rows[rows["best"]].itertuples())
+        panel, profile, cells = next(axes), next(axes), grid(rows)
+        limits = colour_limits(table if one_scale else rows)
+        mesh = style.heat(panel, cells, style.DIVERGING, limits)
         style.outline(panel, grid(rows, "above") == 1)
         size = 72 * 0.8 * min(width / heads, height / layers)
-        style.ring(panel, top["layer"], top["head"], min(max(size, 11), 26))
-        head, where = Head(int(top["layer"]), int(top["head"])), " on validation"
-        panel.set_title(
-            f"{style.named(label)}\nbest{where if split != 'validation' else ''}: "
-            f"{head} ({top['accuracy']:.2f})"
-        )
-        panel.set_xlabel("head")
+        style.ring(panel, best_row.layer, best_row.head, min(max(size, 11), 26))
+        where = "" if split == "validation" else " on validation"
+        words = f"best{where}: {Head(best_row.layer, best_row.head)} ({best_row.accuracy:.2f})"
+        panel.set(title=f"{style.named(label)}\n{words}", xlabel="head")
         panel.set_ylabel("layer (0 at the top)" if label == labels[0] else "")
-        null = float(top["threshold"]) if split == "validation" else np.nan
-        _draw_profile(profile, cells, chance, null)
+        null = best_row.threshold if split == "validation" else np.nan
+        _draw_profile(profile, cells, best_row.chance, null)
         if has_bar:
-            _draw_bar(next(axes), mesh, chance)
             count = f"\n(N = {samples} samples)" if samples else ""
-            figure.axes[len(figure.axes) - 1].set_ylabel("")
-            assert mesh.colorbar is not None
-            mesh.colorbar.set_label(f"{split} accuracy{count}")
+            _draw_bar(next(axes), mesh, best_row.chance, f"{split} accuracy{count}")
     _legend(figure, table, split)
     style.heading(figure, title)
     return figure
@@ -135,9 +127,9 @@ def _draw_profile(panel: Axes, cells: np.ndarray, chance: float, null: float) ->
     panel.set_xticks([chance, 1.0], labels=[f"{chance:.2g}".removeprefix("0"), "1"])
 
 
-def _draw_bar(axis: Axes, mesh: Any, chance: float) -> None:
+def _draw_bar(axis: Axes, mesh: Any, chance: float, words: str) -> None:
     """The colour scale, with chance on it; no accuracy is below 0 or above 1."""
-    bar = axis.figure.colorbar(mesh, cax=axis)
+    bar = axis.figure.colorbar(mesh, cax=axis, label=words)
     low = max(0.0, float(mesh.get_clim()[0]))
     axis.set_ylim(low, 1.0)
     marks = [m / 10 for m in range(11) if m / 10 >= low and abs(m / 10 - chance) > 0.04]

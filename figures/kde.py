@@ -234,7 +234,7 @@ class Panel:
 
         ``probes`` holds weight ``[D]`` and intercept by label.
         """
-        first, second = (coef for coef, _ in probes.values())
+        (first, _), (second, _) = probes.values()
         plane = two_probe_plane(first, second, train)
         lines = {label: plane.line(*probe) for label, probe in probes.items() if probe[0].any()}
         return cls(head, title, tuple(probes), plane.table(z, samples, *probes), lines)
@@ -300,21 +300,22 @@ def _draw_panel(axis: Axes, panel: Panel) -> None:
     axis.set(xlim=(left, right), ylim=(bottom, top))
     shares = []
     for label, (a, b, c) in panel.lines.items():
-        start = np.array([-c * a, -c * b]) / (a * a + b * b)
+        x, y = (-c * part / (a * a + b * b) for part in (a, b))  # the line's nearest point to 0
         dash = DASHES[panel.labels.index(label)]
-        along = (float(start[0] - b), float(start[1] + a))
-        look: Any = {"color": "0.15", "linewidth": 1.6, "linestyle": dash, "zorder": 3}
-        axis.axline((float(start[0]), float(start[1])), along, **look)
+        look: dict[str, Any] = {"color": "0.15", "linewidth": 1.6, "linestyle": dash, "zorder": 3}
+        axis.axline((x, y), (x - b, y + a), **look)
         correct = panel.side(label, panel.points) == panel.points[label].astype(bool)
         shares.append(f"{style.symbol(label)} {correct.mean():.2f} right")
     if len(panel.lines) == 2:
-        x, y = np.meshgrid(np.linspace(left, right, 200), np.linspace(bottom, top, 200))
-        at = pd.DataFrame({"x": x.ravel(), "y": y.ravel()})
+        across, upwards = np.meshgrid(
+            *(np.linspace(*f, 200) for f in (axis.get_xlim(), axis.get_ylim()))
+        )
+        at = pd.DataFrame({"x": across.ravel(), "y": upwards.ravel()})
         sides = np.stack([panel.side(label, at) for label in panel.labels], axis=1).astype(int)
         ground = np.array([CLUSTERS.index((p, o)) for p, o in sides.tolist()])
-        look: dict[str, Any] = {"vmin": 0, "vmax": 3, "alpha": 0.12, "zorder": 0}
+        look = {"vmin": 0, "vmax": 3, "alpha": 0.12, "zorder": 0}
         look |= {"cmap": ListedColormap(style.COLOURS[:4]), "rasterized": True}
-        axis.pcolormesh(x, y, ground.reshape(x.shape), **look)
+        axis.pcolormesh(across, upwards, ground.reshape(across.shape), **look)
     first, second = map(style.symbol, panel.labels)
     axis.set_xlabel(f"along θ of the {first} probe")
     axis.set_ylabel(f"along θ of the {second} probe, part ⊥ θ of {first}")

@@ -363,7 +363,7 @@ def numbers_page(folder: Path, results: Results) -> dict[str, Any]:
     tables = {"estimates": pd.DataFrame(list(_estimates(results)))}
     for name, rows in results.items():
         if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
-            table = pd.DataFrame([dict(_flat(row)) for row in rows])
+            table = pd.json_normalize(rows)
             tables[name] = table.loc[:, (table.notna() & (table != "")).any()]
     tables = {name: table for name, table in tables.items() if len(table)}
     sections = {f"Figure: {p.stem}": [page.picture(p.read_bytes(), p.stem)] for p in pictures}
@@ -407,20 +407,10 @@ def _estimates(results: Any, path: tuple[str, ...] = ()) -> Iterator[dict[str, A
                 yield from _estimates(one, (*path, str(name)))
 
 
-def _flat(row: Results) -> Iterator[tuple[str, Any]]:
-    """A record's columns; of an estimate its value, ``_low`` and ``_high``."""
-    for name, one in row.items():
-        if isinstance(one, Mapping) and "value" in one:
-            yield name, one["value"]
-            yield from ((f"{name}_{end}", one[end]) for end in ("low", "high") if end in one)
-        else:
-            yield name, ", ".join(map(str, one)) if isinstance(one, list) else one
-
-
 def index_page(pages: Mapping[Path, page.Page], where: Path) -> page.Page:
     """The index of runs whose pages lie at the paths given; it will lie in ``where``."""
     rows, numbers, links, warnings = [], [], [], []
-    maps: dict[str, Any] = {}
+    maps: dict[str, pd.DataFrame] = {}
     for path, one in pages.items():
         name = path.parent.resolve().name
         link = quote(Path(os.path.relpath(path.resolve(), where.resolve())).as_posix())

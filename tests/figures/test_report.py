@@ -248,7 +248,8 @@ def test_other_runs_show_every_number_with_its_interval(tmp_path: Path) -> None:
         "kl,0.5,0.25,0.75,8",
         '"tasks, gridtom, overall, plain",0.5,0.25,0.75,8',
     ]
-    assert tables["rows"][:2] == ["kind,recall,recall_low,recall_high", "causal,0.5,0.25,0.75"]
+    columns = "kind,recall.value,recall.low,recall.high,recall.n"
+    assert tables["rows"][:2] == [columns, "causal,0.5,0.25,0.75,8"]
     assert HOSTILE not in text
     (source,) = re.findall(r'src="data:image/png;base64,([^"]+)"', without_scripts(text))
     assert pixels(source).getpixel((1, 1)) == (9, 8, 7)
