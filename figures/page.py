@@ -96,7 +96,10 @@ def plot(figure: go.Figure, height: int, width: int | None = None, **layout: Any
     }
     figure.update_layout(**(base | layout))
     config = {"displayModeBar": False, "responsive": width is None}
-    drawing = figure.to_html(full_html=False, include_plotlyjs=False, config=config)
+    # plotly's own id is random; the same figure gives the same page.
+    name = hashlib.sha256(figure.to_json().encode()).hexdigest()[:16]
+    options = {"full_html": False, "include_plotlyjs": False, "div_id": f"plot-{name}"}
+    drawing = figure.to_html(config=config, **options)
     return f'<div class="scroll">{drawing}</div>'
 
 
