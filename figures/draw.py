@@ -12,8 +12,7 @@ import pandas as pd
 from sally_anne.core.errors import ChoiceError, MissingRunFileError
 from sally_anne.core.head import Head
 from sally_anne.core.run import HEADS, Run, read_table, saved_results
-from sally_anne.figures import choose, correlations, heatmap, kde, patching, style, sweep
-from sally_anne.figures.comparison import first_parser
+from sally_anne.figures import choose, comparison, heatmap, kde, patching, style, sweep
 from sally_anne.figures.config import FiguresConfig, TableConfig
 
 RESULTS, SWEEP, ANSWERS = "results.json", "sweep.parquet", "answers.parquet"
@@ -186,24 +185,19 @@ def _sweep(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
 def _correlations(folder: Path, config: FiguresConfig) -> Iterator[Drawing]:
     answers = table_in(folder, ANSWERS)
     there = [str(c).removesuffix("_correct") for c in answers if str(c).endswith("_correct")]
-    parser = config.parser or first_parser(there)
+    parser = config.parser or comparison.first_parser(there)
     if parser not in there or f"tag_{config.tag}" not in answers:
         tags = [str(c).removeprefix("tag_") for c in answers if str(c).startswith("tag_")]
         raise ChoiceError(f"{folder} has parsers {there} and tags {tags}; choose of these")
-    table = correlations.category_correlations(answers, parser, config.tag)
+    table = comparison.category_correlations(answers, parser, config.tag)
     title = [*title_of(results_in(folder)), f"answers parsed by {parser}"]
-    figure = correlations.correlations_figure(table, title, config.tag)
+    figure = comparison.correlations_figure(table, title, config.tag)
     yield figure, (config.parser, config.tag if config.tag != "category" else None), table
 
 
 # Of each kind of run its figures; what a run does not have is drawn by none.
 DRAWN: dict[str, dict[str, Callable[[Any, FiguresConfig], Iterator[Drawing]]]] = {
-    HEADS: {
-        "heatmap": _heatmaps,
-        "kde": _densities,
-        "clusters": _clusters,
-        "patching": _patching,
-    },
+    HEADS: {"heatmap": _heatmaps, "kde": _densities, "clusters": _clusters, "patching": _patching},
     SWEEP: {"sweep": _sweep},
     ANSWERS: {"correlations": _correlations},
 }

@@ -64,10 +64,7 @@ class Page:
         """The page."""
         loader = PackageLoader("sally_anne.figures", ".")
         room = Environment(
-            loader=loader,
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
+            loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
         plotly = get_plotlyjs()
         body = "".join(part for parts in self.sections.values() for part in parts)

@@ -29,14 +29,7 @@ from sally_anne.data.gridtom.contrasts import build
 from sally_anne.data.gridtom.load_video import PERSPECTIVE_FOLDERS, FolderVideo
 from sally_anne.data.gridtom.plot import PLOTS
 from sally_anne.data.gridtom.records import BeliefCase, StoryRecord, StorySet, beliefs_at_nodes
-from sally_anne.data.gridtom.render import (
-    FPS,
-    HEIGHT,
-    PERSPECTIVES,
-    WIDTH,
-    Perspective,
-    key_frames,
-)
+from sally_anne.data.gridtom.render import FPS, HEIGHT, PERSPECTIVES, WIDTH, Perspective, key_frames
 from sally_anne.data.gridtom.stories import generated, open_stories
 from sally_anne.figures import style
 from sally_anne.figures.config import StoryConfig
@@ -259,30 +252,24 @@ def _film_frame(
     record: StoryRecord, case: BeliefCase, views: dict[Perspective, np.ndarray], tick: int
 ) -> np.ndarray:
     """One frame, ``uint8 [height, width, 3]``: what each sees, and who believes what."""
-    large, small = (ImageFont.truetype(findfont("DejaVu Sans"), size) for size in (15, 13))
-    wide = len(views) * (WIDTH + GAP) + GAP
-    picture = Image.new("RGB", (wide, HEAD + HEIGHT + FOOT), "white")
+    font = ImageFont.truetype(findfont("DejaVu Sans"), 13)
+    picture = Image.new("RGB", (len(views) * (WIDTH + GAP) + GAP, HEAD + HEIGHT + FOOT), "white")
     pen = ImageDraw.Draw(picture)
     passed = max(n for n, node in enumerate(case.nodes) if node <= tick or n == 0)
     stage = max(1, sum(tick > node for node in case.nodes[:3]))
     text = f"story {record.index}, {condition_of(case)}: frame {tick} of {case.length - 1}"
-    pen.text((GAP, 4), f"{text}, stage {stage}", "black", large)
+    below = f"below: beliefs at frame {case.nodes[passed]}"
+    pen.text((GAP, 4), f"{text}, stage {stage}; {below}", "black", font)
     for place, (name, frames) in enumerate(views.items()):
         x = GAP + place * (WIDTH + GAP)
-        pen.text((x, 24), name, "#444444", small)
+        pen.text((x, 24), name, "black", font)
         picture.paste(Image.fromarray(frames[tick]), (x, HEAD))
     held = beliefs_at_nodes(record, case)[passed]
-    part = (wide - GAP) // len(WHO)
     for row, (who, room) in enumerate(zip(WHO, held, strict=True)):
-        x, y = GAP + row * part, HEAD + HEIGHT + 6
-        pen.text((x, y), who.replace("\n", " "), "#444444", small)
-        ground, ink = tint(room)
-        fill, wrong = tuple(round(255 * c) for c in ground), is_wrong(held, row)
-        edge = (style.RING, 3) if wrong else ("#999999", 1)
-        pen.rectangle((x, y + 20, x + part - GAP, y + 42), fill, *edge)
-        pen.text((x + 8, y + 23), f"{room} (wrong)" if wrong else room, ink, small)
-    note = f"beliefs at frame {case.nodes[passed]}, the last node"
-    pen.text((GAP, HEAD + HEIGHT + 50), note, "#444444", small)
+        wrong = is_wrong(held, row)
+        text = f"{who.replace(chr(10), ' ')}: {room}{' (wrong)' if wrong else ''}"
+        corner = (GAP, HEAD + HEIGHT + 4 + 20 * row)
+        pen.text(corner, text, style.RING if wrong else "black", font)
     return np.asarray(picture)
 
 
