@@ -21,7 +21,7 @@ class FiguresConfig:
     run: Run
     """Run folder, as probe, sweep or evaluate leaves it."""
     kind: tuple[Kind, ...] = ()
-    """What to draw; by default all that the run has, without correlations."""
+    """What to draw; by default all that the run has."""
     label: str | None = None
     """Label that the probes read; by default all (heatmap, kde), or the run's first (patching)."""
     split: Literal["held-out", "validation", "test", "train", "all"] = "held-out"
