@@ -153,15 +153,13 @@ def transfer_figure(table: pd.DataFrame, title: list[str]) -> Figure:
             continue
         words, colours, limits = PANELS[measures[place]]
         part = table[table["measure"] == measures[place]].set_index(["fitted_on", "tested_on"])
+        numbers = part[["value", "low", "high", "control_high"]].to_numpy(dtype=float)
+        ends = [f"\n{low:.2f} to {high:.2f}\n({top:.2f})" for _, low, high, top in numbers]
+        part["text"] = [
+            f"{n[0]:.2f}{'' if many else end}" for n, end in zip(numbers, ends, strict=True)
+        ]
         square = {c: part[c].unstack().reindex(index=names, columns=names) for c in part}
-        values = square["value"].astype(float)
-        texts = np.full(values.shape, "", dtype=object)
-        for at in zip(*np.nonzero(np.isfinite(values.to_numpy())), strict=True):
-            value, low, high, control = (
-                float(square[c].iloc[at]) for c in ("value", "low", "high", "control_high")
-            )
-            ends = f"\n{low:.2f} to {high:.2f}\n({control:.2f})"
-            texts[at] = f"{value:.2f}{'' if many else ends}"
+        values, texts = square["value"].astype(float), square["text"].to_numpy()
         short = [name.replace(", ", "\n") for name in names]
         more: dict[str, Any] = {"xticklabels": short, "annot_kws": {"fontsize": 6.0}}
         more["yticklabels"] = short if place % columns == 0 else False

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import html
 import io
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -163,14 +164,8 @@ def percent(estimate: Mapping[str, Any], sign: str = "") -> str:
 
 def facts(config: Mapping[str, Any], **more: Any) -> dict[str, str]:
     """What is known of a run, and the options that are set."""
-    return {
-        name: _in_words(value)
-        for name, value in {**more, **config}.items()
-        if value not in (None, "", {}, [])
+    known = {name: value for name, value in {**more, **config}.items() if value not in ([], {}, "")}
+    text = {
+        name: json.dumps(value, default=str) for name, value in known.items() if value is not None
     }
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_in_words(one)}" for name, one in value.items())
-    return ", ".join(map(_in_words, value)) if isinstance(value, list | tuple) else str(value)
+    return {name: re.sub(r'[{}"\[\]]', "", one) for name, one in text.items()}

@@ -138,20 +138,12 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     for other, one in parsed.items():
         if other != parser and one.get("invalid", {}).get("value") == 1:
             lines.append(f"The parser {other} understands no reply: the prompt lacks its form.")
-    commands = {}
-    if config.get("task", "gridtom") == "gridtom" and not config.get("steer"):
-        model = f"--model {shlex.quote(str(config.get('model')))}"
-        commands["probe its heads"] = f"sally-anne probe {model}"
-        if config.get("prompting", "direct") == "direct":
-            ask = f"sally-anne evaluate {model} --order {config.get('order', '1')} --prompting"
-            commands |= {"let it think first": f"{ask} cot", "ask in two steps": f"{ask} simtom"}
     return {
         "title": f"Answers of {title[0] if title else folder.resolve().name}, {how}",
         "parts": title[1:],
         "sentence": sentence,
         "badges": [(how, "plain"), (f"{len(answers)} answers", "plain")],
         "warnings": lines,
-        "commands": commands,
         "sections": sections,
         "numbers": numbers,
     }
