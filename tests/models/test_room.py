@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import ContextError, ModelError
-from sally_anne.data.clips import read_clip, shape_of
 from sally_anne.data.items import Media, Sampling
+from sally_anne.data.media import read_clip, shape_of
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import check_items
 from sally_anne.harness.items import Item
@@ -151,7 +151,7 @@ def test_shapes_are_known_without_decoding(tmp_path: Path, exact: bool, monkeypa
     ):
         frames = read_clip(media, "full", sampling, 32 * 32).frames
         with monkeypatch.context() as patch:
-            patch.setattr("sally_anne.data.clips.read_frames", lambda *_: pytest.fail("decoded"))
+            patch.setattr("sally_anne.data.media.read_frames", lambda *_: pytest.fail("decoded"))
             found = shape_of(media, "full", sampling, 32 * 32, exact)
         count = len(frames) if exact or bound is None else bound
         assert found == (count, *frames.shape[1:3])

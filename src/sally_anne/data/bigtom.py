@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.fields import Field, read_bytes
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, two_options
-from sally_anne.data.tables import csv_rows, needed
+from sally_anne.data.read import Field, csv_rows, needed, read_bytes
 
 STORIES = "stories.csv"
 # Of a clone of the authors' repository (cicl-stanford/procedural-evals-tom): what their script

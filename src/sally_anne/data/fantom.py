@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.data.fields import Field, find_file, read_json
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Option
+from sally_anne.data.read import Field, find_file, read_json
 
 FILE = "fantom_v1.json"
 # The authors' code unpacks it to data/fantom.
@@ -55,14 +55,14 @@ def load(folder: Path) -> list[BenchmarkItem]:
 def read_set(record: Field, draws: random.Random) -> list[BenchmarkItem]:
     """The questions of one set; ``draws`` says which answer of a belief question comes last."""
     name = record.get("set_id").name()
-    told = [record.get(f"{split}_context").encodable().strip() for split in SPLITS]
+    told = [record.get(f"{split}_context").stripped() for split in SPLITS]
     sets = [_Set(name, split, text) for split, text in zip(SPLITS, told, strict=True)]
     beliefs = record.get("beliefQAs").items()
     lasts = [draws.choice([True, False]) for _ in beliefs]
     fact = record.get("factQA")
     words = {
-        "question": fact.get("question").encodable().strip(),
-        "answer": fact.get("correct_answer").encodable().strip(),
+        "question": fact.get("question").stripped(),
+        "answer": fact.get("correct_answer").stripped(),
     }
     found: list[BenchmarkItem] = []
     for one in sets:
@@ -83,20 +83,18 @@ class _Set:
     conversation: str
 
     def belief(self, record: Field, number: int, right_last: bool) -> BenchmarkItem:
-        right, wrong = (
-            record.get(f"{which}_answer").encodable().strip() for which in ("correct", "wrong")
-        )
+        right, wrong = (record.get(f"{which}_answer").stripped() for which in ("correct", "wrong"))
         if right == wrong:
             record.get("wrong_answer").fail("is the right answer too")
         access = record.get("missed_info_accessibility").one_of(ACCESS)
         return self._item(
             "belief",
             number,
-            record.get("question").encodable().strip(),
+            record.get("question").stripped(),
             (wrong, right) if right_last else (right, wrong),
             int(right_last),
             access,
-            {"order": (record.get("tom_type").encodable().strip(),)},
+            {"order": (record.get("tom_type").stripped(),)},
         )
 
     def binary(self, kind: str, records: list[Field], before: str) -> Iterator[BenchmarkItem]:
@@ -109,7 +107,7 @@ class _Set:
         for number, (record, answer) in enumerate(zip(records, answers, strict=True)):
             if self.split == "short" and answer == "no:long":
                 continue
-            asked = f"{before}\n{record.get('question').encodable().strip()}"
+            asked = f"{before}\n{record.get('question').stripped()}"
             right = 0 if answer == "yes" else 1
             yield self._item(kind, number, asked, ("Yes", "No"), right, access[number], {})
 

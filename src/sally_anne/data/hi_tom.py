@@ -14,8 +14,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from sally_anne.data.fields import Field, find_file, read_json
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Option
+from sally_anne.data.read import Field, find_file, read_json
 
 QUESTIONS = "Hi-ToM_data.json"
 SPLITS = ("VP", "CoTP")
@@ -62,7 +62,7 @@ def read_question(record: Field) -> BenchmarkItem:
     if order not in ORDERS:
         record.get("question_order").fail(f"must be one of {ORDERS[0]} to {ORDERS[-1]}")
     options = _options(record.get("choices"))
-    right = record.get("answer").encodable().strip()
+    right = record.get("answer").stripped()
     labels = [option.label for option in options if option.text == right]
     if len(labels) != 1:
         record.get("answer").fail(f"must be one of the choices, is {right!r:.60}")
@@ -72,10 +72,10 @@ def read_question(record: Field) -> BenchmarkItem:
         benchmark="hi_tom",
         split=split,
         group=group,
-        question=record.get("question").encodable().strip(),
+        question=record.get("question").stripped(),
         options=options,
         answer=labels[0],
-        context=Context(scene=record.get("story").encodable().strip()),
+        context=Context(scene=record.get("story").stripped()),
         tags={
             "order": (f"{order}",),
             "deception": (TOLD[told.value],),
@@ -88,7 +88,7 @@ def read_question(record: Field) -> BenchmarkItem:
 
 
 def _options(choices: Field) -> tuple[Option, ...]:
-    parts = [_CHOICE.fullmatch(part) for part in choices.encodable().strip().split(", ")]
+    parts = [_CHOICE.fullmatch(part) for part in choices.stripped().split(", ")]
     found = tuple(Option(part[1], part[2].strip()) for part in parts if part)
     labels = "".join(option.label for option in found)
     if len(found) < len(parts) or len(found) < 2 or not string.ascii_uppercase.startswith(labels):

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from sally_anne.core.errors import BenchmarkError, RecordError
 from sally_anne.core.files import reading
-from sally_anne.data.fields import Field, read_bytes
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Sampling
-from sally_anne.data.tables import cell_text, csv_rows, needed
+from sally_anne.data.read import Field, cell_text, csv_rows, needed, read_bytes
 
 NAME = "mimeqa"
 LICENCE = "CC-BY-NC-SA-4.0"
@@ -220,7 +219,7 @@ def _titles(folder: Path) -> dict[str, str]:
     with reading(path, RecordError):
         whole = json.loads(path.read_bytes().decode("utf-8-sig"))
     titles = Field(whole, str(path)).entries()
-    return {_stem(name): title.text().strip() for name, title in titles.items()}
+    return {_stem(name): title.stripped() for name, title in titles.items()}
 
 
 def _videos(folder: Path) -> dict[str, Path]:

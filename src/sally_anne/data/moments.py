@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sally_anne.core.errors import BenchmarkError, RecordError
-from sally_anne.data.fields import Field, read_json
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
+from sally_anne.data.read import Field, read_json
 from sally_anne.data.transcripts import SUFFIXES, Utterance, read_transcript, within
 
 # In order of preference where one video has several files.
@@ -202,7 +202,7 @@ def _records(value: Any, where: str) -> dict[str, Field]:
     found: dict[str, Field] = {}
     for number, entry in enumerate(Field(value, where).items(), start=1):
         record = Field(entry.value, f"{where}, record {number}")
-        name = record.get("question_id").encodable()
+        name = record.get("question_id").text()
         record = Field(entry.value, f"{where}, record {number} ({name})")
         if name in found:
             record.get("question_id").fail(f"is that of {found[name].where.split(', ')[-1]}, too")
@@ -214,7 +214,7 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Benchmar
     options = record.get("options").entries()
     if set(options) != set(LABELS):
         record.get("options").fail(f"must have {', '.join(LABELS)}, has {', '.join(options)[:60]}")
-    title = record.get("movie_title").encodable()
+    title = record.get("movie_title").text()
     others = record.opt("video_url_alternatives", Field.items) or []
     urls = [_address(url) for url in (record.get("video_url"), *others)]
     # A t_j beyond the video's length, which one record has, stays as it is.
@@ -237,13 +237,13 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Benchmar
     }
     path, said = find(urls, title)
     return BenchmarkItem(
-        item_id=record.get("question_id").encodable(),
+        item_id=record.get("question_id").text(),
         benchmark=NAME,
         split=split,
         group=title,
         title=title,
-        question=record.get("question").encodable(),
-        options=tuple(Option(label, text.encodable()) for label, text in options.items()),
+        question=record.get("question").text(),
+        options=tuple(Option(label, text.text()) for label, text in options.items()),
         answer=answer,
         media=(
             Media(
@@ -269,7 +269,7 @@ def _within(said: tuple[Utterance, ...] | None, start: float, end: float) -> str
 
 
 def _address(field: Field) -> str:
-    url = field.encodable()
+    url = field.text()
     try:
         video_id(url)
     except ValueError as error:

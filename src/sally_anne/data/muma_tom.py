@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sally_anne.core.errors import BenchmarkError, RecordError
-from sally_anne.data.fields import Field, read_json
 from sally_anne.data.items import (
     Benchmark,
     BenchmarkItem,
@@ -30,6 +29,7 @@ from sally_anne.data.items import (
     Polarity,
     Sampling,
 )
+from sally_anne.data.read import Field, read_json
 
 NAME = "muma_tom"
 QUESTIONS, TEXTS, VIDEOS = "questions.json", "texts.json", ("videos", "Videos")
@@ -240,7 +240,7 @@ def people(texts: Iterable[str]) -> People | None:
 
 def cleaned(field: Field) -> str:
     """A text without white space around it, and without Python's ``b'...'``."""
-    text = field.text().strip()
+    text = field.stripped()
     if found := _BYTES.fullmatch(text):
         try:
             text = _ESCAPE.sub(_unescaped, found[2]).strip()
@@ -248,7 +248,7 @@ def cleaned(field: Field) -> str:
             field.fail("holds bytes that are not UTF-8")
         if not text:
             field.fail("must be a text, is b''")
-    return replace(field, value=text).encodable()
+    return replace(field, value=text).text()
 
 
 def take_apart(field: Field) -> tuple[str, tuple[Option, ...], Polarity]:

@@ -17,7 +17,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from sally_anne.data.fields import Field, find_file, read_json
 from sally_anne.data.items import (
     Benchmark,
     BenchmarkItem,
@@ -25,6 +24,7 @@ from sally_anne.data.items import (
     Option,
     two_options,
 )
+from sally_anne.data.read import Field, find_file, read_json
 
 # By split: the file, and the field of its stories.
 FILES = {"test": ("opentom.json", "narrative"), "long": ("opentom_long.json", "long_narrative")}
@@ -76,8 +76,8 @@ def load(folder: Path) -> list[BenchmarkItem]:
 def read_question(record: Field, split: str) -> BenchmarkItem:
     """One question; the numbers of its story and its own are left out of its name."""
     field = record.get("question")
-    question = field.get("question").encodable().strip()
-    kind, _, order = field.get("type").encodable().strip().partition("-")
+    question = field.get("question").stripped()
+    kind, _, order = field.get("type").stripped().partition("-")
     asked = next((name for name, (word, *_) in ASKED.items() if word in question), "")
     if not asked or ASKED[asked][1] != kind or (order in ORDERS) == (asked == "attitude"):
         field.get("question").fail(
@@ -105,7 +105,7 @@ def read_question(record: Field, split: str) -> BenchmarkItem:
         question=question.rstrip("?") + SEEN if kind == "attitude" else question,
         options=options,
         answer=answer,
-        context=Context(scene=record.get(FILES[split][1]).encodable().strip()),
+        context=Context(scene=record.get(FILES[split][1]).stripped()),
         tags=tags,
         licence="CC-BY-NC-4.0",
     )
@@ -114,7 +114,7 @@ def read_question(record: Field, split: str) -> BenchmarkItem:
 def _person(record: Field, question: Field) -> str:
     """Whose view is asked for: the mover's, the observer's or the narrator's."""
     plot = record.get("plot_info")
-    names = {plot.get(role).encodable().strip(): role for role in ("mover", "observer")}
+    names = {plot.get(role).stripped(): role for role in ("mover", "observer")}
     found = _PERSON.match(question.value.strip())
     if found is None or (name := found[1] or found[2]) not in {**names, "narrator": ""}:
         question.fail(f"must begin with the perspective of {', '.join(names)} or the narrator")
@@ -138,7 +138,7 @@ def _options(
 
 
 def _place(field: Field) -> str:
-    text = field.encodable().strip()
+    text = field.stripped()
     return _SPELT.get(text, text)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import string
 from pathlib import Path
 
-from sally_anne.data.fields import Field, named_lines
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
+from sally_anne.data.read import Field, named_lines
 
 FIELDS = (
     *("question", "options", "answer", "video", "images", "context"),
@@ -61,18 +61,18 @@ def _item(item_id: str, record: Field, path: Path) -> BenchmarkItem:
         benchmark=path.stem,
         split=record.opt("split", Field.name) or "test",
         group=record.opt("group", Field.name) or record.value.get("video") or item_id,
-        question=record.get("question").encodable(),
+        question=record.get("question").text(),
         options=tuple(map(Option, string.ascii_uppercase, texts)),
         answer=_label(answer, texts) if answer and texts else None,
-        reference=answer.encodable() if answer and not texts else None,
+        reference=answer.text() if answer and not texts else None,
         media=_media(record, path.parent),
-        context=Context(record.opt("context", Field.encodable) or ""),
+        context=Context(record.opt("context", Field.text) or ""),
         tags=record.opt("tags", _tags) or {},
     )
 
 
 def _texts(options: Field) -> list[str]:
-    texts = [option.encodable().strip() for option in options.items()]
+    texts = [option.stripped() for option in options.items()]
     if not 2 <= len(texts) <= len(string.ascii_uppercase) or len(set(texts)) < len(texts):
         options.fail(f"must be 2 to {len(string.ascii_uppercase)} different texts")
     return texts
@@ -111,7 +111,7 @@ def _media(record: Field, folder: Path) -> tuple[Media, ...]:
 
 def _tags(tags: Field) -> dict[str, tuple[str, ...]]:
     kinds = {
-        kind: tuple(value.encodable() for value in values.several())
+        kind: tuple(value.text() for value in values.several())
         for kind, values in tags.entries().items()
     }
     return {kind: values for kind, values in kinds.items() if values}

@@ -14,11 +14,11 @@ import numpy as np
 
 from sally_anne.core.errors import ClipError, RecordError
 from sally_anne.core.files import file_sha256
-from sally_anne.data.clips import MOST_PIXELS, read_clip, shape_of
-from sally_anne.data.fields import Field, named_lines
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.lineage import Lineage
+from sally_anne.data.media import FRAME_PIXELS, read_clip, shape_of
 from sally_anne.data.pictures import read_picture
+from sally_anne.data.read import Field, named_lines
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -130,7 +130,9 @@ class Sample:
             return self.video
         if self.video is not None:
             return read_clip(_media(self.video), "full", Sampling(count=FRAMES)).frames
-        pictures = [read_picture(i, MOST_PIXELS) if isinstance(i, Path) else i for i in self.images]
+        pictures = [
+            read_picture(i, FRAME_PIXELS) if isinstance(i, Path) else i for i in self.images
+        ]
         if any(picture.shape != pictures[0].shape for picture in pictures):
             raise ClipError(f"sample {self.item_id}: its images differ in size; scale them alike")
         return np.stack(pictures)
@@ -282,16 +284,16 @@ def _sample(name: str, record: Field, folder: Path) -> Sample:
     sample = partial(
         Sample,
         item_id=name,
-        text="" if only_chat else record.get("text").encodable(),
+        text="" if only_chat else record.get("text").text(),
         messages=_messages(record),
         images=tuple(image.file(folder) for image in record.opt("images", Field.items) or []),
         video=record.opt("video", lambda video: video.file(folder)),
         labels=values,
-        group=record.opt("group", Field.encodable) or "",
+        group=record.opt("group", Field.text) or "",
         split=record.get("split").one_of(SPLITS) if record.has("split") else None,  # type: ignore[arg-type]
-        tags={k: tag.encodable() for k, tag in (record.opt("tags", Field.entries) or {}).items()},
-        twin=record.opt("twin", Field.encodable) or "",
-        answer=record.opt("answer", Field.encodable) or "",
+        tags={k: tag.text() for k, tag in (record.opt("tags", Field.entries) or {}).items()},
+        twin=record.opt("twin", Field.text) or "",
+        answer=record.opt("answer", Field.text) or "",
     )
     try:
         return sample()
@@ -301,7 +303,7 @@ def _sample(name: str, record: Field, folder: Path) -> Sample:
 
 def _messages(record: Field) -> tuple[dict[str, str], ...]:
     turns = tuple(
-        {"role": turn.get("role").one_of(ROLES), "content": turn.get("content").encodable()}
+        {"role": turn.get("role").one_of(ROLES), "content": turn.get("content").text()}
         for turn in record.opt("messages", Field.items) or []
     )
     if record.has("messages") and not turns:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.fields import Field, json_lines, read_bytes
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Option
+from sally_anne.data.read import Field, json_lines, read_bytes
 
 PLACES = ("", "data")
 LAYOUT = "a file for each task, such as False Belief Task.jsonl, here or in data/"
@@ -56,7 +56,7 @@ def load(folder: Path) -> list[BenchmarkItem]:
         if not records:
             raise RecordError(f"{path}: has no questions")
         for record in records:
-            story = record.get(LANGUAGES["zh"].story).encodable()
+            story = record.get(LANGUAGES["zh"].story).text()
             group = stories.setdefault(story, f"story-{len(stories) + 1:04d}")
             items += read_question(record, path.stem, group)
     return items
@@ -66,7 +66,7 @@ def read_question(record: Field, task: str, group: str) -> list[BenchmarkItem]:
     """One line as an item of each language."""
     line = record.where.rpartition(" ")[2]
     abilities = _abilities(record.get(ABILITY))
-    letter = _LABEL.fullmatch(record.get(ANSWER).encodable().strip())
+    letter = _LABEL.fullmatch(record.get(ANSWER).stripped())
     if letter is None:
         record.get(ANSWER).fail(f"must be one of {', '.join(LABELS)}")
     found = []
@@ -82,10 +82,10 @@ def read_question(record: Field, task: str, group: str) -> list[BenchmarkItem]:
                 benchmark="tombench",
                 split=language,
                 group=group,
-                question=record.get(fields.question).encodable().strip(),
+                question=record.get(fields.question).stripped(),
                 options=options,
                 answer=letter[1],
-                context=Context(scene=record.get(fields.story).encodable().strip()),
+                context=Context(scene=record.get(fields.story).stripped()),
                 tags={
                     "task": (task,),
                     "category": tuple(dict.fromkeys(category for category, _ in abilities)),
@@ -100,7 +100,7 @@ def read_question(record: Field, task: str, group: str) -> list[BenchmarkItem]:
 
 def _abilities(field: Field) -> list[tuple[str, str]]:
     """Category and name of each ability that a question needs, spelt alike."""
-    first, *parts = _CATEGORY.split(field.encodable())
+    first, *parts = _CATEGORY.split(field.text())
     names = [name.strip() for name in parts[1::2]]
     if first.strip() or not names or not all(names):
         field.fail(f"must be abilities, each after its category: {', '.join(CATEGORIES)}")
@@ -115,7 +115,7 @@ def _options(record: Field, fields: _Language) -> tuple[Option, ...]:
         cells[2].fail("and the others must be A and B, or A to D, and the rest null")
     found = []
     for label, cell in zip(LABELS, there, strict=False):
-        text = re.sub(rf"^\s*{label}\s*[.:．：]\s*", "", cell.encodable()).strip()
+        text = re.sub(rf"^\s*{label}\s*[.:．：]\s*", "", cell.text()).strip()
         if not text:
             cell.fail("is a letter alone")
         found.append(Option(label, text))

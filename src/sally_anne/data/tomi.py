@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.fields import Field, read_text
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, two_options
+from sally_anne.data.read import Field, read_text
 
 SPLITS = ("train", "val", "test")
 PLACES = ("", "data")

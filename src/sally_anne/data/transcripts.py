@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.fields import Field, parse_json, read_text
+from sally_anne.data.read import Field, parse_json, read_text
 
 SUFFIXES = (".json", ".srt", ".vtt")
 

@@ -80,7 +80,7 @@ def read_films(path: Path) -> list[Film]:
     found: dict[str, Film] = {}
     for record in json_lines(read_bytes(path), path, "film"):
         record.only(("id", "title", "synopsis"))
-        title = record.get("title").encodable()
+        title = record.get("title").text()
         named = "id" if record.has("id") else "title"
         name = record.get(named).name()
         if name in found:
@@ -88,7 +88,7 @@ def read_films(path: Path) -> list[Film]:
             record.get(named).fail(f"repeats {name!r}{hint}")
         # Tables write an absent text as an empty one.
         blank = record.value.get("synopsis") in (None, "")
-        synopsis = "" if blank else record.get("synopsis").encodable()
+        synopsis = "" if blank else record.get("synopsis").text()
         found[name] = Film(name, title, " ".join(synopsis.split()))
     if not found:
         raise RecordError(f"{path}: has no films")

@@ -66,11 +66,11 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def _question(item_id: str, record: Field, folder: Path) -> Question:
-    answer = record.get("answer").encodable().strip()
-    found = record.opt("distractors", lambda given: [f.encodable().strip() for f in given.items()])
+    answer = record.get("answer").stripped()
+    found = record.opt("distractors", lambda given: [f.stripped() for f in given.items()])
     if found is not None and (problem := faults(found, answer)):
         record.get("distractors").fail(problem)
-    question = record.get("question").encodable()
+    question = record.get("question").text()
     return Question(item_id, question, answer, _transcript(record, folder), tuple(found or ()))
 
 
@@ -79,7 +79,7 @@ def _transcript(record: Field, folder: Path) -> str:
         for name in ("start", "end"):
             if record.has(name):
                 record.get(name).fail("is for a transcript_file")
-        return record.get("transcript").encodable()
+        return record.get("transcript").text()
     if record.has("transcript"):
         record.get("transcript").fail("stands beside transcript_file; give one of them")
     start = record.opt("start", Field.seconds) or 0.0

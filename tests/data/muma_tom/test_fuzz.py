@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.fields import Field
 from sally_anne.data.items import BenchmarkItem
 from sally_anne.data.muma_tom import read_episode
+from sally_anne.data.read import Field
 from tests.data.muma_tom.records import silent, talking
 
 RECORDS = (silent(), talking())

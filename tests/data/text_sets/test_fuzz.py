@@ -14,8 +14,8 @@ import pytest
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data import fantom, hi_tom, opentom, tombench, tomi
-from sally_anne.data.fields import Field
 from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.read import Field
 from tests.data.text_sets import made
 
 WHERE = "made.json, record 3"

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 
 from sally_anne.core.errors import MediaError, RecordError
-from sally_anne.data.fields import Field, json_lines, read_bytes
 from sally_anne.data.gridtom.load_video import FolderVideo
 from sally_anne.data.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
 from sally_anne.data.gridtom.plot import PLOTS, Cast, Condition
@@ -32,6 +31,7 @@ from sally_anne.data.gridtom.records import (
 )
 from sally_anne.data.gridtom.render import PERSPECTIVES, Perspective, key_frames
 from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.data.read import Field, json_lines, read_bytes
 
 INFO = "info.json"
 SETTINGS = "build.json"

@@ -11,8 +11,8 @@ import numpy as np
 
 from sally_anne.core.errors import ClipError, MediaError
 from sally_anne.data.gridtom.render import HEIGHT, WIDTH, Perspective
+from sally_anne.data.media import read_frames, timeline_of
 from sally_anne.data.pictures import read_picture
-from sally_anne.data.video import read_frames, timeline_of
 
 PERSPECTIVE_FOLDERS: dict[Perspective, str] = {
     "omniscient": "full",

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.fields import Field, json_lines, read_bytes
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
 from sally_anne.data.mmtom_qa.episodes import NOT_HERE, episode_media
+from sally_anne.data.read import Field, json_lines, read_bytes
 
 QUESTIONS = "questions.json"
 LAYOUT = (
@@ -112,7 +112,7 @@ def read_record(
         context=Context(scene=wording.scene, actions=wording.actions),
         tags=tags,
         polarity="least" if "less likely" in wording.question else "most",
-        asked=text.encodable(),
+        asked=text.text(),
         person=wording.person,
         licence="MIT",
     )
@@ -135,7 +135,7 @@ def _step(field: Field) -> int:
 
 
 def _letter(field: Field) -> str:
-    letter = field.text().strip().lower()
+    letter = field.stripped().lower()
     if letter not in LABELS:
         field.fail(f"must be {' or '.join(LABELS)}")
     return letter
@@ -153,7 +153,7 @@ class Wording(NamedTuple):
 
 def take_apart(text: Field) -> Wording:
     """Headings stand at most once and in this order: scene, actions, question, (a), (b)."""
-    context, asked = _halves(text, text.encodable(), QUESTION_HEADING)
+    context, asked = _halves(text, text.text(), QUESTION_HEADING)
     actions = scene = person = ""
     parts: dict[str, str] = {}
     if ACTIONS_HEADING in context:

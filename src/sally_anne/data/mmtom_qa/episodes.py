@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.fields import Field
 from sally_anne.data.items import Media
 from sally_anne.data.mmtom_qa.pickles import PickleError, read_pickle
+from sally_anne.data.read import Field
 
 URL = "http://virtual-home.org/release/MMToMQA/benchmark.zip"
 # Depth and segmentation lie beside each frame under other names.

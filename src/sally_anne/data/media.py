@@ -1,0 +1,498 @@
+"""Films: which frames of a window are taken, and their pixels, decoded with PyAV.
+
+A folder of numbered pictures, or a list of them, is read like a film.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.stream import Disposition
+from PIL import Image
+
+from sally_anne.core.errors import ClipError
+from sally_anne.data.items import Media, Sampling, Window
+from sally_anne.data.pictures import (
+    MOST_PIXELS,
+    SUFFIXES,
+    check_file,
+    check_pixels,
+    fitted,
+    named,
+    read_picture,
+)
+
+# Of a frame as it is given to a model (qwen-vl-utils, VIDEO_MAX_PIXELS): 768 tokens.
+FRAME_PIXELS = 768 * 28 * 28
+# Times are sums of fractions such as 1/30 s; two closer than this are one.
+_SAME = 1e-6
+# Containers whose header states the length; others guess it from the rate of bytes.
+_SURE = {"mov", "mp4", "matroska", "webm", "avi"}
+# Playlists lead to other files and addresses, so they are not among the formats.
+SAFE = {
+    "protocol_whitelist": "file",
+    "format_whitelist": "mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg,m4v,h264,hevc,ivf",
+}
+# PyAV reports damage by FFmpegError, frames without a picture format by ValueError.
+UNREADABLE = (av.FFmpegError, OSError, ValueError)
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The frames of a film, or pictures, in the order of presentation.
+
+    Attributes:
+        path: the file or folder.
+        times: when each comes on screen ``[N]``, in seconds from the beginning; rising.
+        numbers: of the frames ``[N]``: 0, 1, 2 ... in a film, as named in a folder; rising.
+        end: when the last one goes, in seconds.
+        damage: how the file is damaged, to append to a message; empty if it is whole.
+        stamps: presentation stamps in units of the stream ``[N]``; None where frames are counted.
+        keys: stamps of the key frames, rising.
+    """
+
+    path: Path
+    times: np.ndarray
+    numbers: np.ndarray
+    end: float
+    damage: str = ""
+    stamps: np.ndarray | None = None
+    keys: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """The frames taken of a film: rising ``places`` in its timeline, of a window of seconds."""
+
+    timeline: Timeline
+    places: list[int]
+    duration: float
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """When each comes on screen, in seconds; the first may do so before the window begins."""
+        return tuple(float(self.timeline.times[place]) for place in self.places)
+
+
+@dataclass(frozen=True, eq=False)
+class Clip(Cut):
+    """And the ``frames``: ``uint8 [F, height, width, 3]``, RGB, neither rotated nor stretched."""
+
+    frames: np.ndarray
+
+
+def read_clip(
+    media: Media, window: Window, sampling: Sampling, most_pixels: int | None = FRAME_PIXELS
+) -> Clip:
+    """Take frames of a window of a film, each scaled down to at most ``most_pixels`` pixels."""
+    found = cut(media, window, sampling)
+    if media.kind == "frames":
+        frames = _read_pictures(found.timeline, found.places, media, most_pixels)
+    else:
+        frames = read_frames(found.timeline, found.places, most_pixels)
+    return Clip(found.timeline, found.places, found.duration, frames)
+
+
+def shape_of(
+    media: Media,
+    window: Window,
+    sampling: Sampling,
+    most_pixels: int | None = FRAME_PIXELS,
+    exact: bool = True,
+) -> tuple[int, int, int]:
+    """Frames, height and width that :func:`read_clip` gives; no frame is decoded.
+
+    Unless ``exact``, the most frames that ``sampling`` allows are counted where it has a limit, and
+    only the header is read.
+    """
+    most = sampling.count or sampling.most
+    if media.path is None or exact or most is None:
+        most = len(cut(media, window, sampling).places)
+    assert media.path is not None  # or there was no cut
+    changed = media.path.stat().st_mtime_ns if media.path.exists() else 0
+    width, height = fitted(*_size(media, changed), most_pixels)
+    return most, height, width
+
+
+# Many questions are about one film.
+@lru_cache(maxsize=1024)
+def _size(media: Media, changed: int) -> tuple[int, int]:
+    if media.kind == "frames":
+        files = _numbered(media)
+        with named(files[min(files)]) as image:
+            return image.size
+    assert media.path is not None
+    with opened_video(media.path) as (_, stream):
+        return stream.codec_context.width, stream.codec_context.height
+
+
+def cut(media: Media, window: Window, sampling: Sampling) -> Cut:
+    """Choose frames of a window by their times of presentation, also where their rate varies.
+
+    A window that ends beyond the film ends with it. ``media.frames`` restricts the choice to frames
+    of these numbers. In a folder of pictures frame n is the picture numbered n, and pictures follow
+    each other evenly over ``media.length`` seconds, or one a second.
+
+    Raises:
+        ClipError: there is no film, it is damaged or empty, the window begins beyond its end, or
+            none of the item's frames lies in it; names file and time.
+    """
+    if media.path is None:
+        raise ClipError(
+            f"the video {media.url or 'of this item'} is not here; download it into the data "
+            "folder, or use --view text or --view none, which work without videos"
+        )
+    path, (start, stop) = media.path, window_of(media, window)
+    timeline = _timeline_of_pictures(media) if media.kind == "frames" else timeline_of(path)
+    damage = timeline.damage
+    if start >= timeline.end:
+        raise ClipError(
+            f"{path}: the window begins at {start:g} s, but the video ends at {timeline.end:.2f} s"
+            f"{damage}"
+        )
+    end = timeline.end if stop is None else min(stop, timeline.end)
+    if damage and end != stop:
+        raise ClipError(
+            f"{path}: the window goes to {'its end' if stop is None else f'{stop:g} s'}, but the "
+            f"frames stop at {timeline.end:.2f} s{damage}"
+        )
+    if media.frames is not None and (missing := set(media.frames) - set(timeline.numbers.tolist())):
+        last = timeline.numbers[-1]
+        raise ClipError(f"{path}: has no frame {min(missing)}; the last one is {last}{damage}")
+    chosen = choose(timeline, start, end, sampling, media.frames)
+    if not chosen:
+        raise ClipError(f"{path}: no frame of this item is on screen from {start:g} to {end:g} s")
+    return Cut(timeline, chosen, end - start)
+
+
+def window_of(media: Media, window: Window) -> tuple[float, float | None]:
+    """Beginning and end of a window in seconds; the end is None for the end of the film."""
+    start: float | None = media.start
+    end = media.end
+    if window == "focused":
+        start, end = media.focus, media.end if media.focus_end is None else media.focus_end
+    name = media.path or media.url or "this video"
+    if start is None:
+        raise ClipError(f"{name}: has no focused window; use --window full")
+    if not (math.isfinite(start) and (end is None or math.isfinite(end) and end >= start)):
+        raise ClipError(f"{name}: the window {start} to {end} s is none")
+    return start, end
+
+
+def choose(
+    timeline: Timeline,
+    start: float,
+    end: float,
+    sampling: Sampling,
+    allowed: Collection[int] | None = None,
+) -> list[int]:
+    """Rising places in ``timeline`` of frames from ``start`` to ``end``, of allowed numbers."""
+    first, last = _on_screen(timeline.times, np.array([start, end]))
+    places = np.arange(first, last + 1)
+    if allowed is not None:
+        places = places[np.isin(timeline.numbers[places], np.array(sorted(allowed), dtype=int))]
+    if not len(places):
+        return []
+    most = sampling.count
+    if most is None:
+        if sampling.every is not None:
+            chosen = [0]
+            for place, number in enumerate(timeline.numbers[places]):
+                if number - timeline.numbers[places[chosen[-1]]] >= sampling.every:
+                    chosen.append(place)
+        else:
+            assert sampling.rate is not None
+            chosen = _steady(timeline.times[places], start, end, sampling.rate)
+        most = sampling.most
+        if most is None or len(chosen) <= most:
+            return places[chosen].tolist()
+    if len(places) > most and allowed is not None:
+        # MMToM-QA's own evaluation spreads 8 frames in whole steps (testing_gpt.py): 0, 14, ... 98.
+        step = (len(places) - 1) // max(most - 1, 1)
+        middle = np.array([(len(places) - 1) // 2])
+        places = places[middle if most == 1 else np.arange(most) * step]
+    elif len(places) > most:
+        times = even_times(start, end, most)
+        places = places[np.unique(_on_screen(timeline.times[places], times))]
+    return places.tolist()
+
+
+def _on_screen(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """Places of the frames on screen at some moments; before the first frame it is that one."""
+    return np.maximum(np.searchsorted(times, moments + _SAME, "right") - 1, 0)
+
+
+def even_times(start: float, end: float, count: int) -> np.ndarray:
+    """``count`` equally spaced times ``[count]``, ends included; the middle if it is one."""
+    return np.array([(start + end) / 2]) if count == 1 else np.linspace(start, end, count)
+
+
+def _steady(times: np.ndarray, start: float, end: float, rate: float) -> list[int]:
+    """Frames on screen at ``start``, ``start + 1 / rate`` and so on up to ``end``."""
+    # before[i]: how many of these moments lie before frame i comes on screen.
+    before = np.maximum(np.ceil((times - start) * rate - _SAME), 0)
+    before[0] = 0
+    total = math.floor((end - start) * rate + _SAME) + 1
+    after = np.minimum(np.append(before[1:], total), total)
+    return np.flatnonzero(after > before).tolist()
+
+
+def _timeline_of_pictures(media: Media) -> Timeline:
+    numbers = np.array(sorted(_numbered(media)), dtype=np.int64)
+    gap = media.length / len(numbers) if media.length else 1.0
+    assert media.path is not None
+    return Timeline(media.path, np.arange(len(numbers)) * gap, numbers, len(numbers) * gap)
+
+
+def _read_pictures(
+    timeline: Timeline, places: Sequence[int], media: Media, most: int | None
+) -> np.ndarray:
+    files = _numbered(media)
+    pictures: list[np.ndarray] = []
+    for place in places:
+        path = files[int(timeline.numbers[place])]
+        pictures.append(read_picture(path, most))
+        shapes = [f"{shape[1]} x {shape[0]}" for shape in (pictures[-1].shape, pictures[0].shape)]
+        if shapes[0] != shapes[1]:
+            raise ClipError(f"{path}: is {shapes[0]}, the pictures before it are {shapes[1]}")
+    return np.stack(pictures)
+
+
+def _numbered(media: Media) -> dict[int, Path]:
+    """Pictures by number: the last number in the names that differs in all of them."""
+    if media.files:
+        return dict(enumerate(media.files))
+    folder = media.path
+    assert folder is not None
+    try:
+        files = sorted(
+            p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.match(media.pictures)
+        )
+    except OSError as error:
+        raise ClipError(f"{folder}: these pictures cannot be read ({error.strerror})") from error
+    if not files:
+        raise ClipError(f"{folder}: has no pictures ({', '.join(SUFFIXES)})")
+    rows = [[int(digits) for digits in re.findall(r"[0-9]{1,18}", file.stem)] for file in files]
+    for place in range(1, min(map(len, rows)) + 1):
+        numbers = [row[-place] for row in rows]
+        if len(set(numbers)) == len(numbers):
+            return dict(zip(numbers, files, strict=True))
+    lacking = next((file for file, row in zip(files, rows, strict=True) if not row), files[0])
+    raise ClipError(f"{folder}: {lacking.name} has no number of its own in its name")
+
+
+def timeline_of(path: Path) -> Timeline:
+    """The frames of a film; packets are read without decoding them where they are stamped."""
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise ClipError(f"{path}: this video cannot be read ({error.strerror})") from error
+    return _timeline(path, state.st_mtime_ns, state.st_size)
+
+
+# Questions on one film follow each other.
+@lru_cache(maxsize=32)
+def _timeline(path: Path, changed: int, size: int) -> Timeline:
+    packets: list[tuple[int | None, int]] = []
+    keys: list[int] = []
+    reach, broken = 0.0, ""
+    with opened_video(path) as (container, stream):
+        origin = (container.start_time or 0) / 1_000_000
+        declared = (container.duration or 0) / 1_000_000
+        sure = bool(_SURE & set(container.format.name.split(",")))
+        try:
+            for packet in container.demux(stream, *container.streams.audio):
+                if not packet.size or packet.is_corrupt:
+                    continue
+                stamp, lasting = packet.pts, packet.duration or 0
+                if stamp is not None and packet.time_base is not None:
+                    reach = max(reach, float((stamp + lasting) * packet.time_base) - origin)
+                if packet.stream is not stream:
+                    continue
+                if packet.is_keyframe and stamp is not None:
+                    keys.append(stamp)
+                if not packet.is_discard:
+                    packets.append((stamp, lasting))
+        except UNREADABLE as error:
+            broken = f"; it is damaged there ({error})"
+        base, rate = stream.time_base, stream.average_rate or stream.guessed_rate
+        if container.format.name == "avi" and rate:
+            # Its length is guessed from what is left of the file; its number of frames is not.
+            declared = max(declared, stream.frames / float(rate))
+    stamped = {stamp for stamp, _ in packets}
+    if None in stamped or len(stamped) < len(packets) or base is None or (packets and not keys):
+        return _counted(path)
+    if sure and not broken and declared - reach > 1 + 0.01 * declared:
+        broken = f"; it is cut short: its header says {declared:.2f} s. Download it again"
+    # Without a key frame before them the first ones cannot be decoded.
+    known = sorted((s, lasting) for s, lasting in packets if s is not None and s >= min(keys))
+    if not known:
+        raise ClipError(f"{path}: this video has no frames{broken}")
+    stamps = np.array([stamp for stamp, _ in known], dtype=np.int64)
+    times = stamps * float(base) - origin
+    last = float(known[-1][1] * base) or (1 / float(rate) if rate else 0.0)
+    return Timeline(
+        path=path,
+        times=times,
+        numbers=np.arange(len(times)),
+        end=float(times[-1]) + last,
+        damage=broken,
+        stamps=stamps,
+        keys=np.array(sorted(set(keys)), dtype=np.int64),
+    )
+
+
+def _counted(path: Path) -> Timeline:
+    """Decodes the whole film, for files whose packets are not stamped."""
+    times: list[float | None] = []
+    broken = ""
+    with opened_video(path) as (container, stream):
+        rate = float(stream.average_rate or stream.guessed_rate or 0)
+        try:
+            times.extend(frame.time for frame in container.decode(stream))
+        except UNREADABLE as error:
+            broken = f"; it is damaged there ({error})"
+    if not times:
+        raise ClipError(f"{path}: this video has no frames{broken}")
+    known = np.array([time for time in times if time is not None])
+    if len(known) == len(times) and (np.diff(known) > 0).all():
+        found = known - known[0]
+    elif rate > 0:
+        found = np.arange(len(times)) / rate
+    else:
+        raise ClipError(f"{path}: neither frames nor header say when frames are shown")
+    gap = 1 / rate if rate > 0 else float(found[-1] - found[-2]) if len(found) > 1 else 0.0
+    return Timeline(path, found, np.arange(len(found)), float(found[-1]) + gap, broken)
+
+
+class Frames:
+    """Frames at ``places``; each is scaled and put in its row as it is decoded."""
+
+    def __init__(self, places: Sequence[int], most: int | None) -> None:
+        self.rows = {place: row for row, place in enumerate(places)}
+        self.most = most
+        self.there: set[int] = set()
+        self.pixels: np.ndarray | None = None
+
+    def add(self, place: int, frame: av.VideoFrame) -> None:
+        if self.pixels is None:
+            check_pixels(frame.width, frame.height)
+            width, height = fitted(frame.width, frame.height, self.most)
+            self.pixels = np.empty((len(self.rows), height, width, 3), dtype=np.uint8)
+        height, width = self.pixels.shape[1:3]
+        whole = frame.to_ndarray(format="rgb24")
+        if whole.shape[:2] != (height, width):
+            # FFmpeg's own scaling darkens by one or two of 255.
+            picture = Image.fromarray(whole).resize((width, height), Image.Resampling.BICUBIC)
+            whole = np.asarray(picture)
+        self.pixels[self.rows[place]] = whole
+        self.there.add(place)
+
+
+def read_frames(timeline: Timeline, places: Sequence[int], most: int | None = None) -> np.ndarray:
+    """Frames at rising ``places`` of the timeline, ``uint8 [F, height, width, 3]``.
+
+    All are scaled to the size of the first, which has at most ``most`` pixels. ClipError names the
+    time of one that cannot be decoded.
+    """
+    frames, why = Frames(places, most), "it is damaged there"
+    try:
+        with opened_video(timeline.path) as (container, stream):
+            stream.thread_type = "AUTO"
+            if timeline.stamps is None:
+                decode_counting(container, stream, frames)
+            else:
+                _decode_stamped(container, stream, timeline, frames)
+    except ClipError:
+        raise
+    except UNREADABLE as error:
+        why = str(error)
+    if missing := [place for place in places if place not in frames.there]:
+        raise ClipError(
+            f"{timeline.path}: the frame at {timeline.times[missing[0]]:.2f} s cannot be decoded "
+            f"({why}); download the video again"
+        )
+    assert frames.pixels is not None
+    return frames.pixels
+
+
+def decode_counting(container: Any, stream: Any, frames: Frames) -> None:
+    """Decode from the beginning; a frame's number is its place."""
+    for number, frame in enumerate(container.decode(stream)):
+        if number in frames.rows:
+            frames.add(number, frame)
+        if len(frames.there) == len(frames.rows):
+            return
+
+
+def _decode_stamped(container: Any, stream: Any, timeline: Timeline, frames: Frames) -> None:
+    """Decodes from the key frame before each group of frames that share it."""
+    assert timeline.stamps is not None and timeline.keys is not None
+    groups: dict[int, dict[int, int]] = {}
+    for place in frames.rows:
+        stamp = int(timeline.stamps[place])
+        key = int(np.searchsorted(timeline.keys, stamp, "right")) - 1
+        groups.setdefault(key, {})[stamp] = place
+    for key, group in groups.items():
+        container.seek(int(timeline.keys[key]), stream=stream, backward=True)
+        _decode_from_here(container, stream, group, frames)
+    # Some containers land behind the key frame, and frames after some key frames need what was
+    # before them.
+    if missing := {
+        s: p for group in groups.values() for s, p in group.items() if p not in frames.there
+    }:
+        with opened_video(timeline.path) as (again, beginning):
+            _decode_from_here(again, beginning, missing, frames)
+
+
+def _decode_from_here(container: Any, stream: Any, group: dict[int, int], frames: Frames) -> None:
+    last = max(group)
+    try:
+        for frame in container.decode(stream):
+            if frame.pts in group and not frame.is_corrupt:
+                frames.add(group[frame.pts], frame)
+            if frame.pts is not None and frame.pts >= last:
+                return
+    except av.EOFError:
+        return
+
+
+@contextmanager
+def opened_video(path: Path, data: bytes | None = None) -> Iterator[tuple[Any, Any]]:
+    """The container and its moving pictures, not a cover; ``data`` replaces the file's content.
+
+    Raises:
+        ClipError: it cannot be opened as a film, has sound alone, or frames of more than
+            :data:`MOST_PIXELS` pixels.
+    """
+    try:
+        if data is None:
+            check_file(path)
+        file = str(path) if data is None else io.BytesIO(data)
+        container = av.open(file, metadata_errors="replace", container_options=SAFE)
+    except (ClipError, *UNREADABLE) as error:
+        raise ClipError(f"{path}: this file cannot be opened as a video ({error})") from error
+    with container:
+        streams = container.streams.video
+        moving = [s for s in streams if not s.disposition & Disposition.attached_pic]
+        if not moving:
+            raise ClipError(f"{path}: has no video stream, only sound or a cover")
+        # A stream of an unknown kind has no codec, and fails when it is decoded.
+        if codec := moving[0].codec_context:
+            try:
+                check_pixels(codec.width, codec.height)
+            except ClipError as error:
+                raise ClipError(f"{path}: a frame of this video {error}") from error
+            # Also for frames whose size is not in the header.
+            codec.options = {"max_pixels": str(MOST_PIXELS)}
+        yield container, moving[0]
