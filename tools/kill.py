@@ -137,7 +137,7 @@ def full_disk(name: str, home: Path) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             fsync(file)
 
-        os.fsync = full
+        os.fsync = full  # type: ignore[assignment]
 
     folder = home / name
     code, log = finish(folder, COMMANDS[name], prepare=fill_up)

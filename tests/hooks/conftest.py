@@ -10,7 +10,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from sally_anne.hooks.vector import SteeringVector
 from tests.hooks.builders import BUILDERS
-from tests.made_run import make_run, run  # noqa: F401
 
 LAYERS, HEADS, WIDTH = 3, 4, 8
 # A text model with wide heads and a bias, and one that sees; test_classes has one case a class.
