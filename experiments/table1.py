@@ -18,7 +18,7 @@ from rich.markup import escape
 from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.options import Natural, Seed
 from sally_anne.data.items import Setting
-from sally_anne.harness.prompting import Baseline
+from sally_anne.harness.protocols import Baseline
 from sally_anne.models.options import ModelOptions
 from sally_anne.steering.sweep import Direction, Heads, Side, SweepConfig
 
@@ -119,9 +119,9 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     from sally_anne.core.console import Console
     from sally_anne.core.files import write_json
     from sally_anne.figures.report import NAME, write_index
-    from sally_anne.harness.metrics import over
-    from sally_anne.harness.pipeline import check
-    from sally_anne.harness.reporting import BELIEF
+    from sally_anne.harness.config import check
+    from sally_anne.harness.report import BELIEF
+    from sally_anne.harness.score import over
     from sally_anne.models.loading import load_model
     from sally_anne.probing.directions import NoDirectionError
     from sally_anne.steering.cells import cell_metrics
@@ -153,7 +153,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
                 continue
             if found.test is None:
                 continue
-            metrics = cell_metrics(found.test, part.reader)
+            metrics = cell_metrics(found.test, part.parser)
             ways = [evaluation(config, setting, order, how) for how in config.prompting]
             folders += [part.folder, *(asked.folder for asked in ways)]
 
@@ -172,14 +172,14 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
                 rows.append(row)
             if found.worse is not None:
                 rows[-1]["worse"] = vars(found.worse)
-            for side, gains in found.gains(part.reader).items():
+            for side, gains in found.gains(part.parser).items():
                 rows[-1][side] = vars(gains["test"])
             rows[-1] |= {"specificity": found.specificity, "heads": found.left_out}
             rows[-1]["chosen"] = asdict(found.chosen)
             for kind, drawn in ranges(value, found.draws).items():
                 row = {**common, "method": f"control: {kind}", "cell": kind, **drawn}
                 for side, tables in found.sides.items():
-                    row[side] = side_range(tables["test"], found.draws, part.reader)[kind]
+                    row[side] = side_range(tables["test"], found.draws, part.parser)[kind]
                 if found.specificity is not None:
                     row["worse"] = found.specificity["worse"][kind]
                 rows.append(row)
@@ -218,11 +218,11 @@ def evaluation(
 def require_room(config: Table1Config, loaded: LoadedModel) -> None:
     """Refuse prompts that cannot be made of the data, or that the model has no room for."""
     from sally_anne.harness.evaluate import check_items
-    from sally_anne.harness.work import prepare
+    from sally_anne.harness.tasks import load_items
 
     for part in product(config.settings, config.orders, config.prompting):
         asked = evaluation(config, *part)
-        check_items(loaded, prepare(asked).items, asked.reply_tokens, asked.retold_tokens)
+        check_items(loaded, load_items(asked).items, asked.reply_tokens, asked.retold_tokens)
 
 
 def prompted(
@@ -234,10 +234,9 @@ def prompted(
     console: Any,
 ) -> dict[str, Any]:
     """The row of the unsteered model that is asked in another way, on a sweep's test stories."""
-    from sally_anne.harness.metrics import belief_metrics, paired_accuracy, paired_difference
-    from sally_anne.harness.pipeline import run as evaluate
-    from sally_anne.harness.reporting import BELIEF
-    from sally_anne.harness.results import scores
+    from sally_anne.harness.evaluate import evaluate
+    from sally_anne.harness.report import BELIEF
+    from sally_anne.harness.score import belief_metrics, paired_accuracy, paired_difference, scores
     from sally_anne.hooks.vector import SteeringVector
     from sally_anne.steering.cells import BASELINE, before_and_in
     from sally_anne.steering.controls import made_worse
@@ -247,9 +246,11 @@ def prompted(
 
     def asked(what: Literal["1", "2"] | Side) -> Any:
         each = evaluation(config, part.setting, what, how)
-        return scores(evaluate(each, console=console, loaded=loaded, beside=vector), part.reader)
+        return scores(
+            evaluate(each, console=console, loaded=loaded, same_stories_as=vector), part.parser
+        )
 
-    before, steered = before_and_in(found.test, found.chosen, part.reader)
+    before, steered = before_and_in(found.test, found.chosen, part.parser)
     after = asked(part.order)
     metrics = belief_metrics(after)
     row: dict[str, Any] = {"method": f"{PROMPTING}{how}", "cell": how}
@@ -258,7 +259,7 @@ def prompted(
     row["over_steered"] = {k: vars(v) for k, v in paired_difference(steered, after).items()}
     for side, tables in found.sides.items():
         direct = tables["test"][tables["test"]["cell"] == BASELINE.name]
-        gain = paired_accuracy(scores(direct, part.reader), asked(side))["overall"]
+        gain = paired_accuracy(scores(direct, part.parser), asked(side))["overall"]
         row[side] = vars(gain)
     return row
 
@@ -268,7 +269,7 @@ def against_prompting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
     The best is chosen on the stories that it is compared on, which favours it.
     """
-    from sally_anne.harness.reporting import percent
+    from sally_anne.harness.report import percent
 
     for setting, order in dict.fromkeys((row["setting"], row["order"]) for row in rows):
         there = [r for r in rows if (r["setting"], r["order"]) == (setting, order)]
@@ -291,7 +292,7 @@ def against_prompting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def paper(family: str, setting: str, order: int) -> dict[str, tuple[float | None, ...]]:
     """The paper's TB, FB and Both (%) of this family's 7B model, by method; None if not legible."""
-    from sally_anne.harness.baselines import published
+    from sally_anne.harness.report import published
 
     return {
         "+ alpha" if row.steered else "baseline": row.values
@@ -308,8 +309,8 @@ def print_table(console: Any, model: str, family: str, rows: list[dict[str, Any]
     Below them what stands beside a steered model's numbers: its rank among the draws, the share of
     stories made worse, and how the side questions move. Both fit in 80 columns.
     """
-    from sally_anne.harness.reporting import BELIEF, TIGHT
-    from sally_anne.harness.reporting import print_table as table
+    from sally_anne.harness.report import BELIEF, TIGHT
+    from sally_anne.harness.report import print_table as table
     from sally_anne.steering.controls import CONTROL_LABELS, NOT_SPECIFIC, SIDE_LABELS
 
     accuracies: list[list[Any]] = []

@@ -58,8 +58,8 @@ def comparison_points(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
         Columns ``items, run, n, value, low, high`` and ``difference, difference_low,
         difference_high``, which the first run has not.
     """
-    parser = first_parser(table["reader"].unique())
-    kept = table[(table["reader"] == parser) & (table["measure"] != "invalid") & (table["n"] > 0)]
+    parser = first_parser(table["parser"].unique())
+    kept = table[(table["parser"] == parser) & (table["measure"] != "invalid") & (table["n"] > 0)]
     ends = ("value", "low", "high")
     rows: list[dict[str, Any]] = []
     for items, group in kept.groupby("items", sort=False):

@@ -204,7 +204,7 @@ DRAWN: dict[str, dict[str, Callable[[Any, FiguresConfig], Iterator[Drawing]]]] =
 
 
 def measures(results: dict[str, Any]) -> pd.DataFrame:
-    """All numbers of an evaluation: ``reader, part, measure, value, low, high, n``.
+    """All numbers of an evaluation: ``parser, part, measure, value, low, high, n``.
 
     ``part`` is empty of all items, else the kind and value of a tag, or a cell.
     """
@@ -217,7 +217,7 @@ def measures(results: dict[str, Any]) -> pd.DataFrame:
             named += [(f"{kind}: {value}", "overall", one) for value, one in values.items()]
         for part, name, one in named:
             if isinstance(one, dict) and "value" in one:
-                rows.append({"reader": parser, "part": part, "measure": name, **one})
+                rows.append({"parser": parser, "part": part, "measure": name, **one})
     return pd.DataFrame(rows)
 
 

@@ -110,7 +110,7 @@ def evaluation_page(folder: Path, results: Results) -> dict[str, Any]:
     sections, numbers = {"Replies": _replies(answers, parser)}, {}
     sentence = "Nobody has parsed these answers: open questions need --judge."
     if len(table):
-        rows = table[table["reader"] == parser]
+        rows = table[table["parser"] == parser]
         whole, parts = rows[rows["part"] == ""], rows[rows["part"] != ""]
         parts = parts[parts["measure"] != "invalid"]
         numbers = {row["measure"]: row for row in whole.to_dict("records")}
@@ -382,7 +382,7 @@ def _differences(results: Results) -> list[str]:
             for name in ("first", "second", "difference")
         )
         lines.append(
-            f"{row['measure']}, parsed by {row['reader']}: {row['run']} {page.percent(second)} %, "
+            f"{row['measure']}, parsed by {row['parser']}: {row['run']} {page.percent(second)} %, "
             f"{row['against']} {page.percent(first)} %, a paired difference of "
             f"{page.percent(gain, '+')} points over {row['n']} (p {row['p']:.2g})."
         )

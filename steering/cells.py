@@ -20,9 +20,16 @@ from sally_anne.core.errors import SteeringError
 from sally_anne.core.folder import Journal
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.items import Item
-from sally_anne.harness.metrics import Metrics, Unit, accuracy, belief_metrics, paired_accuracy
 from sally_anne.harness.model import cut_prompts, prefill_prompts
-from sally_anne.harness.results import score, scores
+from sally_anne.harness.score import (
+    Metrics,
+    Unit,
+    accuracy,
+    belief_metrics,
+    paired_accuracy,
+    score,
+    scores,
+)
 from sally_anne.hooks.batch_size import AUTO, BatchSize, in_batches, rows_that_fit, within_memory
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.positions import ALL
@@ -242,21 +249,21 @@ def _common(vectors: Vectors) -> tuple[str, str]:
 
 
 def cell_metrics(
-    table: pd.DataFrame, reader: str = "robust", unit: Unit | None = None
+    table: pd.DataFrame, parser: str = "robust", unit: Unit | None = None
 ) -> dict[str, Metrics]:
     """Belief metrics of every cell, by the cell's name, in the table's order."""
     return {
-        str(name): belief_metrics(scores(rows, reader), unit=unit)
+        str(name): belief_metrics(scores(rows, parser), unit=unit)
         for name, rows in table.groupby("cell", sort=False)
     }
 
 
 def best_first(
-    table: pd.DataFrame, candidates: Iterable[Cell], reader: str = "robust"
+    table: pd.DataFrame, candidates: Iterable[Cell], parser: str = "robust"
 ) -> list[Cell]:
     """Steered cells by their Both, refusing test stories; ties: the smaller alpha, fewer heads."""
     _without_test(table)
-    metrics = cell_metrics(table, reader)
+    metrics = cell_metrics(table, parser)
     ranked = sorted(
         (-metrics[cell.name].Both.value, abs(cell.alpha), cell.k, cell.name, cell)
         for cell in candidates
@@ -271,7 +278,7 @@ def choose(
     ranked: Sequence[Cell],
     answers: Callable[[Cell, Side], pd.DataFrame],
     max_drops: Mapping[Side, float],
-    reader: str = "robust",
+    parser: str = "robust",
     chances: Mapping[Side, float] | None = None,
 ) -> Cell:
     """The best cell that leaves all side questions alone; if none does, the one nearest to it.
@@ -287,9 +294,9 @@ def choose(
         for side, most in max_drops.items():
             table = answers(cell, side)
             _without_test(table)
-            if chances and only_guessed(table, chances[side], reader):
+            if chances and only_guessed(table, chances[side], parser):
                 continue
-            over.append(-side_gain(table, cell, reader).value - most)
+            over.append(-side_gain(table, cell, parser).value - most)
         beyond.append(max(over, default=0.0))
         # Shares of few questions are not exact in binary.
         if beyond[-1] <= 1e-9:
@@ -297,27 +304,27 @@ def choose(
     return ranked[beyond.index(min(beyond))]
 
 
-def side_gain(table: pd.DataFrame, cell: Cell, reader: str) -> Estimate:
+def side_gain(table: pd.DataFrame, cell: Cell, parser: str) -> Estimate:
     """How much more often side questions of one kind are answered rightly in a cell."""
-    return paired_accuracy(*before_and_in(table, cell, reader))["overall"]
+    return paired_accuracy(*before_and_in(table, cell, parser))["overall"]
 
 
-def only_guessed(table: pd.DataFrame, chance: float, reader: str) -> Estimate | None:
+def only_guessed(table: pd.DataFrame, chance: float, parser: str) -> Estimate | None:
     """The baseline's accuracy on side questions, if its interval reaches below chance.
 
     What is guessed cannot get worse, so that it does not tell what steering costs.
     """
-    right = accuracy(scores(table[table["cell"] == BASELINE.name], reader)).overall
+    right = accuracy(scores(table[table["cell"] == BASELINE.name], parser)).overall
     return right if right.low < chance else None
 
 
 def before_and_in(
-    table: pd.DataFrame, cell: Cell, reader: str
+    table: pd.DataFrame, cell: Cell, parser: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Scores of the same items, as it is and in a cell, which may be asked fewer."""
     after = table[table["cell"] == cell.name]
     before = table[(table["cell"] == BASELINE.name) & table["item_id"].isin(after["item_id"])]
-    return scores(before, reader), scores(after, reader)
+    return scores(before, parser), scores(after, parser)
 
 
 def _without_test(table: pd.DataFrame) -> None:

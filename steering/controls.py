@@ -17,9 +17,8 @@ from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.head import Head
 from sally_anne.data.twins import in_turn
 from sally_anne.harness.items import Item
-from sally_anne.harness.metrics import belief_metrics, over, paired_difference
-from sally_anne.harness.reporting import BELIEF, percent
-from sally_anne.harness.results import scores
+from sally_anne.harness.report import BELIEF, percent
+from sally_anne.harness.score import belief_metrics, over, paired_difference, scores
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.cells import BASELINE, Cell, Vectors, before_and_in, side_gain
 from sally_anne.steering.fit import CONTROLS
@@ -64,7 +63,7 @@ def spread(items: Sequence[Item], stories: int) -> list[Item]:
 
 
 def specificity(
-    table: pd.DataFrame, chosen: Cell, draws: Sequence[Cell], reader: str
+    table: pd.DataFrame, chosen: Cell, draws: Sequence[Cell], parser: str
 ) -> dict[str, Any]:
     """Where a vector stands among its controls, by Both on the stories that the draws were asked.
 
@@ -72,7 +71,7 @@ def specificity(
         table: answers of baseline, chosen setting and draws; draws may be asked fewer stories.
         chosen: the setting.
         draws: its controls.
-        reader: who reads the answers.
+        parser: who reads the answers.
 
     Returns:
         ``gain`` of the vector and of each draw (``draws``, by name), as shares of pairs of TB and
@@ -85,7 +84,7 @@ def specificity(
     asked = table[table["cell"] == draws[0].name]["item_id"]
     table = table[table["item_id"].isin(asked)]
     right = {
-        cell: belief_metrics(scores(table[table["cell"] == cell.name], reader), bootstrap=1).Both
+        cell: belief_metrics(scores(table[table["cell"] == cell.name], parser), bootstrap=1).Both
         for cell in (BASELINE, chosen, *draws)
     }
     gains = {cell: found.value - right[BASELINE].value for cell, found in right.items()}
@@ -98,7 +97,7 @@ def specificity(
         above = sum(gains[cell] >= gains[chosen] - 1e-9 for cell in own)
         p = max(p, (1 + above) / (1 + len(own)))
         worse[kind] = _range(
-            [made_worse(*before_and_in(table, cell, reader), 1).value for cell in own]
+            [made_worse(*before_and_in(table, cell, parser), 1).value for cell in own]
         )
     return {
         "gain": gains[chosen],
@@ -138,11 +137,11 @@ def _range(values: Sequence[float]) -> dict[str, float]:
 
 
 def side_range(
-    table: pd.DataFrame, draws: Sequence[Cell], reader: str
+    table: pd.DataFrame, draws: Sequence[Cell], parser: str
 ) -> dict[str, dict[str, float]]:
     """Of each kind of control the changes of accuracy on side questions, as of :func:`ranges`."""
     asked = [cell for cell in draws if (table["cell"] == cell.name).any()]
-    gains = {cell.name: side_gain(table, cell, reader).value for cell in asked}
+    gains = {cell.name: side_gain(table, cell, parser).value for cell in asked}
     found = ranges(lambda name, _: gains[name], asked, [""])
     return {kind: measures[""] for kind, measures in found.items()}
 
@@ -150,7 +149,7 @@ def side_range(
 def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000) -> Estimate:
     """Share of stories of which an answer was right before and is wrong after.
 
-    Both are scores as of :mod:`sally_anne.harness.metrics` of the same items; the interval is over
+    Both are scores as of :mod:`sally_anne.harness.score` of the same items; the interval is over
     maps, or over stories where those are few.
     """
     unit = over(before)
@@ -165,7 +164,7 @@ def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000)
 
 
 def left_out(
-    table: pd.DataFrame, chosen: Cell, rests: Vectors, heads: Sequence[Head], reader: str
+    table: pd.DataFrame, chosen: Cell, rests: Vectors, heads: Sequence[Head], parser: str
 ) -> list[dict[str, Any]]:
     """How much Both loses without each head: ``layer, head, value, low, high, n``, best first.
 
@@ -175,7 +174,7 @@ def left_out(
     for (layer, head), cell in zip(heads, rests, strict=False):
         rest = table[table["cell"] == cell.name]
         whole = table[(table["cell"] == chosen.name) & table["item_id"].isin(rest["item_id"])]
-        loss = paired_difference(scores(rest, reader), scores(whole, reader))["Both"]
+        loss = paired_difference(scores(rest, parser), scores(whole, parser))["Both"]
         found.append({"layer": layer, "head": head, **asdict(loss)})
     return found
 

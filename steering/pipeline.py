@@ -17,7 +17,6 @@ from sally_anne.data.lineage import SEEN
 from sally_anne.figures.draw import draw_all
 from sally_anne.figures.report import write_report
 from sally_anne.harness.evaluate import check_items
-from sally_anne.harness.gridtom import shown
 from sally_anne.hooks.identity import ALLOW_MISMATCH
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -131,7 +130,7 @@ def run(
     ) -> pd.DataFrame:
         items, name = questions.items(split, side), f"{side}-{split}" if side else split
         items = items if stories is None else spread(items, stories)
-        journals = Journal(config.folder / f"{name}.jsonl", about | shown(side or ""), processes)
+        journals = Journal(config.folder / f"{name}.jsonl", about, processes)
         with journals as journal, Bars(console) as bar:
             task = bar.add_task(f"{name}: {len(asked)} settings x {len(items)} items", total=None)
             return run_cells(
@@ -147,14 +146,14 @@ def run(
 
     validation = answer("validation", grid)
     ranked = best_first(
-        validation, [c for c in grid if c.direction == config.direction], config.reader
+        validation, [c for c in grid if c.direction == config.direction], config.parser
     )
     chances = {side: chance(questions.items("validation", side)) for side in config.sides}
     chosen = choose(
         ranked,
         lambda cell, side: answer("validation", (BASELINE, cell), side),
         config.sides,
-        config.reader,
+        config.parser,
         chances,
     )
     controls = tuple(
@@ -206,9 +205,9 @@ def run(
         sweep = replace(
             sweep,
             draws=tuple(draws),
-            specificity=specificity(test, chosen, draws, config.reader) if draws else None,
-            left_out=left_out(test, chosen, rests, best.heads, config.reader),
-            worse=made_worse(*before_and_in(test, chosen, config.reader)),
+            specificity=specificity(test, chosen, draws, config.parser) if draws else None,
+            left_out=left_out(test, chosen, rests, best.heads, config.parser),
+            worse=made_worse(*before_and_in(test, chosen, config.parser)),
         )
     if processes.first:
         metrics, saved = save(config, about, sweep, probed.folder)

@@ -19,11 +19,12 @@ from sally_anne.data.gridtom.records import StorySet
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.data.lineage import Lineage
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.config import check as check_evaluation
 from sally_anne.harness.dry_run import loads_of, tokens_of
+from sally_anne.harness.evaluate import fitted_on
+from sally_anne.harness.gridtom import choose_stories, items_of, sample_note
 from sally_anne.harness.items import Item
-from sally_anne.harness.pipeline import check as check_evaluation
-from sally_anne.harness.vectors import fitted_on
-from sally_anne.harness.work import Unseen, choose_stories, drawn_how, items_of
+from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.batch_size import AUTO, MOST, in_batches
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import ModelIdentity, require_same
@@ -76,7 +77,7 @@ def _controls(config: SweepConfig) -> tuple[str, ...]:
 
 def unseen_stories(
     asked: Mapping[Split, EvalConfig], stories: StorySet, lineage: Lineage | None
-) -> tuple[dict[Split, dict[int, str]], Unseen, Lineage | None]:
+) -> tuple[dict[Split, dict[int, str]], LeftOut, Lineage | None]:
     """The stories on which K and alpha are chosen, and those on which the choice is reported.
 
     What trained the probes (``lineage``; None where the run does not say) does not validate; what
@@ -104,7 +105,7 @@ class Questions:
         options = config.model_options(*names, "batch_size", "max_new_tokens")
         self._asked = {split: EvalConfig(split=split, **options) for split in SPLITS}
         check_evaluation(self._asked["test"])
-        self.drawn = drawn_how(self._asked["test"])
+        self.drawn = sample_note(self._asked["test"])
         self.stories = open_stories(config.data, config.data_seed)
         self.leave_out(Lineage())
 

@@ -19,10 +19,9 @@ from sally_anne.core.options import command_line
 from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.figures.report import NAME
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.metrics import accuracy, mcnemar_both, over, paired_difference
-from sally_anne.harness.reporting import BELIEF, TIGHT, percent, print_table
-from sally_anne.harness.results import scores
-from sally_anne.harness.work import Unseen
+from sally_anne.harness.report import BELIEF, TIGHT, percent, print_table
+from sally_anne.harness.score import accuracy, mcnemar_both, over, paired_difference, scores
+from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.cells import (
     BASELINE,
@@ -71,29 +70,29 @@ class Sweep:
     sides: dict[Side, dict[str, pd.DataFrame]]
     vector: Path
     lineage: Lineage | None
-    unseen: Unseen
+    unseen: LeftOut
     chances: dict[Side, float]
     draws: tuple[Cell, ...] = ()
     specificity: dict[str, Any] | None = None
     left_out: list[dict[str, Any]] = field(default_factory=list)
     worse: Estimate | None = None
 
-    def guessed(self, reader: str) -> dict[Side, dict[str, float]]:
+    def guessed(self, parser: str) -> dict[Side, dict[str, float]]:
         """Side questions that the model as it is can only guess: its accuracy and ``chance``.
 
         They say nothing of what steering costs, and put no condition on the choice.
         """
         found = {}
         for side, tables in self.sides.items():
-            right = only_guessed(tables["validation"], self.chances[side], reader)
+            right = only_guessed(tables["validation"], self.chances[side], parser)
             if right is not None:
                 found[side] = {**asdict(right), "chance": self.chances[side]}
         return found
 
-    def gains(self, reader: str) -> dict[Side, dict[str, Estimate]]:
+    def gains(self, parser: str) -> dict[Side, dict[str, Estimate]]:
         """How the accuracy on side questions changes in the chosen cell, by kind and split."""
         return {
-            side: {split: side_gain(table, self.chosen, reader) for split, table in tables.items()}
+            side: {split: side_gain(table, self.chosen, parser) for split, table in tables.items()}
             for side, tables in self.sides.items()
         }
 
@@ -104,28 +103,28 @@ def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
     return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{vector.describe()['numbers'][-6:]}"
 
 
-def _compare(table: pd.DataFrame, cell: Cell, reader: str) -> dict[str, Any]:
-    before, after = before_and_in(table, cell, reader)
+def _compare(table: pd.DataFrame, cell: Cell, parser: str) -> dict[str, Any]:
+    before, after = before_and_in(table, cell, parser)
     differences = {m: asdict(e) for m, e in paired_difference(before, after).items()}
     return {"difference": differences, "mcnemar_both": mcnemar_both(before, after)}
 
 
-def _side_metrics(table: pd.DataFrame, split: str, side: Side, reader: str) -> pd.DataFrame:
+def _side_metrics(table: pd.DataFrame, split: str, side: Side, parser: str) -> pd.DataFrame:
     """One row a cell: how many side questions of one kind are answered rightly."""
     rows = []
     for name, own in table.groupby("cell", sort=False):
         facts = own.iloc[0][FACTS].to_dict()
-        found = asdict(accuracy(scores(own, reader)).overall)
+        found = asdict(accuracy(scores(own, parser)).overall)
         rows.append({"split": split, "cell": name, **facts, "measure": side, **found})
     return pd.DataFrame(rows)
 
 
-def _metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
+def _metrics_table(table: pd.DataFrame, split: str, parser: str) -> pd.DataFrame:
     """One row a cell and measure: where ``low`` to ``high`` is over maps, also over stories."""
-    over_stories = cell_metrics(table, reader, "story") if over(table) == "map" else {}
+    over_stories = cell_metrics(table, parser, "story") if over(table) == "map" else {}
     facts = table.drop_duplicates("cell").set_index("cell")[FACTS]
     rows = []
-    for name, metrics in cell_metrics(table, reader).items():
+    for name, metrics in cell_metrics(table, parser).items():
         for measure in BELIEF:
             row = {"split": split, "cell": name, **facts.loc[name], "measure": measure}
             rows.append(row | asdict(getattr(metrics, measure)))
@@ -152,17 +151,17 @@ def save(
     if sweep.test is not None:
         parts["test"] = sweep.test
         cells = (sweep.chosen, *sweep.draws)
-        saved["test"] = {c.name: _compare(sweep.test, c, config.reader) for c in cells}
+        saved["test"] = {c.name: _compare(sweep.test, c, config.parser) for c in cells}
         saved["specificity"], saved["left_out"] = sweep.specificity, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
-    saved["guessed"] = sweep.guessed(config.reader)
-    for side, gains in sweep.gains(config.reader).items():
+    saved["guessed"] = sweep.guessed(config.parser)
+    for side, gains in sweep.gains(config.parser).items():
         saved[side] = {split: asdict(gain) for split, gain in gains.items()}
     metrics = pd.concat(
         [
-            *(_metrics_table(answers, split, config.reader) for split, answers in parts.items()),
+            *(_metrics_table(answers, split, config.parser) for split, answers in parts.items()),
             *(
-                _side_metrics(answers, split, side, config.reader)
+                _side_metrics(answers, split, side, config.parser)
                 for side, tables in sweep.sides.items()
                 for split, answers in tables.items()
             ),

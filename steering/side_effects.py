@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sally_anne.data.items import Setting
-from sally_anne.harness.prompting import Baseline
+from sally_anne.harness.protocols import Baseline
 from sally_anne.models.options import ModelOptions
 from sally_anne.steering.sweep import own_name
 

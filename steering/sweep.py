@@ -11,7 +11,6 @@ import tyro
 
 from sally_anne.core.options import Natural, Seed
 from sally_anne.data.items import Setting
-from sally_anne.harness.tasks import reply_tokens
 from sally_anne.models.options import ModelOptions
 
 # By what heads are ranked: the probe's validation accuracy, or what they carry between twins.
@@ -58,7 +57,7 @@ class SweepConfig(ModelOptions):
         limit: only so many stories of each split, drawn evenly over maps; a probing run that has to
             be made then has three times so many in all, at least 20.
         style: plain questions, or questions that ask for a JSON object.
-        reader: who reads the answers that choose K and alpha.
+        parser: who reads the answers that choose K and alpha.
         max_initial_drop: K and alpha may lower the accuracy on initial-belief questions, which
             steering should leave alone, by so much at most (a share, on validation stories); none
             does not ask them. Where the model can but guess them this is no condition.
@@ -95,7 +94,7 @@ class SweepConfig(ModelOptions):
     run: Path | None = None
     limit: int | None = None
     style: Literal["plain", "json"] = "plain"
-    reader: Literal["robust", "official"] = "robust"
+    parser: Literal["robust", "official"] = "robust"
     max_initial_drop: float | None = 0.01
     max_reality_drop: float | None = 0.01
     test: bool = True
@@ -114,7 +113,7 @@ class SweepConfig(ModelOptions):
     @property
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
-        return self.max_new_tokens or reply_tokens("gridtom", self.style)
+        return self.max_new_tokens or (64 if self.style == "json" else 16)
 
     @property
     def sides(self) -> dict[Side, float]:

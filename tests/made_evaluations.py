@@ -10,10 +10,10 @@ import pandas as pd
 
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS
-from sally_anne.harness.results import break_down, summarise
+from sally_anne.harness.score import results_of
 
 
-def answers(right: Sequence[int | None], films: int = 6, readers: Sequence[str] = ("robust",)):
+def answers(right: Sequence[int | None], films: int = 6, parsers: Sequence[str] = ("robust",)):
     """One item each, right (1), wrong (0) or invalid (None), of films in turn, with two tags.
 
     The first half is of ability beliefs, the second of emotions; each third has the cue gaze.
@@ -32,8 +32,8 @@ def answers(right: Sequence[int | None], films: int = 6, readers: Sequence[str] 
             "tag_ability": "beliefs" if number < len(right) / 2 else "emotions",
             "tag_cue": "gaze" if number % 3 == 0 else "",
         }
-        for reader in readers:
-            row |= {f"{reader}_correct": outcome == 1, f"{reader}_invalid": outcome is None}
+        for parser in parsers:
+            row |= {f"{parser}_correct": outcome == 1, f"{parser}_invalid": outcome is None}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -71,11 +71,11 @@ def evaluation(
     config = {"task": "moments", "model": "tiny-qwen2-vl", "view": None, "steer": None} | options
     folder.mkdir(parents=True)
     table.to_parquet(folder / "answers.parquet", index=False)
-    if config["task"] == "gridtom":
-        results = summarise(table, config["order"])
-    else:
-        kinds = [str(c).removeprefix("tag_") for c in table if str(c).startswith("tag_")]
-        results = break_down(table, kinds, cells)
-    saved = {"config": config, "about": about or {}, "results": results}
+    order = config.get("order")
+    kinds = [str(c).removeprefix("tag_") for c in table if str(c).startswith("tag_")]
+    paired = order is not None and order != "initial"
+    results = results_of(table, kinds, cells, paired)
+    about = (about or {}) | ({"order": order} if order else {})
+    saved = {"config": config, "about": about, "results": results, "beliefs": paired}
     write_json(folder / RESULTS, saved)
     return folder

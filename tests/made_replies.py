@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sally_anne.harness.replies import Reply
+from sally_anne.harness.model import Completion
 
 
-def replied(texts: Iterable[str], ended: bool = True) -> list[Reply]:
+def replied(texts: Iterable[str], ended: bool = True) -> list[Completion]:
     """Replies of these texts, come to their end or cut."""
-    return [Reply(text, (), (), (), 0, ended) for text in texts]
+    return [Completion(text, (), (), (), 0, ended) for text in texts]

@@ -187,7 +187,7 @@ def run(config: EvaluateConfig) -> None:
     from sally_anne.core.console import Console
     from sally_anne.data.gridtom import splits
     from sally_anne.data.gridtom.stories import generated
-    from sally_anne.harness.reporting import print_table
+    from sally_anne.harness.report import print_table
     from sally_anne.models.loading import load_model
 
     for path in filter(None, (config.out, config.card)):

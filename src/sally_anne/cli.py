@@ -72,15 +72,15 @@ COMMANDS: dict[str, Command] = {
     ),
     "evaluate": Command(
         "ask a model, steered or not, a benchmark's questions",
-        "sally_anne.harness.main:run",
+        "sally_anne.harness.run:run",
         "sally_anne.harness.config:EvalConfig",
         resumes=True,
         together=True,
     ),
     "compare": Command(
         "set finished evaluations side by side",
-        "sally_anne.harness.compare.command:run",
-        "sally_anne.harness.compare.command:CompareConfig",
+        "sally_anne.harness.compare:run",
+        "sally_anne.harness.compare_config:CompareConfig",
         libraries=False,
         page=True,
     ),

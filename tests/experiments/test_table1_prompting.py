@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import sally_anne.harness.pipeline
+import sally_anne.harness.evaluate
 from sally_anne.core.errors import ContextError
 from sally_anne.core.folder import Journal
 from sally_anne.experiments import table1
@@ -76,7 +76,7 @@ def test_rows_of_prompting_stand_beside_the_steered_one(
         journal.add(planted(items))
         return ask(model, items, journal, *rest, **named)
 
-    monkeypatch.setattr(sally_anne.harness.pipeline, "ask", prepared)
+    monkeypatch.setattr(sally_anne.harness.evaluate, "ask", prepared)
     rows = {row["method"]: row for row in table1.run(config)}
     printed = " ".join(capsys.readouterr().out.split())
 
@@ -98,7 +98,7 @@ def test_rows_of_prompting_stand_beside_the_steered_one(
         assert f'"name":"order1-text{part}"' in page
 
     # What is there is not asked again.
-    monkeypatch.setattr(sally_anne.harness.pipeline, "ask", ask)
+    monkeypatch.setattr(sally_anne.harness.evaluate, "ask", ask)
     monkeypatch.setattr(SteeredModel, "replies", None)
     again = {row["method"]: row for row in table1.run(config)}
     assert json.dumps(again, default=str) == json.dumps(rows, default=str)

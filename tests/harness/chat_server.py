@@ -35,21 +35,6 @@ class Server:
     answer: Callable[[dict[str, Any]], Step] | None = None
 
 
-@dataclass
-class Sleeping:
-    """A clock that only sleeping moves on."""
-
-    now: float = 0.0
-    slept: list[float] = field(default_factory=list)
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
 @contextmanager
 def serving() -> Iterator[Server]:
     lock = threading.Lock()
@@ -58,7 +43,8 @@ def serving() -> Iterator[Server]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
-                state.seen.append((self.path, dict(self.headers), body))
+                headers = {name.title(): value for name, value in self.headers.items()}
+                state.seen.append((self.path, headers, body))
                 step = state.script.pop(0) if state.script or not state.answer else None
             if step is None:
                 assert state.answer is not None

@@ -21,12 +21,11 @@ from rich.console import Console
 
 from sally_anne.core.errors import ClipError, ContextError, HarnessError, ModelError
 from sally_anne.harness.adapters.questions import prepared
-from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.dry_run import dry_run
-from sally_anne.harness.evaluate import check_items, prompt_of
+from sally_anne.harness.evaluate import check_items, evaluate, prompt_of
 from sally_anne.harness.model import SteeredModel, cut_prompts, laid_out
-from sally_anne.harness.pipeline import check, run
-from sally_anne.harness.work import prepare
+from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
@@ -90,7 +89,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedMo
 
 def evaluated(config: EvalConfig, loaded: LoadedModel, **more: Any) -> dict[str, list[float]]:
     """Log-probabilities of the options, by item."""
-    run(replace(config, model=loaded.name), console=Console(quiet=True), loaded=loaded, **more)
+    evaluate(replace(config, model=loaded.name), console=Console(quiet=True), loaded=loaded, **more)
     lines = (config.folder / "answers.jsonl").read_text().splitlines()[1:]
     return {line["item_id"]: line["option_log_probs"] for line in map(json.loads, lines)}
 
@@ -102,29 +101,29 @@ def vector(loaded: LoadedModel, alpha: float) -> SteeringVector:
 
 
 def test_items_hear_their_window_of_their_own_film(config: EvalConfig) -> None:
-    work = prepare(config)
+    work = load_items(config)
     assert [item.item_id for item in work.items] == ["q0", "q1"] and work.missing == ("q2",)
     for number, item in enumerate(work.items):
         assert item.clip is None and item.sound is not None and item.seconds is not None
         heard = wave(number)[: round(WINDOW * RATE)] / np.float32(32768)
         assert np.array_equal(item.sound(), heard) and item.seconds() == WINDOW
         assert "of which you hear the sound" in item.text and "Hello" not in item.text
-    (focused, _) = prepare(replace(config, window="focused")).items
+    (focused, _) = load_items(replace(config, window="focused")).items
     assert focused.sound is not None
     assert np.array_equal(focused.sound(), wave(0)[RATE : round(2.5 * RATE)] / np.float32(32768))
 
 
 def test_items_show_and_play_one_window(config: EvalConfig) -> None:
-    work = prepare(replace(config, **BOTH))
-    heard = prepare(config).items
-    shown = prepare(replace(config, view="video", frames=4)).items
+    work = load_items(replace(config, **BOTH))
+    heard = load_items(config).items
+    shown = load_items(replace(config, view="video", frames=4)).items
     assert [item.item_id for item in work.items] == ["q0", "q1"] and work.missing == ("q2",)
     for both, ear, eye in zip(work.items, heard, shown, strict=False):
         assert both.clip and both.sound and both.shape and ear.sound and eye.clip
         assert np.array_equal(both.sound(), ear.sound())
         assert np.array_equal(both.clip(), eye.clip()) and both.shape(True) == (4, 64, 64)
         assert "which you see and hear" in both.text and "Hello" not in both.text
-    (shot,) = prepare(replace(config, **BOTH, prompting="few-shot", shots=1)).items
+    (shot,) = load_items(replace(config, **BOTH, prompting="few-shot", shots=1)).items
     assert "new story. The pictures and the sound belong to it." in shot.text
 
 
@@ -144,7 +143,7 @@ def test_what_a_film_sounds_like_changes_the_answer(opened, config, name: str, v
         assert found[one] != pytest.approx(silent[one], abs=1e-4)
 
     # The model gets what its processor makes of the wave, and says what a plain forward says.
-    items = prepare(config).items
+    items = load_items(config).items
     asked = [prompt_of(item) for item in items]
     inputs, _ = cut_prompts(loaded, asked)
     waves = [wave(number)[: round(WINDOW * RATE)] / np.float32(32768) for number in range(2)]
@@ -194,7 +193,7 @@ def test_what_a_film_sounds_like_changes_the_answer(opened, config, name: str, v
 def test_frames_and_sound_each_change_the_answer(opened, config) -> None:
     """Also side by side with a longer prompt; and the model's own way to generate says the same."""
     loaded = opened("qwen2.5-omni")
-    one = prompt_of(prepare(replace(config, **BOTH)).items[0])
+    one = prompt_of(load_items(replace(config, **BOTH)).items[0])
     assert one.clip is not None and one.sound is not None
     prompts = [
         one,
@@ -222,9 +221,9 @@ def test_frames_and_sound_each_change_the_answer(opened, config) -> None:
 def test_other_ways_to_ask_about_what_is_heard(opened, config) -> None:
     loaded = opened("qwen2-audio")
     asked = replace(config, options=False, out=config.folder / "simtom", prompting="simtom")
-    run(replace(asked, model=loaded.name), console=Console(quiet=True), loaded=loaded)
+    evaluate(replace(asked, model=loaded.name), console=Console(quiet=True), loaded=loaded)
     assert len(pd.read_parquet(asked.folder / "answers.parquet")) == 2
-    shown = prepare(replace(config, prompting="few-shot", shots=1)).items
+    shown = load_items(replace(config, prompting="few-shot", shots=1)).items
     assert [item.sound is not None for item in shown] == [True]
     assert "new story. The sound belongs to it." in shown[0].text and "Hello" in shown[0].text
 
@@ -232,12 +231,12 @@ def test_other_ways_to_ask_about_what_is_heard(opened, config) -> None:
 @pytest.mark.integration
 def test_who_cannot_hear_is_refused_at_once(opened, config) -> None:
     with pytest.raises(ModelError, match="takes no sounds; take a model of one of the families"):
-        run(replace(config, model="tiny-qwen2-vl"), console=Console(quiet=True))
+        evaluate(replace(config, model="tiny-qwen2-vl"), console=Console(quiet=True))
     assert not (config.folder / "answers.jsonl").exists()
     for name in ("tiny-qwen2-vl", opened("qwen2-audio").name):
         asked = replace(config, model=name, **BOTH)
         with pytest.raises(ModelError, match="does not take both .* the families qwen2.5-omni$"):
-            run(asked, console=Console(quiet=True))
+            evaluate(asked, console=Console(quiet=True))
     there = replace(config, endpoint="https://host/v1", endpoint_model="m", options=False)
     for view in ("audio", "audiovisual"):
         with pytest.raises(HarnessError, match=f"--view {view} does not go with --endpoint"):
@@ -249,10 +248,10 @@ def test_who_cannot_hear_is_refused_at_once(opened, config) -> None:
     for path in (config.data / "videos").glob("[12].mp4"):  # type: ignore[operator]
         made.film(path)
     with pytest.raises(HarnessError, match=r"item q0 lacks a sound track in its film .*1\.mp4"):
-        prepare(config)
+        load_items(config)
     path.write_bytes(b"no film")
     with pytest.raises(ClipError, match=rf"{path.name}: its sound cannot be opened"):
-        prepare(config)
+        load_items(config)
 
 
 @pytest.mark.integration
@@ -262,7 +261,7 @@ def test_a_sound_too_long_for_the_model_is_named_before_it_is_played(
 ) -> None:
     """The room is counted to the token: what just fits is not refused, one token more is."""
     loaded = opened(name)
-    (item, _) = prepare(replace(config, **view)).items
+    (item, _) = load_items(replace(config, **view)).items
     prompt = prompt_of(item)
     clips = None if prompt.clip is None else [prompt.clip]
     inputs = encode(loaded, [laid_out(loaded, prompt)], clips, [[prompt.sound]])

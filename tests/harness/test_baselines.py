@@ -10,18 +10,16 @@ from importlib.resources import files
 import pytest
 
 from sally_anne.core.console import Console
-from sally_anne.harness.baselines import (
+from sally_anne.harness.protocols import Prompting
+from sally_anne.harness.report import (
     FILE,
     KINDS,
-    Asked,
     Baseline,
+    Conditions,
     Published,
-    beside,
-    differs,
     print_published,
     published,
 )
-from sally_anne.harness.prompting import Prompting
 from sally_anne.harness.tasks import TASKS, find_task
 from sally_anne.models.options import CATALOGUE
 from tests.shared_data import FOLDER
@@ -41,12 +39,16 @@ TEXTS = {
 LONGEST = 3500  # characters of a table there
 
 
-def asked(task: str, questions: int = 10, about: dict | None = None, **options: object) -> Asked:
-    return Asked({"task": task, "model": "tiny-qwen2-vl"} | options, about or {}, questions)
+def asked(
+    task: str, questions: int = 10, about: dict | None = None, **options: object
+) -> Conditions:
+    order = {"order": options["order"]} if "order" in options else {}
+    known = {"task": task, "model": "tiny-qwen2-vl"} | options
+    return Conditions(known, (about or {}) | order, questions)
 
 
-def rows(run: Asked) -> list[Baseline]:
-    return [row for _, found in beside(run) for row in found]
+def rows(run: Conditions) -> list[Baseline]:
+    return [row for _, found in run.tables() for row in found]
 
 
 def test_each_benchmark_has_figures_of_models() -> None:
@@ -75,7 +77,7 @@ def test_tables_are_well_formed(table: Published) -> None:
         assert row.view in views and row.window in windows
         assert row.prompting in Prompting.__args__
         assert row.model is None or row.model in CATALOGUE
-    keys = [(r.who, r.shown) for r in table.rows]
+    keys = [(r.who, r.conditions) for r in table.rows]
     assert len(keys) == len(set(keys))
 
 
@@ -178,28 +180,28 @@ def test_windows_choose_like_windows() -> None:
         ("human (majority-vote)", (91.0,)),
     ]
     none = asked("moments", about={"view": "none", "window": "full"})
-    assert {table.source for table, _ in beside(none)} == {"MoMentS (EMNLP 2025), table 5"}
+    assert {table.source for table, _ in none.tables()} == {"MoMentS (EMNLP 2025), table 5"}
 
 
 def test_what_differs_is_said() -> None:
-    (gridtom, _), *_ = beside(asked("gridtom", order="1"))
-    assert list(differs(gridtom, asked("gridtom", order="1"))) == [
+    (gridtom, _), *_ = asked("gridtom", order="1").tables()
+    assert list(asked("gridtom", order="1").differences(gridtom)) == [
         "stories are made here, theirs are the release's",
         "asked in this project's words (--protocol official: in theirs)",
     ]
     alike = {"data": "d", "split": "published", "protocol": "official", "order": "1"}
-    assert list(differs(gridtom, asked("gridtom", **alike))) == []
-    assert list(differs(gridtom, asked("gridtom", **alike | {"split": "test", "limit": 4}))) == [
+    assert list(asked("gridtom", **alike).differences(gridtom)) == []
+    assert list(asked("gridtom", **alike | {"split": "test", "limit": 4}).differences(gridtom)) == [
         "--split test, theirs is published",
         "--limit 4",
     ]
-    (moments, _), *_ = beside(asked("moments"))
+    (moments, _), *_ = asked("moments").tables()
     some = asked("moments", 325, protocol="official", frames=8, limit=3)
-    assert list(differs(moments, some)) == [
+    assert list(some.differences(moments)) == [
         "325 of their 2,335 questions",
         "8 frames, theirs 64",
     ]
-    assert list(differs(moments, asked("moments", 2335, protocol="official", frames=64))) == []
+    assert list(asked("moments", 2335, protocol="official", frames=64).differences(moments)) == []
 
 
 def test_what_is_printed_is_exact_and_marked() -> None:

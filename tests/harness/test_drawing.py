@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
 from sally_anne.data.items import Benchmark, BenchmarkItem, Option
-from sally_anne.harness import work as work_room
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.drawing import Drawn, Row, sample_groups
-from sally_anne.harness.work import prepare
+from sally_anne.harness.tasks import Row, Subset, load_items, sample_groups
 
 ABILITIES = [(f"a{n}", {"ability": ("a",)}) for n in range(8)]
 ABILITIES += [(f"b{n}", {"ability": ("b",)}) for n in range(4)]
@@ -40,7 +38,7 @@ def test_groups_are_taken_whole_and_weigh_as_many_items_as_they_have() -> None:
         kept = sample_groups(rows, ("kind",), 3, seed)
         assert kept == {"y0", "y1", "y2"} or "large" in kept and len(kept) == 3
     assert sample_groups(rows, ("kind",), 4, 0) == {"large", "y0", "y1", "y2"}
-    told = Drawn.of([row for row in rows if row[0] in ("large", "y1")], ("kind",), 7)
+    told = Subset.of([row for row in rows if row[0] in ("large", "y1")], ("kind",), 7)
     assert (told.groups, told.items, told.by) == (("large", "y1"), 4, {"kind": {"x": 3, "y": 1}})
     assert str(told) == "drawn by --limit, evenly over kind (seed 7): 2 groups, 4 items"
 
@@ -82,17 +80,19 @@ def test_two_kinds_are_even_at_once(limit: int, seed: int) -> None:
 
 def test_stories_of_gridtom_over_maps_in_whole_pairs() -> None:
     config = EvalConfig(setting="text", limit=42)
-    work = prepare(config)
+    work = load_items(config)
     stories = {item.story: item.map for item in work.items}
     assert set(Counter(stories.values()).values()) == {2} and len(stories) == 42
     pairs = Counter((item.story, item.condition) for item in work.items)
     assert set(pairs.values()) == {1} and len(pairs) == 84
-    assert work.drawn is not None and set(work.drawn.by["map"].values()) == {4}
-    assert prepare(replace(config, model="another", order="2")).drawn.groups == work.drawn.groups
-    assert prepare(replace(config, limit_seed=1)).drawn.groups != work.drawn.groups
-    everything = prepare(replace(config, limit=None))
-    assert everything.drawn is None
-    assert prepare(replace(config, limit=500)).items == everything.items
+    assert work.subset is not None and set(work.subset.by["map"].values()) == {4}
+    assert (
+        load_items(replace(config, model="another", order="2")).subset.groups == work.subset.groups
+    )
+    assert load_items(replace(config, limit_seed=1)).subset.groups != work.subset.groups
+    everything = load_items(replace(config, limit=None))
+    assert everything.subset is None
+    assert load_items(replace(config, limit=500)).items == everything.items
 
 
 def test_films_of_a_benchmark_over_its_breakdowns_and_in_its_order(monkeypatch) -> None:
@@ -105,14 +105,14 @@ def test_films_of_a_benchmark_over_its_breakdowns_and_in_its_order(monkeypatch) 
         for n, kind in enumerate(["x", "x"] * 9 + ["y", "y"])
     ]
     made = Benchmark("made", lambda _: items, {"none": ()}, ("ability",), "", "none")
-    monkeypatch.setattr(work_room, "find_task", lambda task: made)
-    work = prepare(EvalConfig(task="made", limit=2))
+    monkeypatch.setattr("sally_anne.harness.tasks.find_task", lambda task: made)
+    work = load_items(EvalConfig(task="made", limit=2))
     assert [item.item_id for item in work.items][2:] == ["q18", "q19"]
-    assert work.drawn is not None and work.drawn.by == {"ability": {"x": 2, "y": 2}}
+    assert work.subset is not None and work.subset.by == {"ability": {"x": 2, "y": 2}}
 
 
 def test_a_folder_of_first_stories_is_not_gone_on_with(tmp_path: Path) -> None:
-    about = prepare(EvalConfig(setting="text", limit=2)).about
+    about = load_items(EvalConfig(setting="text", limit=2)).about
     with Journal(tmp_path / "a", {k: v for k, v in about.items() if k != "drawn"}) as journal:
         journal.add([{"item_id": "story/TB"}])
     with pytest.raises(HarnessError, match=r"another run: drawn is None there, 'over maps, seed 0"):

@@ -13,8 +13,7 @@ from sally_anne.core.folder import Journal
 from sally_anne.data.items import Option
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
-from sally_anne.harness.model import Prompt
-from sally_anne.harness.replies import Reply
+from sally_anne.harness.model import Completion, Prompt
 from tests.made_replies import replied
 
 # Frames, height and width of the items' clips; None is shown in words.
@@ -27,7 +26,7 @@ class Scripted:
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
 
-    def replies(self, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Reply]:
+    def replies(self, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Completion]:
         shapes = {None if p.clip is None else p.clip.shape for p in prompts}
         assert len(shapes) == 1, "one batch of clips of several shapes"
         assert all(p.clip is None or (p.clip == int(p.text[-1])).all() for p in prompts)

@@ -16,11 +16,11 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import BenchmarkItem, Context, Media, Option
 from sally_anne.experiments.train_tiny.families import Family
-from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.examples import answered, chosen_for, kin, set_apart, with_examples
+from sally_anne.harness.config import EvalConfig, check
+from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.items import Item
-from sally_anne.harness.pipeline import check, run
-from sally_anne.harness.work import prepare
+from sally_anne.harness.prompts import _sources, answered, examples_for, set_apart, with_examples
+from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
 from tests.harness.test_prompting import Recorder, recorder  # noqa: F401  # a fixture
 from tests.shared_data import official_data
@@ -37,12 +37,14 @@ def shown(text: str) -> tuple[str, str]:
 @pytest.mark.parametrize("style", ["plain", "json"])
 def test_gridtom_shows_training_stories_with_their_answers(order: Any, style: Any) -> None:
     config = EvalConfig(order=order, style=style, limit=3, prompting="few-shot", shots=4)
-    direct = prepare(replace(config, prompting="direct")).items
+    direct = load_items(replace(config, prompting="direct")).items
     train = {
         i.text: i
-        for i in prepare(EvalConfig(order=order, style=style, split="train", setting="text")).items
+        for i in load_items(
+            EvalConfig(order=order, style=style, split="train", setting="text")
+        ).items
     }
-    few = prepare(config).items
+    few = load_items(config).items
     assert [i.item_id for i in few] == [i.item_id for i in direct]
     for item, plain in zip(few, direct, strict=True):
         head, asked = shown(item.text)
@@ -70,24 +72,24 @@ def test_what_is_sent_has_the_examples(
     config = EvalConfig(
         model=str(folders["qwen2-vl"]), prompting="few-shot", shots=2, limit=1, out=tmp_path / "r"
     )
-    run(config, console=Console(file=io.StringIO()))
-    assert recorder.texts == [item.text for item in prepare(config).items]
+    evaluate(config, console=Console(file=io.StringIO()))
+    assert recorder.texts == [item.text for item in load_items(config).items]
     assert all(prompt.clip is not None and tokens == 16 for prompt, tokens in recorder.asked)
     saved = json.loads((tmp_path / "r" / "results.json").read_text())
     assert saved["about"]["prompting"] == "few-shot"
     with pytest.raises(HarnessError, match="prompts is"):
-        run(replace(config, shots_seed=1), console=Console(file=io.StringIO()))
+        evaluate(replace(config, shots_seed=1), console=Console(file=io.StringIO()))
 
 
 def test_the_draw_depends_on_seed_and_item_alone() -> None:
     config = EvalConfig(limit=4, setting="text", prompting="few-shot")
-    texts = [item.text for item in prepare(config).items]
-    assert texts == [item.text for item in prepare(config).items]
+    texts = [item.text for item in load_items(config).items]
+    assert texts == [item.text for item in load_items(config).items]
     heads = [shown(text)[0] for text in texts]
     assert len(set(heads)) == len(heads)
-    other = prepare(replace(config, shots_seed=1)).items
+    other = load_items(replace(config, shots_seed=1)).items
     assert all(a != b.text for a, b in zip(texts, other, strict=True))
-    fewer = prepare(replace(config, limit=2)).items
+    fewer = load_items(replace(config, limit=2)).items
     assert len(fewer) == 4 and {item.text for item in fewer} < set(texts)
 
 
@@ -96,16 +98,16 @@ def test_where_all_are_asked_some_stories_are_kept_for_examples(tmp_path: Path) 
     config = EvalConfig(
         task="bigtom", data=made.bigtom(tmp_path / "b"), prompting="few-shot", shots=1
     )
-    work = prepare(config)
+    work = load_items(config)
     assert len({item.story for item in work.items}) == 1
-    assert len(work.items) == 2 and work.said.startswith("2 of 4 items not asked")
+    assert len(work.items) == 2 and len(work.notes) == 1
     for item in work.items:
         head, asked = shown(item.text)
         assert head.count("Question:") == asked.count("Question:") == 1
         assert head.rstrip().endswith(("Answer: A", "Answer: B"))
     with pytest.raises(HarnessError, match="--shots 2: .* there are 2 with known answers"):
-        prepare(replace(config, shots=2))
-    assert not prepare(replace(config, limit=1)).said
+        load_items(replace(config, shots=2))
+    assert not load_items(replace(config, limit=1)).notes
 
 
 @pytest.mark.parametrize("options", [{"shots": 2}, {"prompting": "cot", "shots_seed": 3}])
@@ -151,7 +153,7 @@ def test_nothing_that_is_shown_shares_group_film_or_words_with_what_is_asked(see
         for one in asked:
             assert shown_one.group != one.group and shown_one.context != one.context
             assert shown_one.media[0].path != one.media[0].path
-            assert kin(shown_one).isdisjoint(kin(one))
+            assert _sources(shown_one).isdisjoint(_sources(one))
 
 
 def test_most_draws_find_something() -> None:
@@ -176,7 +178,7 @@ def test_examples_teach_neither_place_nor_condition() -> None:
         item(n, int(rng.random() > 0.9), "FB" if rng.random() > 0.9 else "TB") for n in range(400)
     ]
     for number in range(1000, 1020):
-        drawn = chosen_for(item(number, 0), pool, 4, 0)
+        drawn = examples_for(item(number, 0), pool, 4, 0)
         assert Counter(one.condition for one in drawn) == {"TB": 2, "FB": 2}
         assert Counter(one.answer for one in drawn) == {("A",): 2, ("B",): 2}
         assert len({one.story for one in drawn}) == 4
@@ -186,7 +188,7 @@ def test_an_items_own_story_is_never_drawn() -> None:
     pool = [item(n, n % 2) for n in range(12)]
     for one in pool:
         for seed in range(10):
-            assert one.story not in {example.story for example in chosen_for(one, pool, 4, seed)}
+            assert one.story not in {example.story for example in examples_for(one, pool, 4, seed)}
 
 
 def test_open_questions_are_shown_with_their_reference() -> None:
@@ -201,8 +203,8 @@ def test_open_questions_are_shown_with_their_reference() -> None:
 )
 def test_official_files(task: str, view: Any) -> None:
     config = EvalConfig(task=task, data=official_data("published", task), view=view, limit=5)
-    direct = prepare(config).items
-    few = prepare(replace(config, prompting="few-shot", shots=3)).items
+    direct = load_items(config).items
+    few = load_items(replace(config, prompting="few-shot", shots=3)).items
     assert [i.item_id for i in few] == [i.item_id for i in direct]
     for one, plain in zip(few, direct, strict=True):
         head, asked = shown(one.text)

@@ -14,10 +14,9 @@ from sally_anne.data.gridtom.narration import InitialQuestion
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.data.items import Option
-from sally_anne.harness.gridtom import items
+from sally_anne.harness.gridtom import Wording, items
 from sally_anne.harness.items import Item
-from sally_anne.harness.metrics import belief_metrics
-from sally_anne.harness.results import counts, score
+from sally_anne.harness.score import belief_metrics
 from tests.made_stories import KEY_FRAMES, cast_of, made_stories, made_story, right_room
 
 ENDS = {
@@ -101,7 +100,7 @@ INITIAL = [
 @pytest.mark.parametrize("ask", ["1", "2", "initial"])
 def test_every_part_of_every_item(ask, setting, style) -> None:
     stories = [made_story(3), made_story(4)]  # the second has no split
-    found = list(items(stories, {3: "test"}, ask, setting, style))
+    found = list(items(stories, {3: "test"}, ask, Wording(setting, style)))
     if ask == "initial":
         assert found == [initial(*row, setting, style) for row in INITIAL]
     else:
@@ -123,13 +122,15 @@ def test_initial_beliefs_are_not_told_where_frames_are_shown() -> None:
     """As in the paper's table 3: no word but the question's list of colours names the answer."""
     story = open_stories(None, 2025).story(5)
     for setting in ("multimodal", "video"):
-        for asked in items([story], {5: "test"}, "initial", setting):
+        for asked in items([story], {5: "test"}, "initial", Wording(setting)):
             told, _, question = asked.text.partition(" Question: ")
             assert told == story.initial_environment
             assert not set(re.findall(r"[a-z]+", told.lower())) & set(COLOURS)
             assert {o.label for o in asked.options} <= set(re.findall(r"[a-z]+", question))
     clips = [
-        asked.clip() for asked in items([story], {5: "test"}, "initial", "video") if asked.clip
+        asked.clip()
+        for asked in items([story], {5: "test"}, "initial", Wording("video"))
+        if asked.clip
     ]
     whole = story.case(1, "FB").frames()
     assert [len(clip) for clip in clips] == [7, 3, 5]
@@ -139,7 +140,7 @@ def test_initial_beliefs_are_not_told_where_frames_are_shown() -> None:
 def test_words_alone_tell_what_the_frames_of_the_section_would_show() -> None:
     """Then only one of the rooms that the participant walks into is named as walked into."""
     story = open_stories(None, 2025).story(5)
-    _, first, own = items([story], {5: "test"}, "initial", "text")
+    _, first, own = items([story], {5: "test"}, "initial", Wording("text"))
     told = first.text.partition(" Question: ")[0].removeprefix(story.initial_environment)
     assert re.findall(r"walks into the (\w+) room", told) == [story.cast.first_room]
     assert " 1. " in told and " 2. " not in told
@@ -160,21 +161,19 @@ def test_what_the_participant_walks_into_is_asked_so_that_one_room_is_right() ->
         )
     )
     story = replace(made_story(3), initial=official)
-    walks, stays = items([story], {3: "test"}, "initial", "multimodal")
+    walks, stays = items([story], {3: "test"}, "initial", Wording("multimodal"))
     assert f"the {cast.participant} agent walks into first?" in walks.text
     assert all(room in walks.text for room in rooms) and "did the" not in walks.text
     assert walks.tags == {"question": ("reworded",)}
     # Of the room that the protagonist walked into there is but one.
     assert f"Question: {official[1].question} Answer:" in stays.text and not stays.tags
-    table = score([walks, stays], [{"reply": "x"}] * 2)
-    assert counts(table) == {"asked": 2, "hidden": 0, "cut": 0, "missing": 0, "reworded": 1}
-    ours = items([made_story(3)], {3: "test"}, "initial", "multimodal")
+    ours = items([made_story(3)], {3: "test"}, "initial", Wording("multimodal"))
     assert not any(asked.tags for asked in ours)
 
 
 @pytest.mark.parametrize("style", ["plain", "json"])
 def test_reality_is_the_last_room_in_both_versions(style) -> None:
-    found = list(items([made_story(3)], {3: "test"}, "reality", "text", style))
+    found = list(items([made_story(3)], {3: "test"}, "reality", Wording("text", style)))
     orders = []
     for (name, answer), asked in zip(REALITY, found, strict=True):
         first = name.partition("/")[2]
@@ -203,7 +202,7 @@ def test_reality_is_the_last_room_in_both_versions(style) -> None:
 def test_neither_room_stands_first_more_often_than_the_other(ask) -> None:
     """For true and false beliefs alike, the right room is named first in half of the stories."""
     stories = made_stories(range(400))
-    found = list(items(stories, dict.fromkeys(range(400), "test"), ask, "text"))
+    found = list(items(stories, dict.fromkeys(range(400), "test"), ask, Wording("text")))
     places: Counter[str] = Counter()
     for asked in found:
         index = int(asked.story.removeprefix("story-"))
@@ -220,7 +219,9 @@ def test_neither_room_stands_first_more_often_than_the_other(ask) -> None:
 
 def test_always_the_first_room_is_right_in_half_and_no_more() -> None:
     """Whoever names the first option, or the last, has half of TB and FB, and a quarter of Both."""
-    found = list(items(made_stories(range(400)), dict.fromkeys(range(400), "test"), "1", "text"))
+    found = list(
+        items(made_stories(range(400)), dict.fromkeys(range(400), "test"), "1", Wording("text"))
+    )
     for place in (0, 1):
         sheet = pd.DataFrame(
             {

@@ -14,10 +14,10 @@ from sally_anne.core.folder import Journal
 from sally_anne.data.items import Option
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
-from sally_anne.harness.judge import Asked, Verdict, judge_answers
+from sally_anne.harness.judge import JudgeRequest, JudgeResult, judge_answers
 from sally_anne.harness.limp import run
+from sally_anne.harness.model import Completion
 from sally_anne.harness.planning_config import LimpConfig
-from sally_anne.harness.replies import Reply
 from tests.made_replies import replied
 
 FULL = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
@@ -33,14 +33,14 @@ class Crowded:
         self.loaded = SimpleNamespace()
         self.done = 0
 
-    def replies(self, prompts: list[Any], max_new_tokens: int) -> list[Reply]:
+    def replies(self, prompts: list[Any], max_new_tokens: int) -> list[Completion]:
         if len(prompts) > self.room:
             raise RuntimeError(FULL)
         self.done += len(prompts)
         return replied(["red"] * len(prompts))
 
-    def judge(self, questions: list[Asked]) -> list[Verdict]:
-        return [Verdict(reply.text == "red") for reply in self.replies(questions, 1)]
+    def judge(self, questions: list[JudgeRequest]) -> list[JudgeResult]:
+        return [JudgeResult(reply.text == "red") for reply in self.replies(questions, 1)]
 
 
 ITEMS = [

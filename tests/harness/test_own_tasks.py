@@ -15,10 +15,9 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.pipeline import run
-from sally_anne.harness.tasks import TASKS, find_task, reply_tokens, short_name
-from sally_anne.harness.work import prepare
+from sally_anne.harness.tasks import TASKS, find_task, load_items, short_name
 from tests.made_replies import replied
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +73,10 @@ def test_what_is_unknown_names_what_is_known(task: str) -> None:
 def test_a_file_and_its_replies(tmp_path: Path) -> None:
     closed = write(tmp_path / "a.jsonl", {"question": "Who?", "options": ["x", "y"], "answer": 0})
     asked = write(tmp_path / "b.jsonl", {"question": "Who?", "answer": "Ann."})
-    assert (reply_tokens(str(closed)), reply_tokens(str(asked))) == (32, 128)
+    assert (
+        EvalConfig(task=str(closed)).reply_tokens,
+        EvalConfig(task=str(asked)).reply_tokens,
+    ) == (32, 128)
     assert EvalConfig(task=str(closed)).folder.name.endswith("-a")
     before = find_task(str(closed))
     assert find_task(str(closed)) is before
@@ -83,7 +85,7 @@ def test_a_file_and_its_replies(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="nowhere.jsonl"):
         find_task(str(tmp_path / "nowhere.jsonl"))
     with pytest.raises(HarnessError, match="--data is for other tasks"):
-        prepare(EvalConfig(task=str(closed), data=tmp_path))
+        load_items(EvalConfig(task=str(closed), data=tmp_path))
 
 
 @pytest.mark.integration
@@ -104,7 +106,7 @@ def test_a_file_from_questions_to_numbers(
         SteeredModel, "replies", lambda self, prompts, n: replied(next(replies) for _ in prompts)
     )
     printed = io.StringIO()
-    run(config, console=Console(file=printed, width=60))
+    evaluate(config, console=Console(file=printed, width=60))
     saved = json.loads((config.folder / "results.json").read_text())
     found = saved["results"]["robust"]
     assert found["overall"]["value"] == 0.75 and found["invalid"]["value"] == 0
@@ -114,13 +116,13 @@ def test_a_file_from_questions_to_numbers(
         "c": 1.0,
     }
     said = " ".join(printed.getvalue().split())
-    assert "kind: a" in said and "mine, not steered" in said
+    assert "mine, text, not steered" in said
     kept = json.loads((config.folder / "config.json").read_text())["config"]
     assert kept == saved["config"] and kept["task"] == config.task
-    # Another question under the same name is another run.
+    # Another question under the same name is another evaluate.
     write(tmp_path / "mine.jsonl", *[{**line, "question": "Who?"} for line in lines])
     with pytest.raises(HarnessError, match="holds another run: data is"):
-        run(replace(config), console=Console(file=printed))
+        evaluate(replace(config), console=Console(file=printed))
 
 
 @pytest.mark.integration
@@ -138,7 +140,7 @@ def test_tables_keep_their_figures_where_there_is_little_room(
         max_new_tokens=2,
     )
     printed = io.StringIO()
-    run(config, console=Console(file=printed, width=width))
+    evaluate(config, console=Console(file=printed, width=width))
     text = printed.getvalue()
     table = [line for line in text.splitlines() if line[:1] in "┏┃┡│└"]
     assert all(len(line) <= width for line in table)
@@ -165,10 +167,10 @@ def test_the_example_of_the_docs_plain_and_steered_by_commands_alone(tmp_path: P
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    run, vector = str(tmp_path / "run"), str(tmp_path / "vector")
+    evaluate, vector = str(tmp_path / "run"), str(tmp_path / "vector")
     few = ("--stories", "20", "--no-causal", "--no-figures", "--permutations", "20")
-    command("probe", "--model", "tiny-qwen2-vl", *few, "--out", run)
-    fitted = ("--run", run, "--K", "4", "--alpha", "1", "--out", vector)
+    command("probe", "--model", "tiny-qwen2-vl", *few, "--out", evaluate)
+    fitted = ("--run", evaluate, "--K", "4", "--alpha", "1", "--out", vector)
     command("steer", *fitted)
     asked = ("evaluate", "--model", "tiny-qwen2-vl", "--task", str(FILM_TASK))
     for name, more in (("plain", ()), ("steered", ("--steer", vector))):

@@ -14,15 +14,15 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-import sally_anne.harness.pipeline
 from sally_anne.core.errors import HarnessError, OptionError
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import evaluate
+from sally_anne.harness.gridtom import GridToM, items_of
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.pipeline import run
-from sally_anne.harness.results import score, summarise
-from sally_anne.harness.work import Work, items_of, prepare
+from sally_anne.harness.score import results_of, score
+from sally_anne.harness.tasks import TaskItems
 
 pytestmark = pytest.mark.integration
 
@@ -36,16 +36,16 @@ def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
     )
 
 
-def evaluate(config: EvalConfig) -> str:
+def outcome(config: EvalConfig) -> str:
     printed = io.StringIO()
-    run(config, console=Console(file=printed, width=160))
+    evaluate(config, console=Console(file=printed, width=160))
     return printed.getvalue()
 
 
 @pytest.mark.parametrize(("order", "n"), [("1", 6), ("2", 12), ("initial", 9)])
 def test_leaves_answers_and_results(config: EvalConfig, order: str, n: int) -> None:
     config = replace(config, order=order)  # type: ignore[arg-type]
-    printed = evaluate(config)
+    printed = outcome(config)
     table = pd.read_parquet(config.folder / "answers.parquet")
     assert len(table) == n
     saved = json.loads((config.folder / "results.json").read_text())
@@ -57,9 +57,9 @@ def test_results_are_written_before_they_are_printed(config: EvalConfig, monkeyp
     def refuse(*arguments: object) -> None:
         raise UnicodeEncodeError("ascii", "é", 0, 1, "a terminal that cannot show it")
 
-    monkeypatch.setattr("sally_anne.harness.pipeline.print_results", refuse)
+    monkeypatch.setattr("sally_anne.harness.evaluate.print_evaluation", refuse)
     with pytest.raises(UnicodeEncodeError):
-        evaluate(config)
+        outcome(config)
     assert len(pd.read_parquet(config.folder / "answers.parquet")) == 6
     assert "robust" in json.loads((config.folder / "results.json").read_text())["results"]
 
@@ -71,7 +71,8 @@ def test_nobody_reads_what_is_printed(config: EvalConfig) -> None:
     command = [
         sys.executable,
         "-m",
-        "sally_anne.harness.run",
+        "sally_anne",
+        "evaluate",
         "--model",
         config.model,
         "--setting",
@@ -104,15 +105,15 @@ def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(SteeredModel, "replies", once)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(config)
+        outcome(config)
     kept = (config.folder / "answers.jsonl").read_text()
     assert len(kept.splitlines()) == 1 + 4
     monkeypatch.setattr(SteeredModel, "replies", replies)
-    evaluate(config)
+    outcome(config)
     whole = (config.folder / "answers.jsonl").read_text()
     assert whole.startswith(kept) and len(whole.splitlines()) == 1 + 6
     monkeypatch.setattr(SteeredModel, "replies", once)
-    evaluate(config)
+    outcome(config)
 
 
 def test_auto_tries_before_the_first_answer_and_never_after_the_last(
@@ -132,25 +133,25 @@ def test_auto_tries_before_the_first_answer_and_never_after_the_last(
 
     monkeypatch.setattr(SteeredModel, "replies", watched)
     monkeypatch.setattr("sally_anne.harness.evaluate.fitting", four_fit)
-    evaluate(replace(config, batch_size="auto"))
+    outcome(replace(config, batch_size="auto"))
     assert sizes == [6, 4, 2]
     monkeypatch.setattr(
         "sally_anne.harness.evaluate.fitting", lambda *_: pytest.fail("tried again")
     )
-    evaluate(replace(config, batch_size="auto"))
+    outcome(replace(config, batch_size="auto"))
 
 
 def test_options_are_scored_on_request(config: EvalConfig) -> None:
-    evaluate(replace(config, options=True))
+    outcome(replace(config, options=True))
     table = pd.read_parquet(config.folder / "answers.parquet")
     assert not table["options_invalid"].any()
     assert table["options_correct"].dtype == bool
 
 
 def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
-    evaluate(config)
+    outcome(config)
     with pytest.raises(HarnessError, match="setting is 'text' there, 'video' here"):
-        evaluate(replace(config, setting="video"))
+        outcome(replace(config, setting="video"))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
 )
 def test_bad_options(config: EvalConfig, changes: dict[str, object], message: str) -> None:
     with pytest.raises((HarnessError, OptionError), match=message):
-        evaluate(replace(config, **changes))  # type: ignore[arg-type]
+        outcome(replace(config, **changes))  # type: ignore[arg-type]
 
 
 def test_answer_sheets_by_hand(config: EvalConfig) -> None:
@@ -188,24 +189,26 @@ def test_answer_sheets_by_hand(config: EvalConfig) -> None:
         (silent, (0, 0, 0, 1)),
         (always_first, (0, 1, 0, 0)),
     ):
-        metrics = summarise(score(items, sheet), "1")["robust"]
+        metrics = results_of(score(items, sheet), beliefs=True)["robust"]
         found = tuple(metrics[m]["value"] for m in ("TB", "FB", "Both", "invalid"))
         assert found == expected
     in_json = [{"item_id": i.item_id, "reply": json.dumps({"answer": i.answer[0]})} for i in items]
-    for reader in ("robust", "official"):
-        assert summarise(score(items, in_json), "1")[reader]["Both"]["value"] == 1
-    assert summarise(score(items, right), "1")["official"]["invalid"]["value"] == 1
+    for parser in ("robust", "official"):
+        assert results_of(score(items, in_json), beliefs=True)[parser]["Both"]["value"] == 1
+    assert results_of(score(items, right), beliefs=True)["official"]["invalid"]["value"] == 1
 
 
 def test_unknown_words_are_said_and_saved(
     config: EvalConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stranger(config: EvalConfig, fitted: object = None) -> Work:
-        work = prepare(config)
+    load = GridToM.load
+
+    def with_giraffes(task: GridToM, config: EvalConfig, fitted: object = None) -> TaskItems:
+        work = load(task, config)
         return replace(work, items=[replace(i, text=f"Giraffe {i.text}") for i in work.items])
 
-    monkeypatch.setattr(sally_anne.harness.pipeline, "prepare", stranger)
-    printed = evaluate(config)
+    monkeypatch.setattr(GridToM, "load", with_giraffes)
+    printed = outcome(config)
     saved = json.loads((config.folder / "results.json").read_text())["unknown_words"]
     assert saved["prompts"] == saved["of"] > 0 and saved["examples"][0] == "Giraffe"
     warning = f"{saved['prompts']} of {saved['of']} prompts hold {saved['tokens']} tokens"
@@ -216,7 +219,7 @@ def test_the_reader_of_json_shows_where_json_was_asked_for(config: EvalConfig) -
     """It is saved in any case."""
     for style, shown in (("plain", False), ("json", True)):
         one = replace(config, style=style, out=config.folder / style)
-        printed = evaluate(one)
+        printed = outcome(one)
         rows = {line.split("│")[1].strip() for line in printed.splitlines() if line[:1] == "│"}
         assert ("official" in rows) is shown and "robust" in rows
         assert "official" in json.loads((one.folder / "results.json").read_text())["results"]

@@ -16,13 +16,12 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Option
 from sally_anne.experiments.train_tiny.families import Family
-from sally_anne.harness.answers import conclusion, read_answer, without_cue
-from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.pipeline import check, run
-from sally_anne.harness.prompting import THOUGHTS
-from sally_anne.harness.replies import Reply
-from sally_anne.harness.work import prepare
+from sally_anne.harness.config import EvalConfig, check
+from sally_anne.harness.evaluate import evaluate
+from sally_anne.harness.model import Completion, Prompt, SteeredModel
+from sally_anne.harness.parse import conclusion, parse_choice, without_cue
+from sally_anne.harness.protocols import THOUGHTS
+from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, completion
 from tests.made_replies import replied
@@ -47,7 +46,7 @@ class Recorder:
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     kept = Recorder()
 
-    def replies(self: Any, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Reply]:
+    def replies(self: Any, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Completion]:
         kept.asked += [(prompt, max_new_tokens) for prompt in prompts]
         return replied((kept.say(prompt.text) for prompt in prompts), kept.ended)
 
@@ -66,8 +65,10 @@ def config_of(task: str, tmp_path: Path, **options: Any) -> EvalConfig:
     return EvalConfig(task=task, **{"out": tmp_path / "run", **options})
 
 
-def evaluate(config: EvalConfig, folders: dict[Family, Path]) -> pd.DataFrame:
-    return run(replace(config, model=str(folders["qwen2-vl"])), console=Console(file=io.StringIO()))
+def outcome(config: EvalConfig, folders: dict[Family, Path]) -> pd.DataFrame:
+    return evaluate(
+        replace(config, model=str(folders["qwen2-vl"])), console=Console(file=io.StringIO())
+    )
 
 
 @pytest.mark.integration
@@ -76,8 +77,8 @@ def test_thoughts_are_asked_for_in_place_of_the_answer_alone(
     task: str, folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
 ) -> None:
     config = config_of(task, tmp_path, prompting="cot")
-    direct = {i.item_id: i.text for i in prepare(replace(config, prompting="direct")).items}
-    table = evaluate(config, folders)
+    direct = {i.item_id: i.text for i in load_items(replace(config, prompting="direct")).items}
+    table = outcome(config, folders)
     assert len(recorder.asked) == len(table) == len(direct)
     for (prompt, tokens), plain in zip(recorder.asked, direct.values(), strict=True):
         assert tokens == THOUGHTS
@@ -98,7 +99,7 @@ def test_the_end_of_the_thoughts_is_read_and_not_what_they_weigh(
 ) -> None:
     """Each reply first says that the answer is the wrong room."""
     config = config_of("gridtom", tmp_path, prompting="cot", style=style)
-    keys = {item.text: item for item in prepare(config).items}
+    keys = {item.text: item for item in load_items(config).items}
 
     def say(text: str) -> str:
         item = keys[text]
@@ -108,7 +109,7 @@ def test_the_end_of_the_thoughts_is_read_and_not_what_they_weigh(
         return f"At first the answer is {wrong}. Then the door closes.\n\nAnswer: {end}"
 
     recorder.say = say
-    table = evaluate(config, folders)
+    table = outcome(config, folders)
     assert table["robust_correct"].all()
     assert table["official_correct"].all() == (style == "json")
     assert table["reply"].str.startswith("At first").all()
@@ -120,7 +121,7 @@ def test_thoughts_that_are_cut_have_no_answer(
     folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
 ) -> None:
     recorder.say, recorder.ended = lambda text: "I see blue.\nThe red agent sees the blue", False
-    table = evaluate(config_of("gridtom", tmp_path, prompting="cot"), folders)
+    table = outcome(config_of("gridtom", tmp_path, prompting="cot"), folders)
     assert table["robust_invalid"].all() and table["cut"].all()
 
 
@@ -130,16 +131,16 @@ def test_runs_of_other_prompting_have_other_folders_and_are_not_gone_on_with(
 ) -> None:
     config = config_of("gridtom", tmp_path)
     assert EvalConfig(prompting="cot").folder.name == f"{EvalConfig().folder.name}-cot"
-    evaluate(config, folders)
+    outcome(config, folders)
     with pytest.raises(HarnessError, match="'cot' here"):
-        evaluate(replace(config, prompting="cot", max_new_tokens=16), folders)
+        outcome(replace(config, prompting="cot", max_new_tokens=16), folders)
 
 
 def test_an_endpoint_is_asked_for_thoughts(tmp_path: Path, server: Server) -> None:
     server.answer = lambda body: (200, completion("The box is blue?\nAnswer: B"))
     where = {"endpoint": server.url, "endpoint_model": "m"}
     config = config_of("bigtom", tmp_path, prompting="cot", **where)
-    table = run(config, console=Console(file=io.StringIO()))
+    table = evaluate(config, console=Console(file=io.StringIO()))
     assert (table["robust_label"] == "B").all()
     for _, _, body in server.seen:
         assert body["max_tokens"] == THOUGHTS
@@ -181,7 +182,7 @@ OPTIONS = (Option("A", "red"), Option("B", "purple"))
     ],
 )
 def test_what_is_read_of_thoughts(reply: str, label: str | None) -> None:
-    assert read_answer(conclusion(reply), OPTIONS, "robust") == label
+    assert parse_choice(conclusion(reply), OPTIONS, "robust") == label
 
 
 @pytest.mark.parametrize("end", ["red", "So red", "it is A"])

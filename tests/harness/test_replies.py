@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from sally_anne.experiments.train_tiny.families import FAMILIES
-from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.replies import Listener
+from sally_anne.harness.model import Prompt, Recorder, SteeredModel
 from sally_anne.models.decoding import end_tokens
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import reply_prompt
@@ -104,7 +103,7 @@ def test_rows_that_have_ended_are_passed_over() -> None:
         def decode(self, tokens, skip_special_tokens):
             return "".join("abcde."[token] for token in tokens)
 
-    listener = Listener(Letters(), ends=[5], prompt_tokens=[3, 4], stops=["bc"], top=1)
+    listener = Recorder(Letters(), ends=[5], prompt_tokens=[3, 4], stops=["bc"], top=1)
     steps = ([1, 0], [2, 0], [0, 5], [0, 0])
     done = [listener(torch.eye(6)[torch.tensor(s)], torch.tensor(s)).tolist() for s in steps]
     assert done == [[False, False], [True, False], [True, True], [True, True]]

@@ -16,11 +16,10 @@ from rich.console import Console
 
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.judge import Asked as Judged
-from sally_anne.harness.judge import Verdict
-from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.pipeline import run as work
-from sally_anne.harness.replies import Reply
+from sally_anne.harness.evaluate import evaluate as work
+from sally_anne.harness.judge import JudgeRequest as Judged
+from sally_anne.harness.judge import JudgeResult
+from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from tests.harness.made_benchmarks import film
 from tests.made_replies import replied
 from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
@@ -50,7 +49,9 @@ def say(monkeypatch: pytest.MonkeyPatch, reply: Callable[[Prompt], str]) -> list
     """Let the model reply by hand; returns what it is asked."""
     seen: list[Prompt] = []
 
-    def replies(self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Reply]:
+    def replies(
+        self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int
+    ) -> list[Completion]:
         seen.extend(prompts)
         return replied(map(reply, prompts))
 
@@ -85,7 +86,9 @@ CHOSEN = ["right", "right", "right", "right", "wrong", "right", "wrong", "right"
 
 @pytest.mark.parametrize("style", ["plain", "json"])
 def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch, style) -> None:
-    monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
+    monkeypatch.setattr(
+        "sally_anne.harness.gridtom.open_stories", lambda folder, seed: made_stories()
+    )
     asked = [a for story in made_stories() for a in asked_of(story.index, "1")]
     by_text = {_in_style(a.text, style): a for a in asked}
     place: dict[str, int] = {}
@@ -175,9 +178,9 @@ def test_gridtom_from_planted_answers_to_the_table(config, monkeypatch, style) -
             ends = [float(end) / 100 for end in cell.partition("[")[2].rstrip("]").split(",")]
             assert [estimate["low"], estimate["high"]] == ends
     assert "belief of order 1, multimodal, not steered (%)" in " ".join(text.split())
-    heads = next(line for line in text.splitlines() if "read by" in line)
+    heads = next(line for line in text.splitlines() if "parser" in line)
     assert heads.strip("┃").replace(" ", "").split("┃") == [
-        *("readby", "TB", "FB", "Both", "invalid")
+        *("parser", "TB", "FB", "Both", "invalid")
     ]
     # What is kept is not asked again, and says the same.
     say(monkeypatch, lambda prompt: pytest.fail("asked again"))
@@ -272,8 +275,8 @@ def test_bigtom_controls_are_neither_true_nor_false_beliefs(config, tmp_path, mo
     assert [row[:3] for row in both[:-2]] == [row[:3] for row in cells[:-1]]
     assert [row[3] for row in both[:-2]] == ["0.0 [0.0, 0.0]"] * 10 + ["100.0 [100.0, 100.0]"] * 2
     assert both[-2:] == [cells[-1], [cells[-1][0], "official", "4", *["0.0 [0.0, 0.0]"] * 3]]
-    heads = next(line for line in text.splitlines() if "read by" in line)
-    assert heads.index("read by robust") < heads.index("read by official")
+    heads = next(line for line in text.splitlines() if "items" in line)
+    assert heads.index("robust") < heads.index("official")
 
 
 class MadeJudge:
@@ -284,12 +287,12 @@ class MadeJudge:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def judge(self, questions: Sequence[Judged]) -> list[Verdict]:
+    def judge(self, questions: Sequence[Judged]) -> list[JudgeResult]:
         self.asked += [asked.question for asked in questions]
         return [
-            Verdict(False, None, "well", invalid=True)
+            JudgeResult(False, None, "well", invalid=True)
             if asked.reply == "perhaps"
-            else Verdict(asked.reply == asked.reference, 0.75, "TRUE")
+            else JudgeResult(asked.reply == asked.reference, 0.75, "TRUE")
             for asked in questions
         ]
 
@@ -309,9 +312,10 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(config, tmp_path, m
     judge = MadeJudge()
     opened: dict[str, Any] = {}
     monkeypatch.setattr(
-        "sally_anne.harness.pipeline.LocalJudge.open",
-        lambda **options: opened.update(options) or judge,
+        "sally_anne.harness.judge.load_model",
+        lambda **options: opened.update(options),
     )
+    monkeypatch.setattr("sally_anne.harness.judge.LocalJudge", lambda *_: judge)
     said = {"0": "A rope.", "1": "A bird.", "2": "perhaps", "3": "A door."}
     say(
         monkeypatch,
@@ -352,10 +356,14 @@ def test_open_replies_from_planted_verdicts_to_the_agreement(config, tmp_path, m
 
 
 def test_cut_replies_are_counted_and_that_none_was_understood_is_said(config, monkeypatch) -> None:
-    monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
+    monkeypatch.setattr(
+        "sally_anne.harness.gridtom.open_stories", lambda folder, seed: made_stories()
+    )
     texts = iter(["I think that", "red?", "Well", "..."] * 2)
 
-    def replies(self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Reply]:
+    def replies(
+        self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int
+    ) -> list[Completion]:
         said = [next(texts) for _ in prompts]
         return [reply for text in said for reply in replied([text], text[-1] in "?.")]
 
@@ -366,4 +374,4 @@ def test_cut_replies_are_counted_and_that_none_was_understood_is_said(config, mo
     words = " ".join(text.split())
     assert "4 of 8 replies were cut after 16 tokens; --max-new-tokens gives them more" in words
     assert "no reply names one of the answers" in words
-    assert words.index("no reply names") < words.index("read by")
+    assert words.index("no reply names") < words.index("parser")

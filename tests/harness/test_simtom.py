@@ -13,17 +13,17 @@ from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.experiments.train_tiny.families import Family
-from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.dry_run import dry_run
-from sally_anne.harness.pipeline import check, run
-from sally_anne.harness.prompting import RETOLD
-from sally_anne.harness.work import prepare
+from sally_anne.harness.evaluate import evaluate
+from sally_anne.harness.protocols import RETOLD
+from sally_anne.harness.tasks import load_items
 from tests.harness.chat_server import Server, completion
 from tests.harness.test_prompting import (
     TASKS,
     Recorder,
     config_of,
-    evaluate,
+    outcome,
     recorder,  # noqa: F401  # a fixture
 )
 
@@ -42,10 +42,10 @@ def test_the_second_step_has_the_first_reply_and_nothing_of_the_story(
     recorder: Recorder,  # noqa: F811
 ) -> None:
     config = config_of(task, tmp_path, prompting="simtom", batch_size=2)
-    direct = prepare(replace(config, prompting="direct")).items
+    direct = load_items(replace(config, prompting="direct")).items
     told = iter(range(100))
     recorder.say = lambda text: f"Fact {next(told)}. " if first_step(text) else "B"
-    table = evaluate(config, folders)
+    table = outcome(config, folders)
     ask = [(prompt, tokens) for prompt, tokens in recorder.asked if first_step(prompt.text)]
     answer = [(prompt, tokens) for prompt, tokens in recorder.asked if not first_step(prompt.text)]
     assert len(ask) == len(answer) == len(table) == len(direct)
@@ -73,7 +73,7 @@ def test_gridtom_takes_the_view_of_whose_mind_is_asked_about(order: Any, whose: 
     from sally_anne.data.gridtom.stories import generated
 
     records = {record.group: record for record in generated(2025)}
-    for item in prepare(EvalConfig(order=order, limit=3, prompting="simtom")).items:
+    for item in load_items(EvalConfig(order=order, limit=3, prompting="simtom")).items:
         agent = f"the {getattr(records[item.story].cast, whose)} agent"
         assert f"Tell in order what {agent} sees" in item.before
         assert item.text.startswith(f"This is all that {agent} knows:\n")
@@ -89,7 +89,7 @@ def test_perspectives_that_are_cut_are_counted(
     recorder.ended = False
     config = config_of("gridtom", tmp_path, prompting="simtom", model=str(folders["qwen2-vl"]))
     printed = io.StringIO()
-    run(config, console=Console(file=printed, width=160))
+    evaluate(config, console=Console(file=printed, width=160))
     saved = json.loads((config.folder / "results.json").read_text())
     assert saved["counts"]["perspectives_cut"] == saved["counts"]["asked"] == 4
     assert "4 of 4 perspectives, simtom's first step, were cut" in printed.getvalue()
@@ -100,7 +100,7 @@ def test_a_length_holds_for_both_steps(
     tmp_path: Path,
     recorder: Recorder,  # noqa: F811
 ) -> None:
-    evaluate(config_of("gridtom", tmp_path, prompting="simtom", max_new_tokens=9), folders)
+    outcome(config_of("gridtom", tmp_path, prompting="simtom", max_new_tokens=9), folders)
     assert {tokens for _, tokens in recorder.asked} == {9} and len(recorder.asked) == 8
 
 
@@ -115,11 +115,11 @@ def test_an_endpoint_is_asked_twice_and_nothing_again(tmp_path: Path, server: Se
     server.answer = answer
     where = {"endpoint": server.url, "endpoint_model": "m"}
     config = config_of("bigtom", tmp_path, prompting="simtom", **where)
-    table = run(config, console=Console(file=io.StringIO()))
+    table = evaluate(config, console=Console(file=io.StringIO()))
     assert (table["robust_label"] == "A").all()
     assert len(server.seen) == 2 * len(table)
     asked = len(server.seen)
-    run(config, console=Console(file=io.StringIO()))
+    evaluate(config, console=Console(file=io.StringIO()))
     assert len(server.seen) == asked
 
 
@@ -150,5 +150,5 @@ def test_both_families_take_both_steps_steered_or_not(
     config = EvalConfig(
         model=str(folders[family]), limit=1, prompting="simtom", max_new_tokens=4, options=True
     )
-    table = run(replace(config, out=tmp_path / "r"), console=Console(file=io.StringIO()))
+    table = evaluate(replace(config, out=tmp_path / "r"), console=Console(file=io.StringIO()))
     assert len(table) == 2 and "options_label" in table and "perspective" in table

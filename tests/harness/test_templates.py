@@ -14,11 +14,11 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.experiments.train_tiny.families import Family
-from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.gridtom import FIELDS, Ask, items
+from sally_anne.harness.config import EvalConfig, check
+from sally_anne.harness.evaluate import evaluate
+from sally_anne.harness.gridtom import FIELDS, Order, Wording, items
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.pipeline import check, run
-from sally_anne.harness.work import prepare
+from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, completion
 from tests.made_stories import asked_of, cast_of, made_story
@@ -34,27 +34,27 @@ def written(folder: Path, text: str, name: str = "mine.txt") -> Path:
     return path
 
 
-def evaluate(config: EvalConfig) -> str:
+def outcome(config: EvalConfig) -> str:
     printed = io.StringIO()
-    run(config, console=Console(file=printed, width=200))
+    evaluate(config, console=Console(file=printed, width=200))
     return printed.getvalue()
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("ask", get_args(Ask))
+@pytest.mark.parametrize("ask", get_args(Order))
 def test_our_own_prompt_as_a_template_is_the_default_one(ask, setting) -> None:
     stories = [made_story(3), made_story(4), *map(open_stories(None, 2025).story, (5, 40))]
     splits = dict.fromkeys((story.index for story in stories), "test")
-    ours = list(items(stories, splits, ask, setting))
-    assert list(items(stories, splits, ask, setting, template=OURS)) == ours != []
+    ours = list(items(stories, splits, ask, Wording(setting)))
+    assert list(items(stories, splits, ask, Wording(setting, template=OURS))) == ours != []
     if setting == "text" or (setting, ask) == ("multimodal", "1"):
         parts = OURS.replace("{context}", "{world} {caption}")
-        assert list(items(stories, splits, ask, setting, template=parts)) == ours
+        assert list(items(stories, splits, ask, Wording(setting, template=parts))) == ours
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_every_field_of_a_belief_question(setting) -> None:
-    (asked, _) = items([made_story(3)], {3: "test"}, "1", setting, template=all_fields(2))
+    (asked, _) = items([made_story(3)], {3: "test"}, "1", Wording(setting, template=all_fields(2)))
     one, other = asked_of(3, "1")[0].options
     told = "" if setting == "video" else "Story 3, TB, seen by the omniscient."
     assert asked.text.split("|") == [
@@ -89,7 +89,7 @@ def all_fields(options: int) -> str:
 
 def test_initial_beliefs_have_the_frames_of_their_section_and_options_of_their_own() -> None:
     template = "{question}|{asked}|{options}|{labels}|{person}|{caption}|{count}|{times}"
-    _, room = items([made_story(3)], {3: "test"}, "initial", "video", template=template)
+    _, room = items([made_story(3)], {3: "test"}, "initial", Wording("video", template=template))
     one, two, three = cast_of(3)[2:]
     assert room.text.split("|") == [
         *("First room? (3)", "First room? (3)", f"{one}\n{two}\n{three}"),
@@ -114,7 +114,7 @@ def test_initial_beliefs_have_the_frames_of_their_section_and_options_of_their_o
 )
 def test_templates_of_gridtom_that_cannot_be_filled(tmp_path: Path, text: str, message: str):
     with pytest.raises(HarnessError, match=message):
-        prepare(EvalConfig(limit=1, template=written(tmp_path, text)))
+        load_items(EvalConfig(limit=1, template=written(tmp_path, text)))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_templates_of_gridtom_that_cannot_be_filled(tmp_path: Path, text: str, m
         ({"prompting": "cot"}, "--prompting cot has words of its own, and --template"),
         ({"prompting": "simtom"}, "--prompting simtom has words of its own, and --template"),
         ({"style": "json"}, "--style json has words of its own, and --template"),
-        ({"protocol": "official"}, "--template asks for another"),
+        ({"protocol": "official"}, "--template"),
     ],
 )
 def test_nothing_else_has_words_beside_a_template(options: dict[str, Any], named: str) -> None:
@@ -134,9 +134,9 @@ def test_nothing_else_has_words_beside_a_template(options: dict[str, Any], named
 def test_examples_are_told_in_the_template_s_words(tmp_path: Path) -> None:
     config = EvalConfig(limit=2, prompting="few-shot", shots=2)
     path = written(tmp_path, OURS)
-    assert prepare(replace(config, template=path)).items == prepare(config).items
+    assert load_items(replace(config, template=path)).items == load_items(config).items
     path.write_text("In words: {caption}\n{asked}")
-    for item in prepare(replace(config, template=path, setting="video")).items:
+    for item in load_items(replace(config, template=path, setting="video")).items:
         # Frames are shown of the question that is asked, and of no example.
         assert [bool(part[:1].strip()) for part in item.text.split("In words: ")[1:]] == [1, 1, 0]
 
@@ -151,15 +151,15 @@ def test_a_folder_never_mixes_templates(tmp_path: Path, server: Server) -> None:
         "text-template-mine-2drawn"
     )
     asked = replace(config, template=mine)
-    evaluate(asked)
+    outcome(asked)
     sent = [body["messages"][-1]["content"] for _, _, body in server.seen]
-    assert sorted(sent) == sorted(item.text for item in prepare(asked).items)
+    assert sorted(sent) == sorted(item.text for item in load_items(asked).items)
     assert all(text.startswith("First: ") for text in sent)
-    evaluate(asked)
+    outcome(asked)
     other = written(tmp_path, "Then: {context} {asked}", "other.txt")
     for changed, here in ((other, "'Then: {context} {asked}'"), (None, "None")):
         with pytest.raises(HarnessError, match="template is 'First.* there, ") as error:
-            evaluate(replace(asked, template=changed))
+            outcome(replace(asked, template=changed))
         assert f"{here} here" in str(error.value)
     assert len(server.seen) == len(sent) == 4
 
@@ -180,7 +180,7 @@ def wanted(config: EvalConfig) -> list[str]:
     """What :data:`JUDGED` makes of the replies, whose white space counts as single spaces."""
     return [
         f"{item.question}|{item.reference}|A rope or {{so}}.|{{YES/NO}}\n"
-        for item in prepare(config).items
+        for item in load_items(config).items
     ]
 
 
@@ -188,7 +188,7 @@ def test_a_judge_at_an_address_has_the_template(judged, tmp_path: Path, server: 
     judge = replace(judged, judge=server.url, judge_model="judge")
     mine = replace(judge, judge_template=written(tmp_path, JUDGED))
     for config in (judge, mine, judge, mine):
-        evaluate(config)
+        outcome(config)
     models = [body["model"] for _, _, body in server.seen]
     # The model is asked once, and so is each judge.
     assert models == ["m"] * 2 + ["judge"] * 4
@@ -212,9 +212,9 @@ def test_a_judge_s_model_has_the_template(
 
     monkeypatch.setattr(SteeredModel, "option_log_probs", option_log_probs)
     judge = replace(judged, judge=str(folders["qwen2-vl"]), judge_words=("right", "wrong"))
-    evaluate(replace(judge, judge_template=written(tmp_path, JUDGED)))
+    outcome(replace(judge, judge_template=written(tmp_path, JUDGED)))
     assert seen == [text.replace("YES/NO", "right/wrong") for text in wanted(judged)]
-    evaluate(judge)
+    outcome(judge)
     assert len(seen) == 4 and len(list(judged.folder.glob("verdicts-*.jsonl"))) == 2
 
 
@@ -237,7 +237,7 @@ def test_a_judge_s_model_has_the_template(
 def test_templates_that_a_judge_cannot_use(judged, tmp_path, server, text, message) -> None:
     path = written(tmp_path, text)
     with pytest.raises(HarnessError, match=f"--judge-template .*mine.txt: .*{message}"):
-        evaluate(replace(judged, judge=server.url, judge_model="judge", judge_template=path))
+        outcome(replace(judged, judge=server.url, judge_model="judge", judge_template=path))
     assert server.seen == []
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.tasks import TASKS, find_task, reply_tokens
-from sally_anne.harness.work import prepare
+from sally_anne.harness.tasks import TASKS, find_task, load_items
 from tests.data.text_sets import made as sets
 from tests.harness.test_tasks import config, run, say  # noqa: F401  # a fixture
 
@@ -39,7 +38,7 @@ JOINT = {
 def test_every_set_is_asked_and_broken_down(config, tmp_path, monkeypatch, task) -> None:  # noqa: F811
     data = getattr(sets, task)(tmp_path / "data")
     asked = replace(config, task=task, data=data, max_new_tokens=None)
-    right = {item.text: item.answer[0] for item in prepare(asked).items}
+    right = {item.text: item.answer[0] for item in load_items(asked).items}
     seen = say(monkeypatch, lambda prompt: right[prompt.text])
     table, saved, printed = run(asked)
     count, wanted = NUMBERS[task]
@@ -101,5 +100,7 @@ def test_a_tiny_model_reads_tomi(config, tmp_path) -> None:  # noqa: F811
 def test_they_are_tasks_by_name() -> None:
     for task in NUMBERS:
         assert task in TASKS and find_task(task).name == task
-        assert reply_tokens(task) == 32 and EvalConfig(task=task).folder.name.endswith(task)
+        assert EvalConfig(task=task).reply_tokens == 32 and EvalConfig(
+            task=task
+        ).folder.name.endswith(task)
         assert find_task(task).views == {"text": find_task(task).views["text"], "none": ()}

@@ -10,10 +10,11 @@ import pytest
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
-from sally_anne.harness.endpoint.model import messages_of
+from sally_anne.harness.chat_endpoint import messages_of
+from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.items import FRAMES_MARK
 from sally_anne.harness.model import Prompt
-from sally_anne.harness.views import items, missing_parts, prompt_text, shown
+from sally_anne.harness.questions import PromptConfig, missing_parts, prompt_text, render
 from tests.harness.made_benchmarks import film
 
 KNOWN = Benchmark(
@@ -42,6 +43,11 @@ RECORD = BenchmarkItem(
 )
 
 
+def shown(benchmark: Benchmark, **options) -> PromptConfig:
+    """How a benchmark is asked with these options."""
+    return PromptConfig.of(benchmark, EvalConfig(task="bigtom", **options))
+
+
 def test_the_prompt_holds_what_the_view_shows() -> None:
     assert prompt_text(KNOWN, RECORD, shown(KNOWN)) == (
         "Scene:\nA room.\n\nTranscript:\nall\n\nWords only.\nQuestion: Who knows {it}?\n"
@@ -67,7 +73,7 @@ def test_frames_are_told_of_in_filmed_views_alone() -> None:
 
 
 def test_items_keep_key_tags_and_condition() -> None:
-    (item,) = items(KNOWN, [RECORD], shown(KNOWN))
+    (item,) = render(KNOWN, [RECORD], shown(KNOWN))
     assert (item.answer, item.condition, item.clip, item.hidden) == (("B",), "TB", None, False)
     assert item.tags["kind"] == ("x", "y")
 
@@ -141,7 +147,7 @@ def test_lengths_counts_and_times_of_frames_are_told_once_they_are_known(tmp_pat
     path.write_text("{question} {length}; {count}; {times}")
     record = replace(RECORD, media=(Media(path=tmp_path / "film.mp4"),))
     how = shown(KNOWN, view="multimodal", frames=3, template=path)
-    (item,) = items(KNOWN, [record], how)
+    (item,) = render(KNOWN, [record], how)
     assert item.notes is not None
     said = item.told(item.notes())
     assert said.startswith("Who knows {it}? 3.00 seconds; 3; 0.00s,") and "<" not in said

@@ -26,9 +26,8 @@ from sally_anne.data.gridtom.contrasts import build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Setting
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.continuation import continuation_log_probs, token_inputs
-from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.pipeline import run as evaluate
+from sally_anne.harness.evaluate import evaluate
+from sally_anne.harness.model import Prompt, SteeredModel, continuation_log_probs, token_inputs
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector

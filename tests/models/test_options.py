@@ -15,7 +15,7 @@ import transformers
 from sally_anne.core.errors import HarnessError, ModelError, SallyAnneError
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.pipeline import run as evaluate
+from sally_anne.harness.evaluate import evaluate
 from sally_anne.models import loading
 from sally_anne.models.loading import load_model
 from sally_anne.models.options import ModelOptions

@@ -15,9 +15,8 @@ from sally_anne.core.errors import ContextError, ModelError
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import read_clip, shape_of
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import check_items
+from sally_anne.harness.evaluate import check_items, evaluate
 from sally_anne.harness.items import Item
-from sally_anne.harness.pipeline import run as evaluate
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
 from sally_anne.models.prompts import process, reply_prompt

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from sally_anne.core.errors import HarnessError, ModelError
-from sally_anne.harness.endpoint.model import messages_of
+from sally_anne.harness.chat_endpoint import messages_of
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry

@@ -14,8 +14,8 @@ from sally_anne.cli import main
 from sally_anne.core.errors import SteeringError
 from sally_anne.harness import dry_run as harness_dry_run
 from sally_anne.harness import model as asking
-from sally_anne.harness import pipeline as harness_pipeline
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import evaluate
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering import cells, pipeline, prepare
@@ -53,7 +53,7 @@ def test_an_evaluation_reads_what_was_said(model: str, tmp_path: Path, read: lis
     assert not config.folder.exists() and not read
     with pytest.raises(SteeringError, match="nowhere"):
         harness_dry_run.dry_run(replace(config, steer=tmp_path / "nowhere"), QUIET)
-    table = harness_pipeline.run(config, console=QUIET)
+    table = evaluate(config, console=QUIET)
     assert figures["items"].value == len(table) == 6
     assert figures["batches"].value == 2
     assert figures["tokens read"].value == sum(read)

@@ -37,7 +37,7 @@ ALPHA, STORIES = 200.0, 6
 def stories_of_one_map(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first so many, of which the unharmed model answers most."""
     monkeypatch.setattr(
-        "sally_anne.harness.work.sample_groups",
+        "sally_anne.harness.gridtom.sample_groups",
         lambda rows, kinds, limit, seed: {name for name, _ in rows[:limit]},
     )
 

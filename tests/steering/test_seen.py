@@ -23,9 +23,9 @@ from sally_anne.data.lineage import Lineage
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.adapters.lm_eval import export
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.main import run as evaluation
-from sally_anne.harness.pipeline import run as evaluate
-from sally_anne.harness.work import prepare
+from sally_anne.harness.evaluate import evaluate
+from sally_anne.harness.run import run as evaluation
+from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
@@ -127,7 +127,7 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     vector = SteeringVector.load(vector_folder)
     # The two test stories that a limit of 2 draws were seen, one of them under more numbers.
     asked = EvalConfig(model=str(model_folder), setting="text", limit=2, max_new_tokens=2)
-    drawn = {item.story for item in prepare(asked).items}
+    drawn = {item.story for item in load_items(asked).items}
     first = sorted(content_of(drawn))
     seen = replace(vector, fitted={**vector.fitted, "seen": {"train": first, "validation": []}})
     folder = seen.save(tmp_path / "seen")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-import sally_anne.harness.pipeline
+import sally_anne.harness.evaluate
 import sally_anne.steering.measuring
 from sally_anne.core.folder import Journal
 from sally_anne.experiments.train_tiny.families import Family
@@ -155,7 +155,7 @@ def test_every_number_is_where_it_belongs(
         moved.append(steered.alpha)
         return np.repeat([0.0, 1.0], 50)
 
-    monkeypatch.setattr(sally_anne.harness.pipeline, "ask", prepared)
+    monkeypatch.setattr(sally_anne.harness.evaluate, "ask", prepared)
     monkeypatch.setattr(sally_anne.steering.measuring, "divergences", divergences)
     monkeypatch.setenv("COLUMNS", "160")
     config = SideEffectsConfig(
@@ -208,6 +208,6 @@ def test_every_number_is_where_it_belongs(
     assert line.count(f"0.5000 [{kl['low']:.4f}, {kl['high']:.4f}]") == 2
 
     # What is there is not asked again.
-    monkeypatch.setattr(sally_anne.harness.pipeline, "ask", ask)
+    monkeypatch.setattr(sally_anne.harness.evaluate, "ask", ask)
     monkeypatch.setattr(SteeredModel, "replies", None)
     assert json.loads(json.dumps(run(config), default=str)).items() <= saved.items()

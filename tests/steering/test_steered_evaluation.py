@@ -12,7 +12,7 @@ import torch
 from sally_anne.cli import main
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.work import items_of
+from sally_anne.harness.gridtom import items_of
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt

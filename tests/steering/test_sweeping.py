@@ -16,7 +16,7 @@ from sally_anne.data.gridtom.narration import InitialQuestion
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny.families import FAMILIES, Family
-from sally_anne.harness.gridtom import items
+from sally_anne.harness.gridtom import Wording, items
 from sally_anne.harness.items import Item
 from sally_anne.harness.model import Prompt, SteeredModel, prefill_prompts
 from sally_anne.hooks import batch_size
@@ -76,7 +76,7 @@ def lively(request: pytest.FixtureRequest, folders: dict[Family, Path]) -> Loade
 
 def questions(setting: Setting) -> list[Item]:
     splits = {3: "validation", 77: "validation"}
-    return list(items(generated(stories=splits), splits, "1", setting))
+    return list(items(generated(stories=splits), splits, "1", Wording(setting)))
 
 
 GRID = cells((2, 6), (-20.0, 0.0, 20.0), ("logistic", "random"))
@@ -127,7 +127,7 @@ def test_initial_beliefs_have_other_numbers_of_frames_and_equal_one_by_one(
     lively: LoadedModel, tmp_path: Path
 ) -> None:
     splits = {3: "validation", 77: "validation"}
-    asked = list(items(generated(stories=splits), splits, "initial", "multimodal"))
+    asked = list(items(generated(stories=splits), splits, "initial", Wording("multimodal")))
     vectors = vectors_of(cells((2,), (20.0,), ("logistic",)), vector)
     with Journal(tmp_path / "sweep.jsonl", {}) as journal:
         table = run_cells(lively, asked, vectors, journal, 4, "auto", 4)
@@ -349,6 +349,6 @@ def test_guessing_is_right_as_often_as_options_allow() -> None:
     story = made_story(3)
     one, pair = InitialQuestion("?", ("a",), ("a", "b", "c"), (0, 18)), story.initial[0]
     asked = replace(story, initial=(pair, one, one))
-    assert chance(list(items([asked], {3: "test"}, "initial", "text"))) == pytest.approx(
+    assert chance(list(items([asked], {3: "test"}, "initial", Wording("text")))) == pytest.approx(
         (1 / 10 + 1 / 3 + 1 / 3) / 3
     )

@@ -195,9 +195,10 @@ class Benchmark:
         default_split: the split asked about if none is chosen.
         frame_times: whether the prompt tells how long the video is and when its frames are.
         open_ended: whether replies are sentences that a judge reads.
-        official: whose own reader of replies is reported beside the robust one, see
-            harness/official.py; empty for the reader of JSON objects.
+        official: whose own parser of replies is reported with the robust one, see
+            harness/parse.py; empty for the parser of JSON objects.
         layout: what the folder holds, for the message when it does not.
+        submission: whether answers are also written in the form that its authors collect.
         left_out: which published questions are not among the items, and why; told with every run.
     """
 
@@ -215,4 +216,5 @@ class Benchmark:
     open_ended: bool = False
     cells: tuple[str, ...] = ()
     official: str = ""
+    submission: bool = False
     left_out: str = ""

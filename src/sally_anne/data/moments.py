@@ -315,4 +315,5 @@ MOMENTS = Benchmark(
     },
     # The keys of the test split are not public.
     default_split="validation",
+    submission=True,
 )

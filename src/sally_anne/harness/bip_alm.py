@@ -26,10 +26,8 @@ from sally_anne.data.mmtom_qa import MMTOM_QA
 from sally_anne.data.mmtom_qa.actions import Action, Course, read_actions
 from sally_anne.data.mmtom_qa.contents import Contents, is_surface, places_called, thing_of
 from sally_anne.data.mmtom_qa.contrasts import STATEMENT
-from sally_anne.harness.drawing import draw_items
-from sally_anne.harness.endpoint.limits import Budget
-from sally_anne.harness.endpoint.model import EndpointModel, kept_in
-from sally_anne.harness.endpoint.options import saved as saved_options
+from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint
+from sally_anne.harness.config import saved_options
 from sally_anne.harness.model import SteeredModel
 from sally_anne.harness.planning import (
     ANSWERS,
@@ -48,6 +46,7 @@ from sally_anne.harness.planning import (
     score_replies,
 )
 from sally_anne.harness.planning_config import BipAlmConfig
+from sally_anne.harness.tasks import sample_items
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
@@ -284,7 +283,7 @@ def run(
             "are, and not a given one; take judged"
         )
     every = MMTOM_QA.load(config.data)
-    items, drawn = draw_items(every, MMTOM_QA.breakdowns, config.limit, config.limit_seed)
+    items, drawn = sample_items(every, MMTOM_QA.breakdowns, config.limit, config.limit_seed)
     if drawn:
         console.print(str(drawn), soft_wrap=True)
     models = open_models(config, vector, loaded, Budget(config.endpoint_limit))
@@ -307,8 +306,8 @@ def run(
             posterior_of_replies,
         )
     with ExitStack() as kept, Bars(console) as bar:
-        if isinstance(judging, EndpointModel):
-            kept.enter_context(judging.endpoint.keeping(kept_in(config.folder)))
+        if isinstance(judging, ChatEndpoint):
+            kept.enter_context(judging.keeping(config.folder))
         journal = kept.enter_context(Journal(config.folder / ANSWERS, about))
         save_config(config.folder, saved_options(config))
         done = bar.add_task("questions", total=len(items))

@@ -1,22 +1,61 @@
-"""What an evaluation is asked to do, and what the configs of this room have in common."""
+"""What an evaluation is asked to do, and the options that several configs of this room share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import os
+import urllib.parse
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.core.options import Seed, check_options
+from sally_anne.core.options import Positive, Seed, check_options, spelled
 from sally_anne.data.items import Setting, View, Window
-from sally_anne.harness.endpoint.options import EndpointOptions, named
-from sally_anne.harness.prompting import RETOLD, Prompting
-from sally_anne.harness.protocols import ProtocolName, protocol_of
-from sally_anne.harness.tasks import reply_tokens, short_name
+from sally_anne.harness.protocols import RETOLD, WITH_SOUND, Prompting, ProtocolName
+from sally_anne.harness.tasks import open_task, short_name
 from sally_anne.models.options import ModelOptions
 
 # Prompts that go through the model together.
 DEFAULT_BATCH = 16
+# Stands for a secret where an address or an error is printed or saved.
+HIDDEN = "[hidden]"
+# Parts of an address that are no secrets; any other may be one.
+_OPEN_FIELDS = frozenset({"api-version", "version", "model", "deployment"})
+_PATH = "/chat/completions"
+# Options that only some tasks take; a task names its own.
+TASK_OPTIONS = (
+    *("order", "setting", "style", "data_seed", "split_seed"),
+    *("view", "window", "frames", "judge"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions:
+    """A model behind an address that speaks the OpenAI chat-completions protocol.
+
+    Attributes:
+        endpoint: address of the model, such as https://host/v1, in place of --model. So many
+            requests as --batch-size says are made at the same time.
+        endpoint_model: its name there.
+        endpoint_key: name of the environment variable that holds the key, if it wants one.
+        endpoint_rate: requests a minute at most, of each endpoint.
+        endpoint_prices: of a million tokens read and of a million written.
+        endpoint_limit: what may be spent in this run folder, in the unit of the prices.
+        endpoint_fields: further fields of each request, also of a judge's or perceiver's at an
+            address, as a JSON object; null leaves one out, as in {"max_tokens": null,
+            "max_completion_tokens": 500, "temperature": null}.
+        endpoint_timeout: seconds that a try waits.
+    """
+
+    endpoint: str | None = None
+    endpoint_model: str = ""
+    endpoint_key: str | None = None
+    endpoint_rate: Positive | None = None
+    endpoint_prices: tuple[float, float] | None = None
+    endpoint_limit: Positive | None = None
+    endpoint_fields: str | None = None
+    endpoint_timeout: Positive = 120.0
 
 
 @dataclass(frozen=True)
@@ -40,13 +79,13 @@ class EvalConfig(ModelOptions, EndpointOptions):
             names of options, length of replies), see harness/protocols.py; sally-anne in our own
             words, the same for all benchmarks.
         prompting: how questions are put: direct, for the answer alone; cot, for thoughts first, at
-            the end of which the answer is read; few-shot, after other questions with their answers;
-            simtom, in two steps: what the person asked about knows is retold, and the question is
-            asked on that alone.
-        shots: examples that few-shot prompts show, told in words, each of a story that is not asked
+            the end of which the answer is parsed; few-shot, after other questions with their
+            answers; simtom, in two steps: what the person asked about knows is retold, and the
+            question is asked on that alone.
+        shots: examples that few-shot prompts show, in words, each of a story that is not asked
             about.
-        shots_seed: which examples are drawn.
-        judge: who reads replies to open questions: a model's name, or the address of an endpoint
+        shots_seed: which examples are taken.
+        judge: who rates replies to open questions: a model's name, or the address of an endpoint
             that speaks the OpenAI chat protocol. Without a judge they are kept, but not scored. A
             judge's model is opened as the evaluated one is: its dtype, quantization and attention.
         judge_model: model to ask for at the endpoint.
@@ -63,9 +102,9 @@ class EvalConfig(ModelOptions, EndpointOptions):
         split: which items are asked about; auto is GridToM's test stories, and the benchmark's
             own choice for other tasks. GridToM's published is the test of its released code: all
             stories but the last 148 of the file.
-        limit: only so many stories of the split, drawn evenly over maps; for other tasks so many
-            films or episodes, whole, drawn evenly over what accuracy is broken down by.
-        limit_seed: which of them are drawn.
+        limit: only so many stories of the split, spread evenly over maps; for other tasks so many
+            films or episodes, whole, spread evenly over what accuracy is broken down by.
+        limit_seed: which of them are taken.
         style: GridToM: plain questions, or questions that ask for a JSON object.
         options: score the options by their probability as well.
         data: folder in the benchmark's release layout; GridToM's stories are generated if none is
@@ -120,9 +159,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
     @property
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
-        how = (self.style, self.prompting, self.protocol)
-        task = self.task if self.protocol == "sally-anne" else protocol_of(self.task, self.order)
-        return self.max_new_tokens or reply_tokens(task, *how)
+        return self.max_new_tokens or open_task(self.task).reply_tokens(self)
 
     @property
     def retold_tokens(self) -> int:
@@ -131,9 +168,7 @@ class EvalConfig(ModelOptions, EndpointOptions):
 
     @property
     def folder(self) -> Path:
-        parts = [short_name(self.task)]
-        if self.task == "gridtom":
-            parts += [self.order, self.setting]
+        parts = [short_name(self.task), *open_task(self.task).folder_words(self)]
         parts += [part for part in (self.view, self.window) if part]
         if self.frames is not None:
             parts.append(f"{self.frames}frames")
@@ -144,13 +179,57 @@ class EvalConfig(ModelOptions, EndpointOptions):
         if self.prompting != "direct":
             parts += [self.prompting, *changed(self, "shots", "shots_seed")]
         parts += steered(self)
-        asked = ("split", "style", "options", "max_new_tokens", "split_seed", "data_seed")
-        parts += changed(self, *asked)
+        names = ("split", "style", "options", "max_new_tokens", "split_seed", "data_seed")
+        parts += changed(self, *names)
         if self.data is not None:
             parts.append(f"data-{self.data.name}")
         if self.limit is not None:
             parts += [f"{self.limit}drawn", *changed(self, "limit_seed")]
         return run_folder(self, "eval", parts)
+
+
+def check(config: EvalConfig) -> None:
+    """Raise OptionError or HarnessError, which names the option, if the options alone are wrong."""
+    check_steered(config)
+    check_endpoint(config)
+    check_second(config, "judge")
+    if config.endpoint is not None and config.view in WITH_SOUND:
+        raise HarnessError(
+            f"--view {config.view} does not go with --endpoint: sounds are not sent there"
+        )
+    if config.judge is None:
+        _refuse(
+            config, ("human", "judge_words", "judge_template"), "a judge: give one with --judge"
+        )
+    if config.prompting != "few-shot":
+        _refuse(config, ("shots", "shots_seed"), "--prompting few-shot")
+    if config.prompting == "cot" and config.options:
+        raise HarnessError(
+            "--options scores the options as the beginning of a reply, where --prompting cot has "
+            "thoughts; leave one of them out"
+        )
+    worded = {"prompting": ("cot", "simtom"), "style": ("json",)}
+    for name, values in worded.items() if config.template is not None else ():
+        if (value := getattr(config, name)) in values:
+            raise HarnessError(
+                f"{spelled(name)} {value} has words of its own, and --template gives others; "
+                "leave one of them out"
+            )
+    task = open_task(config.task)
+    others = [name for name in TASK_OPTIONS if name not in task.options]
+    _refuse(config, others, f"other tasks than {short_name(config.task)}")
+    if config.protocol == "official":
+        _refuse(
+            config, ("template", "prompting", "style"), "our own words, not --protocol official"
+        )
+        task.protocol(config)
+
+
+def _refuse(config: Any, names: Any, where: str) -> None:
+    """HarnessError if one of these options was changed, which are for something else."""
+    for name in names:
+        if getattr(config, name) != getattr(type(config), name):
+            raise HarnessError(f"{spelled(name)} is for {where}")
 
 
 def check_steered(config: Any) -> None:
@@ -177,5 +256,139 @@ def changed(config: Any, *names: str) -> list[str]:
 
 def run_folder(config: Any, kind: str, parts: list[str]) -> Path:
     """The user's folder, or one named after the model and these options."""
-    name = "-".join([Path(named(config)).name or "model", *parts])
+    name = "-".join([Path(model_name(config)).name or "model", *parts])
     return config.out or Path("runs") / kind / name
+
+
+def model_name(config: Any) -> str:
+    """The model that is asked, for titles and folders."""
+    at_endpoint = getattr(config, "endpoint", None) is not None
+    return str(config.endpoint_model if at_endpoint else config.model)
+
+
+def saved_options(config: Any) -> dict[str, Any]:
+    """The options as a run's folder keeps them: addresses without their secrets."""
+    return {
+        name: public(value) if isinstance(value, str) and "://" in value else value
+        for name, value in asdict(config).items()
+    }
+
+
+def check_endpoint(config: Any) -> None:
+    """HarnessError, which names the option, if the options of an endpoint are wrong."""
+    prices = (config.endpoint_prices or ()) + (getattr(config, "judge_prices", None) or ())
+    if any(price < 0 for price in prices):
+        raise HarnessError(f"prices must not be negative, got {prices}")
+    request_fields(config)
+    if config.endpoint is None:
+        _refuse(config, ("endpoint_model", "endpoint_key"), "an endpoint: give --endpoint")
+        return
+    checked_address(config.endpoint)
+    if not config.endpoint_model.strip():
+        raise HarnessError("--endpoint needs --endpoint-model, the name of a model there")
+    if config.endpoint_limit is not None and config.endpoint_prices is None:
+        raise HarnessError("--endpoint-limit needs --endpoint-prices")
+    key_from(config.endpoint_key, "--endpoint-key")
+    local = [field.name for field in fields(ModelOptions) if field.name != "max_pixels"]
+    inside = [name for name in ("steer", "alpha", "options") if hasattr(config, name)]
+    _refuse(config, [*local, *inside], "a model that is opened here, not for --endpoint")
+
+
+def check_second(config: Any, role: str) -> None:
+    """HarnessError if a run's second model, named by its role's own options, is ill described.
+
+    ``--judge`` takes a model's name or an address; what goes with an address are
+    ``--judge-model``, ``--judge-key`` and ``--judge-prices``.
+    """
+    given, option = getattr(config, role), spelled(role)
+    model, key, prices = (f"{role}_{name}" for name in ("model", "key", "prices"))
+    if given and "://" in given:
+        checked_address(given, option)
+        if not getattr(config, model).strip():
+            raise HarnessError(f"{option} with an address needs {spelled(model)}")
+        if config.endpoint_limit is not None and getattr(config, prices) is None:
+            raise HarnessError(f"--endpoint-limit needs {spelled(prices)}, what the {role} costs")
+        key_from(getattr(config, key), spelled(key))
+        return
+    limits = ("endpoint_rate", "endpoint_prices", "endpoint_limit", "endpoint_fields")
+    if config.endpoint is None:
+        _refuse(config, limits, "an endpoint: give --endpoint")
+    _refuse(config, (model, key, prices), f"a {role} at an address: give it with {option}")
+
+
+def request_fields(config: Any) -> dict[str, Any]:
+    """What ``--endpoint-fields`` holds; HarnessError if it is no JSON object."""
+    if config.endpoint_fields is None:
+        return {}
+    try:
+        found = json.loads(config.endpoint_fields)
+    except ValueError as error:
+        raise HarnessError(f"--endpoint-fields is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise HarnessError("--endpoint-fields must be a JSON object")
+    if taken := {"model", "messages", "stream", "n"} & found.keys():
+        raise HarnessError(f"--endpoint-fields must not hold {min(taken)!r}")
+    return found
+
+
+def key_from(variable: str | None, option: str) -> str:
+    """The key in the environment variable that ``option`` names; empty without a name.
+
+    A variable that is not set is not repeated: it may be the key itself, given by mistake.
+    """
+    if variable is None:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key or " " in key or not (key.isascii() and key.isprintable()):
+        raise HarnessError(
+            f"{option} names no environment variable that holds a key; it takes the name of a "
+            "variable, not the key itself"
+        )
+    return key
+
+
+def public(address: str) -> str:
+    """An address as it is printed and saved: without name, password and secret fields."""
+    rest, mark, query = address.partition("?")
+    scheme, slashes, rest = rest.rpartition("://")
+    host, slash, path = rest.partition("/")
+    pairs = [pair.partition("=") for pair in query.partition("#")[0].split("&") if pair]
+    kept = "&".join(
+        f"{name}={value if name.lower() in _OPEN_FIELDS else HIDDEN}" if is_ else HIDDEN
+        for name, is_, value in pairs
+    )
+    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}{mark}{kept}"
+
+
+def secrets(url: str, key: str) -> list[str]:
+    """What must not be repeated, as it is, in an address and in JSON; the longest first."""
+    given = urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query, keep_blank_values=True)
+    # A field without a value may be a secret itself.
+    plain = {key} | {value or name for name, value in given if name.lower() not in _OPEN_FIELDS}
+    quoted = {urllib.parse.quote(one, safe="") for one in plain}
+    escaped = {json.dumps(one)[1:-1] for one in plain}
+    return sorted((plain | quoted | escaped) - {""}, key=len, reverse=True)
+
+
+def checked_address(url: str, option: str = "--endpoint") -> str:
+    """The whole address to post to; HarnessError, for ``option``, if it is none."""
+    try:
+        parts = urllib.parse.urlsplit(url.strip())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        usable = False
+    if HIDDEN in url:
+        raise HarnessError(
+            f"the address {url} lacks its secrets, which no run folder keeps: give {option} again"
+        )
+    if not usable or not url.strip().isascii() or any(c.isspace() for c in url.strip()):
+        # Nobody knows where a name and password end in it.
+        address = HIDDEN if "@" in url else public(url)
+        raise HarnessError(
+            f"{address!r} is no address of an endpoint; it should be like https://host/v1{_PATH}"
+        )
+    if parts.username or parts.password:
+        raise HarnessError("an endpoint's address must not hold a name or password; use the key")
+    path = parts.path.rstrip("/").removesuffix(_PATH) + _PATH
+    return urllib.parse.urlunsplit(parts._replace(path=path, fragment=""))

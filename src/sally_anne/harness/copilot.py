@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sally_anne.core.options import Seed
-from sally_anne.harness.config import DEFAULT_BATCH, changed, run_folder
+from sally_anne.harness.config import DEFAULT_BATCH, EndpointOptions, changed, run_folder
 from sally_anne.harness.distractors import DistractorConfig
-from sally_anne.harness.endpoint.options import EndpointOptions
 from sally_anne.models.options import ModelOptions
 
 

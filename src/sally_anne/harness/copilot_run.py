@@ -26,7 +26,8 @@ from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
 from sally_anne.data.items import BenchmarkItem, Option
 from sally_anne.data.moments import LABELS, NAME
-from sally_anne.harness.answers import read_answer
+from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
+from sally_anne.harness.config import check_endpoint, saved_options
 from sally_anne.harness.copilot import CopilotConfig
 from sally_anne.harness.distractors_run import (
     Shuffled,
@@ -37,9 +38,8 @@ from sally_anne.harness.distractors_run import (
     orders_of,
     reordered,
 )
-from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_endpoint, said_usage
-from sally_anne.harness.endpoint.options import check_endpoint, saved
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.parse import parse_choice
 from sally_anne.harness.proposals import (
     Question,
     faults,
@@ -48,7 +48,7 @@ from sally_anne.harness.proposals import (
     read_proposal,
     read_questions,
 )
-from sally_anne.harness.reporting import print_table
+from sally_anne.harness.report import print_table
 from sally_anne.hooks.batch_size import in_batches, within_memory
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import reply_prompt
@@ -60,7 +60,7 @@ UNKNOWN = "(unknown) Which of these is the right answer?"
 # Of a reply that is a letter.
 _LETTER_TOKENS = 16
 
-AnyModel = SteeredModel | EndpointModel
+AnyModel = SteeredModel | ChatEndpoint
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _choose(model: AnyModel, asked: Sequence[Shuffled]) -> list[str | None]:
         return [best_label(LABELS, found) for found in model.option_log_probs(prompts, labels)]
     replies = model.generate(prompts, _LETTER_TOKENS)
     shown = [reordered(one.record.options, one.order) for one in asked]
-    return [read_answer(reply, o, "robust") for reply, o in zip(replies, shown, strict=True)]
+    return [parse_choice(reply, o, "robust") for reply, o in zip(replies, shown, strict=True)]
 
 
 @claims("a session of distractors")
@@ -207,22 +207,22 @@ def run(
     check_options(config)
     check_endpoint(config)
     questions = read_questions(config.data)
-    distant = None if config.endpoint is None else open_endpoint(config)
-    if distant is None:
+    endpoint = None if config.endpoint is None else open_endpoint(config)
+    if endpoint is None:
         loaded = loaded or load_model(**config.opening())
         for one in questions:
             prompt = reply_prompt(loaded, proposal_prompt(one), video=False)
             what = f"{config.data}, question {one.item_id}"
             check_room(loaded, what, prompt, None, config.max_new_tokens, "give less transcript")
-    writer: AnyModel = distant or SteeredModel(loaded)  # type: ignore[arg-type]
+    writer: AnyModel = endpoint or SteeredModel(loaded)  # type: ignore[arg-type]
     checker = writer
     if config.checker is not None:
         own = {"name": config.checker, "revision": None, "max_pixels": None}
         checker = SteeredModel(load_model(**config.opening() | own))
     about = {"writer": writer.about, "checker": checker.about, "tokens": config.max_new_tokens}
-    kept = distant.endpoint.keeping(kept_in(config.folder)) if distant else nullcontext()
+    kept = endpoint.keeping(config.folder) if endpoint else nullcontext()
     with Journal(config.folder / SESSION, about) as journal, kept, Bars(console) as bar:
-        save_config(config.folder, saved(config))
+        save_config(config.folder, saved_options(config))
         session = _Session(config, writer, checker, journal)
         task = bar.add_task("questions", total=len(questions))
         outcomes = []
@@ -231,8 +231,8 @@ def run(
             bar.advance(task)
     _write(config, outcomes)
     _report(console, config, outcomes, session.asked)
-    if distant is not None:
-        console.print(said_usage("copilot", distant.endpoint.usage), soft_wrap=True)
+    if endpoint is not None:
+        console.print(usage_line("copilot", endpoint.usage), soft_wrap=True)
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
     return outcomes
 

@@ -18,15 +18,15 @@ from sally_anne.data.mimeqa import CATEGORIES
 FEWEST = 3
 
 
-def group_accuracy(table: pd.DataFrame, reader: str, tag: str = "category") -> pd.DataFrame:
+def group_accuracy(table: pd.DataFrame, parser: str, tag: str = "category") -> pd.DataFrame:
     """Accuracy of each group (film) in each category.
 
-    Of answers with ``item_id``, ``story`` (the group), ``<reader>_correct``, ``tag_<tag>`` (values
-    joined by ``|``; an item counts in each of them), and where they are there ``<reader>_invalid``
+    Of answers with ``item_id``, ``story`` (the group), ``<parser>_correct``, ``tag_<tag>`` (values
+    joined by ``|``; an item counts in each of them), and where they are there ``<parser>_invalid``
     (which counts as wrong) and ``hidden`` (left out). One row a group, one column a category (the
     paper's order, others after them, sorted), NaN where a group has no question of it.
     """
-    right, tags = f"{reader}_correct", f"tag_{tag}"
+    right, tags = f"{parser}_correct", f"tag_{tag}"
     if missing := [name for name in ("story", right, tags) if name not in table]:
         raise HarnessError(
             f"the answers lack the column {missing[0]!r}; they have {', '.join(map(str, table))}"
@@ -34,7 +34,7 @@ def group_accuracy(table: pd.DataFrame, reader: str, tag: str = "category") -> p
     kept = table[~_flags(table, "hidden")]
     if not kept[right].isin([True, False]).all():
         raise HarnessError(f"the answers' column {right!r} holds what is neither True nor False")
-    scores = kept[right].astype(bool) & ~_flags(kept, f"{reader}_invalid")
+    scores = kept[right].astype(bool) & ~_flags(kept, f"{parser}_invalid")
     rows = pd.DataFrame(
         {
             "group": kept["story"].astype(str),
@@ -56,7 +56,7 @@ def _flags(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def category_correlations(
-    table: pd.DataFrame, reader: str, tag: str = "category", *, level: float = 0.95
+    table: pd.DataFrame, parser: str, tag: str = "category", *, level: float = 0.95
 ) -> pd.DataFrame:
     """Correlation of the accuracies of each two categories, over the groups that have both.
 
@@ -69,7 +69,7 @@ def category_correlations(
         correlation is NaN where there are fewer than three groups or one of the two accuracies is
         the same in all of them; resamples of that kind are left out of the interval.
     """
-    wide = group_accuracy(table, reader, tag)
+    wide = group_accuracy(table, parser, tag)
     names = [str(name) for name in wide.columns]
     if len(names) < 2:
         raise HarnessError(f"a correlation needs two values of {tag}; there is only {names[0]!r}")

@@ -23,19 +23,18 @@ from sally_anne.core.options import check_options
 from sally_anne.data.items import BenchmarkItem, Option
 from sally_anne.data.moments import MOMENTS
 from sally_anne.harness.distractors import DistractorConfig
-from sally_anne.harness.drawing import sample_groups
-from sally_anne.harness.metrics import accuracy
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.reporting import print_table, save
-from sally_anne.harness.results import by_value
-from sally_anne.harness.views import Shown, prompt_text
+from sally_anne.harness.questions import PromptConfig, prompt_text
+from sally_anne.harness.report import print_table, save
+from sally_anne.harness.score import accuracy, by_value
+from sally_anne.harness.tasks import sample_groups
 from sally_anne.hooks.batch_size import in_batches, within_memory
 from sally_anne.models.loading import LoadedModel, load_model
 
 ANSWERS, TABLE = "answers.jsonl", "distractors.parquet"
 # 8 options have 40,320 orders.
 MOST_OPTIONS = 6
-NOTHING_SHOWN = Shown("none", "full", MOMENTS.sampling)
+NOTHING_SHOWN = PromptConfig("none", "full", MOMENTS.sampling)
 
 Order = tuple[int, ...]
 

@@ -12,14 +12,12 @@ from rich.markup import escape
 from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import require_own
-from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig
-from sally_anne.harness.evaluate import alike, second_step
+from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check
+from sally_anne.harness.evaluate import KIND, by_shape, facts_of, fitted_on, second_step
 from sally_anne.harness.items import Item
 from sally_anne.harness.model import Prompt, laid_out
-from sally_anne.harness.pipeline import check
-from sally_anne.harness.prompting import KNOWN_MARK, RETOLD
-from sally_anne.harness.vectors import facts_of, fitted_on
-from sally_anne.harness.work import prepare
+from sally_anne.harness.protocols import KNOWN_MARK, RETOLD
+from sally_anne.harness.tasks import open_task
 from sally_anne.hooks.batch_size import AUTO, in_batches
 from sally_anne.models.decoding import split_common_prefix
 from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, show, tokens_each
@@ -27,25 +25,23 @@ from sally_anne.models.published import open_described
 
 
 def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Figure]:
-    """Say what the evaluation would ask and need, judges aside; each figure by its name.
+    """Print what the evaluation would ask and need, judges aside; each figure by its name.
 
     Raises the evaluation's own errors, as far as they can be known without weights.
     """
     check(config)
-    require_own(config.folder, "an evaluation")
-    work = prepare(config, fitted_on(config.model, facts_of(config.steer)))
+    require_own(config.folder, KIND)
+    work = open_task(config.task).load(config, fitted_on(config.model, facts_of(config.steer)))
     console = console or Console()
-    if work.unseen:
-        console.print(str(work.unseen), soft_wrap=True)
-    for line in filter(None, (work.said, work.drawn)):
-        console.print(escape(str(line)), soft_wrap=True)
+    for line in work.lines():
+        console.print(escape(line), soft_wrap=True)
     items = work.items
     if any(item.sound for item in items):
         raise HarnessError(
             f"--dry-run counts no tokens of sounds; leave it or --view {config.view} out"
         )
     if config.endpoint is not None:
-        return _requests(config, items, console)
+        return show(console, config.endpoint_model, _requests(config, items))
     loaded = open_described(config, videos=any(item.clip for item in items))
     size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
     counter = Counter(loaded)
@@ -63,24 +59,23 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     return show(console, loaded.name, figures)
 
 
-def _requests(config: EvalConfig, items: Sequence[Item], console: Console) -> dict[str, Figure]:
+def _requests(config: EvalConfig, items: Sequence[Item]) -> list[Figure]:
     """What an endpoint would be asked; how it counts tokens is its own affair."""
     shapes = [item.shape(True) for item in items if item.shape]
-    told = (item.told(item.notes() if item.notes else {}) for item in items)
-    words = sum(len(item.system) + len(text) for item, text in zip(items, told, strict=True))
+    texts = (item.told(item.notes() if item.notes else {}) for item in items)
+    words = sum(len(item.system) + len(text) for item, text in zip(items, texts, strict=True))
     words += sum(len(item.text) - len(KNOWN_MARK) for item in items if item.before)
     twice = sum(bool(item.before) for item in items)
     written = len(items) * config.reply_tokens + twice * config.retold_tokens
     each = "two an item" if twice else "one an item"
     often = f"{each}; equal ones are made once, tries that fail come on top"
     retold = ", without what simtom's first step retells" if twice else ""
-    figures = [
+    return [
         exact("requests", len(items) + twice, often),
         exact("frames sent", sum(shape[0] for shape in shapes), "as pictures"),
         exact("characters sent", words, f"of all prompts' words{retold}"),
         exact("tokens written", written, "by all requests, at most"),
     ]
-    return show(console, config.endpoint_model, figures)
 
 
 def loads_of(
@@ -91,7 +86,7 @@ def loads_of(
     SimToM's items ask twice, first for ``retold`` tokens, which the second prompt holds.
     """
     found = []
-    for items, prompts in alike(batch):
+    for items, prompts in by_shape(batch):
         if items[0].before:
             found.append(_load(counter, prompts, retold))
             second = [second_step(item, "") for item in items]

@@ -1,34 +1,186 @@
-"""Asking a model every item of a task, in batches, each answer kept as soon as it is given."""
+"""An evaluation from config to table: a model, steered or not, is asked the questions of a task."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import asdict
 from functools import cache, partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pandas as pd
+from rich.markup import escape
 
+from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
-from sally_anne.core.folder import Journal
+from sally_anne.core.files import read_object
+from sally_anne.core.folder import Journal, claims, fingerprint, save_config
+from sally_anne.core.processes import here
+from sally_anne.data.lineage import Lineage
 from sally_anne.data.sound import RATE
-from sally_anne.harness.config import DEFAULT_BATCH
-from sally_anne.harness.endpoint.model import EndpointModel
-from sally_anne.harness.endpoint.replies import Said
+from sally_anne.harness.agreement import agreement, read_labels
+from sally_anne.harness.chat_endpoint import Budget, ChatCompletion, ChatEndpoint, open_endpoint
+from sally_anne.harness.config import (
+    DEFAULT_BATCH,
+    EvalConfig,
+    check,
+    model_name,
+    saved_options,
+)
 from sally_anne.harness.items import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES_MARK, Item
-from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.prompting import KNOWN_MARK, RETOLD
-from sally_anne.harness.replies import Reply
-from sally_anne.harness.results import score
+from sally_anne.harness.judge import EndpointJudge, Judge, judge_answers, open_judge
+from sally_anne.harness.model import Completion, Prompt, SteeredModel
+from sally_anne.harness.protocols import KNOWN_MARK, RETOLD
+from sally_anne.harness.report import print_evaluation, save
+from sally_anne.harness.score import counts, results_of, score, write_submission
+from sally_anne.harness.tasks import open_task, short_name
 from sally_anne.hooks.batch_size import AUTO, BatchSize, fitting, in_batches, within_memory
-from sally_anne.models.loading import LoadedModel
+from sally_anne.hooks.identity import SEEN, require_fitted
+from sally_anne.hooks.vector import RECORD, SteeringVector
+from sally_anne.models.families import check_senses
+from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import reply_prompt, sound_tokens
 from sally_anne.models.videos import REMEDY, check_room, crop_notes
 
-_HEARD_REMEDY = "play less of the film (--window focused), or take another --view"
+KIND = "an evaluation"
+ANSWERS, TABLE = "answers.jsonl", "answers.parquet"
+SUBMISSION = "submission.json"
+_SOUND_REMEDY = "play less of the film (--window focused), or take another --view"
 # What a frame's time takes in a note at most, and the words around the times.
 _NOTE_OF_A_FRAME, _NOTE = "0000 min:00.00 sec, ", 200 * " "
+
+
+@claims(KIND)
+def evaluate(
+    config: EvalConfig,
+    vector: SteeringVector | None = None,
+    console: Console | None = None,
+    loaded: LoadedModel | None = None,
+    same_stories_as: SteeringVector | None = None,
+) -> pd.DataFrame:
+    """Do the whole evaluation in ``config.folder``; what is there is not asked again.
+
+    Started several times by a launcher, the processes share the items; then the first judges open
+    replies, saves and prints, and the others wait for it.
+
+    Args:
+        config: the options, which are checked.
+        vector: steers in place of the one in ``config.steer``.
+        loaded: the model if it is loaded already.
+        same_stories_as: a vector that does not steer here; the test stories that it was fitted on
+            are left out, so that this run can be compared with one that it steers.
+
+    Returns:
+        What :func:`sally_anne.harness.score.score` gives, and the judge's columns.
+    """
+    processes = here()
+    device_map = processes.device_map(config.place)
+    processes.begin()
+    console = (console or Console()) if processes.first else Console(quiet=True)
+    check(config)
+    if vector is None and config.steer is not None:
+        vector = open_vector(config.steer, config.allow_mismatch)
+    fitted = vector or same_stories_as
+    task = open_task(config.task)
+    work = task.load(config, fitted_on(config.model, None if fitted is None else fitted.fitted))
+    for line in work.lines():
+        console.print(escape(line), soft_wrap=True)
+    budget = Budget(config.endpoint_limit)
+    judge = open_judge(config, work.items, device_map, budget) if processes.first else None
+    human = None if config.human is None else read_labels(config.human)
+    endpoint = None if config.endpoint is None else open_endpoint(config, budget)
+    if endpoint is None:
+        loaded = _loaded(config, work.items, loaded, device_map)
+        room = (config.reply_tokens, config.retold_tokens)
+        for line in check_items(loaded, work.items, *room):
+            console.print(escape(line))
+    model = endpoint or SteeredModel(cast(LoadedModel, loaded), vector, config.alpha)
+    about = {
+        **model.about,
+        "task": short_name(config.task),
+        "max_new_tokens": config.reply_tokens,
+        "options": config.options,
+        **work.about,
+    }
+    mismatch = require_fits(vector, loaded, config.alpha) if vector and loaded else ""
+    kept = Journal(config.folder / ANSWERS, about, processes)
+    replies = endpoint.keeping(config.folder) if endpoint else nullcontext()
+    with kept as journal, replies, Bars(console) as bar:
+        if processes.first:
+            save_config(config.folder, saved_options(config))
+        title = f"{model_name(config)} {short_name(config.task)} {work.title}"
+        progress = bar.add_task(escape(title), total=None)
+        table = ask(
+            model,
+            work.items,
+            journal,
+            config.batch_size,
+            config.reply_tokens,
+            config.options,
+            lambda done, total: bar.update(progress, completed=done, total=total),
+            config.retold_tokens,
+        )
+    if not processes.first:
+        processes.wait()
+        return pd.read_parquet(config.folder / TABLE)
+    if judge is not None:
+        table = _judged(config, table, judge, about)
+    figures = {
+        "counts": counts(table, work.missing),
+        "results": results_of(table, work.breakdowns, work.cells, work.beliefs),
+        "agreement": None if human is None else agreement(table, human),
+        "endpoints": {
+            role: one.usage
+            for role, one in (("model", endpoint), ("judge", getattr(judge, "endpoint", None)))
+            if one is not None
+        },
+    }
+    if task.submission:
+        write_submission(table, config.folder / SUBMISSION, work.missing)
+    texts = [text for item in work.items for text in (item.before, item.text) if text]
+    saved = {
+        "config": saved_options(config),
+        **figures,
+        "about": about,
+        "beliefs": work.beliefs,
+        "unseen": None if work.left_out is None else asdict(work.left_out),
+        "drawn": None if work.subset is None else asdict(work.subset),
+        "mismatch": mismatch,
+    }
+    save(console, config.folder / TABLE, table, saved, loaded, texts)
+    print_evaluation(console, config, work, saved)
+    processes.wait()
+    return table
+
+
+def _loaded(
+    config: EvalConfig, items: Sequence[Item], loaded: LoadedModel | None, device_map: str | None
+) -> LoadedModel:
+    """The model, which has what it takes to see and hear what the items show."""
+    videos = any(item.clip for item in items)
+    sounds = any(item.sound for item in items)
+    if loaded is None:
+        opening = config.opening() | {"device_map": device_map}
+        loaded = load_model(**opening, videos=videos, sounds=sounds)
+    check_senses(loaded.family, loaded.name, videos, sounds)
+    return loaded
+
+
+def _judged(
+    config: EvalConfig, table: pd.DataFrame, judge: Judge, about: Mapping[str, Any]
+) -> pd.DataFrame:
+    """The table with a judge's columns; each judge keeps its own verdicts in the folder."""
+    own = fingerprint(sorted(judge.about.items()))[:8]
+    replies = (
+        judge.endpoint.keeping(config.folder, f"judge-{own}")
+        if isinstance(judge, EndpointJudge)
+        else nullcontext()
+    )
+    size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
+    with Journal(config.folder / f"verdicts-{own}.jsonl", judge.about | about) as journal, replies:
+        return judge_answers(table, judge, journal, size)
 
 
 def check_items(
@@ -36,20 +188,20 @@ def check_items(
 ) -> list[str]:
     """Refuse items that do not fit the model's context with ``reply`` tokens; no frame is decoded.
 
-    Damaged films are left to be named where they are decoded. What is returned is to be said to the
-    user, a line each: that frames are padded, and how many films. A ContextError names the item.
+    Damaged films are left to be named where they are decoded. Returns lines for the user: that
+    frames are padded, and of how many films. A ContextError names the item.
     """
     sizes: Counter[tuple[int, int]] = Counter()
     tokens = cache(partial(sound_tokens, loaded))
 
-    def check(item: Item, shape: tuple[int, int, int] | None, notes: Mapping[str, str]) -> None:
+    def check_one(item: Item, shape: tuple[int, int, int] | None, notes: Mapping[str, str]) -> None:
         turns = Prompt(item.told(notes), system=item.system).turns
         samples = round(RATE * item.seconds()) if item.seconds else 0
         pieces = tokens(samples) if samples else []
         prompt = reply_prompt(loaded, turns, shape is not None, len(pieces))
-        written, heard = retold if item.before else reply, sum(pieces) - len(pieces)
-        remedy = _HEARD_REMEDY if pieces and shape is None else REMEDY
-        check_room(loaded, f"item {item.item_id}", prompt, shape, written, remedy, heard)
+        written, sound = retold if item.before else reply, sum(pieces) - len(pieces)
+        remedy = _SOUND_REMEDY if pieces and shape is None else REMEDY
+        check_room(loaded, f"item {item.item_id}", prompt, shape, written, remedy, sound)
         if item.before:
             prompt = reply_prompt(loaded, item.text, False)
             check_room(loaded, f"item {item.item_id}", prompt, None, retold + reply)
@@ -64,17 +216,17 @@ def check_items(
             most = {FRAMES_MARK: _NOTE + times, TIMES_MARK: times}
             most |= dict.fromkeys((LENGTH_MARK, COUNT_MARK), _NOTE_OF_A_FRAME)
             try:
-                check(item, shape, most if item.notes and shape else {})
+                check_one(item, shape, most if item.notes and shape else {})
             except ContextError:
                 # There may be fewer frames in the film, and shorter notes.
                 shape = item.shape(True) if item.shape else None
-                check(item, shape, item.notes() if item.notes else {})
+                check_one(item, shape, item.notes() if item.notes else {})
     return crop_notes(loaded, sizes)
 
 
 @within_memory("use a smaller --batch-size, and if it is 1 smaller --max-pixels or fewer --frames")
 def ask(
-    model: SteeredModel | EndpointModel,
+    model: SteeredModel | ChatEndpoint,
     items: Sequence[Item],
     journal: Journal,
     batch_size: BatchSize,
@@ -83,7 +235,7 @@ def ask(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     retold: int = RETOLD,
 ) -> pd.DataFrame:
-    """Ask what the journal does not hold yet.
+    """Ask what the journal does not hold yet, and score all.
 
     Batches are planned over all items, answered or not, and the journal's processes share them: a
     prompt's company, and with it the last digits of its numbers, is the same in every run.
@@ -91,56 +243,68 @@ def ask(
     With ``options`` those of questions with one answer are scored by their probability, too.
     ``on_progress`` gets how many of how many items are answered, also at the start; of several
     processes, each counts its own part. Replies to SimToM's first prompts have ``retold`` tokens.
-    What is returned is :func:`sally_anne.harness.results.score` of all items.
     """
 
-    def missing(some: Sequence[Item]) -> list[Item]:
+    def unanswered(some: Sequence[Item]) -> list[Item]:
         return [item for item in some if item.item_id not in journal.answers]
 
     def trial(size: int) -> None:
         longest = max(in_batches(items, size), key=lambda b: max(len(i.first_text) for i in b))
-        for some, prompts in alike(longest):
+        for some, prompts in by_shape(longest):
             model.replies(prompts, retold if some[0].before else max_new_tokens)
 
     size = DEFAULT_BATCH if batch_size == AUTO else batch_size
-    if isinstance(model, EndpointModel):
+    if isinstance(model, ChatEndpoint):
         if options:
             raise HarnessError("a model behind an endpoint gives no probabilities of options")
-    elif batch_size == AUTO and missing(items):
+    elif batch_size == AUTO and unanswered(items):
         size = fitting(model.loaded.model, trial, DEFAULT_BATCH, journal.processes)
-    todo = [batch for batch in in_batches(items, size) if missing(batch)]
+    todo = [batch for batch in in_batches(items, size) if unanswered(batch)]
     todo = journal.processes.share(todo)
-    answered = len(items) - len(missing(items))
-    total = answered + sum(len(missing(batch)) for batch in todo)
-    on_progress(answered, total)
+    done = len(items) - len(unanswered(items))
+    total = done + sum(len(unanswered(batch)) for batch in todo)
+    on_progress(done, total)
     for planned in todo:
-        for batch, prompts in alike(planned):
-            if not (new := missing(batch)):
-                continue
-            told: Sequence[Reply | Said] = model.replies(prompts, retold) if batch[0].before else ()
-            if told:
-                prompts = [second_step(i, said.text) for i, said in zip(batch, told, strict=True)]
-            replies: Sequence[Reply | Said] = model.replies(prompts, max_new_tokens)
-            answers: dict[str, dict[str, Any]] = {
-                item.item_id: {"item_id": item.item_id, "reply": reply.text, "ended": reply.ended}
-                for item, reply in zip(batch, replies, strict=True)
-            }
-            for answer, said in zip(answers.values(), told, strict=False):
-                answer |= {"perspective": said.text, "perspective_ended": said.ended}
-            chosen = all(item.options and not item.names for item in batch)
-            if options and chosen and not isinstance(model, EndpointModel):
-                labels = [[o.label for o in item.options] for item in batch]
-                found = model.option_log_probs(prompts, labels)
-                for answer, log_probs in zip(answers.values(), found, strict=True):
-                    answer["option_log_probs"] = log_probs
-            journal.add(answers[item.item_id] for item in new)
-            answered += len(new)
-            on_progress(answered, total)
+        for batch, prompts in by_shape(planned):
+            if new := unanswered(batch):
+                answers = _answers(model, batch, prompts, max_new_tokens, options, retold)
+                journal.add(answers[item.item_id] for item in new)
+                done += len(new)
+                on_progress(done, total)
     journal.gather(item.item_id for item in items)
     return score(items, [journal.answers[item.item_id] for item in items])
 
 
-def alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
+def _answers(
+    model: SteeredModel | ChatEndpoint,
+    batch: Sequence[Item],
+    prompts: Sequence[Prompt],
+    max_new_tokens: int,
+    options: bool,
+    retold: int,
+) -> dict[str, dict[str, Any]]:
+    """What a journal keeps of each item of one batch."""
+    first: Sequence[Completion | ChatCompletion] = ()
+    if batch[0].before:
+        first = model.replies(prompts, retold)
+        prompts = [second_step(i, one.text) for i, one in zip(batch, first, strict=True)]
+    replies: Sequence[Completion | ChatCompletion] = model.replies(prompts, max_new_tokens)
+    answers: dict[str, dict[str, Any]] = {
+        item.item_id: {"item_id": item.item_id, "reply": reply.text, "ended": reply.ended}
+        for item, reply in zip(batch, replies, strict=True)
+    }
+    for answer, one in zip(answers.values(), first, strict=False):
+        answer |= {"perspective": one.text, "perspective_ended": one.ended}
+    choices = all(item.options and not item.names for item in batch)
+    if options and choices and not isinstance(model, ChatEndpoint):
+        labels = [[o.label for o in item.options] for item in batch]
+        probabilities = model.option_log_probs(prompts, labels)
+        for answer, log_probs in zip(answers.values(), probabilities, strict=True):
+            answer["option_log_probs"] = log_probs
+    return answers
+
+
+def by_shape(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
     """Items by the shape of their clips, each shape's in their order.
 
     Clips of one batch are one tensor in LLaVA-NeXT-Video.
@@ -155,12 +319,53 @@ def alike(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
 
 
 def prompt_of(item: Item) -> Prompt:
-    """The user's first turn, with the frames and the sound drawn or decoded now."""
+    """The user's first turn, with the frames and the sound made or decoded now."""
     text = item.told(item.notes() if item.notes else {})
     clip, sound = (made() if made else None for made in (item.clip, item.sound))
     return Prompt(text, clip, sound=sound, system=item.system)
 
 
-def second_step(item: Item, told: str) -> Prompt:
+def second_step(item: Item, retold: str) -> Prompt:
     """SimToM's question on what was retold in the first step, and on nothing else."""
-    return Prompt(item.text.replace(KNOWN_MARK, told.strip(), 1))
+    return Prompt(item.text.replace(KNOWN_MARK, retold.strip(), 1))
+
+
+def open_vector(folder: str | Path, allow_mismatch: bool | str = False) -> SteeringVector:
+    """The steering vector of a folder; ``allow_mismatch`` (bool or word) takes it for any model."""
+    return SteeringVector.load(
+        folder, allow_mismatch=str(allow_mismatch).lower() in ("true", "1", "yes")
+    )
+
+
+def facts_of(folder: str | Path | None) -> dict[str, Any] | None:
+    """What the vector of a folder says about itself; None without a folder."""
+    return None if folder is None else dict(SteeringVector.load(folder).fitted)
+
+
+def fitted_on(model: str, facts: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Facts of a vector, with what it and one that is baked into the model's folder have seen.
+
+    None where nothing steers.
+    """
+    record = Path(model).expanduser() / RECORD
+    if not record.exists():
+        return facts
+    saved = read_object(record, HarnessError, "sally-anne bake", {"vector": ("fitted",)})
+    baked = dict(saved["vector"]["fitted"])
+    if facts is None:
+        return baked
+    first = Lineage.read(facts, "the vector")
+    second = Lineage.read(baked, str(record))
+    if first is None or second is None:
+        return {name: fact for name, fact in facts.items() if name != SEEN}
+    return {**facts, SEEN: first.chosen_on(second.seen).facts()}
+
+
+def require_fits(vector: SteeringVector, loaded: LoadedModel, alpha: float | None) -> str:
+    """How a model differs from the one that a vector was fitted on, if that was allowed.
+
+    OtherModelError where it was not; SteeringError for another shape or an unusable alpha.
+    """
+    difference = require_fitted(vector, loaded.identity)
+    vector.apply(loaded.skeleton, alpha)
+    return difference

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.harness.config import DEFAULT_BATCH, run_folder
-from sally_anne.harness.endpoint.options import EndpointOptions
+from sally_anne.harness.config import DEFAULT_BATCH, EndpointOptions, run_folder
 from sally_anne.models.options import ModelOptions
 
 

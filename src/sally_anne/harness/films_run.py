@@ -24,12 +24,12 @@ from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
 from sally_anne.data.fields import json_lines, read_bytes
 from sally_anne.data.items import Option
-from sally_anne.harness.answers import read_answer
-from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_endpoint, said_usage
-from sally_anne.harness.endpoint.options import check_endpoint, saved
+from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
+from sally_anne.harness.config import check_endpoint, saved_options
 from sally_anne.harness.films import FilmsConfig
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.reporting import print_table
+from sally_anne.harness.parse import parse_choice
+from sally_anne.harness.report import print_table
 from sally_anne.hooks.batch_size import in_batches, within_memory
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import reply_prompt
@@ -113,18 +113,18 @@ def run(
     check_endpoint(config)
     films = read_films(config.data)
     asked = list({film.key: film for film in films if film.synopsis}.values())
-    distant = None if config.endpoint is None else open_endpoint(config)
-    if distant is None:
+    endpoint = None if config.endpoint is None else open_endpoint(config)
+    if endpoint is None:
         loaded = loaded or load_model(**config.opening())
         for film in asked:
             rendered = reply_prompt(loaded, film.prompt.text, video=False)
             what = f"{config.data}, film {film.film_id}"
             check_room(loaded, what, rendered, None, _TOKENS, "shorten its synopsis")
         _check_labels(loaded, asked[:1])
-    model = distant or SteeredModel(cast(LoadedModel, loaded))
-    kept = distant.endpoint.keeping(kept_in(config.folder)) if distant else nullcontext()
+    model = endpoint or SteeredModel(cast(LoadedModel, loaded))
+    kept = endpoint.keeping(config.folder) if endpoint else nullcontext()
     with Journal(config.folder / SCORES, model.about) as journal, kept, Bars(console) as bar:
-        save_config(config.folder, saved(config))
+        save_config(config.folder, saved_options(config))
         todo = [film for film in asked if film.key not in journal.answers]
         task = bar.add_task("films", total=len(asked), completed=len(asked) - len(todo))
         for batch in in_batches(todo, config.batch_size):
@@ -139,8 +139,8 @@ def run(
     lines = (json.dumps(line, ensure_ascii=False) for line in _lines(table))
     write_atomic(config.folder / TABLE, "".join(f"{line}\n" for line in lines).encode())
     _report(console, table)
-    if distant is not None:
-        console.print(said_usage("films", distant.endpoint.usage), soft_wrap=True)
+    if endpoint is not None:
+        console.print(usage_line("films", endpoint.usage), soft_wrap=True)
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
     return table
 
@@ -174,9 +174,9 @@ def _check_labels(loaded: LoadedModel, films: Sequence[Film]) -> None:
             )
 
 
-def _scores(model: SteeredModel | EndpointModel, prompts: Sequence[Prompt]) -> list[float | None]:
-    if isinstance(model, EndpointModel):
-        labels = [read_answer(r, SCALE, "robust") for r in model.generate(prompts, _TOKENS)]
+def _scores(model: SteeredModel | ChatEndpoint, prompts: Sequence[Prompt]) -> list[float | None]:
+    if isinstance(model, ChatEndpoint):
+        labels = [parse_choice(r, SCALE, "robust") for r in model.generate(prompts, _TOKENS)]
         return [None if label is None else float(label) for label in labels]
     return [mean(found) for found in model.option_log_probs(prompts, [_LABELS] * len(prompts))]
 

@@ -1,4 +1,4 @@
-"""GridToM's questions as items: first order, second order, initial belief (paper, section 3).
+"""GridToM's questions: first order, second order, initial belief (paper, section 3), and reality.
 
 Initial beliefs are asked as in the paper's table 3 (``init_belief.py`` of its release): with the
 world alone in words, and of the frames those of the question's section. The official wording "What
@@ -14,30 +14,43 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import fingerprint
+from sally_anne.data.gridtom import splits
 from sally_anne.data.gridtom.contrasts import belief_question
 from sally_anne.data.gridtom.narration import InitialQuestion, initial_questions, reality
 from sally_anne.data.gridtom.records import (
     BeliefCase,
     StoryRecord,
+    StorySet,
     context_text,
     initial_text,
     initial_ticks,
 )
 from sally_anne.data.gridtom.render import CLIP_SHAPE, FPS, key_frames
+from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.data.items import Option, Setting
+from sally_anne.data.lineage import Lineage
+from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.items import FRAMES_MARK, Item
-from sally_anne.harness.prompting import THINK, Prompting, known, retell
-from sally_anne.harness.protocols import Protocol
-from sally_anne.harness.templates import fill, option_fields, read_template
-from sally_anne.harness.views import MARKS, frame_notes
+from sally_anne.harness.prompts import (
+    MARKS,
+    fill,
+    frame_notes,
+    option_fields,
+    read_template,
+    with_examples,
+)
+from sally_anne.harness.protocols import INITIAL, THINK, Prompting, Protocol, known, retell
+from sally_anne.harness.questions import prompts_hash, subset_of
+from sally_anne.harness.tasks import LeftOut, Task, TaskItems, sample_groups
 
-Ask = Literal["1", "2", "initial", "reality"]
+Order = Literal["1", "2", "initial", "reality"]
 Style = Literal["plain", "json"]
 REWORDED = "reworded"
 # Of templates: the world in words and the story's caption are the parts of the context.
@@ -45,84 +58,210 @@ FIELDS = (
     *("context", "world", "caption", "question", "asked", "options", "labels", "person"),
     *("frames", *MARKS),
 )
+_TITLES = {"initial": "initial belief", "reality": "reality"}
+# So many stories make a pool of examples.
+_STORIES = 48
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How the questions of a run are put.
+
+    Attributes:
+        template: with :data:`FIELDS` in braces, in place of style and prompting; None for ours.
+        published: whether options are in the authors' order, and questions in their words.
+    """
+
+    setting: Setting
+    style: Style = "plain"
+    prompting: Prompting = "direct"
+    template: str | None = None
+    published: bool = False
+
+    @classmethod
+    def of(cls, config: EvalConfig, protocol: Protocol | None = None) -> Wording:
+        if protocol is not None:
+            words = protocol.templates[config.setting]
+            return cls(config.setting, template=words, published=True)
+        template = None
+        if config.template is not None:
+            needed = [("question", "asked")]
+            template = read_template(config.template, "--template", FIELDS, needed)
+        return cls(config.setting, config.style, config.prompting, template)
+
+
+class GridToM(Task):
+    """The task of that name."""
+
+    options = ("order", "setting", "style", "data_seed", "split_seed")
+
+    def protocol_name(self, config: EvalConfig) -> str:
+        return INITIAL if config.order == "initial" else "gridtom"
+
+    def protocol(self, config: EvalConfig) -> Protocol | None:
+        if (found := super().protocol(config)) is None:
+            return None
+        if config.order == "reality" or config.setting not in found.templates:
+            raise HarnessError(
+                f"--order {config.order} --setting {config.setting}: the authors of GridToM ask "
+                f"nothing about reality, and show {', '.join(found.templates)} with --order "
+                f"{config.order}; leave out --protocol official"
+            )
+        return found
+
+    def folder_words(self, config: EvalConfig) -> list[str]:
+        return [config.order, config.setting]
+
+    def answer_tokens(self, config: EvalConfig) -> int:
+        return 64 if config.style == "json" else 16
+
+    def load(self, config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> TaskItems:
+        stories = open_stories(config.data, config.data_seed)
+        chosen, left_out = choose_new_stories(config, stories, fitted)
+        items = items_of(config, stories, chosen)
+        if config.prompting == "few-shot":
+            shots = (config.shots, config.shots_seed)
+            pool = example_stories(stories, chosen, *shots, config.split_seed)
+            examples = items_of(replace(config, setting="text"), stories, pool)
+            items = with_examples(items, examples, *shots)
+        protocol = self.protocol(config)
+        about = {name: getattr(config, name) for name in ("order", "setting", "style")}
+        about |= {"stories": stories.fingerprint, "protocol": config.protocol}
+        if protocol is not None or config.template is not None:
+            template = Wording.of(config, protocol).template
+            about |= {"template": template, "prompts": fingerprint(i.text for i in items)}
+        about |= sample_note(config) | prompts_hash(config, items)
+        remarks = []
+        if reworded := sum(REWORDED in item.tags.get("question", ()) for item in items):
+            remarks.append(
+                f"{reworded} of {len(items)} questions ask for the first room, where their own "
+                "wording has two right answers: an agent that walks into two rooms"
+            )
+        title = _TITLES.get(config.order, f"belief of order {config.order}")
+        return TaskItems(
+            items,
+            about,
+            f"{title}, {config.setting}",
+            beliefs=config.order != "initial",
+            left_out=left_out,
+            remarks=tuple(remarks),
+            subset=subset_of(config, items, ("map",)),
+            departs=protocol.departs if protocol else "",
+        )
+
+
+def sample_note(config: EvalConfig) -> dict[str, str]:
+    """Says in a run that its stories are a sample, spread over the maps."""
+    return {} if config.limit is None else {"drawn": f"over maps, seed {config.limit_seed}"}
+
+
+def choose_stories(
+    config: EvalConfig, stories: StorySet, seen: Collection[str] = ()
+) -> tuple[dict[int, str], LeftOut]:
+    """Split of each story's number, of those of the split that were not seen.
+
+    With a limit they are so many of them, spread evenly over the maps. ``seen`` holds what stories
+    say, see :mod:`sally_anne.data.lineage`.
+    """
+    split = "test" if config.split == "auto" else config.split
+    if split == splits.PUBLISHED:
+        members = splits.published(stories)
+    else:
+        members = splits.members(stories, split, config.split_seed)
+    if not members:
+        raise HarnessError(splits.why_none(stories, split))
+    left = [i for i in members if stories.identity(i).content not in seen]
+    if not left:
+        raise HarnessError(
+            f"all {len(members)} {split} stories of --split-seed {config.split_seed} were seen in "
+            "fitting; give the split seed and data of the probing run, or other stories"
+        )
+    rows = [(str(i), {"map": (stories.identity(i).map,)}) for i in left]
+    kept = sample_groups(rows, ("map",), config.limit, config.limit_seed)
+    chosen = dict.fromkeys((i for i in left if str(i) in kept), split)
+    return chosen, LeftOut(len(members) - len(left), len(members))
+
+
+def choose_new_stories(
+    config: EvalConfig, stories: StorySet, fitted: Mapping[str, Any] | None
+) -> tuple[dict[int, str], LeftOut | None]:
+    """As :func:`choose_stories`, of test stories without those that a vector was fitted on."""
+    if fitted is None or config.split not in ("auto", "test", splits.PUBLISHED):
+        return choose_stories(config, stories)[0], None
+    lineage = Lineage.read(fitted, "the vector")
+    chosen, left_out = choose_stories(config, stories, lineage.seen if lineage else ())
+    return chosen, replace(left_out, known=lineage is not None)
+
+
+def example_stories(
+    stories: StorySet, asked: Mapping[int, str], shots: int, seed: int, split_seed: int
+) -> dict[int, str]:
+    """Splits of stories that examples are taken from: training stories, where others are asked.
+
+    None says what an asked one says; of those there are, some are taken.
+    """
+    contents = {stories.identity(index).content for index in asked}
+    rng = random.Random(f"examples/{seed}")
+    for split in ("train", "validation", "test"):
+        members = splits.members(stories, split, split_seed)
+        others = [i for i in members if stories.identity(i).content not in contents]
+        if split not in asked.values() and len(others) >= shots:
+            return dict.fromkeys(rng.sample(others, min(_STORIES, len(others))), split)
+    raise HarnessError(
+        f"--shots {shots}: no split of the data but the one that is asked about has so many "
+        "stories; give fewer --shots, or more data"
+    )
+
+
+def items_of(
+    config: EvalConfig, stories: StorySet, chosen: Mapping[int, str] | None = None
+) -> list[Item]:
+    """The items of the chosen stories, in their order; of the config's whole split by default."""
+    chosen = choose_stories(config, stories)[0] if chosen is None else chosen
+    how = Wording.of(config, GridToM().protocol(config))
+    return list(items((stories.story(i) for i in chosen), chosen, config.order, how))
 
 
 def items(
-    records: Iterable[StoryRecord],
-    splits: Mapping[int, str],
-    ask: Ask,
-    setting: Setting,
-    style: Style = "plain",
-    prompting: Prompting = "direct",
-    protocol: Protocol | None = None,
-    template: str | None = None,
+    records: Iterable[StoryRecord], splits: Mapping[int, str], order: Order, how: Wording
 ) -> Iterator[Item]:
     """The items of the stories whose index has a split, in their order.
 
     A story has two items of first order, four of second, two about reality, and three
-    initial-belief questions, asked of the false-belief version. Style ``plain`` ends with
-    ``Answer:``; ``json`` asks for a JSON object, as the paper does. A ``protocol`` has
-    words of its own: options stand as published, and questions as they are worded. A ``template``
-    with :data:`FIELDS` in braces stands in place of style and prompting.
+    initial-belief questions, asked of the false-belief version.
     """
-    published = protocol is not None
-    words = protocol.templates[setting] if protocol is not None else template
-    how = (setting, style, prompting, words, published)
     for record in records:
         if record.index not in splits:
             continue
         split = splits[record.index]
-        if ask == "initial":
-            yield from _initial(record, split, *how)
+        if order == "initial":
+            yield from _initial(record, split, how)
         else:
-            for case in record.cases(2 if ask == "2" else 1):
-                yield _belief(record, case, split, *how, real=ask == "reality")
+            for case in record.cases(2 if order == "2" else 1):
+                yield _belief(record, case, split, how, real=order == "reality")
 
 
-def shown(ask: str) -> dict[str, str]:
-    """What else answers depend on: those to the initial-belief questions of an earlier form, which
-    told the whole story, are not gone on with."""
-    return {"shown": "frames of the section"} if ask == "initial" else {}
-
-
-def own_template(path: Path | None) -> str | None:
-    """The text of a file with :data:`FIELDS` in braces; HarnessError says what is wrong in it."""
-    if path is None:
-        return None
-    return read_template(path, "--template", FIELDS, [("question", "asked")])
-
-
-def _belief(
-    record: StoryRecord,
-    case: BeliefCase,
-    split: str,
-    setting: Setting,
-    style: Style,
-    prompting: Prompting,
-    template: str | None,
-    published: bool,
-    real: bool,
-) -> Item:
+def _belief(record: StoryRecord, case: BeliefCase, split: str, how: Wording, real: bool) -> Item:
     name = case.first if case.order == 1 else f"{case.first}/{case.second}"
     if real:
         case, name = replace(case, question=reality(case.cast)), f"reality/{name}"
     item_id = f"{record.group}/{name}"
     # Which room stands first must not follow from the answer, nor differ between runs.
     rooms = random.Random(f"options/{item_id}").sample(case.question.options, 2)
-    if published:
+    if how.published:
         rooms = list(case.question.options)
     options = tuple(Option(room, room) for room in rooms)
-    context = context_text(record, case, "omniscient", setting)
+    context = context_text(record, case, "omniscient", how.setting)
     whose = case.cast.protagonist if case.order == 1 and not real else case.cast.participant
     person = f"the {whose} agent"
     asked = belief_question(case, rooms)
-    if template is None:
-        parts = _ask(context, asked, "the room", style, prompting, person)
+    if how.template is None:
+        parts = _own_words(context, asked, "the room", how.style, how.prompting, person)
     else:
-        told = {"context": context, "world": record.environment, "person": person}
-        told |= {"question": case.question.question, "asked": asked}
-        seen = _seen(record, key_frames(case.nodes), setting)
-        parts = _filled(template, item_id, options, told | seen)
+        fields = {"context": context, "world": record.environment, "person": person}
+        fields |= {"question": case.question.question, "asked": asked}
+        fields |= _frame_fields(record, key_frames(case.nodes), how.setting)
+        parts = _filled(how.template, item_id, options, fields)
     return Item(
         item_id=item_id,
         condition=case.first if case.order == 1 else str(case.second),
@@ -130,36 +269,30 @@ def _belief(
         **parts,
         options=options,
         answer=(case.question.answer,),
-        **_shared(record, case, split, setting),
+        **_shared(record, case, split, how.setting),
     )
 
 
-def _initial(
-    record: StoryRecord,
-    split: str,
-    setting: Setting,
-    style: Style,
-    prompting: Prompting,
-    template: str | None,
-    published: bool,
-) -> Iterator[Item]:
+def _initial(record: StoryRecord, split: str, how: Wording) -> Iterator[Item]:
     case = record.case(1, "FB")
     for number, question in enumerate(record.initial):
-        context = initial_text(record, question, setting)
+        context = initial_text(record, question, how.setting)
         asked, tags = question.question, {}
-        if not published and _has_two_answers(record, question):
+        if not how.published and _has_two_answers(record, question):
             ours = initial_questions(record.cast, question.choices, record.nodes, record.plot)
             asked, tags = ours[1].question, {"question": (REWORDED,)}
         item_id = f"{record.group}/initial/{number}"
         options = tuple(Option(colour, colour) for colour in question.choices)
         ticks = initial_ticks(record.nodes, question)
-        if template is None:
-            parts = _ask(context, asked, "the colour, or a list of colours", style, prompting)
+        if how.template is None:
+            answer = "the colour, or a list of colours"
+            parts = _own_words(context, asked, answer, how.style, how.prompting)
         else:
             # The question itself names the colours.
-            told = {"context": context, "world": record.initial_environment, "person": ""}
-            told |= {"question": asked, "asked": asked} | _seen(record, ticks, setting)
-            parts = _filled(template, item_id, options, told)
+            fields = {"context": context, "world": record.initial_environment, "person": ""}
+            fields |= {"question": asked, "asked": asked}
+            fields |= _frame_fields(record, ticks, how.setting)
+            parts = _filled(how.template, item_id, options, fields)
         yield Item(
             item_id=item_id,
             condition="",
@@ -169,7 +302,7 @@ def _initial(
             answer=question.answer,
             names=True,
             tags=tags,
-            **_shared(record, case, split, setting, ticks),
+            **_shared(record, case, split, how.setting, ticks),
         )
 
 
@@ -199,43 +332,42 @@ def _shared(
     return {**facts, "official": "gridtom", **video}
 
 
-def _seen(record: StoryRecord, ticks: Sequence[int], setting: Setting) -> dict[str, str]:
+def _frame_fields(record: StoryRecord, ticks: Sequence[int], setting: Setting) -> dict[str, str]:
     """A template's fields on the frames of these numbers; empty where none are shown."""
     if setting == "text":
         return dict.fromkeys(("frames", *MARKS), "")
     notes = frame_notes((record.nodes[-1] + 1) / FPS, [tick / FPS for tick in ticks])
-    said = {name: notes[mark] for name, mark in MARKS.items()}
-    return said | {"frames": f"{notes[FRAMES_MARK]}\n"}
+    fields = {name: notes[mark] for name, mark in MARKS.items()}
+    return fields | {"frames": f"{notes[FRAMES_MARK]}\n"}
 
 
 def _filled(
-    template: str, item_id: str, options: Sequence[Option], told: Mapping[str, str]
+    template: str, item_id: str, options: Sequence[Option], fields: Mapping[str, str]
 ) -> dict[str, str]:
-    """An item's prompt in the words of a template; the caption is what the context tells beside
-    the world."""
-    caption = told["context"].removeprefix(told["world"]).removeprefix(" ")
+    """A prompt in the words of a template; the caption is the context without the world."""
+    caption = fields["context"].removeprefix(fields["world"]).removeprefix(" ")
     # The names of rooms and colours are their labels.
     names = {"options": "\n".join(option.text for option in options)}
-    fields = {**told, "caption": caption, **option_fields(options), **names}
-    return {"text": fill(template, fields, item_id, len(options))}
+    values = {**fields, "caption": caption, **option_fields(options), **names}
+    return {"text": fill(template, values, item_id, len(options))}
 
 
-def _ask(
-    context: str, question: str, wanted: str, style: Style, prompting: Prompting, person: str = ""
+def _own_words(
+    context: str, question: str, answer: str, style: Style, prompting: Prompting, person: str = ""
 ) -> dict[str, Any]:
-    """An item's prompts; ``wanted`` says what an answer is, ``person`` whose mind it is in."""
+    """An item's prompts; ``answer`` says what one is, ``person`` whose mind it is in."""
     if prompting == "cot":
         if style == "json":
-            wanted = f'a JSON object, whose field "answer" holds {wanted}'
-        text = f"{context}\n\nQuestion: {question}\n{THINK.format(form=wanted)}"
+            answer = f'a JSON object, whose field "answer" holds {answer}'
+        text = f"{context}\n\nQuestion: {question}\n{THINK.format(form=answer)}"
         return {"text": text, "reasons": True}
     if prompting == "simtom":
         before = f"{context}\n\n{retell(person, question)}"
-        return {"before": before, **_ask(known(person), question, wanted, style, "direct")}
+        return {"before": before, **_own_words(known(person), question, answer, style, "direct")}
     if style == "plain":
         return {"text": f"{context} Question: {question} Answer:"}
     text = (
         f"{context}\n\nQuestion: {question}\nReply with a JSON object and nothing else; its field "
-        f'"answer" holds {wanted}.'
+        f'"answer" holds {answer}.'
     )
     return {"text": text}

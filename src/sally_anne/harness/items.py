@@ -47,7 +47,7 @@ class Item:
     reference: str | None = None  # right answer of an open question
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by kind, for breakdowns
     reasons: bool = False  # whether replies think aloud, so that their end is the answer
-    official: str = ""  # whose own reader reads its replies, see harness/official.py
+    official: str = ""  # whose parser reads its replies, see harness/parse.py
     map: str = ""  # that the story is played on; empty where there are none
     system: str = ""  # the system message before the user's turn; empty for none
 
@@ -59,8 +59,8 @@ class Item:
     def told(self, notes: Mapping[str, str]) -> str:
         """The first prompt with what is known of the frames in place of the marks."""
         text = self.first_text
-        for mark, said in notes.items():
-            text = text.replace(mark, said)
+        for mark, words in notes.items():
+            text = text.replace(mark, words)
         return text
 
     @property

@@ -1,4 +1,4 @@
-"""Judging open replies: what a judge is asked, what it says, and verdicts kept as they are given.
+"""Judging open replies: what a judge is asked, its verdicts, and how they are kept.
 
 The MimeQA paper has replies judged by a language model that is shown the question, the reply and a
 person's answer (section 4.1, appendix B.4). The words here are our own, unless a file has others.
@@ -20,8 +20,11 @@ import pandas as pd
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
+from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint, open_endpoint
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.items import Item
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.templates import read_template
+from sally_anne.harness.prompts import read_template
 from sally_anne.hooks.batch_size import in_batches, within_memory
 from sally_anne.models.loading import LoadedModel, load_model
 
@@ -30,6 +33,8 @@ Words = tuple[str, str]
 WORDS: Words = ("TRUE", "FALSE")
 # Of templates: what is judged, and the words for right and for wrong.
 FIELDS = ("question", "reply", "reference", "right", "wrong")
+# The most tokens of an endpoint's verdict.
+TOKENS = 256
 
 PROMPT = """\
 Somebody watched a film of a mime, who plays without words, and answered a question about it. \
@@ -52,26 +57,39 @@ _THOUGHTS = re.compile(r"\s*<think>.*?</think>", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Asked:
+class JudgeRequest:
     """One reply to be judged: to which question, and against which known answer."""
 
     question: str
     reply: str
     reference: str
 
+    @property
+    def hash(self) -> str:
+        """Changes with each of its words."""
+        parts = json.dumps([self.question, self.reply, self.reference])
+        return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a judge says of one reply."""
+class JudgeResult:
+    """A judge's verdict on one reply.
 
-    right: bool  # False where the verdict cannot be read
-    probability: float | None = None  # of being right; None where the judge gives none
-    text: str = ""  # the judge's own words; empty where it was not asked
-    invalid: bool = False  # whether the verdict cannot be read
+    Attributes:
+        right: False where the verdict cannot be read.
+        probability: of being right; None where the judge gives none.
+        text: the judge's own words; empty where it was not asked.
+        invalid: whether the verdict cannot be read.
+    """
+
+    right: bool
+    probability: float | None = None
+    text: str = ""
+    invalid: bool = False
 
 
 class Judge(ABC):
-    """Whoever decides whether open replies are right, by a word for right and one for wrong."""
+    """Decides whether open replies are right, by a word for right and one for wrong."""
 
     def __init__(self, words: Words = WORDS, template: str = PROMPT) -> None:
         right, wrong = (word.strip().lower() for word in words)
@@ -85,17 +103,21 @@ class Judge(ABC):
         """What its verdicts depend on, for a journal."""
 
     @abstractmethod
-    def ask(self, questions: list[Asked]) -> list[Verdict]:
+    def ask(self, requests: list[JudgeRequest]) -> list[JudgeResult]:
         """A verdict on each; none of the replies is empty."""
 
-    def judge(self, questions: Sequence[Asked]) -> list[Verdict]:
+    def judge(self, requests: Sequence[JudgeRequest]) -> list[JudgeResult]:
         """A verdict on each; an empty reply is wrong without asking."""
-        said = [asked for asked in questions if asked.reply.strip()]
-        given = iter(self.ask(said) if said else ())
-        return [next(given) if asked.reply.strip() else Verdict(right=False) for asked in questions]
+        worded = [request for request in requests if request.reply.strip()]
+        given = iter(self.ask(worded) if worded else ())
+        return [next(given) if r.reply.strip() else JudgeResult(right=False) for r in requests]
 
-    def prompt(self, asked: Asked) -> str:
-        return judge_prompt(asked, self.words, self.template)
+    def prompt(self, request: JudgeRequest) -> str:
+        """The prompt that puts one reply to the judge."""
+        if not request.reference.strip():
+            raise HarnessError(f"a reply needs a reference: {request.question[:80]!r}")
+        parts = {name: " ".join(text.split()) for name, text in asdict(request).items()}
+        return self.template.format(**parts, right=self.words[0], wrong=self.words[1])
 
     @property
     def prompt_hash(self) -> str:
@@ -104,7 +126,7 @@ class Judge(ABC):
 
 
 def judge_template(path: Path, words: Words) -> str:
-    """The text of a file with :data:`FIELDS` in braces; HarnessError says what is wrong in it."""
+    """The text of a file with :data:`FIELDS` in braces, which asks for the judge's words."""
     text = read_template(path, "--judge-template", FIELDS, [("reply",), ("reference",)])
     for name, word in zip(("right", "wrong"), words, strict=True):
         if f"{{{name}}}" not in text and word.strip().lower() not in text.lower():
@@ -115,15 +137,7 @@ def judge_template(path: Path, words: Words) -> str:
     return text
 
 
-def judge_prompt(asked: Asked, words: Words = WORDS, template: str = PROMPT) -> str:
-    """The prompt that puts one reply to a judge."""
-    if not asked.reference.strip():
-        raise HarnessError(f"no reply can be judged without a reference: {asked.question[:80]!r}")
-    parts = {name: " ".join(text.split()) for name, text in asdict(asked).items()}
-    return template.format(**parts, right=words[0], wrong=words[1])
-
-
-def read_verdict(text: str, words: Words = WORDS) -> bool | None:
+def parse_verdict(text: str, words: Words = WORDS) -> bool | None:
     """Right or wrong, from the beginning of a judge's reply; None for neither, or both in a row.
 
     Case, quotes, markdown, thoughts in ``<think>`` and "Verdict:" before the word do not matter.
@@ -137,12 +151,12 @@ def read_verdict(text: str, words: Words = WORDS) -> bool | None:
     ).match(text, thoughts.end() if thoughts else 0)
     if first is None:
         return None
-    says_right = first["right"] is not None
+    is_right = first["right"] is not None
     other = re.compile(
-        rf"[*_\"'’”`]*\s*,?\s*(?:/|\||or\b|and\b)[\W_]*{wrong if says_right else right}(?![^\W_])",
+        rf"[*_\"'’”`]*\s*,?\s*(?:/|\||or\b|and\b)[\W_]*{wrong if is_right else right}(?![^\W_])",
         re.IGNORECASE,
     )
-    return None if other.match(text, first.end()) else says_right
+    return None if other.match(text, first.end()) else is_right
 
 
 class LocalJudge(Judge):
@@ -157,56 +171,89 @@ class LocalJudge(Judge):
         self._model = SteeredModel(loaded)
         self._options = self._first_tokens()
 
-    @classmethod
-    def open(
-        cls, name: str, *, words: Words = WORDS, template: str = PROMPT, **options: Any
-    ) -> LocalJudge:
-        """A judge by its model's name; ``options`` as in :func:`load_model`."""
-        return cls(load_model(name, **options), words, template)
-
     @property
     def about(self) -> dict[str, Any]:
         model = self._model.loaded.about
         facts = {f"judge_{name}": value for name, value in model.items() if name != "model"}
         return {"judge": model["model"], **facts, "judge_prompt": self.prompt_hash}
 
-    def ask(self, questions: list[Asked]) -> list[Verdict]:
+    def ask(self, requests: list[JudgeRequest]) -> list[JudgeResult]:
         """A verdict on each, in one batch; the probability is of the two words alone."""
-        prompts = [Prompt(self.prompt(asked)) for asked in questions]
-        verdicts = []
+        prompts = [Prompt(self.prompt(request)) for request in requests]
+        results = []
         for right, wrong in self._model.option_log_probs(prompts, [self._options] * len(prompts)):
             if math.isnan(wrong - right):
-                verdicts.append(Verdict(right=False, invalid=True))
+                results.append(JudgeResult(right=False, invalid=True))
                 continue
             probability = 1 / (1 + math.exp(min(wrong - right, 700.0)))
-            verdicts.append(Verdict(right > wrong, probability, self.words[right <= wrong]))
-        return verdicts
+            results.append(JudgeResult(right > wrong, probability, self.words[right <= wrong]))
+        return results
 
     def _first_tokens(self) -> list[str]:
         """The beginnings of the words that are one token each, or the words where there are none.
 
         Only the first token tells the words apart, and words of more tokens would be less probable
-        by their spelling alone.
+        by their length alone.
         """
         loaded = self._model.loaded
         tokenizer = loaded.processor.tokenizer
-        prompt = Prompt(self.prompt(Asked("?", "?", "?")))
+        prompt = Prompt(self.prompt(JudgeRequest("?", "?", "?")))
         tokens = self._model.continuations(prompt, self.words)
-        for word, ids in zip(self.words, tokens, strict=True):
-            if not ids or ids[0] == tokenizer.unk_token_id:
-                raise HarnessError(
-                    f"the tokenizer of {loaded.name!r} does not know the judge's word {word!r}; "
-                    "take another model as judge, or other words"
-                )
-        if tokens[0][0] == tokens[1][0]:
+        unknown = any(not ids or ids[0] == tokenizer.unk_token_id for ids in tokens)
+        if unknown or tokens[0][0] == tokens[1][0]:
             raise HarnessError(
-                f"the judge's words {self.words[0]!r} and {self.words[1]!r} begin with the same "
-                f"token of {loaded.name!r}; take another model as judge, or other words"
+                f"the tokenizer of {loaded.name!r} does not know the judge's words {self.words}, "
+                "or they begin with the same token; take another model as judge, or other words"
             )
         pieces = [tokenizer.decode(ids[:1]).strip() for ids in tokens]
         if all(pieces) and self._model.continuations(prompt, pieces) == [t[:1] for t in tokens]:
             return pieces
         return list(self.words)
+
+
+class EndpointJudge(Judge):
+    """Asks an endpoint about replies; its verdicts have no probability."""
+
+    def __init__(
+        self, endpoint: ChatEndpoint, words: Words = WORDS, template: str = PROMPT
+    ) -> None:
+        super().__init__(words, template)
+        self.endpoint = endpoint
+
+    @property
+    def about(self) -> dict[str, Any]:
+        given = ({"max_tokens": TOKENS} | self.endpoint.fields).items()
+        settings = {name: value for name, value in given if value is not None}
+        place = {"judge": self.endpoint.url, "judge_model": self.endpoint.model}
+        return place | {"judge_settings": settings, "judge_prompt": self.prompt_hash}
+
+    def ask(self, requests: list[JudgeRequest]) -> list[JudgeResult]:
+        """A verdict on each; one that cannot be read is invalid."""
+        prompts = [Prompt(self.prompt(request)) for request in requests]
+        results = []
+        for text in self.endpoint.generate(prompts, TOKENS):
+            right = parse_verdict(text, self.words)
+            results.append(JudgeResult(right is True, text=text, invalid=right is None))
+        return results
+
+
+def open_judge(
+    config: EvalConfig, items: Sequence[Item], device_map: str | None, budget: Budget
+) -> Judge | None:
+    """The judge that ``--judge`` and its options name, if any."""
+    if config.judge is None:
+        return None
+    if any(item.options for item in items):
+        raise HarnessError(f"--judge is for open questions; {config.task} offers options")
+    words, template = config.judge_words, PROMPT
+    if config.judge_template is not None:
+        template = judge_template(config.judge_template, words)
+    if "://" in config.judge:
+        return EndpointJudge(open_endpoint(config, budget, "judge"), words, template)
+    own = {"name": config.judge, "device_map": device_map, "revision": None}
+    # A judge reads, and is shown no frames.
+    loaded = load_model(**config.opening() | own | {"max_pixels": None})
+    return LocalJudge(loaded, words, template)
 
 
 @within_memory("use a smaller --batch-size, or a smaller judge")
@@ -215,25 +262,21 @@ def judge_answers(
 ) -> pd.DataFrame:
     """Judge what the open journal does not hold yet, or holds for another reply or reference.
 
-    The table is :func:`sally_anne.harness.results.score` of open questions; of replies that think
-    aloud the judge is shown the conclusion. It comes back with
-    ``judge_correct`` (bool; never where the reference is hidden), ``judge_probability`` (of being
-    right; NaN where there is none) and ``judge_invalid`` (bool: the words could not be read).
+    The table is :func:`sally_anne.harness.score.score` of open questions; of replies that think
+    aloud the judge is shown the conclusion. It comes back with ``judge_correct`` (bool; never where
+    the reference is hidden), ``judge_probability`` (of being right; NaN where there is none) and
+    ``judge_invalid`` (bool: the verdict could not be read).
     """
-    if batch_size < 1:
-        raise HarnessError(f"a batch needs at least one reply, got {batch_size}")
-    asked = _asked(table)
-    todo = [item_id for item_id, one in asked.items() if _kept(journal, item_id, one) is None]
+    requests = _requests(table)
+    todo = [item for item, request in requests.items() if not _kept(journal, item, request)]
     for batch in in_batches(todo, batch_size):
-        verdicts = judge.judge([asked[item_id] for item_id in batch])
-        if len(verdicts) != len(batch):
-            raise HarnessError(f"the judge gave {len(verdicts)} verdicts on {len(batch)} replies")
+        results = judge.judge([requests[item_id] for item_id in batch])
         journal.add(
-            {"item_id": item_id, "asked": _hash(asked[item_id]), **asdict(verdict)}
-            for item_id, verdict in zip(batch, verdicts, strict=True)
+            {"item_id": item_id, "asked": requests[item_id].hash, **asdict(result)}
+            for item_id, result in zip(batch, results, strict=True)
         )
-    kept = {item_id: _kept(journal, item_id, one) for item_id, one in asked.items()}
-    found = [kept.get(str(item_id)) or Verdict(right=False) for item_id in table["item_id"]]
+    kept = {item_id: _kept(journal, item_id, one) for item_id, one in requests.items()}
+    found = [kept.get(str(item_id)) or JudgeResult(right=False) for item_id in table["item_id"]]
     chances = [math.nan if v.probability is None else v.probability for v in found]
     return table.assign(
         judge_correct=pd.Series([v.right for v in found], table.index, dtype=bool),
@@ -242,37 +285,25 @@ def judge_answers(
     )
 
 
-def _asked(table: pd.DataFrame) -> dict[str, Asked]:
+def _requests(table: pd.DataFrame) -> dict[str, JudgeRequest]:
     columns = ["item_id", "question", "reply", "reference"]
     if missing := [name for name in columns if name not in table.columns]:
-        raise HarnessError(
-            f"the answers lack the column {missing[0]!r}, which a judge needs; were they given to "
-            "open questions?"
-        )
-    twice = table["item_id"][table["item_id"].duplicated()]
-    if not twice.empty:
-        raise HarnessError(f"item {twice.iloc[0]!r} stands among the answers twice")
+        raise HarnessError(f"the answers lack the column {missing[0]!r}, which a judge needs")
+    if table["item_id"].duplicated().any():
+        raise HarnessError("an item stands among the answers twice")
     if "conclusion" in table:
         table = table.assign(reply=table["conclusion"])
+    table = table[columns].astype(object).where(table[columns].notna(), "")
     return {
-        str(item_id): Asked(_text(question), _text(reply), reference)
-        for item_id, question, reply, reference in table[columns].itertuples(index=False)
-        if isinstance(reference, str) and reference.strip()
+        str(item_id): JudgeRequest(*words)
+        for item_id, *words in table.itertuples(index=False)
+        if words[2].strip()
     }
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _hash(asked: Asked) -> str:
-    parts = json.dumps([asked.question, asked.reply, asked.reference])
-    return hashlib.sha256(parts.encode()).hexdigest()[:16]
-
-
-def _kept(journal: Journal, item_id: str, asked: Asked) -> Verdict | None:
+def _kept(journal: Journal, item_id: str, request: JudgeRequest) -> JudgeResult | None:
     """The journal's verdict on this very reply, if it has one."""
     line = journal.answers.get(item_id)
-    if line is None or line.get("asked") != _hash(asked):
+    if line is None or line.get("asked") != request.hash:
         return None
-    return Verdict(**{field.name: line[field.name] for field in fields(Verdict)})
+    return JudgeResult(**{field.name: line[field.name] for field in fields(JudgeResult)})

@@ -25,12 +25,8 @@ from sally_anne.data.fields import Field
 from sally_anne.data.items import BenchmarkItem
 from sally_anne.data.muma_tom import MUMA_TOM, People, people
 from sally_anne.data.pictures import MOST_PIXELS
-from sally_anne.harness.answers import read_answer
-from sally_anne.harness.drawing import draw_items
-from sally_anne.harness.endpoint.limits import Budget
-from sally_anne.harness.endpoint.model import EndpointModel, kept_in, open_second
-from sally_anne.harness.endpoint.options import check_second
-from sally_anne.harness.endpoint.options import saved as saved_options
+from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint, open_endpoint
+from sally_anne.harness.config import check_second, saved_options
 from sally_anne.harness.limp_reading import (
     VARIABLES,
     Account,
@@ -51,6 +47,7 @@ from sally_anne.harness.limp_reading import (
     to_json,
 )
 from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.parse import parse_choice
 from sally_anne.harness.planning import (
     ANSWERS,
     Answer,
@@ -68,6 +65,7 @@ from sally_anne.harness.planning import (
     score,
 )
 from sally_anne.harness.planning_config import Latents, LimpConfig, Mode
+from sally_anne.harness.tasks import sample_items
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -113,7 +111,7 @@ def run(
             "--perceiver watches films, and --actions says what they show: leave one out"
         )
     every = MUMA_TOM.load(config.data)
-    items, drawn = draw_items(every, MUMA_TOM.breakdowns, config.limit, config.limit_seed)
+    items, drawn = sample_items(every, MUMA_TOM.breakdowns, config.limit, config.limit_seed)
     if drawn:
         console.print(str(drawn), soft_wrap=True)
     groups = {item.group for item in items}
@@ -149,8 +147,8 @@ def run(
     others = {} if perceiver is None else {"perceiver": perceiver}
     with ExitStack() as kept, Bars(console) as bar:
         for role, each in {"": models.reading, **others}.items():
-            if isinstance(each, EndpointModel):
-                kept.enter_context(each.endpoint.keeping(kept_in(config.folder, role)))
+            if isinstance(each, ChatEndpoint):
+                kept.enter_context(each.keeping(config.folder, role))
         with Journal(config.folder / GATHERED, gathering) as journal:
             save_config(config.folder, saved_options(config))
             done = bar.add_task("episodes", total=len(groups))
@@ -274,7 +272,7 @@ def choose_all(
 
     replies = answer_all(items, journal, answer)
     return [
-        read_answer(reply["reply"], item.options, "robust")
+        parse_choice(reply["reply"], item.options, "robust")
         for item, reply in zip(items, replies, strict=True)
     ]
 
@@ -303,7 +301,7 @@ def _open_perceiver(config: LimpConfig, budget: Budget) -> AnyModel | None:
     if config.perceiver is None:
         return None
     if "://" in config.perceiver:
-        return open_second(config, "perceiver", budget)
+        return open_endpoint(config, budget, "perceiver")
     own = {"name": config.perceiver, "revision": None}
     return SteeredModel(load_model(**config.opening() | own, videos=True))
 

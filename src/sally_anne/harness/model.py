@@ -1,30 +1,116 @@
-"""A model under evaluation, steered or not: replies and probabilities for batches of prompts."""
+"""A model under evaluation, steered or not: completions and probabilities for batches of prompts.
+
+Decoding is greedy (temperature 0, as in the GridToM paper).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from sally_anne.harness.replies import Listener, Reply
-from sally_anne.hooks.positions import ALL
+from sally_anne.core.errors import HarnessError
+from sally_anne.hooks.positions import ALL, LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import (
+    CACHE,
     State,
     end_tokens,
     extend,
     greedy,
     prefill,
+    select,
     split_common_prefix,
     step,
 )
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, encode, pieces_of, reply_prompt
+
+# Tokens of given continuations that go through the model at once: the logits of all of them are
+# kept until they are read, for a vocabulary of 150,000 words 0.6 MB a token.
+_COLUMNS = 256
+
+
+@dataclass(frozen=True)
+class Completion:
+    text: str  # without special tokens, cut before the first stop string
+    tokens: tuple[int, ...]  # the end token and those of a stop string among them
+    log_probs: tuple[float, ...]  # of each token, in nats; empty if not asked for
+    # At each place the most probable tokens with their log-probabilities, best first.
+    likeliest: tuple[tuple[tuple[int, float], ...], ...]
+    prompt_tokens: int  # with those that frames take
+    ended: bool  # whether it came to an end token or stop string; if not, it was cut
+
+
+class Recorder:
+    """Keeps what :func:`sally_anne.models.decoding.greedy` says, and stops rows at stop strings.
+
+    ``prompt_tokens`` are the lengths of the rows' prompts; none of ``stops`` is empty; ``top`` is
+    how many of the likeliest tokens to keep, None keeps no log-probabilities at all.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        ends: Sequence[int],
+        prompt_tokens: Sequence[int],
+        stops: Sequence[str] = (),
+        top: int | None = None,
+    ) -> None:
+        self.tokenizer, self.ends = tokenizer, frozenset(ends)
+        self.prompt_tokens, self.stops, self.top = prompt_tokens, stops, top
+        self.tokens: list[list[int]] = [[] for _ in prompt_tokens]
+        self.log_probs: list[list[float]] = [[] for _ in prompt_tokens]
+        self.likeliest: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in prompt_tokens]
+        self.ended = [False for _ in prompt_tokens]
+
+    def __call__(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        """Hear tokens ``[R]`` chosen from logits ``[R, V]``; bool ``[R]``: who says no more."""
+        if self.top is not None:
+            log_probs = logits.float().log_softmax(-1)
+            chosen = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
+            values, ids = (pairs.tolist() for pairs in log_probs.topk(self.top))
+        for row, token in enumerate(tokens.tolist()):
+            if self.ended[row]:
+                continue
+            self.tokens[row].append(token)
+            if self.top is not None:
+                self.log_probs[row].append(chosen[row])
+                self.likeliest[row].append(tuple(zip(ids[row], values[row], strict=True)))
+            self.ended[row] = token in self.ends or (
+                bool(self.stops) and self._stop(self._text(row)) is not None
+            )
+        return torch.tensor(self.ended, device=tokens.device)
+
+    def replies(self) -> list[Completion]:
+        texts = [self._text(row) for row in range(len(self.tokens))]
+        return [
+            Completion(
+                text=text[: self._stop(text)],
+                tokens=tuple(self.tokens[row]),
+                log_probs=tuple(self.log_probs[row]),
+                likeliest=tuple(self.likeliest[row]),
+                prompt_tokens=self.prompt_tokens[row],
+                ended=self.ended[row],
+            )
+            for row, text in enumerate(texts)
+        ]
+
+    def _text(self, row: int) -> str:
+        tokens = self.tokens[row]
+        whole = tokens[:-1] if tokens and tokens[-1] in self.ends else tokens
+        return self.tokenizer.decode(whole, skip_special_tokens=True)
+
+    def _stop(self, text: str) -> int | None:
+        """Where the first stop string begins; None without one."""
+        places = [text.find(stop) for stop in self.stops]
+        return min((place for place in places if place >= 0), default=None)
 
 
 @dataclass(frozen=True)
@@ -81,7 +167,7 @@ class SteeredModel:
         max_new_tokens: int = 16,
         stops: Sequence[str] = (),
         top: int | None = None,
-    ) -> list[Reply]:
+    ) -> list[Completion]:
         """As :meth:`generate`, with all there is to know about each reply.
 
         It stops at the strings ``stops``, too, none of them empty. With ``top`` the log-probability
@@ -90,9 +176,9 @@ class SteeredModel:
         tokenizer, ends = self.loaded.processor.tokenizer, end_tokens(self.loaded)
         with self.prefilled(prompts) as (begun, endings):
             state = extend(self.loaded, begun, range(len(endings)), endings)
-            listener = Listener(tokenizer, ends, state.mask.sum(1).tolist(), stops, top)
-            greedy(self.loaded, state, max_new_tokens, listener)
-        return listener.replies()
+            recorder = Recorder(tokenizer, ends, state.mask.sum(1).tolist(), stops, top)
+            greedy(self.loaded, state, max_new_tokens, recorder)
+        return recorder.replies()
 
     def log_probs_along(
         self, prompts: Sequence[Prompt], replies: Sequence[Sequence[int]]
@@ -214,3 +300,125 @@ def gained(logits: Tensor, endings: Sequence[Sequence[int]], first: int) -> tupl
     log_probs = logits.float().log_softmax(-1).gather(2, chosen)[..., 0].cpu().double()
     agrees = (logits.argmax(-1).cpu() == tokens) | ~real
     return torch.where(real, log_probs, 0.0).sum(1), agrees.all(1)
+
+
+def token_inputs(loaded: LoadedModel, contexts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    """Inputs of contexts (token ids) without frames, ``[R, T]``, padded on the left."""
+    if not all(len(context) for context in contexts):
+        raise HarnessError("a context has no tokens; begin it with the model's first token")
+    ids, mask = _padded(loaded, contexts, left=True)
+    device = loaded.model.device
+    return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+
+
+def complete(
+    model: SteeredModel,
+    inputs: dict[str, Any],
+    max_new_tokens: int,
+    stops: Sequence[str] = (),
+) -> list[str]:
+    """What the model writes after contexts, greedily and without special tokens.
+
+    The same as ``with vector.apply(model): model.generate(**inputs)``, with inputs from
+    :func:`token_inputs` or :func:`sally_anne.models.prompts.encode`. A reply is cut before the
+    first of ``stops``, none of them empty; a special token's name ends it as the model's own end
+    token does.
+    """
+    loaded = model.loaded
+    tokenizer = loaded.processor.tokenizer
+    special = set(tokenizer.all_special_tokens)
+    ends = end_tokens(loaded)
+    ends += [tokenizer.convert_tokens_to_ids(stop) for stop in stops if stop in special]
+    lengths = inputs["attention_mask"].sum(1).tolist()
+    recorder = Recorder(tokenizer, ends, lengths, stops)
+    with torch.inference_mode(), model.applied():
+        greedy(loaded, prefill(loaded, inputs), max_new_tokens, recorder)
+    return [reply.text for reply in recorder.replies()]
+
+
+def continuation_log_probs(
+    model: SteeredModel,
+    inputs: dict[str, Any],
+    rows: Sequence[int],
+    endings: Sequence[Sequence[int]],
+    batch_size: int | None = None,
+) -> list[tuple[float, bool]]:
+    """How probable given continuations of contexts are.
+
+    The contexts are read once; each continuation goes on from there in one piece. Which passes
+    there are does not depend on the vector, so that alpha = 0 gives the bits of no vector.
+
+    Of ``inputs`` of G contexts, as of :func:`complete`, ``rows`` says for each of R continuations
+    which it follows, and ``endings`` its token ids; ``batch_size`` go through the model at once.
+    Each has the sum of its log-probabilities in nats, and whether greedy decoding would write it.
+    """
+    if not all(len(ending) for ending in endings):
+        raise HarnessError("a continuation has no tokens, so it has no probability")
+    size = batch_size or max(len(rows), 1)
+    found: list[tuple[float, bool]] = []
+    with torch.inference_mode():
+        with model.applied():
+            state = prefill(model.loaded, inputs)
+        with _steered_along(model):
+            for start in range(0, len(rows), size):
+                chosen = slice(start, start + size)
+                found += _forced(model.loaded, state, rows[chosen], endings[chosen])
+    return found
+
+
+def _steered_along(model: SteeredModel) -> AbstractContextManager[Any]:
+    """For a pass that holds tokens of the continuation alone.
+
+    Several tokens on top of a cache look like the rest of a prompt, so the vector is told to act
+    on all of them: just what ``generated`` means here.
+    """
+    steering = model.steering
+    if steering is None or steering.positions == LAST_PROMPT:
+        return nullcontext()
+    return replace(steering, positions=ALL).apply(model.loaded.model, model.alpha)
+
+
+def _forced(
+    loaded: LoadedModel, state: State, rows: Sequence[int], endings: Sequence[Sequence[int]]
+) -> list[tuple[float, bool]]:
+    """Sums and greedy flags of continuations ``[R]`` of contexts ``[G]``, which stay as they are.
+
+    Padding stands on the right: no real token sees it.
+    """
+    device = state.mask.device
+    index = torch.tensor(list(rows), device=device)
+    total, is_greedy = gained(state.logits[index.to(state.logits.device)][:, None], endings, 0)
+    fed, mask = (t.to(device) for t in _padded(loaded, [e[:-1] for e in endings], left=False))
+    if not fed.shape[1]:
+        return list(zip(total.tolist(), is_greedy.tolist(), strict=True))
+    cache, whole = select(state.cache, index), state.mask[index]
+    following = state.following[index]
+    # Qwen2-VL counts words in three dimensions alike.
+    threefold = hasattr(loaded.model.model, "get_rope_index")
+    for start in range(0, fed.shape[1], _COLUMNS):
+        part = slice(start, start + _COLUMNS)
+        whole = torch.cat([whole, mask[:, part]], dim=1)
+        positions = following[:, None] + (mask.cumsum(1)[:, part] - 1).clamp(min=0)
+        output = loaded.model(
+            input_ids=fed[:, part],
+            attention_mask=whole,
+            position_ids=positions.expand(3, -1, -1) if threefold else positions,
+            **{CACHE: cache},
+            use_cache=True,
+            logits_to_keep=0,  # all
+        )
+        cache = output[CACHE]
+        sums, agrees = gained(output.logits, endings, start + 1)
+        total, is_greedy = total + sums, is_greedy & agrees
+    return list(zip(total.tolist(), is_greedy.tolist(), strict=True))
+
+
+def _padded(
+    loaded: LoadedModel, rows: Sequence[Sequence[int]], left: bool
+) -> tuple[Tensor, Tensor]:
+    """Token ids and mask ``[R, T]``, int64, on the CPU."""
+    side = "left" if left else "right"
+    ids = [torch.tensor(row, dtype=torch.long) for row in rows]
+    pad = loaded.processor.tokenizer.pad_token_id
+    padded = pad_sequence(ids, True, pad, side)
+    return padded, pad_sequence([torch.ones_like(row) for row in ids], True, 0, side)

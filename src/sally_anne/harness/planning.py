@@ -21,23 +21,25 @@ from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
 from sally_anne.data.items import BenchmarkItem, Polarity
-from sally_anne.harness.config import check_steered
-from sally_anne.harness.drawing import Drawn
-from sally_anne.harness.endpoint.limits import Budget
-from sally_anne.harness.endpoint.model import EndpointModel, open_endpoint, said_usage
-from sally_anne.harness.endpoint.options import check_endpoint, named
-from sally_anne.harness.endpoint.options import saved as saved_options
-from sally_anne.harness.endpoint.replies import FILTERED
-from sally_anne.harness.metrics import accuracy
+from sally_anne.harness.chat_endpoint import (
+    FILTERED,
+    Budget,
+    ChatEndpoint,
+    open_endpoint,
+    usage_line,
+)
+from sally_anne.harness.config import check_endpoint, check_steered, model_name, saved_options
+from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.planning_config import MODES, Mode, PlanningConfig
-from sally_anne.harness.reporting import print_table, save, steered_by
-from sally_anne.harness.vectors import open_vector, require_fits
+from sally_anne.harness.report import print_table, save, steered_by
+from sally_anne.harness.score import accuracy
+from sally_anne.harness.tasks import Subset
 from sally_anne.hooks.batch_size import in_batches
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 
-AnyModel = SteeredModel | EndpointModel
+AnyModel = SteeredModel | ChatEndpoint
 # What the journal keeps of a question, with what is wrong in ``problem``.
 Answer = dict[str, Any]
 Request = TypeVar("Request", bound=Hashable)
@@ -136,7 +138,7 @@ def judge_likely(model: AnyModel, batch_size: int, prompts: Sequence[str]) -> li
             raise FilteredError("the endpoint's filter held a step back")
         if not reply.first:
             raise HarnessError(
-                f"{model.endpoint.model} at {model.endpoint.url} gives no probabilities of its "
+                f"{model.model} at {model.url} gives no probabilities of its "
                 "first tokens (top_logprobs), by which steps are judged; take a model that does. "
                 "What was gathered is kept"
             )
@@ -350,7 +352,7 @@ def finish(
     table: pd.DataFrame,
     models: Models,
     about: Mapping[str, Any],
-    drawn: Drawn | None = None,
+    drawn: Subset | None = None,
     others: Mapping[str, AnyModel] | None = None,
     choosers: Sequence[str] = (),
     further: Mapping[str, Any] | None = None,
@@ -366,7 +368,7 @@ def finish(
     chosen = {f"{first}_{name}": name for name in ("label", "correct", "invalid")}
     whole = table.assign(**{new: table[old] for old, new in chosen.items()})
     roles = {"model": models.reading, **(others or {})}
-    usage = {who: m.endpoint.usage for who, m in roles.items() if isinstance(m, EndpointModel)}
+    usage = {who: m.usage for who, m in roles.items() if isinstance(m, ChatEndpoint)}
     kept = {
         "config": saved_options(config),
         "about": about,
@@ -380,13 +382,13 @@ def finish(
     for kind in ("overall", *results[first]["groups"], "invalid"):
         cells = [results[who].get(kind) or results[who]["groups"][kind] for who in choosers]
         rows.append(["all" if kind == "overall" else kind, cells[0]["n"], *cells])
-    title = f"{method}, {named(config)}, {steered_by(config)} (% right)"
+    title = f"{method}, {model_name(config)}, {steered_by(config)} (% right)"
     print_table(console, title, ["questions", "n", *choosers], rows)
     console.print(f"both forms choose the same in {100 * results['agreement']:.1f} % of questions")
     for problem, n in results["problems"].items():
         console.print(escape(f"{n} questions without an answer: {problem}"), soft_wrap=True)
     for role, spent in usage.items():
-        console.print(said_usage(role, spent), soft_wrap=True)
+        console.print(usage_line(role, spent), soft_wrap=True)
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
 from sally_anne.core.options import Seed
-from sally_anne.harness.config import DEFAULT_BATCH, changed, run_folder, steered
-from sally_anne.harness.endpoint.options import EndpointOptions
+from sally_anne.harness.config import DEFAULT_BATCH, EndpointOptions, changed, run_folder, steered
 from sally_anne.models.options import ModelOptions
 
 # How steps are weighed, see :class:`sally_anne.harness.planning.Posterior`.

@@ -1,9 +1,15 @@
-"""The benchmarks as their authors run them: prompts, system messages and lengths, as data.
+"""How questions are put: in the words of each benchmark's authors, or in ours.
 
-Templates have the fields of one's own (``--template``, see harness/views.py and, for GridToM,
+Templates have the fields of ``--template`` (harness/prompts.py and, for GridToM,
 harness/gridtom.py): the authors' prompts in them are facts of their protocols, quoted to the
-character, with their source beside. What cannot be known of a protocol, or is done otherwise here,
-stands in ``departs``, and is said above figures.
+character, with their source. What cannot be known of a protocol, or is done otherwise here, stands
+in ``departs`` and is printed above figures.
+
+``--prompting`` is the same for all benchmarks. ``direct`` asks for the answer alone. ``cot`` asks
+for thoughts first (zero-shot chain of thought, Kojima et al. 2022); the answer is parsed from the
+end of the reply. ``few-shot`` shows other questions with their answers first. ``simtom`` asks in
+two steps (Wilf et al. 2023): the model retells what the person asked about knows, and then has the
+question with that alone, without the story and its frames.
 """
 
 from __future__ import annotations
@@ -12,8 +18,52 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sally_anne.data.items import View
+
+Baseline = Literal["cot", "simtom", "few-shot"]
+Prompting = Literal["direct", Baseline]
 ProtocolName = Literal["sally-anne", "official"]
-# The template of authors who publish no prompt: our own words (harness/views.py).
+# Views that show frames, and those that play the film's sound.
+WITH_FRAMES: tuple[View, ...] = ("multimodal", "video", "audiovisual")
+WITH_SOUND: tuple[View, ...] = ("audio", "audiovisual")
+# Tokens of a reply that thinks before it answers, and of one that retells what a person knows.
+THOUGHTS, RETOLD = 512, 256
+# Where the second step has what was retold in the first.
+KNOWN_MARK = "<what is known>"
+
+# {form} is what an answer is, such as "A or B".
+THINK = (
+    "Think step by step first: what happens, and what of it can each person see or hear? Then "
+    'write a last line: "Answer:" and {form}.'
+)
+# Before these stands the story, and the question where it is not known whose perspective it takes.
+_RETELL = (
+    "Tell in order what {person} sees, hears, does or is told, and nothing else. Leave out all "
+    "that happens where {person} cannot notice it."
+)
+_RETELL_ASKED = (
+    "Do not answer this question yet. Whose mind is it about? Tell in order what that person sees, "
+    "hears, does or is told, and nothing else. Leave out all that happens where that person cannot "
+    "notice it."
+)
+
+
+def retell(person: str, question: str) -> str:
+    """What the first step of SimToM asks for, after the story.
+
+    ``question`` stands before it where no ``person`` is known, as then the question must tell.
+    """
+    asked = f"Question: {question}\n{_RETELL_ASKED}"
+    return _RETELL.format(person=person) if person else asked
+
+
+def known(person: str) -> str:
+    """How the second step begins; the reply of the first stands for :data:`KNOWN_MARK`."""
+    who = person or "the person asked about"
+    return f"This is all that {who} knows:\n{KNOWN_MARK}"
+
+
+# The template of authors who publish no prompt: our own words (harness/prompts.py).
 OURS = ""
 # GridToM's initial-belief questions, which have a prompt of their own.
 INITIAL = "gridtom initial"
@@ -42,13 +92,13 @@ class Protocol:
     departs: str = ""
 
 
-_ASKED_OF_GRIDTOM = (
+_GRIDTOM_QUESTION = (
     "Question: {question} Choose from {option_1} or {option_2}.\n"
     "Requirement: Please answer only in the following JSON format without adding any "
     "additional text or instructions:"
     '```json{{"answer": "your option"}}'
 )
-_TOLD_OF_GRIDTOM = "Description: {world} {caption}\n" + _ASKED_OF_GRIDTOM
+_GRIDTOM_WITH_STORY = "Description: {world} {caption}\n" + _GRIDTOM_QUESTION
 
 _OF_MIMEQA = (
     "You are an expert in mime performance understanding and question answering. \n"
@@ -94,9 +144,9 @@ PROTOCOLS: Mapping[str, Protocol] = {
     ),
     "gridtom": Protocol(
         templates={
-            "multimodal": _TOLD_OF_GRIDTOM,
-            "video": _ASKED_OF_GRIDTOM,
-            "text": _TOLD_OF_GRIDTOM,
+            "multimodal": _GRIDTOM_WITH_STORY,
+            "video": _GRIDTOM_QUESTION,
+            "text": _GRIDTOM_WITH_STORY,
         },
         reply_tokens=20,
         source="Annaisavailable/GridToM: evaluate.py (both forms of its text), evaluate.sh",
@@ -147,8 +197,3 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
     ),
 }
-
-
-def protocol_of(task: str, order: str) -> str:
-    """The name of a task's protocol among :data:`PROTOCOLS`; ``order`` is GridToM's."""
-    return INITIAL if task == "gridtom" and order == "initial" else task

@@ -1,40 +1,197 @@
-"""Tasks by name: the benchmarks, a file of one's own, a module's, an installed package's.
+"""Tasks by name, and what each gives an evaluation to ask.
 
-`--task` takes one of :data:`TASKS`, a file of JSON lines (benchmarks/own.py), the
-``package.module:NAME`` of a Benchmark, or a name in the entry-point group ``sally_anne.tasks``.
+`--task` takes one of :data:`TASKS`, a file of JSON lines (data/own.py), the ``package.module:NAME``
+of a Benchmark, or a name in the entry-point group ``sally_anne.tasks``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pkgutil
 import sys
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.harness.prompting import THOUGHTS, Prompting
-from sally_anne.harness.protocols import PROTOCOLS, ProtocolName
+from sally_anne.data.items import Benchmark, BenchmarkItem
+from sally_anne.data.own import own_task
+from sally_anne.harness.protocols import PROTOCOLS, THOUGHTS, Protocol
 
 if TYPE_CHECKING:
-    from sally_anne.data.items import Benchmark
+    from sally_anne.harness.config import EvalConfig
+    from sally_anne.harness.items import Item
 
+# Tasks that make their own questions, by name; the other names are of benchmarks' records.
+_MADE = {"gridtom": "sally_anne.harness.gridtom:GridToM"}
 TASKS = (
-    *("gridtom", "moments", "mmtom_qa", "muma_tom", "mimeqa", "bigtom"),
+    *(*_MADE, "moments", "mmtom_qa", "muma_tom", "mimeqa", "bigtom"),
     *("tomi", "hi_tom", "fantom", "opentom", "tombench"),
 )
 GROUP = "sally_anne.tasks"
+# An item's group (story, film, episode) and its tags, by kind.
+Row = tuple[str, Mapping[str, Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """How many of the test stories were left out, as a vector was fitted on them."""
+
+    left_out: int
+    of: int
+    known: bool = True  # whether the vector says what it was fitted on
+
+    def __bool__(self) -> bool:
+        return self.left_out > 0 or not self.known
+
+    def __str__(self) -> str:
+        if not self.known:
+            return (
+                "warning: the vector does not say which stories it was fitted on; these may be "
+                "among them"
+            )
+        return f"{self.left_out} of {self.of} test stories left out: seen in fitting the vector"
+
+
+@dataclass(frozen=True)
+class Subset:
+    """What ``--limit`` took: ``by`` counts items by kind and value of their tags."""
+
+    seed: int
+    groups: tuple[str, ...]
+    items: int
+    by: dict[str, dict[str, int]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], kinds: Sequence[str], seed: int) -> Subset:
+        """Of the rows that are left after :func:`sample_groups`."""
+        by: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
+        for _, tags in rows:
+            for kind, counter in by.items():
+                counter.update(tags.get(kind, ()))
+        groups = tuple(dict.fromkeys(group for group, _ in rows))
+        counts = {kind: dict(sorted(counter.items())) for kind, counter in by.items()}
+        return cls(seed, groups, len(rows), counts)
+
+    def __str__(self) -> str:
+        evenly = f", evenly over {', '.join(self.by)}" if self.by else ""
+        many = f"{len(self.groups)} groups, {self.items} items"
+        return f"drawn by --limit{evenly} (seed {self.seed}): {many}"
+
+
+@dataclass(frozen=True)
+class TaskItems:
+    """What a run asks, and what is reported of it.
+
+    Attributes:
+        items: the questions as they are put.
+        about: what answers depend on beside model and vector.
+        title: what is asked, in words.
+        breakdowns: kinds of tags by which accuracy is reported.
+        cells: those whose combinations have a TB, FB and both of their own.
+        beliefs: whether TB, FB and Both are the figures, rather than accuracy.
+        missing: ids of items whose films or words are not here.
+        left_out: None where no vector has been fitted on stories.
+        notes: lines for the user, before the figures.
+        remarks: lines for the user, after the figures.
+        subset: None without --limit.
+        departs: what of the authors' protocol is not known, or not as theirs.
+    """
+
+    items: list[Item]
+    about: dict[str, Any]
+    title: str
+    breakdowns: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+    beliefs: bool = False
+    missing: tuple[str, ...] = ()
+    left_out: LeftOut | None = None
+    notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    subset: Subset | None = None
+    departs: str = ""
+
+    def lines(self) -> list[str]:
+        """What a user should know before anything is asked."""
+        return [str(one) for one in (self.left_out, *self.notes, self.subset) if one]
+
+
+class Task(ABC):
+    """Something that ``--task`` names.
+
+    Attributes:
+        options: those of :data:`sally_anne.harness.config.TASK_OPTIONS` that it takes.
+        submission: whether answers are also written in the form that the authors collect.
+    """
+
+    options: tuple[str, ...]
+    submission = False
+
+    @abstractmethod
+    def load(self, config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> TaskItems:
+        """The questions, without test stories that a vector of these facts was fitted on."""
+
+    def protocol_name(self, config: EvalConfig) -> str:
+        """The name of the authors' protocol among :data:`PROTOCOLS`."""
+        return config.task
+
+    def protocol(self, config: EvalConfig) -> Protocol | None:
+        """The authors' own way to ask, if the run has that; HarnessError if there is none."""
+        if config.protocol != "official":
+            return None
+        if (known := PROTOCOLS.get(self.protocol_name(config))) is None:
+            raise HarnessError(
+                f"--protocol official: of {config.task} none is known; there are those of "
+                f"{', '.join(PROTOCOLS)}"
+            )
+        return known
+
+    def folder_words(self, config: EvalConfig) -> list[str]:
+        """What a run folder's name says of the task beside its name."""
+        return []
+
+    def reply_tokens(self, config: EvalConfig) -> int:
+        """How many tokens replies need; those that talk on before they answer are not cut off."""
+        if known := self.protocol(config):
+            return known.reply_tokens
+        return THOUGHTS if config.prompting == "cot" else self.answer_tokens(config)
+
+    @abstractmethod
+    def answer_tokens(self, config: EvalConfig) -> int:
+        """How many tokens answers in our own words need."""
+
+
+def open_task(task: str) -> Task:
+    """What ``--task`` names, or a HarnessError."""
+    if task in _MADE:
+        made: Task = pkgutil.resolve_name(_MADE[task])()
+        return made
+    kind = pkgutil.resolve_name("sally_anne.harness.questions:BenchmarkTask")
+    found: Task = kind(find_task(task))
+    return found
+
+
+def load_items(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> TaskItems:
+    """What a run of these options asks, see :meth:`Task.load`."""
+    return open_task(config.task).load(config, fitted)
 
 
 def find_task(task: str) -> Benchmark:
-    """The benchmark that `--task` names, or a HarnessError; GridToM's questions are made here."""
-    if task in TASKS[1:]:
-        return pkgutil.resolve_name(f"sally_anne.data.{task}:{task.upper()}")
+    """The benchmark that ``--task`` names, or a HarnessError."""
+    if task in TASKS and task not in _MADE:
+        benchmark: Benchmark = pkgutil.resolve_name(f"sally_anne.data.{task}:{task.upper()}")
+        return benchmark
     if (path := own_file(task)) is not None:
-        found = path.stat() if path.exists() else None
-        return _own_task(path.absolute(), found and (found.st_mtime_ns, found.st_size))
+        there = path.stat() if path.exists() else None
+        return _own_task(path.absolute(), there and (there.st_mtime_ns, there.st_size))
     installed = {point.name: point for point in entry_points(group=GROUP)}
     names = ", ".join([*TASKS, *sorted(installed)])
     if ":" not in task and task not in installed:
@@ -52,8 +209,6 @@ def find_task(task: str) -> Benchmark:
             f"--task {task}: {error}; it should be package.module:NAME, a file of JSON lines "
             f"(.jsonl), or one of {names}"
         ) from error
-    from sally_anne.data.items import Benchmark
-
     if not isinstance(found, Benchmark):
         kind = f"{Benchmark.__module__}.{Benchmark.__name__}"
         raise HarnessError(f"--task {task}: is a {type(found).__name__}, not a {kind}")
@@ -71,25 +226,51 @@ def short_name(task: str) -> str:
     return path.stem if path else task.rpartition(":")[2]
 
 
-def reply_tokens(
-    task: str,
-    style: str = "plain",
-    prompting: Prompting = "direct",
-    protocol: ProtocolName = "sally-anne",
-) -> int:
-    """How many tokens replies need; those that talk on before they answer are not cut off."""
-    if protocol == "official" and task in PROTOCOLS:
-        return PROTOCOLS[task].reply_tokens
-    if prompting == "cot":
-        return THOUGHTS
-    if task == "gridtom":
-        return 64 if style == "json" else 16
-    return 128 if find_task(task).open_ended else 32
-
-
 @lru_cache(maxsize=8)
 def _own_task(path: Path, changed: tuple[int, int] | None) -> Benchmark:
     """The task of a file, read and checked once as long as it stays as it is."""
-    from sally_anne.data.own import own_task
-
     return own_task(path)
+
+
+def sample_groups(
+    rows: Iterable[Row], kinds: Sequence[str], limit: int | None, seed: int
+) -> set[str]:
+    """So many groups, or all; of each kind of tag as many items with one value as with another.
+
+    Always that group is next which leaves the counts of values most even (by their variance, over
+    all kinds), and of equal ones that whose name has the lowest hash. So neither the order of the
+    items nor the model matters, and a smaller limit takes a part of what a larger one does.
+    """
+    counts: dict[str, Counter[tuple[str, str]]] = {}
+    for group, tags in rows:
+        tagged = ((kind, value) for kind in kinds for value in tags.get(kind, ()))
+        counts.setdefault(group, Counter()).update(tagged)
+    if limit is None or limit >= len(counts):
+        return set(counts)
+    names = sorted(counts, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
+    parts = []
+    for kind in kinds:
+        values = sorted({value for tagged in counts.values() for k, value in tagged if k == kind})
+        parts.append(np.array([[counts[n][kind, v] for v in values] for n in names], np.int64))
+    left = np.ones(len(names), bool)
+    sums = [np.zeros(part.shape[1], np.int64) for part in parts]
+    for _ in range(limit):
+        uneven = np.zeros(len(names), np.int64)
+        for part, total in zip(parts, sums, strict=True):
+            after = part + total
+            uneven += part.shape[1] * (after**2).sum(1) - after.sum(1) ** 2
+        best = np.flatnonzero(left)[uneven[left].argmin()]
+        left[best] = False
+        sums = [total + part[best] for part, total in zip(parts, sums, strict=True)]
+    return {name for name, waits in zip(names, left, strict=True) if not waits}
+
+
+def sample_items(
+    items: Sequence[BenchmarkItem], kinds: Sequence[str], limit: int | None, seed: int
+) -> tuple[list[BenchmarkItem], Subset | None]:
+    """The items of the sampled groups, and the sample; all and None without a limit."""
+    if limit is None:
+        return list(items), None
+    groups = sample_groups(((item.group, item.tags) for item in items), kinds, limit, seed)
+    kept = [item for item in items if item.group in groups]
+    return kept, Subset.of([(item.group, item.tags) for item in kept], kinds, seed)

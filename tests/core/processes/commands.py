@@ -43,7 +43,7 @@ def run(name: str, config: Any) -> None:
     if name == "probe":
         from sally_anne.probing.main import run
     elif name == "evaluate":
-        from sally_anne.harness.main import run  # type: ignore[assignment]
+        from sally_anne.harness.run import run  # type: ignore[assignment]
     else:
         from sally_anne.steering.pipeline import run  # type: ignore[assignment]
     run(config)
@@ -77,14 +77,14 @@ def tell_answers() -> None:
 
 def write_no_results() -> None:
     """All but the first process leave probes, tables and choices to it."""
-    import sally_anne.harness.pipeline
+    import sally_anne.harness.evaluate
     import sally_anne.probing.pipeline
     import sally_anne.steering.pipeline
 
     def refuse(*arguments: Any) -> None:
         raise AssertionError(f"process {os.environ['RANK']} writes results")
 
-    sally_anne.harness.pipeline.save = refuse
+    sally_anne.harness.evaluate.save = refuse
     sally_anne.probing.pipeline._probe = refuse  # type: ignore[assignment]
     sally_anne.steering.pipeline.save = refuse
 

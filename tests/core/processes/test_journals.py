@@ -14,7 +14,7 @@ from sally_anne.core.folder import Journal
 from sally_anne.core.processes import ALONE, ProcessError, Processes
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.harness.evaluate import ask
-from sally_anne.harness.gridtom import items
+from sally_anne.harness.gridtom import Wording, items
 from sally_anne.harness.items import Item
 from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
@@ -54,7 +54,7 @@ def one_thread() -> Iterator[None]:
 def asked() -> list[Item]:
     """Fourteen questions: with batches of four, the last one is smaller."""
     splits = dict.fromkeys(range(0, 21, 3), "validation")
-    return list(items(generated(stories=splits), splits, "1", "text"))
+    return list(items(generated(stories=splits), splits, "1", Wording("text")))
 
 
 @pytest.fixture(scope="module")

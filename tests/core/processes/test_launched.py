@@ -22,8 +22,8 @@ from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import prompt_of
+from sally_anne.harness.gridtom import items_of
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.work import items_of
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
 from sally_anne.probing.pipeline import run

@@ -13,7 +13,7 @@ from sally_anne.experiments.localisation.figure import localisation_figure
 from sally_anne.experiments.localisation.localisers import Seen, look, train_part
 from sally_anne.experiments.localisation.planted import GroundTruth, add_decoys, weaken
 from sally_anne.experiments.localisation.stories import held_out_twins, sides, sides_of
-from sally_anne.harness.gridtom import items
+from sally_anne.harness.gridtom import Wording, items
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.probing.interchange import read_twins
@@ -45,7 +45,7 @@ def test_side_questions_are_those_of_the_benchmark() -> None:
     assert len(found) == 16
     records = [stories.story(i) for i in range(4)]
     splits = dict.fromkeys(range(4), "test")
-    real = {item.item_id: item for item in items(records, splits, "reality", "text")}
+    real = {item.item_id: item for item in items(records, splits, "reality", Wording("text"))}
     for record in records:
         for i, condition in enumerate(("TB", "FB")):
             one, at = found[f"{record.group}/reality/{i}"]

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import prompt_of
+from sally_anne.harness.evaluate import evaluate, prompt_of
 from sally_anne.harness.items import Item
-from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.pipeline import run
-from sally_anne.harness.replies import Reply
-from sally_anne.harness.reporting import asked_readers
-from sally_anne.harness.work import prepare
+from sally_anne.harness.model import Completion, Prompt, SteeredModel
+from sally_anne.harness.report import expected_parsers
+from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
 from tests.made_replies import replied
 from tests.shared_data import MADE
@@ -85,15 +83,15 @@ def expected(case: Case, folder: Path) -> Expected:
     config = EvalConfig(
         model=MODEL, task=task, data=None if own else place, out=folder / "run", **options
     )
-    table = run(config)
+    table = evaluate(config)
     found = json.loads((folder / "run" / "results.json").read_text())["results"]
-    items = prepare(config).items
+    items = load_items(config).items
     return Expected(
         options=options | ({} if own else {"data": str(place)}),
         task=task,
         items=items,
         replies=dict(zip(table["item_id"], table["reply"], strict=True)),
-        numbers={r: flat(figures) for r, figures in asked_readers(found, items).items()},
+        numbers={r: flat(figures) for r, figures in expected_parsers(found, items).items()},
     )
 
 
@@ -121,7 +119,7 @@ def speak(monkeypatch: Any) -> Callable[[str], str]:
         asked = re.sub(r"<\|?\w+\|?>.*", "", asked, flags=re.DOTALL).strip()
         return answers[hashlib.sha256(asked.encode()).digest()[0] % len(answers)]
 
-    def replies(self: Any, prompts: Any, *rest: Any, **named: Any) -> list[Reply]:
+    def replies(self: Any, prompts: Any, *rest: Any, **named: Any) -> list[Completion]:
         return replied(reply(prompt.text) for prompt in prompts)
 
     monkeypatch.setattr(SteeredModel, "replies", replies)

@@ -14,8 +14,8 @@ from PIL import Image
 
 from sally_anne.core.errors import ClipError, HarnessError
 from sally_anne.data.pictures import check_opened
+from sally_anne.harness.evaluate import open_vector, require_fits
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.vectors import open_vector, require_fits
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions

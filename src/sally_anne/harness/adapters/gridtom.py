@@ -1,4 +1,4 @@
-"""GridToM as tasks of lm-eval and lmms-eval, with the items, readers and metrics of our harness.
+"""GridToM as tasks of lm-eval and lmms-eval, with the items, parsers and metrics of our harness.
 
 Frames are drawn when they are shown, so that tasks need no network and no files, and work for all
 models of these harnesses. A story has two items in first order, four in second, three initial ones:
@@ -36,8 +36,7 @@ from sally_anne.harness.adapters.questions import (
     pictures,
     said_by,
 )
-from sally_anne.harness.metrics import accuracy, belief_metrics
-from sally_anne.harness.results import score, scores
+from sally_anne.harness.score import accuracy, belief_metrics, score, scores
 
 # The files of the tasks name it here.
 __all__ = ["pictures"]
@@ -67,7 +66,7 @@ def lm_eval_results(document: Mapping[str, Any], replies: Sequence[str]) -> dict
 
     That is 0 or 1 for ``TB`` or ``FB``, after the item's condition, or for ``overall`` without one,
     and for ``invalid``; for ``Both`` the row that :func:`both` needs. The same with ``official_``
-    for the reader that takes nothing but JSON.
+    for the parser that takes nothing but JSON.
     """
     found = lmms_eval_results(document, replies).items()
     return {name.replace("accuracy", "overall"): row.get("score", row) for name, row in found}
@@ -83,8 +82,8 @@ def lmms_eval_results(
     found: dict[str, dict[str, Any]] = {}
     condition = document["condition"]
     table = score([item_of(document)], [{"reply": replies[0]}])
-    for prefix, reader in READERS.items():
-        row = scores(table, reader).to_dict("records")[0]
+    for prefix, parser in READERS.items():
+        row = scores(table, parser).to_dict("records")[0]
         right = row | {"score": float(row["correct"])}
         found[prefix + (condition or "accuracy")] = right
         found[f"{prefix}invalid"] = row | {"score": float(row["invalid"])}

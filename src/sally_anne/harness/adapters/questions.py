@@ -22,14 +22,12 @@ from PIL import Image
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.splits import PUBLISHED, SPLITS
 from sally_anne.harness.adapters.common import whole
-from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.config import EvalConfig, check
+from sally_anne.harness.evaluate import facts_of, fitted_on
 from sally_anne.harness.items import Item
-from sally_anne.harness.pipeline import check
-from sally_anne.harness.reporting import BELIEF, asked_readers
-from sally_anne.harness.results import break_down, score
-from sally_anne.harness.tasks import find_task, own_file
-from sally_anne.harness.vectors import facts_of, fitted_on
-from sally_anne.harness.work import Work, prepare
+from sally_anne.harness.report import BELIEF, expected_parsers
+from sally_anne.harness.score import results_of, score
+from sally_anne.harness.tasks import TaskItems, find_task, load_items, own_file
 
 LOGGER = logging.getLogger(__name__)
 # The options of `sally-anne evaluate` that say what is asked and how.
@@ -41,7 +39,7 @@ OPTIONS = (
 # For harnesses whose tasks take no options of a command line: as a JSON object.
 METADATA = "SALLY_ANNE_METADATA"
 FACTS = ("item_id", "story", "split", "condition", "first", "names")
-# By the beginning of a metric's name. The robust reader is the one that people agree with.
+# By the beginning of a metric's name. The robust parser is the one that people agree with.
 READERS = {"": "robust", "official_": "official"}
 UNSCORED = "unscored"
 # The place of a picture in a text of lm-eval.
@@ -100,7 +98,7 @@ def prepared(options: Mapping[str, Any]) -> Asked:
         if not isinstance(value, str | None):
             raise HarnessError(f"{name} must be a folder, is {value!r}")
     config, facts = config_of(asked), facts_of(steer)
-    work = prepare(config, fitted_on(model, facts) if model else facts)
+    work = load_items(config, fitted_on(model, facts) if model else facts)
     if any(item.sound for item in work.items):
         raise HarnessError(
             f"view {config.view} is not offered here: other harnesses are given no sounds; "
@@ -117,15 +115,14 @@ class Asked:
     """What is asked, and the metrics of the replies: those that an evaluation prints."""
 
     config: EvalConfig
-    work: Work
+    work: TaskItems
 
     @property
     def notes(self) -> Iterator[str]:
-        """What is not as a reader might expect, a line each."""
-        if self.work.unseen:
-            yield str(self.work.unseen)
-        if self.work.said:
-            yield self.work.said
+        """What is not as a parser might expect, a line each."""
+        if self.work.left_out:
+            yield str(self.work.left_out)
+        yield from self.work.notes
         if missing := len(self.work.missing):
             yield f"{missing} items not asked: their films or words are not here"
         if self.work.departs:
@@ -144,13 +141,13 @@ class Asked:
     def metrics(self) -> dict[str, str]:
         """Metrics by name: who reads replies for one that pairs beliefs; empty for a plain mean."""
         table = score(self.work.items, [{"reply": ""}] * len(self.work.items))
-        found = break_down(table, self.work.breakdowns, self.work.cells, bootstrap=1)
-        found = asked_readers(found, self.work.items)
+        found = results_of(table, self.work.breakdowns, self.work.cells, bootstrap=1)
+        found = expected_parsers(found, self.work.items)
         names: dict[str, str] = {}
-        for prefix, reader in READERS.items():
-            pairs = _beliefs(found.get(reader, {}))
-            for name in named(found.get(reader, {})):
-                names[prefix + name] = reader if name in pairs else ""
+        for prefix, parser in READERS.items():
+            pairs = _beliefs(found.get(parser, {}))
+            for name in named(found.get(parser, {})):
+                names[prefix + name] = parser if name in pairs else ""
         return names | ({UNSCORED: ""} if any(map(_unscored, self.work.items)) else {})
 
     def results(self, item: Item, reply: str) -> dict[str, dict[str, Any]]:
@@ -162,20 +159,20 @@ class Asked:
         cell = ", ".join(row.get(f"tag_{kind}", "") for kind in self.work.cells)
         values = [(kind, v) for kind in self.work.breakdowns for v in item.tags.get(kind, ())]
         found: dict[str, dict[str, Any]] = {}
-        for prefix, reader in READERS.items():
-            correct, wrong = row[f"{reader}_correct"], row[f"{reader}_invalid"]
+        for prefix, parser in READERS.items():
+            correct, wrong = row[f"{parser}_correct"], row[f"{parser}_invalid"]
             means = {"accuracy": correct and not wrong, "invalid": wrong}
             means |= {_word(f"{kind}: {value}"): means["accuracy"] for kind, value in values}
             for name, value in means.items():
                 found[prefix + name] = {"story": item.story, "score": float(value)}
-            side = {name: row[name] for name in (*kept, f"{reader}_correct", f"{reader}_invalid")}
+            side = {name: row[name] for name in (*kept, f"{parser}_correct", f"{parser}_invalid")}
             for name in CONDITIONS if item.condition else ():
                 found |= {f"{prefix}{name}": side, f"{prefix}{_word(f'{cell}: {name}')}": side}
         return {name: value for name, value in found.items() if name in self.metrics}
 
 
 def named(found: Mapping[str, Any]) -> dict[str, float]:
-    """One reader's figures of an evaluation, by the names of metrics; without those of no item.
+    """One parser's figures of an evaluation, by the names of metrics; without those of no item.
 
     Names are accuracy, invalid, TB, FB, Both, ``kind: value`` of tags, and ``values: TB`` of tags
     that are combined.
@@ -189,7 +186,7 @@ def named(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _beliefs(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of one reader's figures that pair beliefs."""
+    """Those of one parser's figures that pair beliefs."""
     figures = {name: found[name] for name in CONDITIONS if name in found}
     figures |= {name: found["belief"][name] for name in CONDITIONS if "belief" in found}
     for cell, belief in found.get("cells", {}).items():
@@ -207,22 +204,22 @@ def mean(rows: Sequence[Mapping[str, Any]]) -> float:
     return sum(row["score"] for row in rows) / len(rows)
 
 
-def share(metric: str, reader: str) -> Callable[[Sequence[Mapping[str, Any]]], float]:
+def share(metric: str, parser: str) -> Callable[[Sequence[Mapping[str, Any]]], float]:
     """How a metric that pairs beliefs is made of its rows; NaN where none of them make a pair."""
     name = metric.rpartition(": ")[2].removeprefix("official_")
-    return lambda rows: figures(rows, reader).get(name, math.nan)
+    return lambda rows: figures(rows, parser).get(name, math.nan)
 
 
 def figures(
     rows: Sequence[Mapping[str, Any]],
-    reader: str,
+    parser: str,
     kinds: Sequence[str] = (),
     cells: Sequence[str] = (),
 ) -> dict[str, float]:
     """What an evaluation says of rows as :func:`sally_anne.harness.results.score` gives them."""
     table = pd.DataFrame(list(rows))
     table = table.fillna({name: "" for name in table if name.startswith("tag_")})
-    return named(break_down(table, kinds, cells, bootstrap=1)[reader])
+    return named(results_of(table, kinds, cells, bootstrap=1)[parser])
 
 
 @lru_cache(maxsize=16)
@@ -331,11 +328,11 @@ class Questions:
             "metric_list": [
                 {
                     "metric": metric,
-                    "aggregation": self.aggregation_of(metric, reader),
+                    "aggregation": self.aggregation_of(metric, parser),
                     "higher_is_better": metric.removeprefix("official_")
                     not in ("invalid", UNSCORED),
                 }
-                for metric, reader in asked.metrics.items()
+                for metric, parser in asked.metrics.items()
             ],
             **({self.shows: pictures} if filmed else {}),
         }
@@ -349,8 +346,8 @@ class Questions:
         """Gives what a document's reply counts in each metric."""
         return results
 
-    def aggregation_of(self, metric: str, reader: str) -> Any:
-        return share(metric, reader) if reader else mean
+    def aggregation_of(self, metric: str, parser: str) -> Any:
+        return share(metric, parser) if parser else mean
 
     def download(self, dataset_kwargs: Any = None, **kwargs: Any) -> None:
         """The documents, in place of a data set of the hub."""

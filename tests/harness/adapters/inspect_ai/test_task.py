@@ -24,11 +24,8 @@ from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.items import Item  # noqa: E402
 from sally_anne.harness.model import SteeredModel  # noqa: E402
-from sally_anne.harness.results import (
-    score,  # noqa: E402
-    summarise,  # noqa: E402
-)
-from sally_anne.harness.work import prepare  # noqa: E402
+from sally_anne.harness.score import results_of, score
+from sally_anne.harness.tasks import load_items  # noqa: E402
 from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 from sally_anne.models.loading import load_model  # noqa: E402
 from tests.harness.adapters.conftest import SEEN
@@ -49,7 +46,7 @@ def run(task: Task, tmp_path: Path, model: Any = None, **options: Any) -> EvalLo
 
 def own_items(order: str = "1", setting: Any = "multimodal", limit: int = STORIES) -> list[Item]:
     config = EvalConfig(order=order, setting=setting, limit=limit)  # type: ignore[arg-type]
-    return prepare(config).items
+    return load_items(config).items
 
 
 def replies_of(log: EvalLog) -> dict[str, str]:
@@ -66,7 +63,7 @@ def numbers_of(log: EvalLog) -> dict[str, dict[str, float]]:
 
 def own_numbers(items: list[Item], replies: list[str], order: str) -> dict[str, dict[str, float]]:
     answers = [{"item_id": i.item_id, "reply": r} for i, r in zip(items, replies, strict=True)]
-    found = summarise(score(items, answers), order)
+    found = results_of(score(items, answers), order)
     return {
         reader: {
             "accuracy" if name == "overall" else name: estimate["value"]
@@ -161,7 +158,9 @@ def test_samples_and_numbers_are_those_made_by_hand(
     order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stories, questions and what is replied are all planted."""
-    monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
+    monkeypatch.setattr(
+        "sally_anne.harness.gridtom.open_stories", lambda folder, seed: made_stories()
+    )
     task = gridtom(order=order, setting="text", limit=2 if order == "2" else 4)
     stories = dict.fromkeys(int(s.metadata["story"].removeprefix("story-")) for s in task.dataset)
     wanted = [asked for index in stories for asked in asked_of(index, order)]

@@ -18,7 +18,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.adapters.lm_eval.requests import Context, clip_mark, place_clip
 from sally_anne.harness.adapters.questions import MARK
-from sally_anne.harness.continuation import token_inputs
+from sally_anne.harness.model import token_inputs
 from sally_anne.models.prompts import encode, reply_prompt
 
 pytestmark = pytest.mark.plugins

@@ -24,10 +24,9 @@ from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.adapters.questions import asked_by
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import prompt_of
-from sally_anne.harness.metrics import accuracy, belief_metrics
 from sally_anne.harness.model import SteeredModel
-from sally_anne.harness.results import score
-from sally_anne.harness.work import prepare
+from sally_anne.harness.score import accuracy, belief_metrics, score
+from sally_anne.harness.tasks import load_items
 from sally_anne.models.loading import load_model
 from tests.harness.adapters.conftest import SEEN
 from tests.made_stories import (
@@ -53,7 +52,7 @@ def trained():
 
 def asked(order: str, setting: str, stories: int) -> list:
     """Our own items of so many test stories."""
-    return prepare(EvalConfig(order=order, setting=setting, limit=stories)).items
+    return load_items(EvalConfig(order=order, setting=setting, limit=stories)).items
 
 
 def manager(**metadata) -> TaskManager:
@@ -112,7 +111,9 @@ def test_replies_and_scores_are_those_of_our_own_harness(
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Asks about stories made by hand."""
-    monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
+    monkeypatch.setattr(
+        "sally_anne.harness.gridtom.open_stories", lambda folder, seed: made_stories()
+    )
     asked_by.cache_clear()
     yield
     asked_by.cache_clear()

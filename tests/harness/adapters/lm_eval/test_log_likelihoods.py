@@ -14,13 +14,12 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.hf_vlms import HFMultimodalLM
 from PIL import Image
 
-import sally_anne.harness.continuation
+import sally_anne.harness.model
 from sally_anne.core.errors import HarnessError
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.harness.adapters.lm_eval.requests import Context, clip_mark, place_clip
 from sally_anne.harness.adapters.questions import MARK
-from sally_anne.harness.continuation import continuation_log_probs, token_inputs
-from sally_anne.harness.model import Prompt, SteeredModel
+from sally_anne.harness.model import Prompt, SteeredModel, continuation_log_probs, token_inputs
 from sally_anne.hooks.geometry import o_projs
 from sally_anne.hooks.positions import POSITIONS
 from sally_anne.models.prompts import encode
@@ -157,7 +156,7 @@ def test_batch_equals_single(loaded, vector, positions) -> None:
 def test_long_continuations_go_through_in_pieces(loaded, vector, monkeypatch) -> None:
     lm = SallyAnneLM(loaded, vector)
     whole_piece = lm.loglikelihood(asked(*PAIRS))
-    monkeypatch.setattr(sally_anne.harness.continuation, "_COLUMNS", 2)
+    monkeypatch.setattr(sally_anne.harness.model, "_COLUMNS", 2)
     assert sums(lm.loglikelihood(asked(*PAIRS))) == close(sums(whole_piece))
 
 
@@ -215,7 +214,7 @@ def test_no_hook_is_left(loaded, vector, monkeypatch) -> None:
     lm = SallyAnneLM(loaded, vector)
     lm.loglikelihood(asked(*PAIRS))
     assert hooks() == before
-    monkeypatch.setattr(sally_anne.harness.continuation, "gained", None)
+    monkeypatch.setattr(sally_anne.harness.model, "gained", None)
     with pytest.raises(TypeError):
         lm.loglikelihood(asked(*PAIRS))
     assert hooks() == before

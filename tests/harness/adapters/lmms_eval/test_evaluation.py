@@ -19,8 +19,8 @@ from sally_anne.harness.adapters.lmms_eval import TASKS  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import ask, prompt_of  # noqa: E402
 from sally_anne.harness.model import SteeredModel  # noqa: E402
-from sally_anne.harness.results import summarise  # noqa: E402
-from sally_anne.harness.work import prepare  # noqa: E402
+from sally_anne.harness.score import results_of  # noqa: E402
+from sally_anne.harness.tasks import load_items  # noqa: E402
 from sally_anne.hooks.vector import SteeringVector  # noqa: E402
 
 pytestmark = pytest.mark.plugins
@@ -60,10 +60,10 @@ def replies(samples: list[Any]) -> dict[str, str]:
 
 def our_own(config: EvalConfig, model: SteeredModel, folder: Path, count: int):
     """Replies to the first so many items, and their metrics; lmms-eval's limit takes these."""
-    items = prepare(config).items[:count]
+    items = load_items(config).items[:count]
     with Journal(folder / "answers.jsonl", {}) as journal:
         table = ask(model, items, journal, BATCH, config.reply_tokens)
-    return dict(zip(table["item_id"], table["reply"], strict=True)), summarise(table, config.order)
+    return dict(zip(table["item_id"], table["reply"], strict=True)), results_of(table, config.order)
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any], order: str) -> None:
@@ -86,7 +86,7 @@ def test_a_steered_model_scores_as_in_the_harness(
     expected, metrics = our_own(config, steered, tmp_path, 12)
     assert replies(samples) == expected and len(expected) == 12
     assert_same(found, metrics, "1")
-    items = prepare(config).items[:12]
+    items = load_items(config).items[:12]
     plain = SteeredModel(loaded(name)).generate([prompt_of(item) for item in items])
     assert plain != list(expected.values())
 
@@ -133,7 +133,7 @@ def test_a_task_of_ones_own(evaluate, loaded, tmp_path: Path) -> None:
 
 def test_choices_are_chosen_by_probability(evaluate, loaded, tmp_path: Path) -> None:
     """A task of lmms-eval's kind multiple_choice picks what the harness's options reader picks."""
-    items = prepare(EvalConfig(setting="text", limit=6)).items
+    items = load_items(EvalConfig(setting="text", limit=6)).items
     options = [[option.text for option in item.options] for item in items]
     model = SteeredModel(loaded("tiny-qwen2-vl"))
     scores = model.option_log_probs([prompt_of(item) for item in items], options)

@@ -30,11 +30,8 @@ from sally_anne.harness.adapters.gridtom import (  # noqa: E402
 from sally_anne.harness.adapters.lmms_eval import TASKS  # noqa: E402
 from sally_anne.harness.adapters.questions import asked_by  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
-from sally_anne.harness.results import (
-    score,  # noqa: E402
-    summarise,  # noqa: E402
-)
-from sally_anne.harness.work import prepare  # noqa: E402
+from sally_anne.harness.score import results_of, score
+from sally_anne.harness.tasks import load_items  # noqa: E402
 from tests.harness.adapters.conftest import SEEN
 from tests.made_stories import KEY_FRAMES, NUMBERS, STORIES, asked_of, made_stories, replies  # noqa: E402
 
@@ -48,7 +45,9 @@ def documents(**options: Any) -> Dataset:
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Asks about stories made by hand."""
-    monkeypatch.setattr("sally_anne.harness.work.open_stories", lambda folder, seed: made_stories())
+    monkeypatch.setattr(
+        "sally_anne.harness.gridtom.open_stories", lambda folder, seed: made_stories()
+    )
     asked_by.cache_clear()
     yield
     asked_by.cache_clear()
@@ -98,7 +97,7 @@ def test_documents_and_numbers_are_those_made_by_hand(by_hand, order: str, setti
 def test_documents_are_the_items(options: dict[str, Any], count: int) -> None:
     found = documents(**options)
     assert len(found) == count
-    items = prepare(EvalConfig(**options)).items[: len(found) // 10]
+    items = load_items(EvalConfig(**options)).items[: len(found) // 10]
     assert found["item_id"][: len(items)] == [item.item_id for item in items]
     assert found["text"][: len(items)] == [item.text for item in items]
     assert found["condition"][: len(items)] == [item.condition for item in items]
@@ -158,7 +157,7 @@ def test_every_task_has_its_questions() -> None:
 )
 def test_metrics_are_the_harness_own(order: str, reply) -> None:
     options: dict[str, Any] = {"order": order, "setting": "text", "split": "validation"}
-    found, items = documents(**options), prepare(EvalConfig(**options)).items[:24]
+    found, items = documents(**options), load_items(EvalConfig(**options)).items[:24]
     table = score(items, [{"item_id": i.item_id, "reply": reply(i)} for i in items])
     rows: dict[str, list[dict[str, Any]]] = {}
     # As lmms-eval does: replies are stripped, each metric's rows are put together.
@@ -166,7 +165,7 @@ def test_metrics_are_the_harness_own(order: str, reply) -> None:
         for metric, row in lmms_eval_results(doc, [reply(item).strip()]).items():
             rows.setdefault(metric, []).append(row)
     for prefix, reader in (("", "robust"), ("official_", "official")):
-        expected = summarise(table, order)[reader]
+        expected = results_of(table, order)[reader]
         for metric, shared in (
             ("TB", true_belief),
             ("FB", false_belief),

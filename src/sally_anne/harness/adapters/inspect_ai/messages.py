@@ -24,8 +24,7 @@ from sally_anne.data.clips import MOST_PIXELS
 from sally_anne.data.pictures import check_file, opened
 from sally_anne.data.video import Frames, decode_counting, opened_video
 from sally_anne.harness.adapters.common import laid_out, one_clip
-from sally_anne.harness.model import Prompt
-from sally_anne.harness.replies import Reply
+from sally_anne.harness.model import Completion, Prompt
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.processor import plain
 
@@ -179,7 +178,9 @@ def _uri(kind: str, data: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def output_of(reply: Reply, tokenizer: Any, model_name: str, top: int | None) -> model.ModelOutput:
+def output_of(
+    reply: Completion, tokenizer: Any, model_name: str, top: int | None
+) -> model.ModelOutput:
     """A reply with its stop reason, token counts and log-probabilities.
 
     Counts and log-probabilities are of all tokens that the model said, the end token and those of
@@ -200,7 +201,7 @@ def output_of(reply: Reply, tokenizer: Any, model_name: str, top: int | None) ->
     return model.ModelOutput(model=model_name, choices=[choice], usage=usage)
 
 
-def _logprobs(reply: Reply, tokenizer: Any, top: int) -> model.Logprobs:
+def _logprobs(reply: Completion, tokenizer: Any, top: int) -> model.Logprobs:
     content = []
     for place, token in enumerate(reply.tokens):
         before = reply.tokens[max(0, place - 1) : place]

@@ -17,8 +17,7 @@ from sally_anne.harness.adapters.common import open_steered, whole
 from sally_anne.harness.adapters.inspect_ai.batches import Batches
 from sally_anne.harness.adapters.inspect_ai.messages import output_of, prompt_of
 from sally_anne.harness.adapters.inspect_ai.task import shown_plainly
-from sally_anne.harness.model import Prompt
-from sally_anne.harness.replies import Reply
+from sally_anne.harness.model import Completion, Prompt
 
 DEFAULT_BATCH = 16
 _Request = tuple[Prompt, "Settings"]
@@ -111,7 +110,7 @@ class SallyAnneAPI(ModelAPI):
         self.batch_size = batch_size
         self.frames = frames
         # Settings, and the shape of the clip: not every processor takes clips that differ in it.
-        self._batches: Batches[_Request, Reply] = Batches(
+        self._batches: Batches[_Request, Completion] = Batches(
             self._reply, lambda request: (request[1], request[0].shape)
         )
 
@@ -157,7 +156,7 @@ class SallyAnneAPI(ModelAPI):
         with suppress(AttributeError):
             del self.steered.loaded.model
 
-    def _reply(self, requests: Sequence[_Request]) -> list[Reply]:
+    def _reply(self, requests: Sequence[_Request]) -> list[Completion]:
         how = requests[0][1]
         prompts = [prompt for prompt, _ in requests]
         return self.steered.replies(prompts, how.max_tokens, how.stops, how.top)

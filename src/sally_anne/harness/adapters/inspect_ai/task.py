@@ -1,4 +1,4 @@
-"""Every benchmark as a task of inspect-ai, with the harness's readers as its scorers.
+"""Every benchmark as a task of inspect-ai, with the harness's parsers as its scorers.
 
 Torch is imported inside of functions: inspect-ai loads its plug-ins in every command.
 """
@@ -22,8 +22,8 @@ from rich.text import Text
 
 from sally_anne.core.errors import HarnessError, SallyAnneError
 from sally_anne.data.items import Option
-from sally_anne.harness.answers import Reader
 from sally_anne.harness.items import Item
+from sally_anne.harness.parse import Parser
 
 if TYPE_CHECKING:
     from sally_anne.harness.adapters.questions import Asked
@@ -57,7 +57,7 @@ def gridtom(
     steer: str | None = None,
     baked: str | None = None,
 ) -> Task:
-    """Who believes whom to be where? Questions, frames and readers of ``sally-anne evaluate``.
+    """Who believes whom to be where? Questions, frames and parsers of ``sally-anne evaluate``.
 
     Args:
         order: belief of first or second order (1, 2), or the initial-belief questions (initial).
@@ -153,7 +153,7 @@ def _task(
 ) -> Task:
     gridtom = asked.config.task == "gridtom"
     authors = gridtom or any(metric.startswith("official_") for metric in asked.metrics)
-    unseen = asked.work.unseen
+    unseen = asked.work.left_out
     return Task(
         dataset=MemoryDataset(samples, name=name),
         setup=setup,
@@ -212,7 +212,7 @@ def sample_of(item: Item, asked: Asked, media: str | None = None) -> Sample:
 
 
 def item_of(metadata: Mapping[str, Any]) -> Item:
-    """What a reader has to know of an item, from the metadata of its sample."""
+    """What a parser has to know of an item, from the metadata of its sample."""
     return Item(
         **{name: metadata[name] for name in _FACTS},
         **{name: metadata.get(name, older) for name, older in _LATER.items()},
@@ -228,8 +228,8 @@ def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
     import pandas as pd
 
     from sally_anne.harness.adapters.questions import figures, named
-    from sally_anne.harness.metrics import accuracy, belief_metrics
-    from sally_anne.harness.results import scores as read_by
+    from sally_anne.harness.score import accuracy, belief_metrics
+    from sally_anne.harness.score import scores as read_by
 
     times: Counter[str] = Counter()
     rows, facts = [], {}
@@ -270,19 +270,19 @@ def belief() -> scorer.Metric:
 
 @scorer.scorer(metrics=[belief()])
 def robust() -> scorer.Scorer:
-    """Reads JSON, labels and the texts of options, see :mod:`sally_anne.harness.answers`."""
+    """Reads JSON, labels and the texts of options, see :mod:`sally_anne.harness.parse`."""
     return _read_by("robust")
 
 
 @scorer.scorer(metrics=[belief()])
 def official() -> scorer.Scorer:
-    """Reads as the benchmark's authors do, see :mod:`sally_anne.harness.official`."""
+    """Reads as the benchmark's authors do, see :mod:`sally_anne.harness.parse`."""
     return _read_by("official")
 
 
-def _read_by(reader: Reader) -> scorer.Scorer:
+def _read_by(parser: Parser) -> scorer.Scorer:
     async def read(state: TaskState, target: scorer.Target) -> scorer.Score:
-        from sally_anne.harness.results import score as score_items
+        from sally_anne.harness.score import score as score_items
 
         reply = state.output.completion
         item = item_of(state.metadata)
@@ -292,10 +292,10 @@ def _read_by(reader: Reader) -> scorer.Scorer:
             )
         ended = state.output.stop_reason not in ("max_tokens", "model_length")
         row = score_items([item], [{"reply": reply, "ended": ended}]).iloc[0]
-        value = scorer.CORRECT if row[f"{reader}_correct"] else scorer.INCORRECT
+        value = scorer.CORRECT if row[f"{parser}_correct"] else scorer.INCORRECT
         return scorer.Score(
-            value=scorer.NOANSWER if row[f"{reader}_invalid"] else value,
-            answer=row[f"{reader}_label"],
+            value=scorer.NOANSWER if row[f"{parser}_invalid"] else value,
+            answer=row[f"{parser}_label"],
             explanation=reply,
         )
 

@@ -124,7 +124,7 @@ def run(config: ExportConfig) -> None:
     """Read vector and model, write the file, say what it does."""
     _check_name(config.out)
     # Heavy libraries are imported here, so that --help answers at once.
-    from sally_anne.harness.vectors import open_vector, require_fits
+    from sally_anne.harness.evaluate import open_vector, require_fits
     from sally_anne.models.loading import load_model
 
     vector = open_vector(config.vector, config.allow_mismatch)

@@ -32,7 +32,7 @@ from sally_anne.harness.adapters.lm_eval.requests import (
     split,
 )
 from sally_anne.harness.adapters.questions import MARK
-from sally_anne.harness.continuation import complete, continuation_log_probs, token_inputs
+from sally_anne.harness.model import complete, continuation_log_probs, token_inputs
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import DEFAULT_MODEL

@@ -30,8 +30,7 @@ from sally_anne.harness.adapters.common import (
     open_steered,
     whole,
 )
-from sally_anne.harness.model import Prompt
-from sally_anne.harness.replies import Reply
+from sally_anne.harness.model import Completion, Prompt
 from sally_anne.models.options import DEFAULT_MODEL
 
 # As the models of lmms-eval have it where a task says nothing.
@@ -174,7 +173,7 @@ class SallyAnne(lmms):
         texts = [f" {choice}" for options in choices for choice in options]
         return max(len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]) + 1
 
-    def _begins(self, reply: Reply, beginning: str) -> bool:
+    def _begins(self, reply: Completion, beginning: str) -> bool:
         """Whether the reply's first tokens say just this."""
         tokenizer = self.model.loaded.processor.tokenizer
         return any(

@@ -1,9 +1,12 @@
-"""TB, FB, Both and their intervals, on sheets made by hand and by chance."""
+"""Scores and figures: TB, FB, Both and accuracy, on sheets made by hand and by chance."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from math import isnan
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,15 +15,21 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError, OptionError
-from sally_anne.harness.metrics import (
+from sally_anne.data.items import Option
+from sally_anne.harness.items import Item
+from sally_anne.harness.score import (
     Estimate,
     Metrics,
     accuracy,
     belief_metrics,
+    counts,
     mcnemar_both,
     over,
     paired_accuracy,
     paired_difference,
+    results_of,
+    score,
+    write_submission,
 )
 
 # One story's outcomes: right (1), wrong (0) or invalid (None), of TB and FB.
@@ -118,22 +127,6 @@ def test_one_condition_alone_has_no_pairs() -> None:
         assert isnan(estimate.value) and isnan(estimate.low) and isnan(estimate.high)
 
 
-def test_second_order_pairs_share_story_and_first() -> None:
-    items = second_order(
-        {
-            ("s", "TB", "TB"): 1,
-            ("s", "TB", "FB"): 1,
-            ("s", "FB", "TB"): 1,
-            ("s", "FB", "FB"): 0,
-            ("t", "TB", "TB"): 1,
-            ("t", "FB", "FB"): 1,
-        }
-    )
-    found = belief_metrics(items)
-    assert (found.Both.value, found.Both.n) == (0.5, 2)
-    assert (found.TB.value, found.FB.value) == (1, pytest.approx(2 / 3))
-
-
 def test_first_order_may_repeat_the_condition_as_first() -> None:
     items = sheet([(1, 1), (1, 0)])
     expected = belief_metrics(items)
@@ -199,18 +192,6 @@ def test_the_bootstrap_is_that_of_a_loop() -> None:
         assert (estimate.low, estimate.high) == pytest.approx(loop(items, statistic, 60, 7))
 
 
-def test_the_bootstrap_of_uneven_stories_is_that_of_a_loop() -> None:
-    items = drawn(10, 0.5, seed=2).drop(index=[1, 4, 6, 7])
-    found = accuracy(items, by="condition", bootstrap=60, seed=3, level=0.9)
-    tb = found.groups["TB"]
-    expected = loop(
-        items, lambda rows: rows.loc[rows["condition"] == "TB", "correct"].mean(), 60, 3
-    )
-    assert (tb.low, tb.high) == pytest.approx(expected)
-    expected = loop(items, lambda rows: rows["correct"].mean(), 60, 3)
-    assert (found.overall.low, found.overall.high) == pytest.approx(expected)
-
-
 def test_resamples_without_a_value_are_left_out() -> None:
     items = sheet([(1, 1), (1, 0), (0, 0)]).drop(index=[3, 5])  # FB of story 0 alone
     found = belief_metrics(items, bootstrap=50)
@@ -218,16 +199,6 @@ def test_resamples_without_a_value_are_left_out() -> None:
     # A single resample may miss the story.
     lows = [belief_metrics(items, bootstrap=1, seed=seed).FB.low for seed in range(20)]
     assert any(isnan(low) for low in lows) and 1 in lows
-
-
-@given(st.lists(st.tuples(*[st.sampled_from([0, 1, None])] * 2), min_size=1, max_size=8))
-@settings(max_examples=30, deadline=None)
-def test_estimates_are_bounded_and_in_order(outcomes: Outcomes) -> None:
-    found = belief_metrics(sheet(outcomes), bootstrap=50)
-    for estimate in (found.TB, found.FB, found.Both, found.invalid):
-        assert 0 <= estimate.low <= estimate.high <= 1
-        assert 0 <= estimate.value <= 1
-    assert found.Both.value <= min(found.TB.value, found.FB.value)
 
 
 def test_neither_row_order_nor_types_nor_other_columns_matter() -> None:
@@ -249,14 +220,6 @@ def test_intervals_cover_the_truth() -> None:
         found = belief_metrics(drawn(50, p, seed), bootstrap=200, seed=seed)
         covered += found.Both.low <= p * p <= found.Both.high
     assert 88 <= covered <= 99
-
-
-def test_intervals_narrow_with_stories_and_widen_with_level() -> None:
-    def width(stories: int, level: float) -> float:
-        found = belief_metrics(drawn(stories, 0.5, 0), level=level).TB
-        return found.high - found.low
-
-    assert width(400, 0.95) < width(40, 0.95) < width(40, 0.99)
 
 
 def test_intervals_resample_stories_and_not_items() -> None:
@@ -309,15 +272,6 @@ def test_gains_in_accuracy_and_in_invalid_answers_are_told_apart() -> None:
         assert (interval.low, interval.high) == pytest.approx((low, high))
 
 
-def test_a_paired_interval_is_narrower_than_its_parts() -> None:
-    a = drawn(100, 0.5, 0)
-    b = a.copy()
-    b.loc[:9, "correct"] = True
-    gain = paired_difference(a, b)["TB"]
-    alone = belief_metrics(a).TB
-    assert gain.high - gain.low < alone.high - alone.low
-
-
 @pytest.mark.parametrize(
     ("won", "lost", "p"),
     [
@@ -332,19 +286,6 @@ def test_mcnemar_is_the_binomial_tail(won: int, lost: int, p: float) -> None:
     a = sheet([(1, 0)] * won + [(1, 1)] * lost + [(1, 1), (0, 0), (0, 1)])
     b = sheet([(1, 1)] * won + [(None, 1)] * lost + [(1, 1), (0, 1), (1, 0)])
     assert mcnemar_both(a, b) == pytest.approx(p)
-
-
-def test_sheets_of_different_items_are_not_compared() -> None:
-    items = sheet([(1, 1), (0, 1)])
-    for compare in (paired_difference, mcnemar_both):
-        with pytest.raises(HarnessError, match="item '1-FB' is not in the second table"):
-            compare(items, items.drop(index=3))
-        with pytest.raises(HarnessError, match="item '1-FB' is not in the first table"):
-            compare(items.drop(index=3), items)
-        with pytest.raises(HarnessError, match="item '0-FB' has another story"):
-            compare(items, items.assign(story=["story-0", "x", "story-1", "story-1"]))
-        with pytest.raises(HarnessError, match="item '0-FB' has another first"):
-            compare(items, items.assign(first="TB"))
 
 
 # Plain accuracy.
@@ -379,32 +320,18 @@ def test_accuracy_overall_and_by_group() -> None:
 
 
 @pytest.mark.parametrize("column", ["item_id", "story", "condition", "correct", "invalid"])
-def test_a_missing_column_is_named(column: str) -> None:
-    with pytest.raises(HarnessError, match=f"lack the column '{column}'"):
-        belief_metrics(sheet([(1, 1)]).drop(columns=column))
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        ("item_id", "0-TB", "item '0-TB' stands in the scores twice"),
-        ("item_id", None, "row 2 has no item_id"),
-        ("story", None, "item '1-TB' has no story"),
-        ("story", "story-0", "item '1-TB' is the second one"),
-        ("condition", "tb", "item '1-TB' is neither TB nor FB in 'condition'"),
-        ("first", "TB", "item '0-FB' is neither TB nor FB in 'first'"),
-        ("correct", None, "item '1-TB' is neither True nor False in 'correct'"),
-        ("invalid", "no", "item '1-TB' is neither True nor False in 'invalid'"),
-    ],
-)
-def test_an_unusable_item_is_named(column: str, value: object, message: str) -> None:
-    items = sheet([(1, 1), (1, 0)]).assign(first=None).astype(object)
-    items.loc[2, column] = value
-    with pytest.raises(HarnessError, match=message):
+def test_unusable_sheets_are_refused(column: str) -> None:
+    items = sheet([(1, 1), (1, 0)]).astype(object)
+    with pytest.raises(HarnessError, match=column):
+        belief_metrics(items.drop(columns=column))
+    items.loc[2, column] = None
+    with pytest.raises(HarnessError):
         belief_metrics(items)
+    with pytest.raises(HarnessError):
+        paired_difference(sheet([(1, 1)]), sheet([(1, 1), (1, 0)]))
 
 
-def test_unusable_sheets_and_settings_are_refused() -> None:
+def test_unusable_settings_are_refused() -> None:
     items = sheet([(1, 1)])
     with pytest.raises(HarnessError, match="no items"):
         belief_metrics(items.iloc[:0])
@@ -451,3 +378,194 @@ def test_a_story_without_a_map_leaves_intervals_over_stories(unknown: str | None
     items.loc[0, "map"] = unknown
     assert over(items) == "story"
     assert accuracy(items) == accuracy(items.drop(columns="map"))
+
+
+OPTIONS = (Option("A", "red"), Option("B", "blue"))
+
+
+def item(number: int, answer: str | None = "A", **tags: tuple[str, ...]) -> Item:
+    condition = tags.get("condition", ("",))[0]
+    return Item(
+        item_id=f"i{number}",
+        story=f"s{number // 2}",
+        split="test",
+        condition=condition,
+        first="",
+        text="?",
+        options=OPTIONS,
+        answer=(answer,) if answer else (),
+        tags=tags,
+    )
+
+
+def scored(items: list[Item], replies: list[str]) -> pd.DataFrame:
+    answers = [{"item_id": i.item_id, "reply": r} for i, r in zip(items, replies, strict=True)]
+    return score(items, answers)
+
+
+@pytest.mark.parametrize(
+    ("replies", "right", "invalid"),
+    [
+        (["A", "A", "A", "A"], 1.0, 0.0),
+        (["B", "B", "B", "B"], 0.0, 0.0),
+        (["A", "B", "A", "B"], 0.5, 0.0),
+        (["A", "A", "no idea", ""], 0.5, 0.5),
+    ],
+)
+def test_sheets_by_hand(replies: list[str], right: float, invalid: float) -> None:
+    found = results_of(scored([item(n) for n in range(4)], replies), ())["robust"]
+    assert found["overall"]["value"] == right
+    assert found["invalid"]["value"] == invalid
+    assert "belief" not in found
+
+
+def test_hidden_keys_are_never_wrong() -> None:
+    table = scored([item(0), item(1, None), item(2, None)], ["A", "A", "B"])
+    assert results_of(table, ())["robust"]["overall"] == pytest.approx(
+        {"value": 1.0, "low": 1.0, "high": 1.0, "n": 1}
+    )
+    assert counts(table, ["x"]) == {"asked": 3, "hidden": 2, "cut": 0, "missing": 1}
+    assert results_of(scored([item(0, None)], ["A"]), ()) == {}
+
+
+def test_an_item_counts_in_each_of_its_tags() -> None:
+    items = [item(0, ability=("x", "y")), item(1, ability=("y",)), item(2)]
+    groups = results_of(scored(items, ["A", "B", "B"]), ("ability", "cue"))["robust"]["groups"]
+    assert {name: (cell["value"], cell["n"]) for name, cell in groups["ability"].items()} == {
+        "x": (1.0, 1),
+        "y": (0.5, 2),
+    }
+    assert groups["cue"] == {}
+
+
+def test_beliefs_pair_up_within_all_other_tags() -> None:
+    items = [
+        item(0, condition=("TB",), kind=("a",)),
+        item(1, condition=("FB",), kind=("a",)),
+        item(2, condition=("TB",), kind=("b",)),
+        item(3, condition=("FB",), kind=("b",)),
+    ]
+    belief = results_of(scored(items, ["A", "A", "B", "A"]), ())["robust"]["belief"]
+    assert [belief[name]["value"] for name in ("TB", "FB", "Both")] == [0.5, 1.0, 0.5]
+
+
+def test_conditions_that_make_no_pairs_have_no_belief_metrics() -> None:
+    items = [item(0, condition=("TB",)), item(1, condition=("TB",))]
+    assert "belief" not in results_of(scored(items, ["A", "A"]), ())["robust"]
+
+
+def bigtom() -> tuple[list[Item], list[str]]:
+    """Six stories: two variables in both conditions, and one that comes with TB alone."""
+    items, replies = [], []
+    for story in range(6):
+        for variable, condition, right in (
+            ("action", "TB", True),
+            ("action", "FB", story < 3),
+            ("belief", "TB", story < 3),
+            ("belief", "FB", story < 1),
+            ("percept", "TB", False),
+        ):
+            tags = {"condition": (condition,), "variable": (variable,), "initial": ("told",)}
+            items.append(replace(item(len(items), **tags), story=f"s{story}"))
+            replies.append("A" if right else "B")
+    return items, replies
+
+
+def test_what_is_asked_in_one_condition_alone_is_not_mixed_into_beliefs() -> None:
+    found = results_of(scored(*bigtom()), ("variable",))["robust"]
+    belief = {name: (cell["value"], cell["n"]) for name, cell in found["belief"].items()}
+    # With the six of percept, of which all are wrong, it would be 0.5 of 18.
+    assert belief["TB"] == (0.75, 12)
+    assert belief["FB"] == (pytest.approx(4 / 12), 12)
+    assert belief["Both"] == (pytest.approx(4 / 12), 12)
+    assert found["groups"]["variable"]["percept"]["n"] == 6
+    assert "cells" not in found
+
+
+def test_each_cell_has_its_own_true_and_false_beliefs() -> None:
+    cells = results_of(scored(*bigtom()), (), ("initial", "variable"))["robust"]["cells"]
+    assert {
+        name: [(cell[part]["value"], cell[part]["n"]) for part in ("TB", "FB", "Both")]
+        for name, cell in cells.items()
+    } == {
+        "told, action": [(1.0, 6), (0.5, 6), (0.5, 6)],
+        "told, belief": [(0.5, 6), (pytest.approx(1 / 6), 6), (pytest.approx(1 / 6), 6)],
+    }
+
+
+def test_questions_of_one_story_are_drawn_together_in_belief_intervals() -> None:
+    """Two variables that agree in each story say no more than one of them does."""
+    items, replies = bigtom()
+    kept = [n for n, i in enumerate(items) if i.tags["variable"] == ("action",)]
+    twins = [
+        replace(items[n], item_id=f"{n}b", tags=items[n].tags | {"variable": ("x",)}) for n in kept
+    ]
+    one = scored([items[n] for n in kept], [replies[n] for n in kept])
+    two = scored([*(items[n] for n in kept), *twins], [replies[n] for n in kept] * 2)
+    alone, both = (results_of(table, ())["robust"]["belief"]["FB"] for table in (one, two))
+    assert (both["n"], alone["n"]) == (12, 6)
+    assert (both["low"], both["high"]) == (alone["low"], alone["high"])
+
+
+def test_open_questions_wait_for_a_judge() -> None:
+    open_item = Item("o", "s", "test", "", "", "?", (), (), question="Why?", reference="So.")
+    table = score([open_item], [{"item_id": "o", "reply": "Because."}])
+    assert results_of(table, ()) == {}
+    assert table.loc[0, "reference"] == "So." and not table.loc[0, "hidden"]
+    judged = table.assign(judge_correct=True, judge_invalid=False)
+    assert results_of(judged, ())["judge"]["overall"]["value"] == 1.0
+
+
+def test_intervals_over_stories_stand_beside_those_over_maps() -> None:
+    items = [replace(item(n), map=f"map-{n % 6:02d}", story=f"s{n}") for n in range(24)]
+    table = scored(items, ["A" if n % 6 < 3 else "B" for n in range(24)])
+    found = results_of(table)["robust"]
+    sheet = table.rename(columns={"robust_correct": "correct", "robust_invalid": "invalid"})
+    assert found["over_stories"] == {
+        n: asdict(accuracy(sheet.drop(columns="map")))[n] for n in ("overall", "invalid")
+    }
+    assert found["overall"] == asdict(accuracy(sheet.assign(story=sheet["map"])).overall)
+    assert found["overall"]["low"] < found["over_stories"]["overall"]["low"]
+    few = scored([replace(i, map="map-00") for i in items], ["A"] * 24)
+    assert "over_stories" not in results_of(few)["robust"]
+
+
+def test_joint_scores_want_all_questions_of_a_story_or_set_to_be_right() -> None:
+    items, replies = [], []
+    for story, rights in enumerate([(1, 1, 1), (1, 0, 1), (0, 1, 1), (1, 1, 0)]):
+        for order, right in enumerate(rights):
+            joint = tuple(f"up to {top}" for top in range(max(order, 1), 3))
+            one = item(len(items), joint=joint, set=("x" if story < 3 else "y",))
+            # Stories 2 and 3 are two sets of one group.
+            items.append(replace(one, story=f"s{min(story, 2)}"))
+            replies.append("A" if right else "B")
+    found = results_of(scored(items, replies), ())["robust"]["joint"]
+    assert {name: (cell["value"], cell["n"]) for name, cell in found.items()} == {
+        "up to 1": (0.5, 4),
+        "up to 2": (0.25, 4),
+    }
+
+
+def test_cells_say_what_makes_a_pair() -> None:
+    """A tag that tells TB from FB, as whose belief it is, would part all pairs."""
+    items = [
+        item(0, condition=("TB",), who=("mover",), kind=("a",)),
+        item(1, condition=("FB",), who=("other",), kind=("a",)),
+        item(2, who=("mover",), kind=("b",)),
+    ]
+    items = [replace(one, story="s") for one in items]
+    table = scored(items, ["A", "A", "B"])
+    assert "belief" not in results_of(table, ())["robust"]
+    found = results_of(table, ("who",), ("kind",))["robust"]
+    assert (found["belief"]["Both"]["value"], found["belief"]["Both"]["n"]) == (1.0, 1)
+    assert set(found["cells"]) == {"a"}
+
+
+def test_a_submission_has_na_for_missing_films_and_null_for_no_choice(tmp_path: Path) -> None:
+    table = pd.DataFrame({"item_id": ["a", "b"], "robust_label": ["B", None]})
+    write_submission(table, tmp_path / "x.json", missing=["d"])
+    assert json.loads((tmp_path / "x.json").read_text()) == [
+        {"question_id": "a", "answer_key": "B"},
+        {"question_id": "b", "answer_key": None},
+        {"question_id": "d", "answer_key": "NA"},
+    ]

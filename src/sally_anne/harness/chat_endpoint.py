@@ -1,0 +1,412 @@
+"""A model behind an address that speaks the OpenAI chat-completions protocol.
+
+It is asked and parsed as any other; there is no way to its inside, so that it is neither steered
+nor captured, and its options have no probabilities. The ``openai`` client retries and waits.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import logging
+import math
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+from PIL import Image
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import Journal
+from sally_anne.core.processes import here
+from sally_anne.harness.config import (
+    DEFAULT_BATCH,
+    HIDDEN,
+    checked_address,
+    key_from,
+    public,
+    request_fields,
+    secrets,
+)
+from sally_anne.harness.model import Prompt
+from sally_anne.hooks.batch_size import AUTO
+
+# They log addresses whole, with the keys in them.
+for _name in ("httpx", "httpx2", "httpcore", "openai"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+# Greedy, as far as an endpoint can.
+GREEDY: Mapping[str, Any] = {"temperature": 0}
+FILTERED, CUT = "content_filter", "length"
+# Completions of a run's endpoint, in its folder.
+FILE = "endpoint.jsonl"
+_PATH = "/chat/completions"
+_FILTER_CODES = {FILTERED, "content_policy_violation", "ResponsibleAIPolicyViolation"}
+_KEPT = "Replies so far are kept: the same command goes on from there"
+# Tries of a request whose answer is no chat completion; the client counts its own of failures.
+_TRIES = 3
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class ChatCompletion:
+    """One reply; empty where the endpoint's filter holds the question back.
+
+    Attributes:
+        text: its words.
+        finish: why it ended: ``stop``, ``length``, ``content_filter``.
+        usage: tokens read and written; None if the endpoint does not say.
+        first: likeliest first tokens with log-probabilities in nats; None if not asked for.
+    """
+
+    text: str
+    finish: str = ""
+    usage: tuple[int, int] | None = None
+    first: Mapping[str, float] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it came to an end; if not, it was cut."""
+        return self.finish != CUT
+
+    def record(self) -> dict[str, Any]:
+        """For a journal."""
+        first = {"first": dict(self.first)} if self.first is not None else {}
+        return {"reply": self.text, "finish": self.finish, "usage": self.usage, **first}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> ChatCompletion:
+        usage = record["usage"] and (int(record["usage"][0]), int(record["usage"][1]))
+        return cls(record["reply"], record["finish"], usage, record.get("first"))
+
+
+class Budget:
+    """What a run has spent at endpoints, in the unit of the user's prices, and may spend.
+
+    A request begins only if the dearest one so far would still fit, once for each under way; until
+    one price is known they go one by one.
+    """
+
+    def __init__(self, limit: float | None = None) -> None:
+        self.limit, self.spent = limit, 0.0
+        self._dearest, self._under_way = 0.0, 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def one_request(self) -> Iterator[None]:
+        """Wait until a request may begin; HarnessError if there is nothing left for one."""
+        with self._changed:
+            while self._under_way and not self._fits():
+                self._changed.wait()
+            if not self._fits():
+                raise HarnessError(
+                    f"the spending limit is reached: {self.spent:.4f} of {self.limit} are spent, "
+                    f"and a request costs up to {self._dearest:.4f}. Replies so far are kept: the "
+                    "same command with a higher --endpoint-limit goes on from there"
+                )
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    def add(self, cost: float) -> None:
+        """Count what a reply cost, now or in an earlier run."""
+        with self._changed:
+            self.spent += cost
+            self._dearest = max(self._dearest, cost)
+
+    def _fits(self) -> bool:
+        if self.limit is None:
+            return True
+        if self.spent >= self.limit or (self._under_way and not self._dearest):
+            return False
+        return self.spent + (self._under_way + 1) * self._dearest <= self.limit
+
+
+class ChatEndpoint:
+    """Asks a model behind an address; ``at_once`` requests are made at the same time.
+
+    The key is never written anywhere, also where an endpoint repeats it, nor are secrets of the
+    address, see :func:`sally_anne.harness.config.public`.
+
+    Args:
+        url: may end in ``/chat/completions`` or not.
+        fields: further fields of a request; None as a value leaves a field out.
+        timeout: seconds that a try may wait for the endpoint.
+        rate: requests a minute at most, retries aside.
+        prices: of a million tokens read and written, in the unit of the budget.
+        budget: of the run, which several endpoints may share.
+        retries: of a request that failed in a way that may pass.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        key: str = "",
+        *,
+        fields: Mapping[str, Any] | None = None,
+        timeout: float = 120.0,
+        rate: float | None = None,
+        prices: tuple[float, float] | None = None,
+        budget: Budget | None = None,
+        at_once: int = 1,
+        retries: int = 5,
+    ) -> None:
+        whole = urllib.parse.urlsplit(checked_address(url))
+        self.url = public(whole.geturl())
+        self.model, self.fields = model, {**GREEDY, **(fields or {})}
+        self.prices, self.budget, self.at_once = prices, budget or Budget(), at_once
+        if self.budget.limit is not None and prices is None:
+            raise HarnessError(f"a spending limit needs the prices of {model}")
+        self._headers = {} if key else {"Authorization": openai.Omit()}
+        self._secrets = secrets(whole.geturl(), key)
+        self._client = openai.OpenAI(
+            base_url=whole._replace(path=whole.path.removesuffix(_PATH), query="").geturl(),
+            api_key=key or "none",
+            default_query=dict(urllib.parse.parse_qsl(whole.query, keep_blank_values=True)),
+            timeout=timeout,
+            max_retries=retries,
+            # A redirect would take the key to another address.
+            http_client=openai.DefaultHttpxClient(follow_redirects=False),
+        )
+        self._pause, self._next = 60.0 / rate if rate else 0.0, time.monotonic()
+        self._journal: Journal | None = None
+        self._lock = threading.Lock()
+        self.tokens, self.requests = [0, 0], 0
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its replies depend on."""
+        place = {"endpoint": self.url, "endpoint_model": self.model, "fields": self.fields}
+        return {**place, "model": self.model}
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """What it was asked and has cost, earlier runs of the folder included."""
+        cost = None if self.prices is None else self._cost(self.tokens)
+        read, written = self.tokens
+        return {"requests": self.requests, "read": read, "written": written, "cost": cost}
+
+    @contextmanager
+    def keeping(self, folder: Path, role: str = "") -> Iterator[None]:
+        """Keep each reply in a journal of the folder at once; what it holds is not asked again."""
+        with Journal(folder / (f"{role}_{FILE}" if role else FILE), self.about) as journal:
+            for record in journal.answers.values():
+                self._count(record["usage"])
+            self._journal = journal
+            try:
+                yield
+            finally:
+                self._journal = None
+
+    def generate(self, prompts: Sequence[Prompt], max_new_tokens: int = 16) -> list[str]:
+        """Replies of at most so many tokens; empty where the endpoint's filter gives none."""
+        return [reply.text for reply in self.replies(prompts, max_new_tokens)]
+
+    def replies(
+        self, prompts: Sequence[Prompt], max_new_tokens: int = 16, **fields: Any
+    ) -> list[ChatCompletion]:
+        """As :meth:`generate`, with all that is known of each reply."""
+        return self.ask([messages_of(p) for p in prompts], max_tokens=max_new_tokens, **fields)
+
+    def ask(self, requests: Sequence[Messages], **fields: Any) -> list[ChatCompletion]:
+        """The reply to each list of messages; ``fields`` are of these requests alone.
+
+        The same request is made once. Of several that fail the first is raised, once those under
+        way have ended and are kept.
+        """
+        # What the user gives goes before what a caller asks for: some models know another name
+        # for a field, or none.
+        every = {**GREEDY, **fields, **self.fields}
+        shared = {name: value for name, value in every.items() if value is not None}
+        bodies = [{**shared, "model": self.model, "messages": m} for m in requests]
+        keys = [hashlib.sha256(json.dumps(body).encode()).hexdigest() for body in bodies]
+        kept = self._journal.answers if self._journal is not None else {}
+        found = {key: ChatCompletion.of(kept[key]) for key in keys if key in kept}
+        todo = {k: body for k, body in zip(keys, bodies, strict=True) if k not in found}
+        with ThreadPoolExecutor(self.at_once) as pool:
+            jobs = {key: pool.submit(self._one, key, body) for key, body in todo.items()}
+            wait(jobs.values(), return_when=FIRST_EXCEPTION)
+            pool.shutdown(cancel_futures=True)
+        for job in jobs.values():
+            if not job.cancelled() and (error := job.exception()) is not None:
+                raise error
+        found |= {key: job.result() for key, job in jobs.items()}
+        return [found[key] for key in keys]
+
+    def _one(self, key: str, body: Mapping[str, Any]) -> ChatCompletion:
+        """The reply to one request, which is kept."""
+        with self.budget.one_request():
+            reply = None
+            for _ in range(_TRIES):
+                self._keep_pace()
+                text, filtered = self._post(body)
+                reply = ChatCompletion("", FILTERED) if filtered else self._read(text)
+                if reply is not None:
+                    break
+            if reply is None:
+                raise HarnessError(
+                    f"{self.model} at {self.url} does not answer with a chat completion but "
+                    f"{self._clean(text)[:200]!r} ({_TRIES} tries). {_KEPT}"
+                )
+            with self._lock:
+                self._count(reply.usage)
+                if self._journal is not None:
+                    self._journal.add([{"item_id": key, **reply.record()}])
+        if self.budget.limit is not None and reply.usage is None:
+            raise HarnessError(
+                f"{self.model} at {self.url} does not say how many tokens a reply took, so that "
+                f"--endpoint-limit cannot be kept; leave it out. {_KEPT}"
+            )
+        return reply
+
+    def _post(self, body: Mapping[str, Any]) -> tuple[str, bool]:
+        """The text of the answer, and whether the endpoint's filter holds the question back."""
+        create = self._client.chat.completions.with_raw_response.create
+        others = {name: body[name] for name in body if name not in ("model", "messages")}
+        try:
+            answer = create(
+                model=self.model,
+                messages=list(body["messages"]),
+                extra_body=others,
+                extra_headers=self._headers,
+            )
+            return answer.http_response.text, False
+        except openai.APIStatusError as error:
+            detail = error.body if isinstance(error.body, dict) else {}
+            inner = detail.get("innererror")
+            codes = {error.code, error.type, inner.get("code") if isinstance(inner, dict) else None}
+            if error.status_code == 400 and codes & _FILTER_CODES:
+                return "", True
+            words = self._clean(error.response.text or error.message)[:300]
+            raise HarnessError(
+                f"{self.model} at {self.url} refuses: HTTP {error.status_code}, {words}. Check the "
+                f"address, the model's name, the key and the fields. {_KEPT}"
+            ) from None
+        except openai.OpenAIError as error:
+            cause = f"{error} {error.__cause__ or ''}".strip()
+            raise HarnessError(
+                f"{self.model} at {self.url} does not answer ({self._clean(cause)}). {_KEPT}"
+            ) from None
+
+    def _read(self, text: str) -> ChatCompletion | None:
+        """The reply in a chat completion; None if there is none, whose cost is counted."""
+        try:
+            completion = json.loads(text)
+            usage = completion.get("usage") or {}
+            used = (usage["prompt_tokens"], usage.get("completion_tokens", 0)) if usage else None
+            if not completion.get("choices"):
+                with self._lock:
+                    self._count(used)
+                return None
+            choice = completion["choices"][0]
+            message = choice["message"]
+            content = message.get("content") or message.get("refusal") or ""
+            if isinstance(content, list):  # parts, as some servers send them
+                content = "".join(part["text"] for part in content)
+            finish = str(choice.get("finish_reason") or "")
+            return ChatCompletion(self._clean(content + ""), finish, used, self._first(choice))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return None
+
+    def _first(self, choice: Mapping[str, Any]) -> dict[str, float] | None:
+        """The likeliest first tokens; of tokens with the same text the likelier counts."""
+        try:
+            listed = choice["logprobs"]["content"][0]["top_logprobs"]
+            pairs = [(self._clean(entry["token"]), float(entry["logprob"])) for entry in listed]
+        except (LookupError, TypeError):
+            return None
+        found: dict[str, float] = {}
+        for token, value in pairs:
+            found[token] = max(value, found.get(token, -math.inf))
+        return found
+
+    def _keep_pace(self) -> None:
+        with self._lock:
+            begin = max(self._next, time.monotonic())
+            self._next = begin + self._pause
+        time.sleep(max(0.0, begin - time.monotonic()))
+
+    def _count(self, usage: Sequence[int] | None) -> None:
+        self.requests += 1
+        if usage is not None:
+            self.tokens = [self.tokens[0] + usage[0], self.tokens[1] + usage[1]]
+            self.budget.add(self._cost(usage))
+
+    def _cost(self, usage: Sequence[int]) -> float:
+        prices = self.prices or (0.0, 0.0)
+        return sum(tokens * price for tokens, price in zip(usage, prices, strict=True)) / 1e6
+
+    def _clean(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
+
+def messages_of(prompt: Prompt) -> Messages:
+    """A user's turn: its frames as pictures, in order, then its text; a system message before."""
+    if prompt.whole or prompt.sound is not None:
+        what = "a prompt in a model's own chat layout" if prompt.whole else "a sound"
+        raise HarnessError(f"{what} cannot go to an endpoint")
+    *before, user = prompt.turns
+    if prompt.clip is None:
+        return [*before, user]
+    pictures = [{"type": "image_url", "image_url": {"url": data_url(f)}} for f in prompt.clip]
+    return [
+        *before,
+        {"role": "user", "content": [*pictures, {"type": "text", "text": prompt.text}]},
+    ]
+
+
+def data_url(frame: np.ndarray) -> str:
+    """A frame ``uint8 [height, width, 3]`` as a PNG in an address."""
+    file = io.BytesIO()
+    Image.fromarray(frame).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def open_endpoint(config: Any, budget: Budget | None = None, role: str = "") -> ChatEndpoint:
+    """The model that ``--endpoint`` and its options name, or a run's second model: ``role`` is the
+    option with its address (judge, perceiver), and begins the names of its other options."""
+    if here().count > 1:
+        raise HarnessError(
+            "an endpoint is asked by one process; start it without a launcher, --batch-size says "
+            "how many requests are made at the same time"
+        )
+    name = role or "endpoint"
+    size = config.batch_size
+    return ChatEndpoint(
+        getattr(config, name),
+        getattr(config, f"{name}_model"),
+        key_from(getattr(config, f"{name}_key"), f"--{name}-key"),
+        fields=request_fields(config),
+        timeout=config.endpoint_timeout,
+        rate=config.endpoint_rate,
+        prices=getattr(config, f"{name}_prices"),
+        budget=budget or Budget(config.endpoint_limit),
+        at_once=DEFAULT_BATCH if size == AUTO else size,
+    )
+
+
+def usage_line(role: str, usage: Mapping[str, Any]) -> str:
+    """One line: what was asked of an endpoint in a run folder, and what it cost."""
+    cost = "" if usage["cost"] is None else f", {usage['cost']:.4f} spent"
+    return (
+        f"endpoint of the {role}: {usage['requests']:,} replies, {usage['read']:,} tokens read, "
+        f"{usage['written']:,} written{cost}"
+    )

@@ -1,1 +1,0 @@
-"""Finished evaluations of the same questions beside each other: ``sally-anne compare``."""

@@ -1,0 +1,350 @@
+"""Parsing a model's reply: which option it chooses, which words it names.
+
+The ``robust`` parser reads any task's replies by a few fixed rules; ``official`` parsers read as
+the authors of each benchmark do in their own code, strict or careless in ways of their own. A reply
+that chooses nothing is invalid and counts as wrong (GridToM paper, appendix E).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import Option
+
+Parser = Literal["official", "robust"]
+PARSERS: tuple[Parser, ...] = ("official", "robust")
+# What a reply chooses, None if nothing, and whether that is right.
+Parsed = tuple[str | None, bool]
+
+# "answer is", "Answer:", and the same in broken JSON: 'answer': ...
+_CUE = re.compile(
+    r"\banswer\b[\"'’*\s]*(?::|=|[-–—](?!\w)|(?:is|was|(?:would|should|must)\s+be)\b)", re.I
+)
+# Other words that announce a label.
+_LEAD = re.compile(
+    r"\b(?:option|choice|response|choose|pick|select|go(?:ing)?\s+with|(?:option|choice)\s+is"
+    r"|it['’]s)\b[\s:=\"'’*(]{1,9}",
+    re.I,
+)
+_ANSWER_LINE = re.compile(r"^[^\w\n]*(?:final\s+)?(?P<cue>answer)\b[\"'’*\s]*:", re.I | re.M)
+_LAST_OBJECT = re.compile(r"(\{[^{}]*\})[\s`]*\Z")
+# What a mention must not be preceded by: "not in the", "rather than".
+_NEGATED = re.compile(
+    r"(?:\b(?:cannot|not|never|neither|nor|rather\s+than|instead\s+of|except|(?:other|but)\s+than"
+    r"|(?:any|every)thing\s+but)|n['’]t)(?:\s+(?:in|at|be|the|an?|option|choice))*[\"'’*(\s]*$",
+    re.I,
+)
+# After a label: no other word on the line ("Answer: a red room" does not choose A), no second label
+# and no question mark.
+_ENDS = r"(?!\w|['’-]\w|\W{0,3}\?|[^\S\n]*[/&]|[^\S\n]+(?!(?:because|since|as|so)\b)\w)"
+# Characters before a mention in which it may be negated.
+_NEAR = 60
+
+
+class Answerable(Protocol):
+    """What parsing needs to know of a question."""
+
+    @property
+    def options(self) -> tuple[Option, ...]: ...
+    @property
+    def answer(self) -> tuple[str, ...]: ...
+    @property
+    def names(self) -> bool: ...
+
+
+def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust") -> str | None:
+    """The label of the option that a reply chooses, or None for an invalid reply.
+
+    ``official``: JSON objects whose ``answer`` is the label or the text of one option, the same in
+    all of them. ``robust``: the first of these rules that names one option: such objects; a label
+    or text after the last "answer is" or "answer:"; a label that begins a line ("b. purple", "(B)")
+    or follows a word such as "option" or "choose"; the one option whose text the reply holds as
+    whole words, not inside a longer one's and not negated. What names two options at one of these
+    steps is invalid. Text within ``<think>`` is not read.
+    """
+    _check_distinct("option label", [option.label for option in options])
+    _check_distinct("option text", [option.text for option in options], repeated=True)
+    reply = _after_thinking(reply)
+    if answers := json_answers(reply):
+        chosen = {_option_named(answer, options) for answer in answers}
+        if len(chosen) == 1 and None not in chosen:
+            return chosen.pop()
+        if parser == "official" or len(chosen - {None}) > 1:
+            return None
+    if parser == "official":
+        return None
+    labels = _alternatives(option.label for option in options)
+    if cues := list(_CUE.finditer(reply)):
+        rest = re.split(r"[.!?;]\s|\n", reply[cues[-1].end() :].lstrip(" "), maxsplit=1)[0]
+        label = re.compile(rf"\W*(?:(?:option|choice)\W+)?({labels}){_ENDS}", re.I).match(
+            reply, cues[-1].end()
+        )
+        if label and rest.strip(" *") and not _joined(reply, label.end(), labels):
+            return _as_given(label[1], options)
+        if named := _texts(rest, options):
+            return named.pop() if len(named) == 1 else None
+    forms = (
+        rf"^[^\w\n]*({labels})(?=[^\w\n]*$|[.):](?!\w)|[^\S\n]+(?:because|since|as)\b|,\s*because)",
+        rf"{_LEAD.pattern}({labels}){_ENDS}",
+        rf"(?:\\boxed\s?\{{(?:\\text\w*\{{)?|<answer>|(?<!\w)\()[\s(]{{0,3}}({labels})[\s.]{{0,3}}[)}}<]",
+    )
+    matches = [m for form in forms for m in re.finditer(form, reply, re.I | re.M)]
+    if any(_joined(reply, match.end(), labels) for match in matches):
+        return None
+    found = {
+        _as_given(m[1], options)
+        for m in matches
+        if not _NEGATED.search(reply[max(0, m.start(1) - _NEAR) : m.start(1)])
+    }
+    found = found or (set() if matches else _texts(reply, options))
+    return found.pop() if len(found) == 1 else None
+
+
+def parse_words(reply: str, choices: Sequence[str], parser: Parser = "robust") -> frozenset[str]:
+    """The choices that a reply names, for questions with one or more right answers.
+
+    ``official``: those in the ``answer`` field, a string or a list, of a JSON object; objects that
+    differ count for nothing. ``robust``: the same if there are any, else those after the last
+    "answer is" or "answer:", else those in the whole reply, as whole words.
+    """
+    _check_distinct("choice", choices)
+    options = [Option(choice, choice) for choice in choices]
+    named: set[frozenset[str]] = set()
+    for answer in json_answers(_after_thinking(reply)):
+        texts = answer if isinstance(answer, list) else [answer]
+        if all(isinstance(text, str) for text in texts):
+            named.add(frozenset(c for text in texts for c in _texts(text, options)))
+    if len(named) == 1 and (only := named.pop()):
+        return only
+    if parser == "official":
+        return frozenset()
+    reply = _after_thinking(reply)
+    cues = list(_CUE.finditer(reply))
+    after = _texts(reply[cues[-1].end() :], options) if cues else set()
+    return frozenset(after or _texts(reply, options))
+
+
+def names_all(
+    reply: str, right: Sequence[str], choices: Sequence[str], parser: Parser = "robust"
+) -> bool | None:
+    """Whether a reply names all right choices and no other; None if it names none."""
+    named = {_plain(word) for word in parse_words(reply, choices, parser)}
+    return named == {_plain(word) for word in right} if named else None
+
+
+def parse(question: Answerable, reply: str, parser: Parser, benchmark: str = "") -> Parsed:
+    """What a reply chooses, None if nothing, and whether that is right; ``benchmark`` names the
+    official parser."""
+    if parser == "official":
+        return OFFICIAL[benchmark].parse(reply, question)
+    return _generic(reply, question, parser)
+
+
+def conclusion(reply: str, ended: bool = True) -> str:
+    """The end of a reply that thinks aloud, where its answer is.
+
+    That is a JSON object with an ``answer`` that it ends with; what begins with its last line
+    "Answer: ..."; what begins with the last "answer is" of its last paragraph; or else its last
+    line. Thoughts that were cut (not ``ended``) without one of the first three have none.
+    """
+    reply = _after_thinking(reply).rstrip()
+    final = _LAST_OBJECT.search(reply)
+    if final and json_answers(final[1]):
+        return final[1]
+    cues = [m.start("cue") for m in _ANSWER_LINE.finditer(reply)]
+    if not cues:
+        last = max((m.end() for m in re.finditer(r"\n[^\S\n]*\n", reply)), default=0)
+        cues = [m.start() for m in _CUE.finditer(reply, last)]
+    if cues:
+        return reply[cues[-1] :]
+    return reply[reply.rfind("\n") + 1 :].strip() if ended else ""
+
+
+def without_cue(text: str) -> str:
+    """A conclusion without the words that announce it."""
+    cue = _CUE.match(text)
+    return text[cue.end() :].strip(" *\n\t") if cue else text
+
+
+def json_answers(reply: str) -> list[object]:
+    """The ``answer`` fields of the JSON objects in a reply, in a code fence or not."""
+    whole = reply[reply.find("{") : reply.rfind("}") + 1]
+    for parts in ([whole], re.findall(r"\{[^{}]*\}", reply)):
+        found = [value for part in parts for value in _answer_fields(part)]
+        if found:
+            return found
+    return []
+
+
+def _answer_fields(text: str) -> list[object]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(value, dict):
+        return []
+    return [field for key, field in value.items() if _plain(key) == "answer"]
+
+
+def _after_thinking(reply: str) -> str:
+    """What follows the last block of thoughts; nothing if that was not closed."""
+    lower = reply.lower()
+    opened, closed = lower.rfind("<think>"), lower.rfind("</think>")
+    return "" if opened > closed else reply[closed + len("</think>") :] if closed >= 0 else reply
+
+
+def _option_named(answer: object, options: Sequence[Option]) -> str | None:
+    """The label of the one option whose label or text an answer field is."""
+    if not isinstance(answer, str):
+        return None
+    plain = _plain(answer)
+    by_label = [o.label for o in options if _plain(o.label) == plain]
+    by_text = [o.label for o in options if _plain(o.text) == plain]
+    found = by_label or by_text
+    return found[0] if len(found) == 1 else None
+
+
+def _texts(reply: str, options: Sequence[Option]) -> set[str]:
+    """Labels of the options whose text a reply holds, not inside a longer text and not negated."""
+    found = set()
+    texts = [_plain(option.text) for option in options]
+    for option in sorted(options, key=lambda o: len(o.text), reverse=True):
+        form = re.compile(rf"(?<!\w){_spaced(option.text)}(?!\w)", re.I)
+        for match in form.finditer(reply):
+            before = reply[max(0, match.start() - _NEAR) : match.start()]
+            if texts.count(_plain(option.text)) == 1 and not _NEGATED.search(before):
+                found.add(option.label)
+        # Shorter texts are not looked for inside it.
+        reply = form.sub(lambda match: "\x00" * len(match[0]), reply)
+    return found
+
+
+def _joined(reply: str, end: int, labels: str) -> bool:
+    """Whether another label follows, as in "A or B" and "A, B"."""
+    return bool(
+        re.compile(rf"\W{{0,3}}(?:or|and)?\W{{1,3}}({labels})(?!\w)(?!\.\s)", re.I).match(
+            reply, end
+        )
+    )
+
+
+def _alternatives(labels: Iterable[str]) -> str:
+    return "|".join(sorted(map(_spaced, labels), key=len, reverse=True))
+
+
+def _spaced(text: str) -> str:
+    return r"\s+".join(map(re.escape, text.split()))
+
+
+def _as_given(label: str, options: Sequence[Option]) -> str:
+    return next(o.label for o in options if _plain(o.label) == _plain(" ".join(label.split())))
+
+
+def _check_distinct(what: str, names: Sequence[str], repeated: bool = False) -> None:
+    """HarnessError unless there are some, none is empty, and none is there twice."""
+    plain = [_plain(name) for name in names]
+    if not plain or "" in plain or (not repeated and len(set(plain)) < len(plain)):
+        raise HarnessError(f"{what}s must be given, be distinct and not be empty: {list(names)}")
+
+
+def _plain(text: str) -> str:
+    return text.strip().casefold()
+
+
+@dataclass(frozen=True)
+class Official:
+    """A benchmark's own parser.
+
+    Attributes:
+        parse: parses a reply to a question.
+        asks: what a prompt holds that asks for the form which it expects.
+        source: where the authors' code does it.
+    """
+
+    parse: Callable[[str, Answerable], Parsed]
+    asks: re.Pattern[str]
+    source: str
+
+
+def _with_key(question: Answerable, label: str | None) -> Parsed:
+    return label, label in question.answer
+
+
+def _first_character(fold: bool) -> Callable[[str, Answerable], Parsed]:
+    """The first character that is no white space is the label."""
+
+    def parse(reply: str, question: Answerable) -> Parsed:
+        first = reply.strip()[:1]
+        first = first.lower() if fold else first
+        return _with_key(question, first if first in {o.label for o in question.options} else None)
+
+    return parse
+
+
+def _either_key(reply: str, question: Answerable) -> Parsed:
+    """The right option's "a)" or "b)" anywhere; else the other's; else a grader would be asked."""
+    keys = {option.label: f"{option.label.lower()})" for option in question.options}
+    in_order = sorted(keys, key=lambda label: label not in question.answer)
+    return _with_key(question, next((la for la in in_order if keys[la] in reply.lower()), None))
+
+
+def _gridtom(reply: str, question: Answerable) -> Parsed:
+    """Beliefs: the whole reply is JSON whose "answer" is an option's text.
+
+    Initial beliefs are not JSON: one room is the whole reply; of two agents both colours stand in
+    it, and none of the three rooms'. Marks of a code block are taken out first (``vlm.py``,
+    ``vlm_qwen.py``).
+    """
+    reply = reply.strip().replace("```json", "").replace("```", "")
+    low = reply.lower()
+    choices = [option.text.lower() for option in question.options]
+    if question.names:
+        named = [c for c in choices if c in low]
+        right = {answer.lower() for answer in question.answer}
+        if len(right) == 1:
+            named = [low] if low in choices else []
+        return ", ".join(sorted(named)) or None, set(named) == right
+    try:
+        chosen = json.loads(reply)["answer"].lower()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None, False
+    label = next((o.label for o in question.options if o.text.lower() == chosen), None)
+    return _with_key(question, label)
+
+
+def _generic(reply: str, question: Answerable, parser: Parser = "official") -> Parsed:
+    if question.names:
+        choices = [option.text for option in question.options]
+        named = parse_words(reply, choices, parser)
+        right = names_all(reply, question.answer, choices, parser) is True
+        return ", ".join(sorted(named)) or None, right
+    return _with_key(question, parse_choice(reply, question.options, parser))
+
+
+_JSON = re.compile(r"\bjson\b", re.IGNORECASE)
+OFFICIAL = {
+    "": Official(_generic, _JSON, "this project"),
+    "gridtom": Official(
+        _gridtom,
+        re.compile(r"\bjson\b|with the colou?rs? only", re.IGNORECASE),
+        "evaluate.py and init_belief.py of the release",
+    ),
+    "mmtom_qa": Official(
+        _first_character(fold=True),
+        re.compile(r"respond with either a or b"),
+        "the release's evaluation of language models",
+    ),
+    "muma_tom": Official(
+        _first_character(fold=False),
+        re.compile(r"\b(?:A, B,? or C|only the letter)\b"),
+        "the last step of LIMP's release",
+    ),
+    "bigtom": Official(
+        _either_key, re.compile(r"Answer:<option>\)<answer>"), "code/src/evaluate_conditions.py"
+    ),
+}

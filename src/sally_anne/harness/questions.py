@@ -1,0 +1,377 @@
+"""A benchmark's records as questions that are put to a model: view, window, frames, words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.core.folder import fingerprint
+from sally_anne.data.clips import MOST_PIXELS, cut, read_clip, shape_of, window_of
+from sally_anne.data.items import (
+    Benchmark,
+    BenchmarkItem,
+    Context,
+    Media,
+    Option,
+    Sampling,
+    View,
+    Window,
+)
+from sally_anne.data.sound import read_sound, seconds_of
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.items import FRAMES_MARK, Item
+from sally_anne.harness.prompts import (
+    MARKS,
+    fill,
+    frame_notes,
+    option_fields,
+    read_template,
+    set_apart,
+    with_examples,
+)
+from sally_anne.harness.protocols import (
+    THINK,
+    WITH_FRAMES,
+    WITH_SOUND,
+    Prompting,
+    Protocol,
+    known,
+    retell,
+)
+from sally_anne.harness.tasks import Subset, Task, TaskItems, own_file, sample_items
+
+_TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
+# The whole published question, and what of it follows the last "Question:".
+_PUBLISHED = ("asked", "asked_alone")
+FIELDS = (
+    *("context", *_TITLES, "note", "frames", "question", "options", "labels"),
+    *(*_PUBLISHED, "person", "title", *MARKS),
+)
+_STORY, _CHOICE, _OPEN = (
+    "{context}{frames}{note}",
+    "Question: {question}\n{options}\n",
+    "Question: {question}\n",
+)
+
+
+@dataclass(frozen=True)
+class PromptConfig:
+    """What a benchmark's prompts show, and in which words.
+
+    Attributes:
+        window: of films and transcripts.
+        template: with :data:`FIELDS` in braces; None for our own words.
+        most_pixels: of a frame; larger ones are scaled down as they are read.
+        protocol: the authors' own; None for ours.
+    """
+
+    view: View
+    window: Window
+    sampling: Sampling
+    template: str | None = None
+    most_pixels: int = MOST_PIXELS
+    prompting: Prompting = "direct"
+    protocol: Protocol | None = None
+
+    @classmethod
+    def of(
+        cls, benchmark: Benchmark, config: EvalConfig, protocol: Protocol | None = None
+    ) -> PromptConfig:
+        """The benchmark's own protocol with what the user changes of it; None changes nothing."""
+        view, window = config.view or benchmark.default_view, config.window or benchmark.windows[0]
+        for option, chosen, offered in (
+            ("view", view, tuple(benchmark.views)),
+            ("window", window, benchmark.windows),
+        ):
+            if chosen not in offered:
+                raise HarnessError(
+                    f"--{option} {chosen}: {benchmark.name} has {', '.join(offered)} only"
+                )
+        sampling = benchmark.sampling if config.frames is None else Sampling(count=config.frames)
+        template = None
+        if config.template is not None:
+            needed = [("question", *_PUBLISHED)]
+            template = read_template(config.template, "--template", FIELDS, needed)
+        if protocol is not None and (template := protocol.templates.get(view)) is None:
+            raise HarnessError(
+                f"--view {view}: the authors of {benchmark.name} show "
+                f"{', '.join(protocol.templates)} only; leave out --protocol official"
+            )
+        pixels = config.max_pixels or MOST_PIXELS
+        return cls(view, window, sampling, template, pixels, config.prompting, protocol)
+
+
+class BenchmarkTask(Task):
+    """The questions of a benchmark."""
+
+    options = ("view", "window", "frames", "judge")
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self.benchmark = benchmark
+        self.submission = benchmark.submission
+
+    def answer_tokens(self, config: EvalConfig) -> int:
+        return 128 if self.benchmark.open_ended else 32
+
+    def load(self, config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> TaskItems:
+        benchmark = self.benchmark
+        how = PromptConfig.of(benchmark, config, self.protocol(config))
+        there, chosen = self._records(config)
+        lacks = {r.item_id: parts for r in chosen if (parts := missing_parts(benchmark, r, how))}
+        here = [r for r in chosen if r.item_id not in lacks]
+        if not here:
+            item, parts = next(iter(lacks.items()))
+            others = [
+                view
+                for view in benchmark.views
+                if not missing_parts(benchmark, chosen[0], replace(how, view=view))
+            ]
+            raise HarnessError(
+                f"{config.data or config.task}: nothing that --view {how.view} shows is there "
+                f"(item {item} lacks {' and '.join(parts)}); try --view {' or '.join(others)}"
+            )
+        notes = [benchmark.left_out] if benchmark.left_out else []
+        if config.prompting == "few-shot":
+            words = _in_words(benchmark, how)
+            whole = [r for r in there if not missing_parts(benchmark, r, words)]
+            shots = (config.shots, config.shots_seed)
+            pool, asked = set_apart(whole, here, *shots)
+            if lost := len(here) - len(asked):
+                notes.append(
+                    f"{lost} of {len(here)} items not asked: their stories are shown as examples"
+                )
+            here = asked
+            examples = list(render(benchmark, pool, words))
+            items = with_examples(render(benchmark, here, how), examples, *shots)
+        else:
+            items = list(render(benchmark, here, how))
+        about = {
+            "view": how.view,
+            "window": how.window,
+            "sampling": str(how.sampling),
+            "template": how.template,
+            "data": fingerprint((i.item_id, i.text, i.options, i.answer) for i in items),
+            **prompts_hash(config, items),
+        }
+        if how.protocol is not None:
+            about |= {
+                "protocol": config.protocol,
+                "systems": fingerprint(i.system for i in items),
+            }
+        return TaskItems(
+            items,
+            about,
+            how.view,
+            benchmark.breakdowns,
+            benchmark.cells,
+            missing=tuple(lacks),
+            notes=tuple(notes),
+            subset=subset_of(config, items, benchmark.breakdowns),
+            departs=how.protocol.departs if how.protocol else "",
+        )
+
+    def _records(self, config: EvalConfig) -> tuple[list[BenchmarkItem], list[BenchmarkItem]]:
+        """All records, and those of the chosen split, of as many groups as the limit takes."""
+        benchmark, file = self.benchmark, own_file(config.task)
+        if file is not None and config.data is not None:
+            raise HarnessError(
+                f"--data is for other tasks: {file} names its own videos and pictures"
+            )
+        data = file or config.data
+        if data is None and benchmark.layout:
+            raise HarnessError(
+                f"--task {config.task} needs --data: a folder that holds {benchmark.layout}"
+            )
+        records = benchmark.load(data or Path())
+        splits = dict.fromkeys(record.split for record in records)
+        wanted = config.split
+        if wanted == "auto":
+            own = benchmark.default_split
+            wanted = own if own in splits else next(iter(splits), "")
+        members = [record for record in records if record.split == wanted]
+        if not members:
+            raise HarnessError(
+                f"{config.data or config.task}: no items of split {wanted or 'any'!r}; it has "
+                f"{', '.join(splits)}"
+            )
+        limits = (benchmark.breakdowns, config.limit, config.limit_seed)
+        return records, sample_items(members, *limits)[0]
+
+
+def prompts_hash(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:
+    """What answers depend on where they are not asked for directly."""
+    if config.prompting == "direct":
+        return {}
+    prompts = fingerprint((item.before, item.text) for item in items)
+    return {"prompting": config.prompting, "prompts": prompts}
+
+
+def subset_of(config: EvalConfig, items: Sequence[Item], kinds: Sequence[str]) -> Subset | None:
+    """What ``--limit`` has left."""
+    if config.limit is None:
+        return None
+    rows = [(item.story, {"map": (item.map,), **item.tags}) for item in items]
+    return Subset.of(rows, kinds, config.limit_seed)
+
+
+def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: PromptConfig) -> list[str]:
+    """What the view shows of this record and the folder does not hold, in words."""
+    parts = []
+    for media in record.media:
+        if media.path is None and how.view in (*WITH_FRAMES, *WITH_SOUND):
+            parts.append(f"its film ({media.url or 'no address'})")
+        elif how.view in WITH_SOUND and (media.kind != "video" or seconds_of(media.path) is None):
+            parts.append(f"a sound track in its film ({media.path})")
+    fields = benchmark.views[how.view]
+    context = _context(record, how)
+    if fields and not any(getattr(context, name) for name in fields):
+        parts.append(f"its words ({', '.join(fields)})")
+    return parts
+
+
+def render(
+    benchmark: Benchmark, records: Iterable[BenchmarkItem], how: PromptConfig
+) -> Iterator[Item]:
+    """Each record as a question; a view with frames or sound needs records with one film."""
+    for record in records:
+        film: dict[str, Any] = {}
+        if how.view in (*WITH_FRAMES, *WITH_SOUND):
+            if len(record.media) != 1:
+                raise HarnessError(
+                    f"{benchmark.name}, item {record.item_id}: {len(record.media)} films, where "
+                    f"--view {how.view} shows one; use --view text"
+                )
+            film = _film(record.media[0], how)
+        text, before = prompt_text(benchmark, record, how), ""
+        if how.prompting == "simtom":
+            # No benchmark says whose mind its questions are about.
+            question = "{question}\n{options}" if record.options else "{question}"
+            before = prompt_text(benchmark, record, how, _STORY + retell("", question))
+        marks = (FRAMES_MARK, *MARKS.values())
+        if "clip" in film and any(mark in before + text for mark in marks):
+            film["notes"] = partial(_notes, record.media[0], how)
+        options, answer = _offered(record, how)
+        condition = record.tags.get("condition", ("",))[0]
+        yield Item(
+            item_id=record.item_id,
+            story=record.group,
+            split=record.split,
+            condition=condition if condition in ("TB", "FB") else "",
+            first="",
+            text=text,
+            before=before,
+            options=options,
+            answer=() if answer is None else (answer,),
+            question=record.question,
+            reference=record.reference,
+            tags=record.tags,
+            official=benchmark.official,
+            reasons=how.prompting == "cot",
+            system="" if how.protocol is None else how.protocol.systems.get(how.view, ""),
+            **film,
+        )
+
+
+def prompt_text(
+    benchmark: Benchmark, record: BenchmarkItem, how: PromptConfig, template: str | None = None
+) -> str:
+    """The user's turn; :data:`FRAMES_MARK` stands where the frames are spoken of."""
+    context, fields = _context(record, how), benchmark.views[how.view]
+    parts = {name: getattr(context, name) if name in fields else "" for name in _TITLES}
+    block = "".join(f"{_TITLES[name]}:\n{text}\n\n" for name, text in parts.items() if text)
+    notes = benchmark.notes or {}
+    # The benchmark's own words on what is shown; nothing is shown without context.
+    note = "" if how.view == "none" else notes.get(how.view, notes.get("", ""))
+    options, _ = _offered(record, how)
+    published = record.asked or record.question
+    filmed = how.view in WITH_FRAMES
+    values = {
+        **parts,
+        **option_fields(options),
+        **{name: mark if filmed else "" for name, mark in MARKS.items()},
+        "context": block,
+        "note": f"{note}\n" if note else "",
+        "frames": f"{FRAMES_MARK}\n" if filmed and benchmark.frame_times else "",
+        "question": record.question,
+        "asked": published,
+        "asked_alone": published.split("\nQuestion:")[-1],
+        "person": record.person,
+        "title": record.title,
+    }
+    words = template or how.template or _own_words(record, how.prompting)
+    return fill(words, values, record.item_id, len(options))
+
+
+def _own_words(record: BenchmarkItem, prompting: Prompting) -> str:
+    if prompting == "cot":
+        ending = THINK.format(form="{labels}" if record.options else "one sentence")
+    else:
+        ending = f"Reply {'with {labels}' if record.options else 'in one sentence'}.\nAnswer:"
+    story = f"{known('')}\n\n" if prompting == "simtom" else _STORY
+    return story + (_CHOICE if record.options else _OPEN) + ending
+
+
+def _in_words(benchmark: Benchmark, how: PromptConfig) -> PromptConfig:
+    """The view that examples have: in words where the asked one has frames or sound."""
+    if how.view not in (*WITH_FRAMES, *WITH_SOUND):
+        return how
+    return replace(how, view="text" if "text" in benchmark.views else "none")
+
+
+def _context(record: BenchmarkItem, how: PromptConfig) -> Context:
+    context = record.context
+    if how.window == "full":
+        return context
+    return replace(context, transcript=context.focused_transcript)
+
+
+def _offered(record: BenchmarkItem, how: PromptConfig) -> tuple[tuple[Option, ...], str | None]:
+    """The options as they are asked, and the right one's label."""
+    if how.protocol is None:
+        return record.options, record.answer
+    options = [record.options[place] for place in record.drawn] or list(record.options)
+    labels = how.protocol.labels or [option.label for option in options]
+    named = tuple(Option(la, o.text) for la, o in zip(labels, options, strict=True))
+    right = [n.label for n, o in zip(named, options, strict=True) if o.label == record.answer]
+    return named, right[0] if right else None
+
+
+def _film(media: Media, how: PromptConfig) -> dict[str, Any]:
+    """What an item shows or plays of its film, and how large that is, undecoded."""
+    film: dict[str, Any] = {}
+    if how.view in WITH_SOUND:
+        film |= {"sound": partial(_sound, media, how), "seconds": partial(_seconds, media, how)}
+    if how.view in WITH_FRAMES:
+        shape = partial(shape_of, media, how.window, how.sampling, how.most_pixels)
+        film |= {"clip": partial(_frames, media, how), "shape": shape}
+    return film
+
+
+def _frames(media: Media, how: PromptConfig) -> np.ndarray:
+    return read_clip(media, how.window, how.sampling, how.most_pixels).frames
+
+
+def _sound(media: Media, how: PromptConfig) -> np.ndarray:
+    assert media.path is not None  # or the item was missing
+    return read_sound(media.path, *window_of(media, how.window))
+
+
+def _seconds(media: Media, how: PromptConfig) -> float:
+    """Seconds of the window that have sound; 0 where the film's header does not say."""
+    assert media.path is not None
+    start, end = window_of(media, how.window)
+    left = min(seconds_of(media.path) or math.inf, math.inf if end is None else end) - start
+    return left if 0 < left < math.inf else 0.0
+
+
+def _notes(media: Media, how: PromptConfig) -> dict[str, str]:
+    chosen = cut(media, how.window, how.sampling)
+    minutes = how.protocol is not None and how.protocol.minutes
+    return frame_notes(chosen.duration, chosen.times, minutes)

@@ -1,0 +1,360 @@
+"""Comparisons of evaluations: planted differences, and runs that are not of the same questions."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sally_anne.cli import main
+from sally_anne.core.console import Console
+from sally_anne.core.errors import FolderError, HarnessError, MissingRunFileError, RunFolderError
+from sally_anne.core.files import read_object, write_json
+from sally_anne.harness.compare import Finished, Shared, compare, compare_runs, differences
+from sally_anne.harness.compare_config import CompareConfig
+from sally_anne.harness.score import mcnemar
+from tests.made_evaluations import answers, beliefs, evaluation
+
+RIGHT = [1, 0] * 6
+# Of twelve, the second mends four of the first six and breaks one of the last.
+BEFORE = [0, 0, 0, 0, 1, 1] + [1, 1, 1, 0, 0, None]
+AFTER = [1, 1, 1, 1, 1, 1] + [0, 1, 1, 0, 0, 0]
+
+
+def shared(*folders: Path) -> Shared:
+    return Shared.of([Finished.open(folder) for folder in folders])
+
+
+def compared(*folders: Path) -> pd.DataFrame:
+    runs = shared(*folders)
+    return compare(runs, runs.parsers())
+
+
+def row(table: pd.DataFrame, measure: str, kind: str = "", value: str = "", **more: str) -> Any:
+    key = {"measure": measure, "kind": kind, "value": value} | more
+    rows = table
+    for name, one in key.items():
+        rows = rows[rows[name] == one]
+    assert len(rows) == 1
+    return rows.iloc[0]
+
+
+def test_planted_differences(tmp_path: Path) -> None:
+    table = compared(
+        evaluation(tmp_path / "a", answers(BEFORE), view="text"),
+        evaluation(tmp_path / "b", answers(AFTER), view="video"),
+    )
+    whole = row(table, "overall")
+    assert (whole["run"], whole["against"], whole["n"]) == ("video", "text", 12)
+    assert (whole["first"], whole["second"]) == (5 / 12, 8 / 12)
+    assert whole["difference"] == pytest.approx(3 / 12)
+    assert (whole["only_first"], whole["only_second"]) == (1, 4)
+    # One of five coins: 2 (C(5, 0) + C(5, 1)) / 2 ** 5.
+    assert whole["p"] == pytest.approx(12 / 32)
+    assert row(table, "overall", "ability", "beliefs")["difference"] == pytest.approx(4 / 6)
+    assert row(table, "overall", "ability", "emotions")["difference"] == pytest.approx(-1 / 6)
+    gaze = row(table, "overall", "cue", "gaze")  # 0, 3, 6 and 9
+    assert (gaze["n"], gaze["only_first"], gaze["only_second"]) == (4, 1, 2)
+    invalid = row(table, "invalid")
+    assert (invalid["first"], invalid["second"]) == (1 / 12, 0)
+    assert (invalid["only_first"], invalid["only_second"]) == (1, 0)
+    assert len(table) == 5
+
+
+def test_planted_beliefs(tmp_path: Path) -> None:
+    how = {"task": "gridtom", "order": "1", "about": {"stories": "d"}}
+    before = [(0, 1)] * 8 + [(1, 1)] * 4
+    after = [(1, 1)] * 6 + [(1, 0)] * 2 + [(1, 1)] * 3 + [(0, 0)]
+    table = compared(
+        evaluation(tmp_path / "a", beliefs(before), **how),
+        evaluation(tmp_path / "b", beliefs(after), **how, steer="v/my-vector"),
+    )
+    assert list(table["measure"]) == ["TB", "FB", "Both", "invalid"]
+    assert set(table["run"]) == {"steered by my-vector"}
+    assert set(table["against"]) == {"not steered"}
+    found = {
+        r["measure"]: (r["difference"], r["only_first"], r["only_second"], r["n"])
+        for _, r in table.iterrows()
+    }
+    assert found == {
+        "TB": (pytest.approx(7 / 12), 1, 8, 12),
+        "FB": (pytest.approx(-3 / 12), 3, 0, 12),
+        "Both": (pytest.approx(5 / 12), 1, 6, 12),
+        "invalid": (0, 0, 0, 24),
+    }
+
+
+def test_cells_are_compared_as_they_are_reported(tmp_path: Path) -> None:
+    """BigToM: TB, FB and both of each cell, beside the runs' own tags."""
+
+    def table(right: Callable[[int, str, str], bool]) -> pd.DataFrame:
+        rows = []
+        for story in range(6):
+            for variable in ("action", "belief"):
+                for condition in ("TB", "FB"):
+                    one = answers([int(right(story, variable, condition))]).iloc[0].to_dict()
+                    one |= {"item_id": f"{variable}/{condition}/{story}", "story": f"s{story}"}
+                    one |= {"condition": condition, "tag_condition": condition}
+                    one |= {"tag_variable": variable, "tag_initial_belief": "told"}
+                    del one["tag_ability"], one["tag_cue"]
+                    rows.append(one)
+        return pd.DataFrame(rows)
+
+    how = {"task": "bigtom", "cells": ("initial_belief", "variable")}
+    first = evaluation(tmp_path / "a", table(lambda s, v, c: c == "FB"), **how)
+    second = evaluation(tmp_path / "b", table(lambda s, v, c: c == "FB" or s < 3), **how)
+    found = compared(first, second)
+    for value in ("told, action", "told, belief"):
+        assert row(found, "TB", "cells", value)["difference"] == 0.5
+        assert row(found, "FB", "cells", value)["difference"] == 0
+        both = row(found, "Both", "cells", value)
+        assert (both["n"], both["only_second"]) == (6, 3)
+    assert row(found, "TB")["n"] == 12 and row(found, "TB")["only_second"] == 6
+    assert row(found, "overall", "condition", "TB")["difference"] == 0.5
+    # Each run's own numbers are those of its own results.
+    own = read_object(second / "results.json", ValueError, "x")["results"]["robust"]
+    cell = own["cells"]["told, action"]["Both"]
+    both = row(found, "Both", "cells", "told, action")
+    assert [both["second"], both["second_low"], both["second_high"]] == [
+        cell[e] for e in ("value", "low", "high")
+    ]
+
+
+def test_intervals_are_those_of_a_plain_loop_over_films(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    outcomes = [[int(x) for x in random.integers(0, 2, 40)] for _ in range(2)]
+    table = compared(
+        *(evaluation(tmp_path / f"{n}", answers(one, films=7)) for n, one in enumerate(outcomes))
+    )
+    films = [number % 7 for number in range(40)]
+    gains = [b - a for a, b in zip(*outcomes, strict=True)]
+    draws = np.random.default_rng(0).integers(0, 7, (2000, 7))
+    means = []
+    for drawn in draws:
+        values = [g for film in drawn for g, own in zip(gains, films, strict=True) if own == film]
+        means.append(sum(values) / len(values))
+    whole = row(table, "overall")
+    assert [whole["difference_low"], whole["difference_high"]] == pytest.approx(
+        list(np.quantile(means, [0.025, 0.975]))
+    )
+    assert whole["difference"] == pytest.approx(sum(gains) / 40)
+
+
+def test_each_runs_own_intervals_stand_beside(tmp_path: Path) -> None:
+    folders = [
+        evaluation(tmp_path / name, answers(right))
+        for name, right in (("a", [1, 0] * 15), ("b", [1, 1, 0] * 10))
+    ]
+    table = compared(*folders)
+    for folder, which in zip(folders, ("first", "second"), strict=True):
+        own = read_object(folder / "results.json", ValueError, "x")["results"]["robust"]
+        for found, known in (
+            (row(table, "overall"), own["overall"]),
+            (row(table, "invalid"), own["invalid"]),
+            (row(table, "overall", "cue", "gaze"), own["groups"]["cue"]["gaze"]),
+        ):
+            ends = [found[which], found[f"{which}_low"], found[f"{which}_high"], found["n"]]
+            assert ends == [known[name] for name in ("value", "low", "high", "n")]
+
+
+@pytest.mark.parametrize(
+    ("lost", "won", "p"),
+    [
+        (0, 0, 1.0),
+        (0, 1, 1.0),
+        (3, 3, 1.0),
+        (0, 6, 2 / 64),
+        (1, 9, 2 * 11 / 1024),
+        (12, 5, 2 * sum(comb(17, k) for k in range(6)) / 2**17),
+        (40, 70, 2 * sum(comb(110, k) for k in range(41)) / 2**110),
+    ],
+)
+def test_mcnemar_by_hand(lost: int, won: int, p: float) -> None:
+    gains = np.array([-1.0] * lost + [1.0] * won + [0.0] * 7)
+    assert mcnemar(gains) == (lost, won, pytest.approx(p))
+
+
+def test_three_runs_are_each_compared_with_the_first(tmp_path: Path) -> None:
+    folders = [
+        evaluation(tmp_path / f"{n}", answers([1] * n + [0] * (12 - n)), frames=n)
+        for n in (4, 8, 12)
+    ]
+    table = compared(*folders)
+    found = {
+        r["run"]: (r["against"], r["difference"])
+        for _, r in table.iterrows()
+        if (r["measure"], r["kind"]) == ("overall", "")
+    }
+    assert found == {
+        "frames 8": ("frames 4", pytest.approx(4 / 12)),
+        "frames 12": ("frames 4", pytest.approx(8 / 12)),
+    }
+
+
+def test_the_other_way_round_is_the_same_with_the_other_sign(tmp_path: Path) -> None:
+    one, two = (evaluation(tmp_path / n, answers(r)) for n, r in (("a", BEFORE), ("b", AFTER)))
+    there, back = compared(one, two), compared(two, one)
+    for name, other in (("", ""), ("_low", "_high"), ("_high", "_low")):
+        gains = there[f"difference{name}"].to_numpy()
+        assert gains == pytest.approx(-back[f"difference{other}"].to_numpy())
+    assert (there["p"] == back["p"]).all()
+    assert (there["only_first"] == back["only_second"]).all()
+    same = compared(one, one)
+    assert (same[["difference", "difference_low", "difference_high"]] == 0).all(axis=None)
+    assert (same["p"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("there", "problem"),
+    [
+        ({"task": "muma_tom"}, "muma_tom"),
+        ({"table": answers(RIGHT).assign(item_id=lambda t: "x" + t["item_id"])}, "no item"),
+        ({"table": answers(RIGHT).assign(answer="B")}, "'q000' has another key"),
+        ({"table": answers(RIGHT, films=5)}, "'q005' has another story"),
+        ({"table": answers(RIGHT).assign(hidden=True)}, "'q000' has another hidden"),
+        ({"table": answers(RIGHT).drop(columns="tag_cue")}, "'q000' has another cue"),
+        ({"table": answers(RIGHT, parsers=("options",))}, "parser in common"),
+    ],
+)
+def test_runs_of_other_questions_are_refused(tmp_path: Path, there: Any, problem: str) -> None:
+    first = evaluation(tmp_path / "a", answers(RIGHT))
+    second = evaluation(tmp_path / "b", **{"table": answers(RIGHT)} | there)
+    with pytest.raises(HarnessError, match=problem):
+        compared(first, second)
+
+
+def test_stories_and_orders_of_gridtom_must_be_the_same(tmp_path: Path) -> None:
+    how = {"task": "gridtom", "order": "1"}
+    table = beliefs([(1, 1)] * 6)
+    first = evaluation(tmp_path / "a", table, {"stories": "x"}, **how)
+    second = evaluation(tmp_path / "b", table, {"stories": "y"}, **how)
+    third = evaluation(tmp_path / "c", table, {"stories": "x"}, **how | {"order": "2"})
+    for other in (second, third):
+        with pytest.raises(HarnessError, match=str(other)):
+            shared(first, other)
+
+
+def test_folders_that_hold_no_finished_evaluation_are_refused(tmp_path: Path) -> None:
+    for name in ("gone", "begun"):
+        with pytest.raises(MissingRunFileError, match=name):
+            Finished.open(tmp_path / name)
+        (tmp_path / "begun").mkdir(exist_ok=True)
+    other = evaluation(tmp_path / "limp", answers(RIGHT))
+    write_json(other / "results.json", {"config": {"mode": "log"}, "results": {}})
+    with pytest.raises(RunFolderError, match="limp"):
+        Finished.open(other)
+
+
+def test_items_of_one_run_alone_and_hidden_keys_are_left_out(tmp_path: Path) -> None:
+    few = evaluation(tmp_path / "few", answers(RIGHT).iloc[:9])
+    many = evaluation(tmp_path / "many", answers(RIGHT).iloc[::-1][:10])
+    both = shared(few, many)
+    assert len(both.notes) == 2
+    ids = [list(table["item_id"]) for table in both.tables]
+    assert ids[0] == ids[1] == [f"q{n:03}" for n in range(2, 9)]
+    assert (both.tables[0]["robust_correct"] == both.tables[1]["robust_correct"]).all()
+    table = answers(RIGHT).assign(hidden=[False] * 8 + [True] * 4)
+    one, two = (evaluation(tmp_path / name, table) for name in "ab")
+    assert len(shared(one, two).tables[0]) == 8
+
+
+def test_keys_of_other_protocols_are_labels_of_their_own(tmp_path: Path) -> None:
+    first = evaluation(tmp_path / "a", answers(RIGHT))
+    lower = answers(RIGHT).assign(answer=lambda t: t["answer"].str.lower())
+    both = shared(first, evaluation(tmp_path / "b", lower, protocol="official"))
+    assert len(both.notes) == 1
+    assert both.labels == ("protocol by default", "protocol official")
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "different"),
+    [
+        (({"view": "video"}, {"view": "text"}), ("video", "text"), {"view"}),
+        (({"frames": 8}, {"frames": None}), ("frames 8", "frames by default"), {"frames"}),
+        (
+            ({}, {"steer": "v/my-vector", "alpha": 2.0}),
+            ("not steered", "steered by my-vector, alpha 2.0"),
+            {"steer", "alpha"},
+        ),
+        (
+            ({}, {"endpoint": "https://host/v1", "endpoint_model": "big"}),
+            ("tiny-qwen2-vl", "big"),
+            {"model"},
+        ),
+        (({"out": "x", "batch_size": 2, "limit": 3}, {"device": "cpu"}), ("a", "b"), set()),
+        (({"seed": 1}, {"seed": 2, "view": "text", "window": "full"}), ("a", "b"), None),
+    ],
+)
+def test_runs_are_called_by_what_differs(tmp_path: Path, options, labels, different) -> None:
+    folders = [
+        evaluation(tmp_path / name, answers(RIGHT), **one)
+        for name, one in zip("ab", options, strict=True)
+    ]
+    runs = shared(*folders)
+    assert runs.labels == labels
+    assert different is None or set(differences(runs.runs)) == different
+
+
+def test_printed_saved_and_drawn_agree(tmp_path: Path) -> None:
+    full = {"view": "multimodal", "window": "full"}
+    runs = (
+        evaluation(tmp_path / "a", answers(BEFORE), full),
+        evaluation(tmp_path / "b", answers(AFTER), full | {"window": "focused"}),
+    )
+    out = tmp_path / "out"
+    console = Console(file=io.StringIO(), width=120)
+    table = compare_runs(CompareConfig(runs, out=out), console)
+    lines = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+    for _, one in table.iterrows():
+        first, second, gain = (
+            f"{100 * one[n]:{sign}.1f} [{100 * one[n + '_low']:.1f}, {100 * one[n + '_high']:.1f}]"
+            for n, sign in (("first", ""), ("second", ""), ("difference", "+"))
+        )
+        alone = f"{one['only_first']}, {one['only_second']}"
+        line = f"{one['items']} {one['n']} {first} {second} {gain} {alone} {one['p']:.3f}"
+        assert line in lines
+    pd.testing.assert_frame_equal(pd.read_parquet(out / "comparison.parquet"), table)
+    saved = json.loads((out / "results.json").read_text())
+    assert saved["labels"] == ["full", "focused"]
+    assert pd.DataFrame(saved["results"]).equals(table)
+    assert {one["source"] for one in saved["published"]} == {"MoMentS (EMNLP 2025), table 3"}
+    drawn = pd.read_parquet(out / "figures" / "comparison.parquet")
+    second = drawn[drawn["run"] == "focused"].reset_index(drop=True)
+    kept = table[table["measure"] != "invalid"].reset_index(drop=True)
+    assert (second["value"] == kept["second"]).all()
+    # The same command again writes the same.
+    files = [out / name for name in ("comparison.parquet", "results.json")]
+    before = [file.read_bytes() for file in files]
+    compare_runs(CompareConfig(runs, out=out), console)
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_a_parser_that_understood_nothing_is_saved_and_not_printed(tmp_path: Path) -> None:
+    runs = []
+    for name, right in (("a", BEFORE), ("b", AFTER)):
+        both = answers(right, parsers=("robust", "official"))
+        both[["official_correct", "official_invalid"]] = [False, True]
+        runs.append(evaluation(tmp_path / name, both))
+    console = Console(file=io.StringIO(), width=120)
+    table = compare_runs(CompareConfig(tuple(runs), out=tmp_path / "out"), console)
+    assert set(table["parser"]) == {"robust", "official"}
+    assert "parsed by official" not in console.file.getvalue()
+
+
+def test_wrong_calls_write_nothing(tmp_path: Path) -> None:
+    first, second = (evaluation(tmp_path / name, answers(RIGHT)) for name in "ab")
+    for runs in ([first], [first, tmp_path / "gone"]):
+        with pytest.raises(SystemExit):
+            main(["compare", *map(str, runs), "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(FolderError):
+        compare_runs(CompareConfig((first, second), out=first))
+    paths = tuple(tmp_path / name for name in "abcd")
+    assert CompareConfig(paths).folder == Path("runs/compare/a-against-b-and-2-more")

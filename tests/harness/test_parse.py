@@ -1,0 +1,315 @@
+"""Parsing replies: the robust parser's rules, and each benchmark's own parser."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.data.items import Option
+from sally_anne.harness.items import Item
+from sally_anne.harness.parse import (
+    OFFICIAL,
+    PARSERS,
+    conclusion,
+    names_all,
+    parse_choice,
+    parse_words,
+    without_cue,
+)
+from sally_anne.harness.report import expected_parsers
+from sally_anne.harness.tasks import TASKS, find_task
+
+PURPLE = (Option("A", "red"), Option("B", "purple"))
+COLOURS = ("red", "green", "blue", "yellow", "purple", "white")
+CHOSEN = {
+    "B": r"""
+B
+b.
+(B)
+**B**
+b) purple
+B: purple
+option (b)
+The correct option is B.
+I choose B.
+It's B.
+Answer: B
+Answer: **B**
+Final answer: (b) purple
+The answer is (B) purple.
+So the answer is B.
+The answer is B because the door was closed.
+B because the red door is closed.
+\boxed{B}
+<answer> b. </answer>
+<think>It may be red, or A.</think>B
+<think>Answer: A</think>(b)
+{"answer": "B"}
+Sure: {"reason": "red or purple", "answer": "purple"}
+{"steps": {"first": "red"}, "answer": "purple"}
+{'answer': 'B'}
+purple
+The purple room.
+It believes it is in the purple room.
+It is purple, not red.
+It isn't red. It is purple.
+It is in the purple room rather than in the red room.
+A is not supported. The answer is B.
+The answer is red. No: it saw all, so the answer is purple.
+First red, then purple. Answer: B
+The answer is not red; it is purple
+""",
+    "A": """
+A
+(A)
+Answer: a
+The correct option is A.
+A because B is not supported.
+red
+<think>purple</think>red
+""",
+}
+INVALID = [
+    *("", "I do not know.", "Both A and B.", "A or B", "A/B", "A, B", "(A) or (B)"),
+    *("red or purple", "The answer is A or B.", "Answer: A, B", "Is the answer B?", "Answer: B?"),
+    *("Not A.", "neither red nor purple", "Anything but B.", "A is wrong. B is wrong."),
+    *("The options are A and B.", "It went from red to purple.", "Answer: C", "(c)", "green"),
+    *("A room.", "It is a room that I cannot see.", "A agent walks into a room.", "infrared"),
+    *('{"answer": "C"}', '{"answer": "A"} {"answer": "B"}', '{"answer": "red or purple"}'),
+    *(
+        "<think>It is B.",
+        "<answer>A or B</answer>",
+        "A. red\nB. purple",
+        "Answer:\nA. red\nB. purple",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [(reply, label) for label, text in CHOSEN.items() for reply in text.strip().split("\n")],
+)
+def test_what_a_reply_chooses(reply: str, label: str) -> None:
+    assert parse_choice(reply, PURPLE) == label
+
+
+@pytest.mark.parametrize("reply", INVALID)
+def test_replies_that_choose_nothing(reply: str) -> None:
+    assert parse_choice(reply, PURPLE) is None
+
+
+def test_only_json_is_official() -> None:
+    assert parse_choice('So: ```json\n{"Answer": " Purple"}\n```', PURPLE, "official") == "B"
+    for reply in (
+        "A",
+        "red",
+        '{"answer": ["A"]}',
+        '{"choice": "A"}',
+        "{'answer': 'A'}",
+        "{" * 9999,
+    ):
+        assert parse_choice(reply, PURPLE, "official") is None
+
+
+def test_a_mention_inside_a_longer_option_does_not_count() -> None:
+    options = (Option("A", "the box"), Option("B", "the box in the hall"))
+    assert parse_choice("It is in the box in the hall.", options) == "B"
+    assert parse_choice("It is in the box.", options) == "A"
+
+
+def test_labels_may_be_words_and_texts_may_hold_special_characters() -> None:
+    rooms = (Option("red", "red"), Option("dark red", "dark red"))
+    assert parse_choice("The answer is dark red.", rooms) == "dark red"
+    assert parse_choice("red", rooms) == "red"
+    assert parse_choice("I say a+b (c)", (Option("A", "a+b (c)"), Option("B", "[x]"))) == "A"
+
+
+def test_a_text_that_two_options_share_chooses_neither() -> None:
+    same = (Option("A", "red"), Option("B", "red"), Option("C", "blue"))
+    assert parse_choice("red", same) is None and parse_choice("B", same) == "B"
+
+
+def test_options_need_distinct_labels_and_words() -> None:
+    for options in ((), (Option("A", "x"), Option("a", "y")), (Option("A", " "), Option("B", "y"))):
+        with pytest.raises(HarnessError):
+            parse_choice("A", options)
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        ["A", "B", "red", "purple", "answer is", "Answer:", "not", "or", ".", "\n", "{", "("]
+    ),
+    max_size=12,
+).map(" ".join)
+
+
+@given(PIECES | st.text(), st.sampled_from(PARSERS))
+@example("[" * 100_000, "robust")
+@example("the answer is A or " * 5_000, "robust")
+def test_any_text_is_parsed_whatever_the_order_of_options_and_case(reply: str, parser) -> None:
+    label = parse_choice(reply, PURPLE, parser)
+    assert label in ("A", "B", None)
+    assert parse_choice(reply, PURPLE[::-1], parser) == label
+    if reply.isascii():
+        assert parse_choice(reply.upper(), PURPLE, parser) == label
+
+
+@pytest.mark.parametrize(
+    ("reply", "official", "robust"),
+    [
+        ('{"answer": ["red", "blue"]}', {"red", "blue"}, {"red", "blue"}),
+        ('{"answer": "red and blue"}', {"red", "blue"}, {"red", "blue"}),
+        ("It saw green. The answer is red and blue.", set(), {"red", "blue"}),
+        ("red, white", set(), {"red", "white"}),
+        ("not red but blue", set(), {"blue"}),
+        ("infrared", set(), set()),
+    ],
+)
+def test_words_are_parsed(reply: str, official: set[str], robust: set[str]) -> None:
+    assert parse_words(reply, COLOURS, "official") == official
+    assert parse_words(reply, COLOURS) == robust
+
+
+def test_all_right_words_and_no_other_must_be_named() -> None:
+    assert names_all("Blue and red", ["red", "blue"], COLOURS) is True
+    assert names_all("Blue", ["red", "blue"], COLOURS) is False
+    assert names_all("Blue, red, green", ["red", "blue"], COLOURS) is False
+    assert names_all("nobody", ["red"], COLOURS) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [
+        ("Ann saw A.\nAnswer: B", "B"),
+        ("Is the answer A? No.\n\n**Answer:** B", "B"),
+        ("She left, so the answer is A for us. But no.\n\nFinal answer: (b)", "B"),
+        ("Answer: B\n\nExplanation: red is where it really is.", "B"),
+        ("One may think red.\nIt is not.\nSo she will look in the purple room.", "B"),
+        ('It moved to red.\n```json\n{"answer": "purple"}\n```', "B"),
+        ("<think>The answer is A.</think>Ann knows nothing.\nAnswer: B", "B"),
+        ("<think>The answer is A.", None),
+        ("The answer is A.\n\nThere is no way to know.", None),
+        ("", None),
+    ],
+)
+def test_the_end_of_thoughts(reply: str, label: str | None) -> None:
+    assert parse_choice(conclusion(reply), PURPLE) == label
+
+
+def test_cut_thoughts_have_a_conclusion_only_if_it_is_announced() -> None:
+    assert conclusion("Ann saw purple.\nSo red", ended=False) == ""
+    assert conclusion("Ann saw purple.\nAnswer: red", ended=False) == "Answer: red"
+    assert without_cue(conclusion("Thus.\n**Answer:** B")) == "B"
+
+
+AB = (Option("a", "the box"), Option("b", "the jar"))
+ABC = tuple(Option(label, f"thing {label}") for label in "ABC")
+ROOMS = (Option("red", "red"), Option("purple", "purple"))
+FIVE = tuple(Option(c, c) for c in ("red", "green", "blue", "white", "yellow"))
+
+
+def item(official: str, options: tuple[Option, ...], *answer: str, names: bool = False) -> Item:
+    text = "Question?"
+    return Item("i", "s", "test", "", "", text, options, answer, names=names, official=official)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "answer", "reply", "label", "right"),
+    [
+        ("mmtom_qa", AB, "a", "a", "a", True),
+        ("mmtom_qa", AB, "a", "\n A, since it is there", "a", True),
+        ("mmtom_qa", AB, "a", "Both", "b", False),
+        ("mmtom_qa", AB, "a", "(a)", None, False),
+        ("mmtom_qa", AB, "a", "", None, False),
+        ("muma_tom", ABC, "C", "C", "C", True),
+        ("muma_tom", ABC, "C", " C) it", "C", True),
+        ("muma_tom", ABC, "C", "c", None, False),
+        ("muma_tom", ABC, "C", "Answer: C", "A", False),
+        ("bigtom", AB, "a", "Answer: a) the box", "a", True),
+        ("bigtom", AB, "a", "B) or A)", "a", True),
+        ("bigtom", AB, "a", "B) the jar", "b", False),
+        ("bigtom", AB, "a", "the box", None, False),
+        ("gridtom", ROOMS, "red", '{"answer": "Red"}', "red", True),
+        ("gridtom", ROOMS, "red", '{"answer": "purple"}', "purple", False),
+        ("gridtom", ROOMS, "red", 'Sure: {"answer": "red"}', None, False),
+        ("gridtom", ROOMS, "red", '{"answer": ["red"]}', None, False),
+        ("gridtom", ROOMS, "red", "red", None, False),
+        ("gridtom", ROOMS, "red", "[" * 100_000, None, False),
+        ("gridtom", ROOMS, "red", ' ```json\n{"answer": "Red"}\n```\n', "red", True),
+        ("gridtom", ROOMS, "red", '```{"answer": "purple"}```', "purple", False),
+        ("gridtom", ROOMS, "red", '```JSON {"answer": "red"}```', None, False),
+        ("", ROOMS, "red", 'Sure: {"answer": "red"}', "red", True),
+    ],
+)
+def test_one_of_several(task, options, answer, reply, label, right) -> None:
+    assert OFFICIAL[task].parse(reply, item(task, options, answer)) == (label, right)
+
+
+@pytest.mark.parametrize(
+    ("reply", "right"),
+    [
+        ("Yellow and white.", True),
+        ("two agents: white, yellow", True),
+        ("yellow", False),
+        ("white, yellow, red", False),
+        ("none", False),
+    ],
+)
+def test_two_agents(reply: str, right: bool) -> None:
+    question = item("gridtom", FIVE, "yellow", "white", names=True)
+    assert OFFICIAL["gridtom"].parse(reply, question)[1] is right
+
+
+@pytest.mark.parametrize(
+    ("reply", "right"),
+    [
+        ("Red", True),
+        (" red\n", True),
+        ("```red```", True),
+        ("red.", False),
+        ("the red room", False),
+        ("green", False),
+    ],
+)
+def test_one_room_is_the_whole_reply(reply: str, right: bool) -> None:
+    question = item("gridtom", FIVE[:3], "red", names=True)
+    assert OFFICIAL["gridtom"].parse(reply, question)[1] is right
+
+
+# The same, written after the released code line by line.
+@given(st.text(alphabet='ab)AB {}":answerdx\n', max_size=20), st.sampled_from("ab"))
+def test_as_the_released_code_reads(reply: str, answer: str) -> None:
+    key, other = ("a)", "b)") if answer == "a" else ("b)", "a)")
+    graded = True if key in reply.lower() else False if other in reply.lower() else None
+    label, right = OFFICIAL["bigtom"].parse(reply, item("bigtom", AB, answer))
+    assert right is bool(graded) and (label is None) == (graded is None)
+    stripped = reply.strip("\n").strip(" ").strip().lower()
+    first = stripped[0] if stripped else ""
+    label, right = OFFICIAL["mmtom_qa"].parse(reply, item("mmtom_qa", AB, answer))
+    assert right == (first == answer) and (label is None) == (first not in ("a", "b"))
+    try:
+        chosen = json.loads(reply)["answer"].lower()
+    except Exception:
+        chosen = None
+    _, right = OFFICIAL["gridtom"].parse(reply, item("gridtom", ROOMS, "red"))
+    assert right == (chosen == "red")
+
+
+def test_each_benchmark_has_its_parser() -> None:
+    for task in TASKS[1:]:
+        assert find_task(task).official in (task, "")
+    assert set(OFFICIAL) == {"", "gridtom", "mmtom_qa", "muma_tom", "bigtom"}
+
+
+def test_official_parsers_are_reported_where_their_form_is_asked_for() -> None:
+    results = {"robust": 1, "official": 2}
+    plain = item("mmtom_qa", AB, "a")
+    asked = replace(plain, text="Where? Please respond with either a or b.")
+    assert expected_parsers(results, [plain]) == {"robust": 1}
+    assert expected_parsers(results, [asked]) == results
+    assert expected_parsers(results, [replace(asked, official="", text="In JSON.")]) == results
