@@ -13,7 +13,6 @@ import numpy as np
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import fingerprint
-from sally_anne.data.clips import MOST_PIXELS, cut, read_clip, shape_of, window_of
 from sally_anne.data.items import (
     Benchmark,
     BenchmarkItem,
@@ -24,6 +23,7 @@ from sally_anne.data.items import (
     View,
     Window,
 )
+from sally_anne.data.media import MOST_PIXELS, cut, read_clip, shape_of, window_of
 from sally_anne.data.sound import read_sound, seconds_of
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.items import FRAMES_MARK, Item
