@@ -144,9 +144,7 @@ def test_select_keeps_the_splits_shown(run) -> None:
     assert select(run.items, "all").all()
 
 
-def test_an_empty_or_unknown_split_is_refused(run) -> None:
+def test_an_empty_split_is_refused(run) -> None:
     only_train = run.items[run.items["split"] == "train"]
-    with pytest.raises(ChoiceError, match=r"no sample in split test"):
+    with pytest.raises(ChoiceError, match="no sample in split test"):
         select(only_train, "test")
-    with pytest.raises(ChoiceError, match="no split named 'dev'"):
-        select(run.items, "dev")
