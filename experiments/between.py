@@ -65,7 +65,7 @@ class Part:
         label: what is read.
         blank: probes with the run's settings.
         identity: of the model.
-        causes: what `sally-anne causal` found of the run, by kind of twins.
+        causes: what `sally-anne patch` found of the run, by kind of twins.
         why: of other kinds, why it is not known.
     """
 

@@ -19,7 +19,7 @@ from sally_anne.experiments.between import Part, Plan, beside, cell, codes, note
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.positions import ALL
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.interchange import COLUMNS, Side, read_twins
+from sally_anne.probing.interchange import COLUMNS, Prompt, read_twins
 
 
 def why_not(measure: str, source: Part, target: Part, plan: Plan) -> str:
@@ -77,10 +77,10 @@ def measured(
     gaps, along, both = [], [], []
     for pair in pairs:
         a, b = read_twins(loaded, pair, reply, site)
-        gaps.append((a.gap, b.gap))
+        gaps.append((a.logit_diff, b.logit_diff))
         swapped = chosen.unflatten(1, shape)
         to_b, to_a = a.replaced(b.heads, swapped), b.replaced(a.heads, swapped)
-        along.append((a.gap - to_b + to_a - b.gap) / 2)
+        along.append((a.logit_diff - to_b + to_a - b.logit_diff) / 2)
         if deltas:
             first, second = (steered(side, torch.cat(deltas)) for side in (a, b))
             both.append((first > 0) & (second < 0))
@@ -99,13 +99,13 @@ def measured(
     return found
 
 
-def steered(side: Side, values: Tensor, columns: int = COLUMNS) -> np.ndarray:
+def steered(side: Prompt, values: Tensor, columns: int = COLUMNS) -> np.ndarray:
     """Gaps ``[C]`` of one of two twins with values ``[C, L, H, D]`` added at its last token."""
     found = []
     for part in values.split(columns):
         edit = Edit(side.loaded.model, part[None], side.site, ALL)
         with torch.no_grad(), edit:
-            found.append(side.gaps(len(part)).cpu())
+            found.append(side.logit_diffs(len(part)).cpu())
     return torch.cat(found).numpy()
 
 

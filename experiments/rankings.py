@@ -26,7 +26,7 @@ from sally_anne.experiments.between import (
     cosine,
     note_on,
 )
-from sally_anne.probing.causal import Kind
+from sally_anne.probing.patching import Kind
 
 # How heads are ranked: by probes, or by effects between a kind of twins.
 PROBES, KINDS = "probes", get_args(Kind)

@@ -52,7 +52,7 @@ class TransferConfig:
         k: size of sets of heads.
         unseen: stories that the source has seen are left out of the target's test; with clusters
             all stories of their clusters (maps).
-        carried: open the models and exchange the heads that `sally-anne causal` found in the
+        carried: open the models and exchange the heads that `sally-anne patch` found in the
             source between twins of the target.
         alpha: also steer the target with the source's vector (its K best heads) at this strength,
             in standard deviations, at the last token of the target's belief questions.
@@ -232,25 +232,25 @@ def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
 
 
 def causes_of(opened: Reopened) -> tuple[dict[str, Causes], dict[str, str]]:
-    """What `sally-anne causal` found of a run's heads, by kind of twins, or why that is lacking.
+    """What `sally-anne patch` found of a run's heads, by kind of twins, or why that is lacking.
 
     Raises:
         RunFolderError: what it kept is damaged.
     """
     from sally_anne.experiments.between import Causes
     from sally_anne.experiments.rankings import KINDS
-    from sally_anne.probing.causal import FOLDER
+    from sally_anne.probing.patching import FOLDER
     from sally_anne.probing.scan import kept_effects
 
     folder, causes, why = opened.run.folder, {}, {}
-    heads, said = opened.run.heads.sort_values(["layer", "head"]), opened.run.causes
+    heads, said = opened.run.heads.sort_values(["layer", "head"]), opened.run.patching
     for kind in KINDS:
         twins, facts = opened.twins.get(kind), said.get(kind, {})
-        column = f"{kind}_patch_validation"
+        column = f"{kind}_effect_validation"
         if twins is None:
             why[kind] = f"the samples of {folder} have no {kind} twins"
         elif column not in heads or facts.get("twins") != twins.fingerprint or "kept" not in facts:
-            why[kind] = f"`sally-anne causal {folder}` has not been run, or by an earlier version"
+            why[kind] = f"`sally-anne patch {folder}` has not been run, or by an earlier version"
         else:
             gap, carried = kept_effects(folder / FOLDER, facts)
             stories = stories_of(opened, twins.choose("test", facts["scan"]["pairs"]))

@@ -16,11 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sally_anne.core.head import Head
-from sally_anne.core.run import verdicts
+from sally_anne.core.run import conclusions
 from sally_anne.figures import style
 from sally_anne.figures.heatmap import grid
 
-KINDS = {"question": "answer to the belief question", "verdict": "truth of the statement"}
+KINDS = {"question": "answer to the belief question", "statement": "truth of the statement"}
 UNTESTED = "not tested"
 COLOURS = {
     "readable and used": style.COLOURS[0],
@@ -34,7 +34,7 @@ NAMED = 5  # heads that are named at their points, of each kind
 
 def kinds_of(heads: pd.DataFrame) -> list[str]:
     """The kinds of contrast pairs between which the heads of a table were patched."""
-    return [kind for kind in KINDS if heads.get(f"{kind}_patch", pd.Series(dtype=float)).any()]
+    return [kind for kind in KINDS if heads.get(f"{kind}_effect", pd.Series(dtype=float)).any()]
 
 
 def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
@@ -44,9 +44,9 @@ def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
     test pairs, the accuracy of the label's probe on validation samples.
     """
     columns = {
-        "effect": "{kind}_patch",
-        "low": "{kind}_patch_low",
-        "high": "{kind}_patch_high",
+        "effect": "{kind}_effect",
+        "low": "{kind}_effect_low",
+        "high": "{kind}_effect_high",
         "accuracy": "{label}_validation_accuracy",
         "threshold": "{label}_threshold",
     }
@@ -57,8 +57,8 @@ def patching_table(heads: pd.DataFrame, label: str) -> pd.DataFrame:
         for name, column in columns.items():
             part[name] = heads[column.format(kind=kind, label=label)].to_numpy(dtype="float64")
         # The scan leaves it empty where it cannot say what is used.
-        tested = heads[f"{kind}_verdict"] != ""
-        part["conclusion"] = np.where(tested, verdicts(heads, kind, label), UNTESTED)
+        tested = heads[f"{kind}_conclusion"] != ""
+        part["conclusion"] = np.where(tested, conclusions(heads, kind, label), UNTESTED)
         parts.append(part.sort_values(["layer", "head"]))
     return pd.concat(parts, ignore_index=True)
 

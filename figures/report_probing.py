@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from sally_anne.core.errors import SallyAnneError
 from sally_anne.core.head import Head
-from sally_anne.core.run import LEVEL, Run, given_away
+from sally_anne.core.run import LEVEL, Run, confounded
 from sally_anne.data.gridtom.contrasts import Scene
 from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, patching, style
@@ -44,7 +44,9 @@ def probing_page(run: Run, samples: Sequence[Sample] | None = None) -> page.Page
         title=f"Heads of {run.title[0]}",
         parts=run.title[1:],
         sentence=" ".join(_sentence(run, label) for label in run.labels[:2]),
-        conclusions=[run.causes[kind]["verdict"] for kind in patching.KINDS if kind in run.causes]
+        conclusions=[
+            run.patching[kind]["conclusion"] for kind in patching.KINDS if kind in run.patching
+        ]
         or [untested],
         badges=_badges(run, kinds),
         warnings=_warnings(run),
@@ -81,9 +83,9 @@ def _map(run: Run, kinds: Sequence[str]) -> str:
                 marked, limits = heatmap.grid(table, "above") == 1, heatmap.colour_limits(table)
                 views[f"{split} accuracy of {plain(label)}"] = heatmap.grid(table), limits, marked
     for kind in kinds:
-        cells = heatmap.grid(heads, f"{kind}_patch")
+        cells = heatmap.grid(heads, f"{kind}_effect")
         reach = max(0.1, float(np.nanmax(np.abs(cells))))
-        used = heatmap.grid(heads, f"{kind}_patch_low") > 1 / len(heads)
+        used = heatmap.grid(heads, f"{kind}_effect_low") > 1 / len(heads)
         views[f"normalised effect: {patching.KINDS[kind]}"] = cells, (-reach, reach), used
     texts = np.empty(next(iter(views.values()))[0].shape, dtype=object)
     for at in np.ndindex(texts.shape):
@@ -116,7 +118,14 @@ def _map(run: Run, kinds: Sequence[str]) -> str:
 def _heads_table(run: Run) -> str:
     table = run.ranked(run.labels[0])
     names = list(map(str, heads_of(table)))
-    endings = ("_rank", "_validation_accuracy", "_test_accuracy", "_p_family", "_patch", "_verdict")
+    endings = (
+        "_rank",
+        "_validation_accuracy",
+        "_test_accuracy",
+        "_p_fwer",
+        "_effect",
+        "_conclusion",
+    )
     columns = [column for column in table if str(column).endswith(endings)]
     table = table[columns].assign(name=names)[["name", *columns]]
     shown = page.table(table, f"Heads by {plain(run.labels[0])}", most=30)
@@ -241,7 +250,7 @@ def _sentence(run: Run, label: str) -> str:
     share = page.percent({"value": row[f"{label}_{split}_accuracy"], **ends})
     text = f"The probe of {best(run.heads, label)} gives {plain(label)} in {share} % of "
     text += f"{counts[split]} {split} samples"
-    p = run.heads.get(f"{label}_p_family", pd.Series(dtype=float))
+    p = run.heads.get(f"{label}_p_fwer", pd.Series(dtype=float))
     if p.notna().any():
         text += f"; {(p <= LEVEL).sum()} of {len(p)} heads are above the null of permuted labels"
         text += f" ({row[f'{label}_threshold']:.2f} on validation)"
@@ -253,14 +262,14 @@ def _badges(run: Run, kinds: Sequence[str]) -> list[tuple[str, str]]:
     label, tones = run.labels[0], ("bad", "good")
     row = _best_row(run, label)
     badges = [(f"best head of {plain(label)}: {best(run.heads, label)}", "plain")]
-    p = row.get(f"{label}_p_family", np.nan)
+    p = row.get(f"{label}_p_fwer", np.nan)
     if np.isnan(p):
         badges.append(("no null", "bad"))
     elif not kinds:
         readable = bool(p <= LEVEL)
         badges.append(("readable" if readable else "inside the null", tones[readable]))
     for kind in kinds:
-        words = str(row[f"{kind}_verdict"])
+        words = str(row[f"{kind}_conclusion"])
         badges.append((f"{patching.KINDS[kind]}: {words}", tones[words == "readable and used"]))
     return badges if kinds else [*badges, ("used: not tested", "bad")]
 
@@ -270,10 +279,10 @@ def _warnings(run: Run) -> list[str]:
     warnings = [
         f"Confound ({row['condition']}): the {row['feature']} alone gives {plain(row['label'])} "
         f"with accuracy {row['accuracy']:.2f}."
-        for row in given_away(run.results)
+        for row in confounded(run.results)
     ]
     for label in run.labels:
-        p = heads.get(f"{label}_p_family")
+        p = heads.get(f"{label}_p_fwer")
         if p is None:
             warnings.append(f"{plain(label)}: no null (`sally-anne probe` with permutations).")
         elif p.isna().all():
@@ -292,7 +301,7 @@ def _warnings(run: Run) -> list[str]:
 
 
 def _commands(run: Run, folder: str, kinds: Sequence[str]) -> dict[str, str]:
-    commands = {} if kinds else {"test which heads are used": f"sally-anne causal {folder}"}
+    commands = {} if kinds else {"test which heads are used": f"sally-anne patch {folder}"}
     if run.config.get("samples") is None and run.config.get("task", "gridtom") == "gridtom":
         options = f"--run {folder} --order {run.config.get('order', 1)}"
         sweep = f"sally-anne sweep --model {shlex.quote(str(run.config.get('model')))} {options}"
@@ -305,12 +314,12 @@ def _commands(run: Run, folder: str, kinds: Sequence[str]) -> dict[str, str]:
 def _controls(run: Run) -> list[str]:
     """Sets of heads with random ones, what else gives the labels, and surface features."""
     tables = []
-    for kind, facts in ((k, run.causes[k]) for k in patching.KINDS if k in run.causes):
-        rows = pd.DataFrame(facts["sets"]).rename(columns={"by": "heads", "share": "effect"})
-        rows["heads"] = rows["heads"].replace({"cause": "most used", "random": "random sets"})
+    for kind, facts in ((k, run.patching[k]) for k in patching.KINDS if k in run.patching):
+        rows = pd.DataFrame(facts["sets"]).rename(columns={"by": "heads"})
+        rows["heads"] = rows["heads"].replace({"patching": "most used", "random": "random sets"})
         caption = f"Normalised effect of sets of heads: {patching.KINDS[kind]}"
         size = f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}"
-        tables.append(page.table(rows, f"{caption} ({size}, {facts['told_apart']:.2f} right)"))
+        tables.append(page.table(rows, f"{caption} ({size}, {facts['pair_accuracy']:.2f} right)"))
     if (path := run.folder / "audit.parquet").exists():
         caption = "Audit: what else gives the labels, with the best head"
         tables.append(page.table(pd.read_parquet(path), caption))

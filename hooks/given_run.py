@@ -15,15 +15,15 @@ from sally_anne.core.folder import CONFIG, RESULTS
 from sally_anne.core.hub import CARD, card, without_paths
 from sally_anne.core.run import (
     ACTIVATIONS,
-    CAUSES,
     HEADS,
+    PATCHING,
     PROBES,
     PROMPTS,
     Run,
 )
 
 # What a run is in a repository; the last two, what was asked and what was read, only on demand.
-NAMES = (CARD, CONFIG, RESULTS, CAUSES, HEADS, PROBES, PROMPTS, f"{ACTIVATIONS}/*")
+NAMES = (CARD, CONFIG, RESULTS, PATCHING, HEADS, PROBES, PROMPTS, f"{ACTIVATIONS}/*")
 BEST = 10
 
 
@@ -44,7 +44,7 @@ def copy_run(run: Run, folder: Path, activations: bool = False) -> None:
         copied += [] if run.prompts is None else [PROMPTS]
     for name in copied:
         shutil.copyfile(run.folder / name, folder / name)
-    for name, found in ((RESULTS, {**run.results, "figures": []}), (CAUSES, run.causes)):
+    for name, found in ((RESULTS, {**run.results, "figures": []}), (PATCHING, run.patching)):
         if (run.folder / name).exists():
             write_json(folder / name, without_paths(found, run.saved))
     write_json(folder / CONFIG, without_paths(dict(run.saved)))

@@ -29,7 +29,7 @@ class AuditConfig:
     Attributes:
         run: folder of a finished probing run; audit.parquet and audit.json are written into it.
         stories: groups of samples, from all maps in turn, for rows in which the model reads
-            anew (untrained twin, text alone, other films, its own answer); half of them train.
+            anew (random weights, text alone, other films, its own answer); half of them train.
         seed: of random weights, films and shuffling.
         device, device_map: where the model is put; as in the run by default.
     """
@@ -59,10 +59,10 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         OtherModelError: the model is not the one that was probed.
     """
     from sally_anne.probing.activations import Activations
-    from sally_anne.probing.audit_table import PARTS, audit_of, print_audit, verdict
+    from sally_anne.probing.audit_table import PARTS, audit_of, conclusion, print_audit
     from sally_anne.probing.probes import HeadProbes
     from sally_anne.probing.sources import reopen
-    from sally_anne.probing.surface import Probed
+    from sally_anne.probing.surface import ProbeRun
 
     console = console or Console()
     if config.stories < sum(PARTS.values()):
@@ -72,16 +72,16 @@ def run(config: AuditConfig, console: Console | None = None) -> pd.DataFrame:
         saved, probing, data = opened.run, opened.probing, opened.data
         x = Activations(saved.activations(), saved.samples, saved.labels, probing.site)
         probes = HeadProbes(probing.c, probing.max_iter, probing.solver)
-        probed = Probed(data, x, probes, probing.batch_size)
+        probed = ProbeRun(data, x, probes, probing.batch_size)
         questions, clusters = opened.twins.get("question"), opened.clusters
         loaded = opened.model()
         how = config.stories, config.seed
         table, facts = audit_of(loaded, probed, questions, clusters, *how, console)
         of = facts["labels"]
-        said = {label: verdict(table, label, of[label]) for label in saved.labels}
+        said = {label: conclusion(table, label, of[label]) for label in saved.labels}
         write_atomic(config.run / TABLE, table.to_parquet(None, index=False))
         options = dict(zip(("stories", "seed"), how, strict=True))
-        found = {"config": options, "facts": facts, "verdict": said}
+        found = {"config": options, "facts": facts, "conclusions": said}
         write_json(config.run / SAVED, found)
     for label in saved.labels:
         spoken = label.upper() if label in data.meaning else label

@@ -22,7 +22,7 @@ from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing import baselines as ask
-from sally_anne.probing.surface import Probed, Row, embedding_rows, surface_rows
+from sally_anne.probing.surface import Baseline, ProbeRun, embedding_rows, text_baselines
 
 ALL = "all"
 # Rows of these kinds are asked within each condition, too: they say nothing of what a statement
@@ -45,7 +45,7 @@ LEFT_OUT = (GeometryError, NonFiniteError, OutOfMemoryError, ProbingError)
 
 def audit_of(
     loaded: LoadedModel,
-    probed: Probed,
+    probed: ProbeRun,
     questions: TwinSet | None,
     clusters: Mapping[str, str],
     stories: int,
@@ -84,7 +84,7 @@ def audit_of(
             said[label], coef[label] = {"layer": layer, "head": number}, fitted.coef_[layer, number]
             right = fitted.predict(probed.x.x)[:, layer, number] == probed.x.values(label)
             best[label, False] = right.astype(float)
-        rows = surface_rows(probed, seed) + embedding_rows(loaded, probed)
+        rows = text_baselines(probed, seed) + embedding_rows(loaded, probed)
         part = items.iloc[chosen].reset_index(drop=True)
         few = replace(probed.x, x=probed.x.x[chosen], items=part)
         again = ask.probed_rows(probed, chosen, few, "view", OWN)
@@ -97,23 +97,25 @@ def audit_of(
     with stage(console, "asking the model's own answer"):
         if words is None:
             why = "right and wrong begin with the same token"
-            rows += [Row("answer", name, label, why=why) for label in labels for name in ANSWERS]
+            rows += [
+                Baseline("answer", name, label, why=why) for label in labels for name in ANSWERS
+            ]
         else:
             why = "it is asked of labels that are true or false"
             token, logit = ANSWERS
             asked = partial(ask.answer_rows, loaded, probed, chosen, words)
             rows += _tried(asked, "answer", [token], labels, why)
 
-            def heads_alone() -> list[Row]:
+            def heads_alone() -> list[Baseline]:
                 nonlocal direct
                 found, direct = ask.direct_rows(loaded, probed, words)
                 return found
 
             rows += _tried(heads_alone, "answer", [logit], labels, why)
-    with stage(console, f"an untrained twin reads {len(samples)} samples"):
+    with stage(console, f"a random-init baseline reads {len(samples)} samples"):
 
-        def untrained() -> list[Row]:
-            twin = ask.untrained_twin(loaded, seed)
+        def untrained() -> list[Baseline]:
+            twin = ask.random_init_baseline(loaded, seed)
             return ask.refitted(twin, probed, chosen, samples, "untrained", *ask.TWIN)
 
         rows += _tried(untrained, "untrained", ask.TWIN, labels)
@@ -122,7 +124,7 @@ def audit_of(
     for name in ask.FILMS:
         if name not in changed:
             why = "it cannot be made of each film" if seen else "there is not a film of each sample"
-            rows += [Row("view", name, label, why=why) for label in labels]
+            rows += [Baseline("view", name, label, why=why) for label in labels]
             continue
         with stage(console, f"the model reads {len(samples)} samples: {name}"):
             asked = partial(ask.refitted, loaded, probed, chosen, changed[name], "view", name)
@@ -164,12 +166,12 @@ def audit_of(
 
 
 def _tried(
-    work: Callable[[], list[Row]],
+    work: Callable[[], list[Baseline]],
     kind: str,
     names: Sequence[str],
     labels: Sequence[str],
     otherwise: str = "",
-) -> list[Row]:
+) -> list[Baseline]:
     """The rows, and empty ones that say why of what it could not do, or ``otherwise`` did not."""
     rows = []
     try:
@@ -179,7 +181,7 @@ def _tried(
         otherwise = str(error)
     found = {(row.label, name) for row in rows for name in names if row.name.startswith(name)}
     return rows + [
-        Row(kind, name, label, why=otherwise)
+        Baseline(kind, name, label, why=otherwise)
         for label in labels
         for name in names
         if (label, name) not in found
@@ -225,8 +227,8 @@ def _measured(right: np.ndarray, clusters: Sequence[str]) -> dict[str, Any]:
 
 
 def lines_of(
-    rows: Sequence[Row],
-    probed: Probed,
+    rows: Sequence[Baseline],
+    probed: ProbeRun,
     clusters: Mapping[str, str],
     best: Mapping[tuple[str, bool], np.ndarray],
 ) -> list[dict[str, Any]]:
@@ -266,7 +268,7 @@ def lines_of(
     return found
 
 
-def _common(probed: Probed, label: str) -> np.ndarray:
+def _common(probed: ProbeRun, label: str) -> np.ndarray:
     """Which samples ``[N]`` have the value that most training samples have."""
     y = probed.x.values(label)
     return (y == pd.Series(y[probed.at("train")]).mode()[0]).astype(float)
@@ -277,7 +279,7 @@ def _end(measured: Mapping[str, Any], which: str) -> float:
     return measured["accuracy"] if np.isnan(measured[which]) else measured[which]
 
 
-def verdict(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str:
+def conclusion(table: pd.DataFrame, label: str, facts: Mapping[str, Any]) -> str:
     """Which rows could explain a label's result, in words; ``facts`` are the label's own."""
     own = table[(table["label"] == label) & (table["row"] != OWN)]
     best = {end: facts[f"best_{end}"] for end in ("accuracy", "low", "high")}

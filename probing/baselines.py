@@ -1,4 +1,4 @@
-"""Rows of the audit for which a model runs: its own answer, an untrained twin, other films."""
+"""Rows of the audit for which a model runs: its own answer, random weights, other films."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from sally_anne.probing.extraction import (
 )
 from sally_anne.probing.interchange import logit_directions
 from sally_anne.probing.probes import HeadProbes
-from sally_anne.probing.surface import Probed, Row
+from sally_anne.probing.surface import Baseline, ProbeRun
 
-TWIN = ("untrained twin", "untrained twin, standardised")
+TWIN = ("random-init baseline", "random-init baseline, standardised")
 FILMS = ("text alone", "blank film", "shuffled film", "another story's film")
 
 
@@ -59,14 +59,14 @@ def verdict_words(loaded: LoadedModel, sample: Sample) -> tuple[int, int] | None
     return None if first == second else (first, second)
 
 
-def binary_labels(run: Probed) -> list[str]:
+def binary_labels(run: ProbeRun) -> list[str]:
     """Labels that are true or false."""
     return [label for label in run.x.labels if run.x.values(label).dtype == bool]
 
 
 def answer_rows(
-    loaded: LoadedModel, run: Probed, chosen: np.ndarray, words: tuple[int, int]
-) -> list[Row]:
+    loaded: LoadedModel, run: ProbeRun, chosen: np.ndarray, words: tuple[int, int]
+) -> list[Baseline]:
     """The model's next token: right rather than wrong.
 
     As probes do, the logits' gap is put on the :func:`side` of a class by the training samples
@@ -98,10 +98,10 @@ def answer_rows(
         y = run.x.values(label)[rows]
         fitted = (side(gap, y, ~test) == y)[test].astype(float)
         plain = ((gap > 0) == y)[test].astype(float)
-        found.append(Row("answer", "verdict token", label, rows[test], fitted, part=True))
+        found.append(Baseline("answer", "verdict token", label, rows[test], fitted, part=True))
         if (fitted != plain).any():
             name = "verdict token, as it is said"
-            found.append(Row("answer", name, label, rows[test], plain, part=True))
+            found.append(Baseline("answer", name, label, rows[test], plain, part=True))
     return found
 
 
@@ -119,8 +119,8 @@ def side(score: np.ndarray, y: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 
 def direct_rows(
-    loaded: LoadedModel, run: Probed, words: tuple[int, int]
-) -> tuple[list[Row], np.ndarray]:
+    loaded: LoadedModel, run: ProbeRun, words: tuple[int, int]
+) -> tuple[list[Baseline], np.ndarray]:
     """Head outputs on their direct-logit directions, the best head by validation.
 
     Nothing is fitted but which :func:`side` of it is true.
@@ -144,14 +144,14 @@ def direct_rows(
         best = np.unravel_index(right[validation].mean(0).argmax(), right.shape[1:])
         own = right[(test, *best)].astype(float)
         name = f"direct logit ({Head(*map(int, best))})"
-        found.append(Row("answer", name, label, test, own))
+        found.append(Baseline("answer", name, label, test, own))
     return found, directions
 
 
 # The model once more, with other weights or another film.
 
 
-def untrained_twin(loaded: LoadedModel, seed: int) -> LoadedModel:
+def random_init_baseline(loaded: LoadedModel, seed: int) -> LoadedModel:
     """The same configuration with random weights, on the same devices.
 
     What the model keeps on disk, its twin keeps in memory.
@@ -235,13 +235,13 @@ def film_changes(samples: Sequence[Sample], seed: int) -> dict[str, list[Sample]
 
 def refitted(
     loaded: LoadedModel,
-    run: Probed,
+    run: ProbeRun,
     chosen: np.ndarray,
     samples: Sequence[Sample],
     kind: str,
     name: str,
     scaled: str | None = None,
-) -> list[Row]:
+) -> list[Baseline]:
     """Probes fitted anew on these ``samples``, ``chosen [n]`` of the run; best by validation.
 
     With ``scaled``, that is the name of a second row, of standardised features.
@@ -255,16 +255,18 @@ def refitted(
     return found
 
 
-def probed_rows(run: Probed, chosen: np.ndarray, x: Activations, kind: str, name: str) -> list[Row]:
+def probed_rows(
+    run: ProbeRun, chosen: np.ndarray, x: Activations, kind: str, name: str
+) -> list[Baseline]:
     """The best head by validation, fitted on ``x`` of the ``chosen`` samples; empty if none is."""
     rows = chosen[(x.items["split"] == "test").to_numpy()]
     found = []
     for label in x.labels:
         try:
             right = best_head(x, label, run.blank)
-            found.append(Row(kind, name, label, rows, right, part=True))
+            found.append(Baseline(kind, name, label, rows, right, part=True))
         except ProbingError as error:
-            found.append(Row(kind, name, label, part=True, why=str(error)))
+            found.append(Baseline(kind, name, label, part=True, why=str(error)))
     return found
 
 
@@ -272,7 +274,7 @@ def probed_rows(run: Probed, chosen: np.ndarray, x: Activations, kind: str, name
 
 
 def content_rows(
-    loaded: LoadedModel, run: Probed, twins: TwinSet, counts: Mapping[str, int], label: str,
+    loaded: LoadedModel, run: ProbeRun, twins: TwinSet, counts: Mapping[str, int], label: str,
     head: Head,
 ) -> list[tuple[str, np.ndarray, list[Twins]]]:  # fmt: skip
     """Whether heads tell the twin's own answer from the other one, at the question's last token.

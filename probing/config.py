@@ -97,7 +97,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
         c: inverse strength of the probes' penalty.
         max_iter: limit of the solver's iterations.
         permutations: of the labels within stories, for each head's null; 0 for none.
-        causal: exchange every head between twins, and say whether what is readable is used.
+        patching: exchange every head between twins, and say whether what is readable is used.
         split_seed: which stories, or groups of samples, test, train and validate.
         data_seed: seed of generated stories.
         figures: draw the figures.
@@ -121,7 +121,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
     c: Positive = DEFAULT_C
     max_iter: int = DEFAULT_MAX_ITER
     permutations: Natural = 1000
-    causal: bool = True
+    patching: bool = True
     split_seed: Seed = 0
     data_seed: Seed = 2025
     figures: bool = True

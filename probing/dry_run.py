@@ -73,7 +73,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
                 "permutations", seconds, f"{seconds:,.0f} s", f"{how}, on two cores", "extrapolated"
             )
         )
-    if config.causal:
+    if config.patching:
         figures.append(_scan(config, twin_sets(config, data), len(labels), geometry, tokens))
     return show(console or Console(), loaded.name, figures)
 
@@ -107,7 +107,7 @@ def _scan(
     geometry: Geometry,
     tokens: Sequence[int],
 ) -> Figure:
-    """Tokens that the causal scan reads, beside those of the samples: of each pair both sides.
+    """Tokens that the patching scan reads, beside those of the samples: of each pair both sides.
 
     A pair's context is read once a side; then each head, and each set of heads, is a single token.
     """
@@ -119,7 +119,7 @@ def _scan(
     read = round(2 * (contexts + ranked * heads + tested * (2 * heads + sets)))
     of_heads = "L x H, and on test twice that + sets" if config.exact else "sets on test"
     how = f"{ranked} + {tested} pairs x 2 x (context + {of_heads}; {sets} sets)"
-    return Figure("tokens of the causal scan", read, f"{read:,}", how, "estimated")
+    return Figure("tokens of the patching scan", read, f"{read:,}", how, "estimated")
 
 
 def _stored(folder: Path, batches: Sequence[Sequence[int]]) -> int:

@@ -1,7 +1,7 @@
 """What each head carries: its output is exchanged between twins, and the answer looked at.
 
 One run's heads are replaced, at one token, by those of its twin. The effect is taken in logits, as
-the part of the gap between the twins that goes along: 1 where a set of heads carries all that tells
+the part of the difference that goes along: 1 where a set of heads carries all that tells
 them apart, 0 where it carries nothing. Only what stands at that one token is exchanged, so all
 heads together carry 1.
 """
@@ -38,7 +38,7 @@ COLUMNS = 256
 
 
 @dataclass(frozen=True)
-class Side:
+class Prompt:
     """One of two twins, read up to its last token.
 
     Attributes:
@@ -57,7 +57,7 @@ class Side:
     words: tuple[int, int]
     site: str = HEAD_OUT
 
-    def gaps(self, count: int = 1) -> Tensor:
+    def logit_diffs(self, count: int = 1) -> Tensor:
         """Logit of the first twin's answer above the second's, ``[count]``, of equal readings."""
         logits = read_side_by_side(self.loaded, self.state, self.row, self.token, count)
         # Apple's GPUs have no float64.
@@ -68,14 +68,14 @@ class Side:
     def heads(self) -> Tensor:
         """Head outputs at the last token, ``[L, H, D]``."""
         with torch.no_grad(), Capture(self.loaded.model, self.site, ALL) as capture:
-            self.gaps()
+            self.logit_diffs()
             return capture.take()[0, 0]
 
     @cached_property
-    def gap(self) -> float:
-        """:meth:`gaps` of the run as it is."""
+    def logit_diff(self) -> float:
+        """:meth:`logit_diffs` of the run as it is."""
         with torch.no_grad():
-            return float(self.gaps())
+            return float(self.logit_diffs())
 
     def replaced(self, values: Tensor, chosen: Tensor, columns: int = COLUMNS) -> np.ndarray:
         """Gaps ``[C]`` with heads replaced.
@@ -91,19 +91,19 @@ class Side:
                 continue
             edit = Edit(self.loaded.model, values, self.site, ALL, how="replace", heads=part[None])
             with torch.no_grad(), edit:
-                found.append(self.gaps(len(part)))
+                found.append(self.logit_diffs(len(part)))
         return torch.cat(found).numpy()
 
     def gradient(self) -> Tensor:
-        """Of the gap by the head outputs, ``[L, H, D]``, in float32."""
+        """Of the logit_diff by the head outputs, ``[L, H, D]``, in float32."""
         leaf = torch.zeros(self.heads.shape, requires_grad=True)
         chosen = torch.ones(leaf.shape[:2], dtype=torch.bool)
         with torch.enable_grad(), Edit(self.loaded.model, leaf, self.site, ALL, heads=chosen):
-            (found,) = torch.autograd.grad(self.gaps().sum(), leaf)
+            (found,) = torch.autograd.grad(self.logit_diffs().sum(), leaf)
         return found
 
-    def direct(self) -> Tensor:
-        """What each head adds to the gap by itself, ``[L, H]``: direct logit attribution.
+    def dla(self) -> Tensor:
+        """What each head adds to the logit_diff by itself, ``[L, H]``: direct logit attribution.
 
         Its output goes through W_o, the last norm at the scale that it has in this run, and the
         unembedding.
@@ -117,7 +117,7 @@ class Side:
         model, geometry = self.loaded.model, find_geometry(self.loaded.model)
         norm, last = final_norm(model), geometry.n_layers - 1
         with torch.no_grad(), Capture(model, RESID, ALL, layers=[last]) as capture:
-            self.gaps()
+            self.logit_diffs()
             stream = capture.take()[0, 0, 0].flatten().to(next(norm.parameters()).device)
             weight = norm(torch.ones_like(stream))
             normed, scaled = norm(stream), weight * stream
@@ -156,7 +156,7 @@ def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float =
 
 def read_twins(
     loaded: LoadedModel, twins: Twins, reply: bool, site: str = HEAD_OUT
-) -> tuple[Side, Side]:
+) -> tuple[Prompt, Prompt]:
     """Read both, and what two statements on one context share once.
 
     Args:
@@ -198,7 +198,7 @@ def read_twins(
             after = extend(loaded, begun, own, middles)
             states += [(after, row) for row in range(len(own))]
     a, b = (
-        Side(loaded, state, row, ending[-1], said, site)
+        Prompt(loaded, state, row, ending[-1], said, site)
         for (state, row), ending, said in zip(states, endings, words, strict=True)
     )
     return a, b
@@ -209,19 +209,19 @@ class Effects:
     """Of P pairs of twins, in logits; see :func:`sally_anne.core.bootstrap.estimate_shares`.
 
     Attributes:
-        gap: ``[P]``, the gap of the first twin less that of the second.
-        patch: ``[P, L, H]``, what goes along when one head is exchanged, half of it each way.
-        ablate: likewise, what is lost of the gap when a head is replaced by its mean in both.
-        direct: likewise, by direct logit attribution; NaN where it is not defined.
+        logit_diff: ``[P]``, the logit_diff of the first twin less that of the second.
+        effect: ``[P, L, H]``, what goes along when one head is exchanged, half of it each way.
+        ablate: likewise, what is lost of it when a head is replaced by its mean in both.
+        dla: likewise, by direct logit attribution; NaN where it is not defined.
         attribution: likewise, gradient times difference.
         mean: ``[P, L, H, D]``, head outputs, the mean of both sides.
-        sets: of S sets of heads, ``[P, S]``, as ``patch``.
+        sets: of S sets of heads, ``[P, S]``, as ``effect``.
     """
 
-    gap: np.ndarray
-    patch: np.ndarray
+    logit_diff: np.ndarray
+    effect: np.ndarray
     ablate: np.ndarray
-    direct: np.ndarray
+    dla: np.ndarray
     attribution: np.ndarray
     mean: np.ndarray
     sets: np.ndarray
@@ -251,19 +251,21 @@ def effects_of(
         :func:`sally_anne.models.decoding.read_side_by_side`.
     """
     a, b = read_twins(loaded, twins, reply, site)
-    gap, shape = a.gap - b.gap, a.heads.shape[:2]
+    logit_diff, shape = a.logit_diff - b.logit_diff, a.heads.shape[:2]
     each = torch.eye(shape[0] * shape[1], dtype=torch.bool).unflatten(1, shape)
-    patch = ablate = direct = np.full(shape, np.nan)
+    effect = ablate = dla = np.full(shape, np.nan)
     chosen = torch.cat([each, sets]) if exact else sets
-    carried = (a.gap - a.replaced(b.heads, chosen) + b.replaced(a.heads, chosen) - b.gap) / 2
+    carried = (
+        a.logit_diff - a.replaced(b.heads, chosen) + b.replaced(a.heads, chosen) - b.logit_diff
+    ) / 2
     if exact:
-        patch, carried = carried[: len(each)].reshape(shape), carried[len(each) :]
+        effect, carried = carried[: len(each)].reshape(shape), carried[len(each) :]
     if exact and mean is not None:
-        ablate = (gap - (a.replaced(mean, each) - b.replaced(mean, each))).reshape(shape)
+        ablate = (logit_diff - (a.replaced(mean, each) - b.replaced(mean, each))).reshape(shape)
     with suppress(GeometryError):
-        direct = (a.direct() - b.direct()).double().numpy()
+        dla = (a.dla() - b.dla()).double().numpy()
     slope = (a.gradient() + b.gradient()) / 2
     attribution = (slope * (a.heads - b.heads).float()).sum(-1).double().numpy()
     both = ((a.heads.float() + b.heads.float()) / 2).numpy()
-    parts = (np.array(gap), patch, ablate, direct, attribution, both, carried)
+    parts = (np.array(logit_diff), effect, ablate, dla, attribution, both, carried)
     return Effects(*(part[None] for part in parts))

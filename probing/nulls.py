@@ -54,7 +54,7 @@ def run(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
 
     Returns:
         One row a head: ``layer``, ``head`` and of each label ``{label}_accuracy``, ``_p`` of the
-        head alone, ``_p_best`` against the best of all heads, ``_threshold`` above which that is at
+        head alone, ``_p_fwer`` against the best of all heads, ``_threshold`` above which that is at
         most ``LEVEL``, and with bootstraps ``_low`` and ``_high``.
 
     Raises:
@@ -87,17 +87,17 @@ def _test(config: NullsConfig, saved: Run, console: Console) -> pd.DataFrame:
                 train, held, label, config.permutations, c, config.seed, settings
             )
         threshold = test.threshold(LEVEL)
-        found = {"accuracy": test.observed, "p": test.p_values, "p_best": test.corrected}
+        found = {"accuracy": test.observed, "p": test.p_values, "p_fwer": test.p_fwer}
         if config.bootstraps:
             with stage(console, f"{label}: {config.bootstraps} bootstraps"):
                 drawn = bootstrap(train, held, label, config.bootstraps, c, config.seed, settings)
             found["low"], found["high"] = drawn.interval()
         heads = heads.assign(**{f"{label}_{name}": each[place] for name, each in found.items()})
         heads[f"{label}_threshold"] = threshold
-        best = heads.sort_values([f"{label}_p_best", f"{label}_p"], kind="stable")
+        best = heads.sort_values([f"{label}_p_fwer", f"{label}_p"], kind="stable")
         table = Table(title=f"{label}, {config.split}", title_justify="left")
         for name in ("layer", "head", *found):
-            table.add_column(name.replace("p_best", "p of the best"), justify="right")
+            table.add_column(name.replace("p_fwer", "p of the best"), justify="right")
         for _, row in best.head(PRINTED).iterrows():
             numbers = [f"{row[f'{label}_{name}']:.3f}" for name in found]
             table.add_row(str(int(row["layer"])), str(int(row["head"])), *numbers)
@@ -108,7 +108,7 @@ def _test(config: NullsConfig, saved: Run, console: Console) -> pd.DataFrame:
                 f"{LEVEL:.0%}: take at least {math.ceil(1 / LEVEL) - 1}"
             )
         else:
-            count = int((test.corrected <= LEVEL).sum())
+            count = int((test.p_fwer <= LEVEL).sum())
             said = (
                 f"{count} of {len(heads)} heads above {threshold:.3f}, which the best of all heads "
                 f"exceeds in {LEVEL:.0%} of the permutations"
@@ -139,7 +139,7 @@ def null_columns(
 
     Returns:
         The table with ``{label}_p`` of the head alone, ``{label}_q`` (Benjamini and Hochberg over
-        heads), ``{label}_p_family`` (against the best of all heads) and ``{label}_threshold``,
+        heads), ``{label}_p_fwer`` (against the best of all heads) and ``{label}_threshold``,
         above which that is at most ``LEVEL``. All NaN where permuting changes nothing.
     """
     from scipy.stats import false_discovery_control
@@ -149,7 +149,7 @@ def null_columns(
     place = heads["layer"].to_numpy(), heads["head"].to_numpy()
     found = heads.copy()
     for label in x.labels:
-        columns = [f"{label}_{name}" for name in ("p", "q", "p_family", "threshold")]
+        columns = [f"{label}_{name}" for name in ("p", "q", "p_fwer", "threshold")]
         try:
             settings = replace(REFIT, max_iter=max_iter)
             test = permutation_test(x.train, x.validation, label, permutations, c, seed, settings)
@@ -157,7 +157,7 @@ def null_columns(
             found[columns] = float("nan")
             continue
         p = test.p_values[place]
-        values = (p, false_discovery_control(p), test.corrected[place], test.threshold(LEVEL))
+        values = (p, false_discovery_control(p), test.p_fwer[place], test.threshold(LEVEL))
         for column, value in zip(columns, values, strict=True):
             found[column] = value
     return found

@@ -46,9 +46,9 @@ from sally_anne.models.processor import Unknown, unknown_words
 from sally_anne.models.prompts import open_prompt
 from sally_anne.models.videos import check_room, crop_notes
 from sally_anne.probing.activations import Activations
-from sally_anne.probing.causal import NO_TWINS, add_causes, add_null, print_causes
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
 from sally_anne.probing.extraction import fill_store
+from sally_anne.probing.patching import NO_TWINS, add_null, add_patching, print_patching
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.reporting import (
     add_intervals,
@@ -98,14 +98,14 @@ def run(
     console = (console or Console()) if processes.first else Console(quiet=True)
     folder = config.folder
     check_options(config)
-    if config.causal and not config.permutations:
+    if config.patching and not config.permutations:
         raise ProbingError(
-            "--permutations 0 leaves out by what heads are called readable: give --no-causal, too"
+            "--permutations 0 leaves out by what heads are called readable: give --no-patching, too"
         )
     if processes.first:
         require_same_probes(config)
     data = open_samples(config)
-    twins = twin_sets(config, data) if config.causal else {}
+    twins = twin_sets(config, data) if config.patching else {}
     shown = any(sample.shows for sample in data.samples)
     loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shown)
     unknown = _check_inputs(loaded, data, console)
@@ -155,7 +155,7 @@ def run(
     console.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
     if why:
         console.print(escape(why), soft_wrap=True)
-    print_causes(console, said, spoken)
+    print_patching(console, said, spoken)
     processes.wait()
     return heads
 
@@ -230,12 +230,12 @@ def _causes(
     spoken: Mapping[str, str],
 ) -> tuple[Mapping[str, Any], str]:
     """What the scan says, and why it says nothing: the probes are worth having without it."""
-    if not config.causal:
+    if not config.patching:
         return {}, ""
     if not twins:
         return {}, f"Which heads are used was not asked: {NO_TWINS}"
     try:
-        return add_causes(config, loaded, twins, console, spoken), ""
+        return add_patching(config, loaded, twins, console, spoken), ""
     except (RunFolderError, StoreError):
         raise
     except SallyAnneError as error:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.head import Head
-from sally_anne.core.run import LEVEL, given_away
+from sally_anne.core.run import LEVEL, confounded
 from sally_anne.data.samples import SampleSet
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.probes import HeadProbes
@@ -27,7 +27,7 @@ SHOWN = {
     "test": "test_accuracy",
     "test AUC": "test_auc",
     "sigma": "sigma",
-    "p": "p_family",
+    "p": "p_fwer",
     "selectivity": "selectivity",
 }
 # So many of the best heads are followed through other splits.
@@ -213,7 +213,7 @@ def print_summary(
         )
         if figures.get("stability"):
             console.print(f"{spoken[label]}: {_stable(figures['stability'])}")
-        if f"{label}_p_family" in heads:
+        if f"{label}_p_fwer" in heads:
             console.print(f"{spoken[label]}: {_above(heads, label)}")
     for name, count in results["unconverged_heads"].items():
         if count:
@@ -232,7 +232,7 @@ def print_summary(
 
 def _above(heads: pd.DataFrame, label: str) -> str:
     """How many heads score more than the best of all heads does by chance."""
-    p, threshold = heads[f"{label}_p_family"], float(heads[f"{label}_threshold"].iloc[0])
+    p, threshold = heads[f"{label}_p_fwer"], float(heads[f"{label}_threshold"].iloc[0])
     if p.isna().all():
         return "its labels do not vary within groups: there is no null to permute"
     if math.isinf(threshold):
@@ -250,7 +250,7 @@ def print_confounds(
     meaning: Mapping[str, str],
 ) -> None:
     """Say which labels follow from surface features; silent features are left out."""
-    for row in given_away({"confounds": rows, "results": results}):
+    for row in confounded({"confounds": rows, "results": results}):
         label = row["label"].upper() if row["label"] in meaning else row["label"]
         console.print(
             f"[yellow]confound[/yellow] ({row['condition']}): the {row['feature']} alone gives "

@@ -40,7 +40,7 @@ class PermutationTest:
         return (1 + (self.null >= self.observed).sum(axis=0)) / (1 + len(self.null))
 
     @property
-    def corrected(self) -> np.ndarray:
+    def p_fwer(self) -> np.ndarray:
         """``[L, H]``, the chance that the best of all heads would score as well (single-step max
         statistic, Westfall and Young 1993, section 2.3)."""
         best = self.null.max(axis=(1, 2), keepdims=True)

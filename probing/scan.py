@@ -1,4 +1,4 @@
-"""The causal scan: every head exchanged between twins, ranked on some, reported on others."""
+"""The patching scan: every head exchanged between twins, ranked on some, reported on others."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from sally_anne.probing.interchange import Effects, effects_of
 
 
 @dataclass(frozen=True)
-class Cause:
+class PatchingResult:
     """What one kind of twins shows of all heads.
 
     Attributes:
-        heads: a row a head: ``layer, head, patch_validation, patch, patch_low, patch_high, ablate,
-            direct, attribution``, shares of the gap; all but the first on test twins.
-        sets: a row a set of heads: ``by`` (cause, a label, or random), ``k, share, low, high``;
+        heads: a row a head: ``layer, head, effect_validation, effect, effect_low, effect_high,
+            ablate, dla, attribution``, shares of the logit_diff; all but the first on test twins.
+        sets: a row a set of heads: ``by`` (patching, a label, or random), ``k, effect, low, high``;
             of random ones the middle 95 % of the draws, of the others an interval over clusters,
             ``random_high`` the 97.5 % quantile of random sets, ``above`` the share of them that
             reaches as much.
-        facts: numbers of twins and clusters, mean gap, share of twins told apart, Spearman's
-            correlations of ``patch_validation`` with ``attribution`` and with each label's
+        facts: numbers of twins and clusters, mean logit_diff, share of twins told apart, Spearman's
+            correlations of ``effect_validation`` with ``attribution`` and with each label's
             validation accuracy, and as ``kept`` the files of the test pairs, for `kept_effects`.
     """
 
@@ -54,7 +54,7 @@ def scan(
     folder: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     site: str = HEAD_OUT,
-) -> Cause:
+) -> PatchingResult:
     """Exchange heads between twins: ranked on validation twins, reported on test twins.
 
     Args:
@@ -74,7 +74,7 @@ def scan(
     geometry = find_geometry(loaded.skeleton)
     shape = geometry.n_layers, geometry.n_heads
     count = shape[0] * shape[1]
-    if taken := {"cause", "random"} & set(ranked):
+    if taken := {"patching", "random"} & set(ranked):
         raise ProbingError(f"a label is called {taken.pop()!r}, as sets of heads are: rename it")
     how = replace(how, sizes=tuple(dict.fromkeys(how.sizes)))
     if not how.sizes:
@@ -111,9 +111,9 @@ def scan(
         return Effects(**joined), files
 
     on_validation, _ = effects(validation, torch.zeros(0, *shape, dtype=torch.bool), None, 0)
-    ranking = (on_validation.patch if how.exact else on_validation.attribution).sum(0)
+    ranking = (on_validation.effect if how.exact else on_validation.attribution).sum(0)
     # Where the model has them the wrong way round, the order is still by effect.
-    causal = ranking / abs(on_validation.gap.sum())
+    causal = ranking / abs(on_validation.logit_diff.sum())
     chosen = _chosen(causal, ranked, how)
     sets = torch.zeros(len(chosen), count, dtype=torch.bool)
     for row, members in zip(sets, chosen.values(), strict=True):
@@ -124,37 +124,39 @@ def scan(
 
     cluster = np.unique([pair.cluster for pair in test], return_inverse=True)[1]
     times = draw_groups(cluster.max() + 1, seed=how.seed)
-    share, low, high = estimate_shares(on_test.patch, on_test.gap, cluster, times)
+    share, low, high = estimate_shares(on_test.effect, on_test.logit_diff, cluster, times)
     layer, head = np.indices(shape)
     heads = pd.DataFrame({"layer": layer.ravel(), "head": head.ravel()})
-    heads["patch_validation"] = causal.ravel()
-    for name, values in (("patch", share), ("patch_low", low), ("patch_high", high)):
+    heads["effect_validation"] = causal.ravel()
+    for name, values in (("effect", share), ("effect_low", low), ("effect_high", high)):
         heads[name] = values.ravel()
     if len(np.unique(cluster)) < 2:  # no interval
-        heads[["patch_low", "patch_high"]] = np.nan
-    for name in ("ablate", "direct", "attribution"):
-        heads[name] = (getattr(on_test, name).sum(0) / on_test.gap.sum()).ravel()
+        heads[["effect_low", "effect_high"]] = np.nan
+    for name in ("ablate", "dla", "attribution"):
+        heads[name] = (getattr(on_test, name).sum(0) / on_test.logit_diff.sum()).ravel()
     rows = []
     for k in how.sizes:
         draws = np.array([carried[f"random {k} {i}"].sum() for i in range(how.random_sets)])
-        draws /= on_test.gap.sum()
+        draws /= on_test.logit_diff.sum()
         least, most = percentile_interval(draws)
-        for by in ("cause", *ranked):
-            ends = map(float, estimate_shares(carried[f"{by} {k}"], on_test.gap, cluster, times))
-            row = dict(zip(("by", "k", "share", "low", "high"), (by, k, *ends), strict=True))
+        for by in ("patching", *ranked):
+            ends = map(
+                float, estimate_shares(carried[f"{by} {k}"], on_test.logit_diff, cluster, times)
+            )
+            row = dict(zip(("by", "k", "effect", "low", "high"), (by, k, *ends), strict=True))
             if len(np.unique(cluster)) < 2:
                 row |= {"low": np.nan, "high": np.nan}
-            above = float((draws >= row["share"]).mean())
+            above = float((draws >= row["effect"]).mean())
             rows.append(row | {"random_high": most, "above": above})
         mean_share = float(draws.mean())
-        rows.append({"by": "random", "k": k, "share": mean_share, "low": least, "high": most})
+        rows.append({"by": "random", "k": k, "effect": mean_share, "low": least, "high": most})
     said: dict[str, Any] = {
         "place": twins.place,
         "clusters": twins.clusters,
         "pairs": len(test),
         "clusters_drawn": int(cluster.max()) + 1,
-        "mean_gap": float(on_test.gap.mean()),
-        "told_apart": float((on_test.gap > 0).mean()),
+        "mean_logit_diff": float(on_test.logit_diff.mean()),
+        "pair_accuracy": float((on_test.logit_diff > 0).mean()),
         "kept": files if folder else [],
     }
     if how.exact:
@@ -164,7 +166,7 @@ def scan(
         if column in table:
             accuracy = table.sort_values(["layer", "head"])[column].to_numpy()
             said[f"{label}_spearman"] = _spearman(causal, accuracy)
-    return Cause(heads, pd.DataFrame(rows), said)
+    return PatchingResult(heads, pd.DataFrame(rows), said)
 
 
 def _spearman(one: np.ndarray, other: np.ndarray) -> float | None:
@@ -180,7 +182,7 @@ def _chosen(
     order, draw = np.argsort(-causal.ravel(), kind="stable"), np.random.default_rng(how.seed)
     chosen: dict[str, np.ndarray] = {}
     for k in how.sizes:
-        chosen[f"cause {k}"] = order[:k]
+        chosen[f"patching {k}"] = order[:k]
         for label, table in ranked.items():
             best = table.head(k)
             chosen[f"{label} {k}"] = (best["layer"] * causal.shape[1] + best["head"]).to_numpy()
@@ -194,7 +196,7 @@ def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np
 
     Args:
         folder: where it kept it.
-        facts: of one kind of twins, as in ``causal.json``.
+        facts: of one kind of twins, as in ``patching.json``.
 
     Returns:
         Gaps ``[P]``, and what goes along with each head ``[P, L, H]``, in logits: exchanged, or by
@@ -207,13 +209,15 @@ def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np
     for file in facts["kept"]:
         if (one := _read(folder, file)) is None:
             raise RunFolderError(
-                f"{folder / file} is missing; delete {folder}.json and run `sally-anne causal "
+                f"{folder / file} is missing; delete {folder}.json and run `sally-anne patch "
                 f"{folder.parent}`: it goes on from the pairs that are there"
             )
         found.append(one)
-    effect = "patch" if facts["scan"]["exact"] else "attribution"
-    gap, carried = (np.concatenate([one[name] for one in found]) for name in ("gap", effect))
-    return gap, carried
+    effect = "effect" if facts["scan"]["exact"] else "attribution"
+    logit_diff, carried = (
+        np.concatenate([one[name] for one in found]) for name in ("logit_diff", effect)
+    )
+    return logit_diff, carried
 
 
 def _file(key: Sequence[str]) -> str:
@@ -224,7 +228,7 @@ def _read(folder: Path | None, file: str) -> Mapping[str, np.ndarray] | None:
     """What was kept in this file, if anything."""
     if folder is None or not (path := folder / file).exists():
         return None
-    with reading(path, RunFolderError, "sally-anne causal"):
+    with reading(path, RunFolderError, "sally-anne patch"):
         return load_file(path)
 
 

@@ -77,7 +77,7 @@ def twin_sets(config: ProbeConfig, data: SampleSet) -> dict[str, TwinSet]:
     elif config.samples is not None:
         found["question"] = own_twins(data.samples)
     label = next(iter(data.samples[0].labels))
-    found["verdict"] = statement_twins(data.samples, label, data.clusters)
+    found["statement"] = statement_twins(data.samples, label, data.clusters)
     return {kind: twins for kind, twins in found.items() if twins.twins}
 
 

@@ -34,7 +34,7 @@ MARKS = r"[^\w ]+| {2,}"
 
 
 @dataclass(frozen=True)
-class Row:
+class Baseline:
     """How one thing tells a label.
 
     Attributes:
@@ -57,7 +57,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeRun:
     """A run's samples and their activations, in one order.
 
     Attributes:
@@ -106,7 +106,7 @@ def _mentions(text: str) -> float:
     return float(sum(word in own for word in before))
 
 
-def surface_rows(run: Probed, seed: int) -> list[Row]:
+def text_baselines(run: ProbeRun, seed: int) -> list[Baseline]:
     """Rows of words, form and tags, on all test samples; empty where training samples are alike."""
     train, validation, test = (run.at(split) for split in SPLITS)
     texts = [text_of(sample) for sample in run.data.samples]
@@ -149,13 +149,17 @@ def surface_rows(run: Probed, seed: int) -> list[Row]:
 
         for kind, name, model, x in asked:
             if (x[train] == x[train[:1]]).all():
-                found.append(Row(kind, name, label, why="training samples do not differ in it"))
+                found.append(
+                    Baseline(kind, name, label, why="training samples do not differ in it")
+                )
             else:
-                found.append(Row(kind, name, label, test, ask(model, x, test)))
+                found.append(Baseline(kind, name, label, test, ask(model, x, test)))
         if both:
             best = max(both, key=lambda pair: ask(tree, both[pair], validation).mean())
             right = ask(tree, both[best], test)
-            found.append(Row("design", f"tags in pairs: {' x '.join(best)}", label, test, right))
+            found.append(
+                Baseline("design", f"tags in pairs: {' x '.join(best)}", label, test, right)
+            )
     return found
 
 
@@ -163,7 +167,7 @@ def _one_hot(values: Sequence[str]) -> np.ndarray:
     return (np.array(values)[:, None] == np.unique(values)[None]).astype(float)
 
 
-def embedding_rows(loaded: LoadedModel, run: Probed) -> list[Row]:
+def embedding_rows(loaded: LoadedModel, run: ProbeRun) -> list[Baseline]:
     """Input embeddings of the last token, and their mean over the words."""
     tokenizer = loaded.processor.tokenizer
     embed = loaded.model.get_input_embeddings()
@@ -180,5 +184,5 @@ def embedding_rows(loaded: LoadedModel, run: Probed) -> list[Row]:
         for label in run.x.labels:
             y = run.x.values(label)
             right = run.linear.fit(x[train], y[train]).predict(x[test]) == y[test]
-            found.append(Row("input", f"embeddings, {name}", label, test, right.astype(float)))
+            found.append(Baseline("input", f"embeddings, {name}", label, test, right.astype(float)))
     return found

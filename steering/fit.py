@@ -24,7 +24,7 @@ from sally_anne.steering.sweep import Direction, Heads
 
 CONTROLS = ("random", "random_heads")
 # What a head carries of the belief question's answer between validation twins.
-CAUSE = "question_patch_validation"
+CAUSE = "question_effect_validation"
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
 _CELL = re.compile(r"multinomial:o([01])p([01])")
 # What a vector keeps of the run's options, and of its model where that is known.
@@ -131,17 +131,17 @@ def _ranked(run: Run, label: str, by: Heads) -> list[Head]:
     """All heads, best first."""
     table = run.ranked(label)
     if by == "cause":
-        require_causes(run)
+        require_patching(run)
         table = table.sort_values(CAUSE, ascending=False, kind="stable")
     return [Head(int(row.layer), int(row.head)) for row in table.itertuples()]
 
 
-def require_causes(run: Run) -> None:
+def require_patching(run: Run) -> None:
     """SteeringError, which says what to do, for a run that does not say what each head carries."""
     if CAUSE not in run.heads or run.heads[CAUSE].isna().any():
         raise SteeringError(
             f"{run.folder / HEADS} does not say what each head carries (column {CAUSE}): run "
-            f"`sally-anne causal {run.folder}` first, or rank heads by --heads probe"
+            f"`sally-anne patch {run.folder}` first, or rank heads by --heads probe"
         )
 
 

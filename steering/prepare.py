@@ -36,7 +36,7 @@ from sally_anne.probing.main import draw_run
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering.cells import Cell, cells, default_alphas, default_ks
 from sally_anne.steering.controls import SIDE_LABELS, spread
-from sally_anne.steering.fit import CONTROLS, require_causes
+from sally_anne.steering.fit import CONTROLS, require_patching
 from sally_anne.steering.sweep import Side, SweepConfig
 
 # Fewer stories in all leave a split without any.
@@ -127,7 +127,7 @@ def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
     options = config.model_options("setting", "data", "batch_size", "split_seed", "data_seed")
     # Nulls and causes are asked of a run for its own sake, unless heads are chosen by them.
     if "cause" not in config.heads:
-        options |= {"permutations": 0, "causal": False}
+        options |= {"permutations": 0, "patching": False}
     wanted = ProbeConfig(order=1 if config.order == "1" else 2, **options)
     if config.limit is None or (wanted.folder / CONFIG).exists():
         return wanted
@@ -157,7 +157,7 @@ def run_for(config: SweepConfig, stories: StorySet) -> Run | ProbeConfig:
     if (folder / CONFIG).exists():
         run = Run.open(folder)
         if "cause" in config.heads:
-            require_causes(run)
+            require_patching(run)
         return run
     if config.run is not None:
         raise SteeringError(

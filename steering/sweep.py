@@ -44,7 +44,7 @@ class SweepConfig(ModelOptions):
         label: the label that ranks heads and gives directions.
         towards: value of the label to steer towards; of two values the second (true) by default.
         heads: rank heads by their probe, or by cause: what they carry between validation twins, as
-            `sally-anne causal` writes it into the run's table. Of several the best is chosen.
+            `sally-anne patch` writes it into the run's table. Of several the best is chosen.
         controls: also random directions in the same heads, and random heads, each head's step as
             long as that of the vector.
         draws: of each kind of control at the chosen K and alpha; among them the vector is ranked.

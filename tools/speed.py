@@ -253,7 +253,7 @@ def patching(args: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         config = ProbeConfig(
             model=args.model, stories=args.stories, out=Path(folder) / "run",
-            permutations=0, causal=False, figures=False,
+            permutations=0, patching=False, figures=False,
         )  # fmt: skip
         probe(config, console)
 
@@ -261,7 +261,7 @@ def patching(args: argparse.Namespace) -> list[dict[str, Any]]:
             with tempfile.TemporaryDirectory() as out:
                 copied = shutil.copytree(config.folder, Path(out) / "run")
                 options = {"pairs": pairs, "validation_pairs": pairs, "random_sets": 1}
-                sa.causal(copied, kinds=("question",), **options)
+                sa.patch(copied, kinds=("question",), **options)
 
         seconds = in_turns({"patch": ours, "bare forwards": work.bare}, args.repeats)
     forwards = 2 * 2 * pairs * heads / len(work.samples)
@@ -274,7 +274,7 @@ def steering(args: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         config = ProbeConfig(
-            model=args.model, out=home / "run", permutations=0, causal=False, figures=False
+            model=args.model, out=home / "run", permutations=0, patching=False, figures=False
         )
         probe(config, console)
 

@@ -99,7 +99,7 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
     for kind in ("hidden",) if known.hidden else kinds:
         loaded, truth = open_planted(folder, decoys=kind == "decoy")
         seen, found = _localise(loaded, twins, config.pairs, config.draws, own, seed)
-        planted = truth.mask(seen.effects.patch.shape[1:])
+        planted = truth.mask(seen.effects.effect.shape[1:])
         for name, scores in found.items():
             row = score(scores[0], scores[1:], planted)
             if name == "random":

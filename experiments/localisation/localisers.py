@@ -107,7 +107,7 @@ def scores_of(name: str, seen: Seen, turns: np.ndarray, seed: int = 0) -> np.nda
     Raises:
         OptionError: no built-in localiser of that name.
     """
-    shape = seen.effects.patch.shape
+    shape = seen.effects.effect.shape
     if name in CAUSAL:
         effect = getattr(seen.effects, CAUSAL[name]).reshape(shape[0], -1)
         signs = np.where(turns[:, : shape[0]], -1.0, 1.0)

@@ -226,8 +226,8 @@ def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
     planted = truth.mask((geometry.n_layers, geometry.n_heads))
     sets = torch.from_numpy(np.stack([planted, ~planted]))
     found = [effects_of(loaded, pair, True, sets) for pair in twins]
-    gap = sum(float(one.gap[0]) for one in found)
-    share = sum(one.patch[0] for one in found) / gap
+    gap = sum(float(one.logit_diff[0]) for one in found)
+    share = sum(one.effect[0] for one in found) / gap
     asked = [read_twins(loaded, pair, True) for pair in twins]
     outputs = outputs_of(loaded, held_out_twins("train", _READ)).numpy()
     labels = versions(len(outputs))
@@ -236,15 +236,17 @@ def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
     kept: dict[str, list[bool]] = {}
     for one in beside:
         pair = Twins(one.samples, one.answers, "")
-        kept.setdefault(one.kind, []).extend(x.gap > 0 for x in read_twins(loaded, pair, True))
+        kept.setdefault(one.kind, []).extend(
+            x.logit_diff > 0 for x in read_twins(loaded, pair, True)
+        )
     return {
         "carried": tuple(float(share[head]) for head in truth.heads),
         "other": float(np.abs(share[~planted]).max()),
         "rest": sum(float(one.sets[0, 1]) for one in found) / gap,
         "together": sum(float(one.sets[0, 0]) for one in found) / gap,
         "right": {
-            "TB": float(np.mean([first.gap > 0 for first, _ in asked])),
-            "FB": float(np.mean([second.gap < 0 for _, second in asked])),
+            "TB": float(np.mean([first.logit_diff > 0 for first, _ in asked])),
+            "FB": float(np.mean([second.logit_diff < 0 for _, second in asked])),
             **{kind: float(np.mean(right)) for kind, right in kept.items()},
         },
         "readable": float(accuracy[planted].max()),

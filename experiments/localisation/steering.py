@@ -25,7 +25,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import read_side_by_side
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.directions import vector_on
-from sally_anne.probing.interchange import Side as Reading
+from sally_anne.probing.interchange import Prompt as Reading
 from sally_anne.probing.interchange import read_twins
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.steering.fit import direction_of
@@ -114,7 +114,7 @@ def steered(
     moved, kept, kl = [], [], []
     for pair in twins:
         for reading, sign in zip(read_twins(loaded, pair, True), (1, -1), strict=True):
-            if sign * reading.gap > 0:
+            if sign * reading.logit_diff > 0:
                 logits = _logits(reading, -sign * ups)
                 gap = logits[:, reading.words[0]] - logits[:, reading.words[1]]
                 moved.append((sign * gap < 0).numpy())

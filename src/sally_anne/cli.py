@@ -48,10 +48,10 @@ COMMANDS: dict[str, Command] = {
         "sally_anne.probing.nulls:run",
         "sally_anne.probing.nulls:NullsConfig",
     ),
-    "causal": Command(
+    "patch": Command(
         "exchange heads between twins: which are used",
-        "sally_anne.probing.causal:run",
-        "sally_anne.probing.causal:CausalConfig",
+        "sally_anne.probing.patching:run",
+        "sally_anne.probing.patching:PatchingConfig",
     ),
     "audit": Command(
         "what else than a belief could explain a run's accuracy",

@@ -82,11 +82,11 @@ def test_main_job_finds_belief_heads(run_folder: Path) -> None:
     assert saved["results"]["stories"] == {"test": 500, "train": 86, "validation": 45}
     assert all((run_folder / name).exists() for name in RUN_FILES)
     # Readable, not used: what carries the answer is not what is read best.
-    sets = pd.DataFrame(json.loads((run_folder / "causal.json").read_text())["question"]["sets"])
+    sets = pd.DataFrame(json.loads((run_folder / "patching.json").read_text())["question"]["sets"])
     carried = sets[sets["k"] == 8].set_index("by")
-    cause, probed = carried.loc["cause"], carried.loc["y_p"]
-    assert cause["share"] >= CARRIED and probed["share"] < cause["share"] / 2
-    assert cause["low"] > cause["random_high"] > probed["share"]
+    cause, probed = carried.loc["patching"], carried.loc["y_p"]
+    assert cause["effect"] >= CARRIED and probed["effect"] < cause["effect"] / 2
+    assert cause["low"] > cause["random_high"] > probed["effect"]
     assert {p.suffix for p in (run_folder / "figures").iterdir()} == {".png", ".pdf", ".parquet"}
 
 

@@ -100,7 +100,7 @@ def test_a_limit_reaches_the_probing_run(
     monkeypatch.chdir(tmp_path)
     sweep = SweepConfig(model="m", limit=limit, setting="text")
     found = probing_of(sweep, stories)
-    alone = {"permutations": 0, "causal": False}
+    alone = {"permutations": 0, "patching": False}
     assert found == ProbeConfig(model="m", setting="text", stories=wanted, **alone)
     # A finished run of all stories is better, and there already.
     whole = ProbeConfig(model="m", setting="text", **alone)

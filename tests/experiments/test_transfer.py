@@ -246,9 +246,9 @@ def test_what_is_printed_and_drawn() -> None:
 def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     from sally_anne.core.console import Console
     from sally_anne.experiments.transfer import TransferConfig, run
-    from sally_anne.probing.causal import CausalConfig
-    from sally_anne.probing.causal import run as causal
     from sally_anne.probing.config import ProbeConfig
+    from sally_anne.probing.patching import PatchingConfig
+    from sally_anne.probing.patching import run as causal
     from sally_anne.probing.pipeline import run as probe
 
     quiet = Console(quiet=True)
@@ -256,10 +256,10 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     for seed, folder in enumerate(folders):
         options: dict[str, Any] = {"setting": "text", "stories": 60, "figures": False}
         options |= {"model": str(model_folder), "split_seed": seed, "out": folder}
-        options |= {"permutations": 19, "causal": False}
+        options |= {"permutations": 19, "patching": False}
         probe(ProbeConfig(**options), quiet)
         scan: dict[str, Any] = {"pairs": 6, "validation_pairs": 3, "sizes": (2,)}
-        causal(CausalConfig(folder, kinds=("question",), random_sets=5, **scan), quiet)
+        causal(PatchingConfig(folder, kinds=("question",), random_sets=5, **scan), quiet)
     config = TransferConfig(
         tuple(folders), k=2, pairs=6, random_sets=5, draws=5, alpha=2.0, out=tmp_path / "found"
     )
@@ -273,14 +273,14 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     # The same heads on the same twins of one run as the scan itself.
     cells = table[table["measure"] == "share"].set_index(["fitted_on", "tested_on"])
     for seed, folder in enumerate(folders):
-        sets = json.loads((folder / "causal.json").read_text())["question"]["sets"]
-        (wanted,) = (row for row in sets if row["by"] == "cause")
+        sets = json.loads((folder / "patching.json").read_text())["question"]["sets"]
+        (wanted,) = (row for row in sets if row["by"] == "patching")
         own = cells.loc[(f"split seed {seed}", f"split seed {seed}")]
-        assert own["value"] == pytest.approx(wanted["share"], abs=1e-5)
+        assert own["value"] == pytest.approx(wanted["effect"], abs=1e-5)
         assert own["low"] == pytest.approx(wanted["low"], abs=1e-5)
         # Effects of each pair are those of which the table of heads holds the sums.
         heads = pd.read_parquet(folder / "heads.parquet")
-        wanted = spearmanr(heads["question_patch_validation"], heads["question_patch"]).statistic
+        wanted = spearmanr(heads["question_effect_validation"], heads["question_effect"]).statistic
         effects = table[table["measure"] == "question_spearman"]
         effects = effects.set_index(["fitted_on", "tested_on"])["value"]
         name = f"split seed {seed}"

@@ -20,11 +20,11 @@ def scanned(heads: pd.DataFrame) -> pd.DataFrame:
     effect = np.select([place == 43, place == 12], [0.6, 0.3], 0.0)
     return heads.assign(
         y_p_threshold=0.8,
-        y_p_p_family=np.where(place == 43, 0.001, 0.6),
-        question_verdict="as the scan says",
-        question_patch=effect,
-        question_patch_low=effect - 0.1,
-        question_patch_high=effect + 0.1,
+        y_p_p_fwer=np.where(place == 43, 0.001, 0.6),
+        question_conclusion="as the scan says",
+        question_effect=effect,
+        question_effect_low=effect - 0.1,
+        question_effect_high=effect + 0.1,
     )
 
 
@@ -35,11 +35,11 @@ def test_the_table_says_what_each_head_is(run) -> None:
     assert (table["conclusion"] == "neither readable nor used").sum() == len(table) - 2
     numbers = table.loc[(4, 3), ["effect", "low", "high"]].astype(float)
     np.testing.assert_array_equal(numbers, [0.6, 0.5, 0.7])
-    heads = scanned(run.heads).assign(question_patch_low=-0.1)
+    heads = scanned(run.heads).assign(question_effect_low=-0.1)
     table = patching.patching_table(heads, "y_p").set_index(["layer", "head"])
     assert table.loc[(4, 3), "conclusion"] == "readable, not used"
     # Where the pair accuracy is too low, the scan says nothing of heads.
-    untested = patching.patching_table(heads.assign(question_verdict=""), "y_p")
+    untested = patching.patching_table(heads.assign(question_conclusion=""), "y_p")
     assert set(untested["conclusion"]) == {patching.UNTESTED}
 
 

@@ -74,10 +74,10 @@ def pixels(source: str) -> Any:
 def test_map_points_and_effects_are_those_of_the_run(run) -> None:
     heads = scanned(run.heads)
     heads.to_parquet(run.folder / "heads.parquet")
-    sets = [{"by": "random", "k": 4, "share": 0.125, "low": 0.0, "high": 0.25}]
-    facts = {"verdict": "Used, as measured.", "sets": sets, "pairs": 32, "told_apart": 1.0}
+    sets = [{"by": "random", "k": 4, "effect": 0.125, "low": 0.0, "high": 0.25}]
+    facts = {"conclusion": "Used, as measured.", "sets": sets, "pairs": 32, "pair_accuracy": 1.0}
     facts |= {"clusters": "maps", "clusters_drawn": 21}
-    write_json(run.folder / "causal.json", {"config": {}, "question": facts})
+    write_json(run.folder / "patching.json", {"config": {}, "question": facts})
     text = write_report(run.folder).read_text(encoding="utf-8")
     (maps, layout), points, *_, effects = (one for one in plots_in(text))
     expected = heads["y_p_validation_accuracy"].to_numpy().reshape(6, 8)
@@ -85,7 +85,7 @@ def test_map_points_and_effects_are_those_of_the_run(run) -> None:
     assert (maps[0]["zmin"], maps[0]["zmax"]) == (0.0, 1.0)
     buttons = [button["label"] for button in layout["updatemenus"][0]["buttons"]]
     assert len(buttons) == 7 and len(maps) == 14  # three splits of two labels, and the effects
-    np.testing.assert_allclose(values(maps[-2]["z"]).ravel(), heads["question_patch"])
+    np.testing.assert_allclose(values(maps[-2]["z"]).ravel(), heads["question_effect"])
     assert [trace["visible"] for trace in maps] == [True, True, *([False] * 12)]
     # Points of the planted head: along theta, by class, the boundary between them.
     held = (run.items["split"] != "train").to_numpy()

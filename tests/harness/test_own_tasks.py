@@ -168,7 +168,7 @@ def test_the_example_of_the_docs_plain_and_steered_by_commands_alone(tmp_path: P
         return done.stdout
 
     evaluate, vector = str(tmp_path / "run"), str(tmp_path / "vector")
-    few = ("--stories", "20", "--no-causal", "--no-figures", "--permutations", "20")
+    few = ("--stories", "20", "--no-patching", "--no-figures", "--permutations", "20")
     command("probe", "--model", "tiny-qwen2-vl", *few, "--out", evaluate)
     fitted = ("--run", evaluate, "--K", "4", "--alpha", "1", "--out", vector)
     command("steer", *fitted)

@@ -217,7 +217,7 @@ def test_a_run_with_the_batch_size_that_fits(device: str, tmp_path: Path) -> Non
         "stories": 20,
         "figures": False,
         "permutations": 19,
-        "causal": False,
+        "patching": False,
     }
     quiet = Console(file=io.StringIO())
     runs = {

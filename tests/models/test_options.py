@@ -149,7 +149,7 @@ def test_options_are_part_of_what_a_run_is(folders: dict[Family, Path], tmp_path
         stories=8,
         figures=False,
         permutations=19,
-        causal=False,
+        patching=False,
         **config.model_options(),
         setting="text",
     )

@@ -196,7 +196,7 @@ def test_commands_say_so_before_weights_are_read(opened, tmp_path: Path) -> None
         stories=8,
         figures=False,
         permutations=19,
-        causal=False,
+        patching=False,
     )
     probe(short, console=console)
     assert "samples are" not in printed.getvalue()

@@ -44,7 +44,7 @@ def made() -> Made:
 @pytest.fixture(scope="session")
 def options(model_folder: Path) -> dict[str, Any]:
     """A quick run: text alone, few stories and permutations, no scan, no figures."""
-    quick = {"permutations": 39, "causal": False, "figures": False}
+    quick = {"permutations": 39, "patching": False, "figures": False}
     return {"model": str(model_folder), "setting": "text", "stories": 24, **quick}
 
 

@@ -26,11 +26,11 @@ from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import SPLITS, Sample
 from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.audit import AuditConfig, run
-from sally_anne.probing.audit_table import ALL, choose_groups, verdict
+from sally_anne.probing.audit_table import ALL, choose_groups, conclusion
 from sally_anne.probing.baselines import FILMS, film_changes
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.sources import reopen
-from sally_anne.probing.surface import Probed, surface_rows
+from sally_anne.probing.surface import ProbeRun, text_baselines
 
 
 def told(contrast: str) -> dict[tuple[str, str, str], Any]:
@@ -38,9 +38,9 @@ def told(contrast: str) -> dict[tuple[str, str, str], Any]:
     data = sample_set(generated(), 1, contrast, "text", 120)  # type: ignore[arg-type]
     items = items_table(data.samples)
     x = Activations(np.zeros((len(items), 1, 1, 1)), items, ("y_p", "y_o"))
-    probed = Probed(data, x, HeadProbes(1, 400))
+    probed = ProbeRun(data, x, HeadProbes(1, 400))
     found: dict[tuple[str, str, str], Any] = {}
-    for row in surface_rows(probed, 0):
+    for row in text_baselines(probed, 0):
         name = "perspective" if row.name.startswith("perspective") else row.name
         if row.why:
             found[row.kind, name, row.label] = row.why
@@ -135,24 +135,25 @@ def test_verdicts() -> None:
         ("format", "line breaks", "FB", False),
         ("answer", "verdict token", ALL, False),
     ]
-    said = verdict(made(*lines), "y", FACTS)
+    said = conclusion(made(*lines), "y", FACTS)
     assert said == (
         "y: the best head (L4H2) tells 0.980 [0.960, 1.000] of the test samples. "
         "Not confounded by format rows. No other row reaches it."
     )
-    said = verdict(made(*lines, why="not here"), "y", FACTS)
+    said = conclusion(made(*lines, why="not here"), "y", FACTS)
     assert said.endswith("Not compared: line breaks in FB, verdict token (not here).")
     lines = [(kind, row, where, True) for kind, row, where, _ in lines]
-    said = verdict(made(*lines, ("design", "room", ALL, True)), "y", FACTS)
+    said = conclusion(made(*lines, ("design", "room", ALL, True)), "y", FACTS)
     assert "Confounded by format: line breaks 0.970 [0.900, 1.000] in FB." in said
     assert "The design decides it: room 0.970 [0.900, 1.000]." in said
     assert said.endswith("as well: verdict token 0.970 [0.900, 1.000].")
-    assert verdict(made(*lines), "y", FACTS | {"best_low": 0.49}).endswith("nothing to explain.")
+    assert conclusion(made(*lines), "y", FACTS | {"best_low": 0.49}).endswith("nothing to explain.")
     one = FACTS | {"best_low": np.nan, "best_high": np.nan}
-    assert "tells 0.980 (no interval) of the test samples, which are of one cluster, so" in verdict(
-        made(*lines), "y", one
+    assert (
+        "tells 0.980 (no interval) of the test samples, which are of one cluster, so"
+        in conclusion(made(*lines), "y", one)
     )
-    chance = verdict(made(*lines), "y", one | {"best_accuracy": 0.5})
+    chance = conclusion(made(*lines), "y", one | {"best_accuracy": 0.5})
     assert chance.endswith("which is not above chance (0.500): nothing to explain.")
 
 
@@ -175,15 +176,16 @@ def test_a_run_is_audited(finished: Path, tmp_path: Path) -> None:
     for label in ("y_p", "y_o"):
         own = table[table["label"] == label]
         assert {
-            "verdict token", "untrained twin", "untrained twin, standardised", "bag of words"
+            "verdict token", "random-init baseline", "random-init baseline, standardised",
+            "bag of words"
         } <= set(own["row"])  # fmt: skip
         asked = own[own["samples"] > 0]
         assert asked["accuracy"].notna().all()
         # So few stories are tested on one map.
         assert (asked["clusters"] == 1).all() and asked[["low", "high"]].isna().all(axis=None)
         assert f"{asked['accuracy'].iloc[0]:.3f} (no interval)" in said
-        assert "which are of one cluster" in saved["verdict"][label]
-        assert saved["verdict"][label] in said
+        assert "which are of one cluster" in saved["conclusions"][label]
+        assert saved["conclusions"][label] in said
         films = own[own["why"] == "there is not a film of each sample"]
         assert list(films["row"]) == list(FILMS) and (films["samples"] == 0).all()
     assert set(table.loc[table["kind"] == "format", "condition"]) == {ALL, "TB", "FB"}
@@ -228,7 +230,7 @@ def test_rows_of_fewer_stories_stand_beside_a_head_of_as_few(
     expected = found[min(found)]
     told = table[table["label"] == "y_p"].set_index("row")
     assert told.loc["the run's own input", "accuracy"] == expected
-    for name in ("verdict token", "untrained twin"):
+    for name in ("verdict token", "random-init baseline"):
         assert (told.loc[name, "best"], told.loc[name, "samples"]) == (
             expected,
             (split == "test").sum(),
@@ -260,7 +262,7 @@ def test_own_samples_with_films_are_audited(tmp_path: Path, carry: Callable[...,
         told = table[table["label"] == label].set_index("row")
         for name in ("bag of words", "words in pairs", "length in words", "marks and line breaks"):
             assert told.loc[name, "why"] == "training samples do not differ in it"
-            assert f"{name}" in saved["verdict"][label]
+            assert f"{name}" in saved["conclusions"][label]
         assert told.loc["the run's own input", "accuracy"] == 1.0
         # What is said is the same of all, so that nothing tells the label without the picture.
         for name in ("text alone", "blank film", "embeddings, last token"):
@@ -269,7 +271,7 @@ def test_own_samples_with_films_are_audited(tmp_path: Path, carry: Callable[...,
         assert told.loc["shuffled film", "why"] == "it cannot be made of each film"
         assert told.loc["another story's film", "samples"] == 15
     told = table[table["label"] == "stories"].set_index("row")
-    assert told.loc["untrained twin, standardised", "samples"] == 15
+    assert told.loc["random-init baseline, standardised", "samples"] == 15
     for name in ("verdict token", "direct logit"):
         assert told.loc[name, "why"] == "it is asked of labels that are true or false"
     assert "verdict token, direct logit (it is asked of labels that are" in printed.getvalue()
@@ -292,4 +294,7 @@ def test_a_twin_that_does_not_fit_costs_its_own_rows_alone(
     assert twins["why"].str.contains("out of memory: it does not fit beside the model").all()
     assert table[table["row"].isin(("verdict token", "bag of words"))]["accuracy"].notna().all()
     said = " ".join(printed.getvalue().split())
-    assert "Not compared: untrained twin, untrained twin, standardised (out of memory: it" in said
+    assert (
+        "Not compared: random-init baseline, random-init baseline, standardised (out of memory: it"
+        in said
+    )

@@ -16,7 +16,7 @@ from sally_anne.probing import baselines
 from sally_anne.probing.activations import Activations, items_table
 from sally_anne.probing.audit_table import ALL, lines_of
 from sally_anne.probing.probes import HeadProbes
-from sally_anne.probing.surface import Probed, Row, surface_rows
+from sally_anne.probing.surface import Baseline, ProbeRun, text_baselines
 
 GROUPS: dict[Split, int] = {"train": 20, "validation": 6, "test": 10}
 # Neither a sum of words nor of pairs of them tells the middle two from the others.
@@ -38,13 +38,15 @@ def samples(lengths: dict[bool, tuple[int, ...]], text: str = "") -> list[Sample
     return found
 
 
-def probed(made: list[Sample], x: np.ndarray | None = None) -> Probed:
+def probed(made: list[Sample], x: np.ndarray | None = None) -> ProbeRun:
     x = np.zeros((len(made), 1, 1, 1)) if x is None else x
     data = sample_set(made, "made up")
-    return Probed(data, Activations(x, items_table(made), ("y",)), HeadProbes(1.0, 100))
+    return ProbeRun(data, Activations(x, items_table(made), ("y",)), HeadProbes(1.0, 100))
 
 
-def table_of(run: Probed, rows: list[Row], clusters: dict[str, str] | None = None) -> pd.DataFrame:
+def table_of(
+    run: ProbeRun, rows: list[Baseline], clusters: dict[str, str] | None = None
+) -> pd.DataFrame:
     """Beside a best head that knows all, and of a part of the samples half of them."""
     names = {group: group for group in run.items["group"]} if clusters is None else clusters
     known = np.ones(len(run.items))
@@ -64,7 +66,7 @@ def test_length_alone_is_found_where_it_gives_the_label_away(
     lengths: dict[bool, tuple[int, ...]], reached: set[str]
 ) -> None:
     run = probed(samples(lengths))
-    table = table_of(run, surface_rows(run, 0))
+    table = table_of(run, text_baselines(run, 0))
     assert set(table.index[table["reaches"]]) == reached
     # No word of the test samples is known, and single blanks are not marks.
     assert table.loc["bag of words", "accuracy"] == 0.5
@@ -76,7 +78,7 @@ def test_length_alone_is_found_where_it_gives_the_label_away(
 @pytest.mark.parametrize("text", ["Look", "Who is it?"])
 def test_texts_that_are_all_alike_leave_rows_empty(text: str) -> None:
     run = probed(samples({True: (1,), False: (1,)}, text))
-    rows = surface_rows(run, 0)
+    rows = text_baselines(run, 0)
     assert {row.name for row in rows} == {
         "bag of words", "words in pairs", "length in words", "marks and line breaks"
     }  # fmt: skip
@@ -90,7 +92,7 @@ def test_rows_of_a_part_are_compared_with_the_head_of_that_part() -> None:
     test = run.at("test")
     right = (np.arange(len(test)) % 4 < 3).astype(float)
     table = table_of(
-        run, [Row("view", str(part), "y", test, right, part) for part in (True, False)]
+        run, [Baseline("view", str(part), "y", test, right, part) for part in (True, False)]
     )
     assert table["accuracy"].tolist() == [0.75, 0.75]
     assert table["best"].tolist() == [0.75, 1.0]
@@ -103,7 +105,10 @@ def test_of_one_cluster_there_is_no_interval_and_values_are_compared() -> None:
     run = probed(samples({True: (1, 1), False: (1, 1)}))
     test = run.at("test")
     right = np.ones(len(test))
-    rows = [Row("view", "all", "y", test, right), Row("view", "some", "y", test, right.copy())]
+    rows = [
+        Baseline("view", "all", "y", test, right),
+        Baseline("view", "some", "y", test, right.copy()),
+    ]
     rows[1].right[0] = 0
     table = table_of(run, rows, dict.fromkeys(run.items["group"], "one map"))
     ends = ["low", "high", "best_low", "best_high"]
@@ -118,7 +123,10 @@ def test_a_head_at_chance_is_compared_with_nothing() -> None:
     blind = (np.arange(len(run.items)) % 2).astype(float)
     clusters = {group: group for group in run.items["group"]}
     (line,) = lines_of(
-        [Row("view", "all", "y", test, np.ones(len(test)))], run, clusters, {("y", False): blind}
+        [Baseline("view", "all", "y", test, np.ones(len(test)))],
+        run,
+        clusters,
+        {("y", False): blind},
     )
     assert (line["best"], line["reaches"]) == (0.5, False)
     assert line["why"] == "the best head is not above chance on these samples"
@@ -133,8 +141,8 @@ def test_what_tells_nothing_explains_nothing_however_wide_its_interval() -> None
     known[test] = group < 9
     clusters = {name: name for name in run.items["group"]}
     rows = [
-        Row("view", "six", "y", test, (group < 6).astype(float)),
-        Row("view", "nine", "y", test, (group < 9).astype(float)),
+        Baseline("view", "six", "y", test, (group < 6).astype(float)),
+        Baseline("view", "nine", "y", test, (group < 9).astype(float)),
     ]
     six, nine = lines_of(rows, run, clusters, {("y", False): known})
     assert six["low"] < six["chance"] == 0.5 and six["high"] > six["best_low"] > 0.5
@@ -196,21 +204,21 @@ def test_who_always_names_the_last_room_tells_half_of_the_contents(
 
 
 @pytest.mark.integration
-def test_an_untrained_twin_is_put_where_the_model_is(
+def test_an_random_init_baseline_is_put_where_the_model_is(
     model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = load_model(str(model_folder), device_map="cpu")
     model = loaded.model.to(torch.bfloat16)
-    twin = baselines.untrained_twin(loaded, 0).model
+    twin = baselines.random_init_baseline(loaded, 0).model
     assert twin.dtype == torch.bfloat16 and not twin.training
     own, other = (m.state_dict() for m in (model, twin))
     assert own.keys() == other.keys()
     assert not torch.equal(own["lm_head.weight"], other["lm_head.weight"])
-    again = baselines.untrained_twin(loaded, 0).model.state_dict()
+    again = baselines.random_init_baseline(loaded, 0).model.state_dict()
     assert all(torch.equal(again[name], value) for name, value in other.items())
 
     asked = []
     monkeypatch.setattr(baselines, "dispatch_model", lambda _, places, **__: asked.append(places))
     model.hf_device_map = {"model": 0, "model.visual": 1, "lm_head": "disk"}
-    baselines.untrained_twin(loaded, 0)
+    baselines.random_init_baseline(loaded, 0)
     assert asked == [{"model": 0, "model.visual": 1, "lm_head": "cpu"}]

@@ -93,7 +93,7 @@ def test_a_run_reads_and_stores_what_was_said(
     assert figures["tokens read"].value == sum(real)
     assert figures["tokens with padding"].value == sum(padded)
     # Contexts of questions and of statements are not equally long, nor shared alike.
-    said = figures["tokens of the causal scan"].value
+    said = figures["tokens of the patching scan"].value
     assert sum(exchanged) == pytest.approx(said, rel=0.25)
     size = store_of(config).read().shape
     trained = sum(sample.split == "train" for sample in open_samples(config).samples)

@@ -97,7 +97,7 @@ def test_side_by_side_is_one_by_one(lively: LoadedModel) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
     with torch.no_grad():
         whole = lively.model(**encode(lively, [prompt], None)).logits[0, -1]
-    assert a.gap == pytest.approx(float(whole[a.words[0]] - whole[a.words[1]]), abs=1e-5)
+    assert a.logit_diff == pytest.approx(float(whole[a.words[0]] - whole[a.words[1]]), abs=1e-5)
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -106,22 +106,22 @@ def test_all_heads_carry_all(lively: LoadedModel, site: str) -> None:
     everything = torch.ones(1, found.n_layers, found.n_heads, dtype=torch.bool)
     effects = effects_of(lively, pair(1), True, everything, site=site)
     assert np.isnan(effects.ablate).all()
-    assert np.isnan(effects.direct).all() == (site != "head_out")
-    assert abs(effects.gap[0]) > 1e-2
-    assert effects.sets[0, 0] / effects.gap[0] == pytest.approx(1, abs=1e-4)
+    assert np.isnan(effects.dla).all() == (site != "head_out")
+    assert abs(effects.logit_diff[0]) > 1e-2
+    assert effects.sets[0, 0] / effects.logit_diff[0] == pytest.approx(1, abs=1e-4)
 
 
 def test_the_planted_carrier_is_found_and_nothing_else(planted: LoadedModel) -> None:
     mean = torch.from_numpy(effects_of(planted, pair(), True, no_sets(planted)).mean[0])
     effects = effects_of(planted, pair(2), True, no_sets(planted), mean)
-    (gap,) = effects.gap
-    shares = effects.patch[0] / gap
+    (gap,) = effects.logit_diff
+    shares = effects.effect[0] / gap
     assert shares[CARRIER] == pytest.approx(1, abs=1e-4)
     # Ablated alike in both, twins are told apart no more.
     assert effects.ablate[0][CARRIER] / gap == pytest.approx(1, abs=1e-4)
     others = np.ones(shares.shape, dtype=bool)
     others[CARRIER] = False
-    for name in ("patch", "ablate", "direct", "attribution"):
+    for name in ("effect", "ablate", "dla", "attribution"):
         assert np.abs(getattr(effects, name)[0][others] / gap).max() < 1e-4, name
 
 
@@ -143,7 +143,7 @@ def test_direct_attribution_adds_up_where_nothing_else_writes(planted: LoadedMod
     scale = norm(stream) / stream
     with torch.no_grad():
         beside = float((embedded * scale) @ read)
-    assert float(side.direct().sum()) + beside == pytest.approx(side.gap, abs=1e-4)
+    assert float(side.dla().sum()) + beside == pytest.approx(side.logit_diff, abs=1e-4)
 
 
 def test_the_gradient_is_that_of_small_steps(lively: LoadedModel) -> None:
@@ -177,29 +177,29 @@ def test_scan_reports_the_planted_set(planted: LoadedModel, tmp_path: Path) -> N
     ranked = sets_of(planted)
     cause = scan(planted, twins_of(), ranked, how, tmp_path / "kept", lambda *at: told.append(at))
     assert told[0] == (0, 10) and told[-1] == (10, 10)
-    best = cause.heads.loc[cause.heads["patch_validation"].idxmax()]
+    best = cause.heads.loc[cause.heads["effect_validation"].idxmax()]
     assert (best["layer"], best["head"]) == CARRIER
-    assert best["patch_low"] == pytest.approx(1, abs=1e-3)
+    assert best["effect_low"] == pytest.approx(1, abs=1e-3)
     sets = cause.sets.set_index(["by", "k"])
-    assert sets.loc[("cause", 1), "share"] == pytest.approx(1, abs=1e-4)
+    assert sets.loc[("patching", 1), "effect"] == pytest.approx(1, abs=1e-4)
     # The last heads are the best by this ranking of probes, and the carrier is not among them.
-    assert sets.loc[("y_p", 4), "share"] == pytest.approx(0, abs=1e-4)
+    assert sets.loc[("y_p", 4), "effect"] == pytest.approx(0, abs=1e-4)
     # A random set carries all or nothing, so the mean is how often the carrier was drawn.
     draws = np.random.default_rng(0)
     number, count = CARRIER[0] * 8 + CARRIER[1], len(cause.heads)
     hit = [number in draws.choice(count, 1, replace=False) for _ in range(30)]
-    assert sets.loc[("random", 1), "share"] == pytest.approx(np.mean(hit), abs=1e-4)
+    assert sets.loc[("random", 1), "effect"] == pytest.approx(np.mean(hit), abs=1e-4)
     assert cause.facts["pairs"] == 6 and cause.facts["clusters_drawn"] == 6
     assert len(list((tmp_path / "kept").iterdir())) == 10
     again = ScanOptions(sizes=(1, 4), random_sets=30, exact=False)
     found = scan(planted, twins_of(), ranked, again, None)
-    assert found.heads["patch"].isna().all() and found.heads["attribution"].notna().all()
+    assert found.heads["effect"].isna().all() and found.heads["attribution"].notna().all()
     # Of one cluster there is a share, and no interval.
     alone = TwinSet("question", [replace(t, cluster="m") for t in twins_of().twins], True, "")
     one = scan(planted, alone, ranked, how, tmp_path / "kept")
     assert one.sets["low"].isna().tolist() == [True, True, False, True, True, False]
-    assert one.heads[["patch_low", "patch_high"]].isna().all(axis=None)
-    pd.testing.assert_series_equal(one.heads["patch"], cause.heads["patch"])
+    assert one.heads[["effect_low", "effect_high"]].isna().all(axis=None)
+    pd.testing.assert_series_equal(one.heads["effect"], cause.heads["effect"])
 
 
 def test_a_scan_that_was_stopped_goes_on(planted: LoadedModel, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_scan_that_was_stopped_goes_on(planted: LoadedModel, tmp_path: Path) -
     assert len(kept) == 7
     found = scan(planted, twins_of(), ranked, how, tmp_path)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert list(found.sets["by"]) == ["cause", "y_p", "random"]
+    assert list(found.sets["by"]) == ["patching", "y_p", "random"]
     whole = scan(planted, twins_of(), ranked, how)
     pd.testing.assert_frame_equal(found.heads, whole.heads)
     pd.testing.assert_frame_equal(found.sets, whole.sets)
@@ -229,7 +229,7 @@ def test_what_cannot_be_asked_is_named(planted: LoadedModel) -> None:
         scan(planted, twins_of(), ranked, ScanOptions(sizes=()))
     with pytest.raises(ProbingError, match="no question twins in the test split"):
         scan(planted, twins_of(0), ranked, ScanOptions())
-    for label in ("cause", "random"):
+    for label in ("patching", "random"):
         with pytest.raises(ProbingError, match=f"a label is called '{label}', as sets"):
             scan(planted, twins_of(), {label: ranked["y_p"]}, ScanOptions())
     same = Twins(pair().samples, ("red", "red"), "g")
@@ -259,5 +259,5 @@ def test_statements_on_one_context_are_read_once(
     assert rows == [1, 2, 1, 1]
     for sides in (both, apart):
         for side, other in zip(once, sides, strict=True):
-            assert side.gap == pytest.approx(other.gap, abs=1e-5)
+            assert side.logit_diff == pytest.approx(other.logit_diff, abs=1e-5)
             torch.testing.assert_close(side.heads, other.heads, atol=1e-5, rtol=1e-4)

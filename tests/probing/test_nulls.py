@@ -32,9 +32,9 @@ def test_a_runs_heads_against_permuted_labels(finished: Path, tmp_path: Path) ->
         off = (heads[f"{label}_accuracy"] - own[f"{label}_test_accuracy"]).abs()
         assert off.max() <= 0.02
         assert heads[f"{label}_p"].between(1 / 40, 1).all()
-        assert (heads[f"{label}_p_best"] >= heads[f"{label}_p"]).all()
+        assert (heads[f"{label}_p_fwer"] >= heads[f"{label}_p"]).all()
         above = heads[f"{label}_accuracy"] > heads[f"{label}_threshold"]
-        assert (above == (heads[f"{label}_p_best"] <= 0.05)).all()
+        assert (above == (heads[f"{label}_p_fwer"] <= 0.05)).all()
         assert (heads[f"{label}_low"] <= heads[f"{label}_high"]).all()
     assert "heads above" in printed.getvalue() and "nulls-test.parquet" in printed.getvalue()
 

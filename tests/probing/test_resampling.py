@@ -87,9 +87,9 @@ def test_four_classes_have_a_null_as_well(made) -> None:
 
 def test_heads_with_a_signal_stand_out(made) -> None:
     found = permutation_test(*parts_of(made, "validation", "test"), "y_p", count=60, c=C)
-    assert found.p_values[-1, -1] == found.corrected[-1, -1] == 1 / 61
-    assert found.corrected[0, 0] > 0.05
-    assert (found.corrected >= found.p_values).all()
+    assert found.p_values[-1, -1] == found.p_fwer[-1, -1] == 1 / 61
+    assert found.p_fwer[0, 0] > 0.05
+    assert (found.p_fwer >= found.p_values).all()
     assert abs(found.null.mean() - 0.5) < 0.03
 
 
@@ -117,9 +117,9 @@ def test_p_values_count_permutations(null, observed, level: float) -> None:
         alone = sum(row[h] >= observed[h] for row in null)
         best = sum(max(row) >= observed[h] for row in null)
         assert found.p_values[0, h] == pytest.approx((1 + alone) / (1 + len(null)))
-        assert found.corrected[0, h] == pytest.approx((1 + best) / (1 + len(null)))
+        assert found.p_fwer[0, h] == pytest.approx((1 + best) / (1 + len(null)))
         above = found.observed[0, h] > found.threshold(level)
-        assert above == (found.corrected[0, h] <= level + 1e-12)
+        assert above == (found.p_fwer[0, h] <= level + 1e-12)
 
 
 def test_the_best_of_all_heads_is_looked_for_in_all_layers() -> None:
@@ -134,7 +134,7 @@ def test_the_best_of_all_heads_is_looked_for_in_all_layers() -> None:
     )
     found = PermutationTest(np.array([[0.95, 0.7], [0.85, 0.4]]), null, 0)
     np.testing.assert_allclose(found.p_values, [[1 / 5, 1 / 5], [1 / 5, 4 / 5]])
-    np.testing.assert_allclose(found.corrected, [[1 / 5, 3 / 5], [2 / 5, 5 / 5]])
+    np.testing.assert_allclose(found.p_fwer, [[1 / 5, 3 / 5], [2 / 5, 5 / 5]])
     # Of the best nulls 0.9, 0.8, 0.6 and 0.5 one may reach what a head scores.
     assert found.threshold(0.4) == 0.8
 

@@ -47,7 +47,7 @@ COLUMNS = [
         "rank",
     )
 ]
-NULL = [f"{label}_{rest}" for label in LABELS for rest in ("p", "q", "p_family", "threshold")]
+NULL = [f"{label}_{rest}" for label in LABELS for rest in ("p", "q", "p_fwer", "threshold")]
 NULL += [f"{label}_selectivity" for label in LABELS]
 
 

@@ -40,7 +40,7 @@ def test_labels_without_meaning_are_rarely_reported() -> None:
     for seed in range(200):
         x = meaningless(seed)
         test = permutation_test(x.train, x.validation, "y", 59, 1.0, seed)
-        reported += bool((test.corrected <= 0.05).any())
+        reported += bool((test.p_fwer <= 0.05).any())
     assert 0 < reported <= 17
 
 
@@ -133,7 +133,7 @@ def test_intervals_are_over_clusters(made, said) -> None:
 def test_what_stands_out_is_printed(said) -> None:
     results, printed = said
     heads = results["heads"]
-    count = int((heads["y_p_p_family"] <= 0.05).sum())
+    count = int((heads["y_p_p_fwer"] <= 0.05).sum())
     assert 0 < count < len(heads)
     assert (
         f"Y_P: {count} of {len(heads)} heads above {heads['y_p_threshold'].iloc[0]:.3f}" in printed
@@ -142,4 +142,4 @@ def test_what_stands_out_is_printed(said) -> None:
     assert f"10 other splits: Spearman {part['spearman']:.2f}" in printed
     assert f"{part['stay']:.1f} of the first 8 heads stay" in printed
     best = heads.sort_values("y_p_rank").iloc[0]
-    assert f"{best['y_p_p_family']:.3f}" in printed
+    assert f"{best['y_p_p_fwer']:.3f}" in printed

@@ -131,7 +131,7 @@ def probed(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         figures=False,
         out=folder,
         permutations=19,
-        causal=False,
+        patching=False,
     )
     probe(config, Console(file=io.StringIO()))
     return folder

@@ -67,7 +67,7 @@ def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -
         stories=20,
         figures=False,
         permutations=19,
-        causal=False,
+        patching=False,
         out=tmp_path / "probes",
     )
     probe(probes, QUIET)

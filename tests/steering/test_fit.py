@@ -241,12 +241,12 @@ def test_lda_is_the_whitened_difference_of_means(made) -> None:
 
 
 def test_heads_by_cause(made, copy) -> None:
-    with pytest.raises(SteeringError, match=r"column question_patch_validation.*sally-anne causal"):
+    with pytest.raises(SteeringError, match=r"column question_effect_validation.*sally-anne patch"):
         fit_vector(copy.folder, K, heads="cause")
     path = copy.folder / "heads.parquet"
     table = pd.read_parquet(path)
     carried = np.random.default_rng(3).permutation(len(table)) / len(table)
-    table.assign(question_patch_validation=carried).to_parquet(path, index=False)
+    table.assign(question_effect_validation=carried).to_parquet(path, index=False)
     best = table.iloc[np.argsort(-carried)[:K]]
     vector = fit_vector(copy.folder, K, heads="cause")
     assert list(vector.heads) == list(zip(best["layer"], best["head"], strict=True))

@@ -42,7 +42,7 @@ def caused(probed: Path, tmp_path: Path) -> Path:
     folder = Path(shutil.copytree(probed, tmp_path / "caused"))
     table = pd.read_parquet(folder / "heads.parquet")
     carried = table["y_p_rank"] / len(table)
-    table.assign(question_patch_validation=carried).to_parquet(folder / "heads.parquet")
+    table.assign(question_effect_validation=carried).to_parquet(folder / "heads.parquet")
     return folder
 
 
@@ -139,15 +139,15 @@ def test_a_run_without_causes_is_refused_before_any_work(
         sally_anne.steering.pipeline, "load_model", lambda **_: pytest.fail("loaded")
     )
     for start in (lambda c: work(c, Console(file=io.StringIO())), dry_run):
-        with pytest.raises(SteeringError, match=f"run `sally-anne causal {config.run}` first"):
+        with pytest.raises(SteeringError, match=f"run `sally-anne patch {config.run}` first"):
             start(replace(config, heads=heads))
     assert not config.folder.exists()
 
 
 def test_a_run_that_is_made_is_made_with_causes(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    assert probing_of(SweepConfig(**BOTH), 648).causal
-    assert not probing_of(SweepConfig(), 648).causal
+    assert probing_of(SweepConfig(**BOTH), 648).patching
+    assert not probing_of(SweepConfig(), 648).patching
     assert SweepConfig(**BOTH).folder.name.endswith("-headsprobe-cause")
     # As it was before there could be several.
     assert SweepConfig(heads=("cause",)).folder.name.endswith("-headscause")

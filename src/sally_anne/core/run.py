@@ -24,10 +24,10 @@ MADE_BY = "sally-anne probe"
 # Family-wise p of label permutations up to which a head is called readable.
 LEVEL = 0.05
 HEADS, PROBES = "heads.parquet", "probes.safetensors"
-# What a probing run found, what its causal scan did, and what its samples say.
-CAUSES, PROMPTS = "causal.json", "prompts.parquet"
+# What a probing run found, what its patching scan did, and what its samples say.
+PATCHING, PROMPTS = "patching.json", "prompts.parquet"
 # Accuracy above which a surface feature is said to give a label away: so much more than chance.
-GIVEN_AWAY = 0.1
+CONFOUNDED = 0.1
 ACTIVATIONS = "activations"
 MANIFEST = f"{ACTIVATIONS}/index.json"
 TITLE_WORDS = ("order", "contrast", "setting", "site", "position")
@@ -122,12 +122,12 @@ class Run:
         return found
 
     @cached_property
-    def causes(self) -> dict[str, Any]:
-        """``causal.json``, what the causal scan said of each kind of twins; empty without it."""
-        path = self.folder / CAUSES
+    def patching(self) -> dict[str, Any]:
+        """``patching.json``, what patching said of each kind of twins; empty without it."""
+        path = self.folder / PATCHING
         if not path.exists():
             return {}
-        found = read_object(path, RunFolderError, "sally-anne causal")
+        found = read_object(path, RunFolderError, "sally-anne patch")
         return found
 
     @cached_property
@@ -226,14 +226,14 @@ class Run:
         return ActivationStore.open(folder)
 
 
-def given_away(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def confounded(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Rows of ``confounds`` of a ``results.json`` whose feature alone gives a label away."""
     results = found.get("results", {})
     return [
         row
         for row in found.get("confounds", ())
         if row["accuracy"]
-        > results.get(row["label"], {}).get("chance_test_accuracy", 0.5) + GIVEN_AWAY
+        > results.get(row["label"], {}).get("chance_test_accuracy", 0.5) + CONFOUNDED
     ]
 
 
@@ -246,14 +246,14 @@ def in_words(readable: bool | None, used: bool) -> str:
     return "used, not readable" if used else "neither readable nor used"
 
 
-def verdicts(heads: pd.DataFrame, kind: str, label: str) -> list[str]:
+def conclusions(heads: pd.DataFrame, kind: str, label: str) -> list[str]:
     """Of each row of a table of heads, whether it is readable and used, for one kind of twins.
 
-    Readable is a head whose family-wise p is at most :data:`LEVEL`; used is one whose share of the
-    gap is above its equal part of all, with its interval.
+    Readable is a head whose family-wise p is at most :data:`LEVEL`; used is one whose normalised
+    effect is above its equal part of all, with its interval.
     """
-    null = heads[f"{label}_p_family"]
-    used = heads[f"{kind}_patch_low"] > 1 / len(heads)
+    null = heads[f"{label}_p_fwer"]
+    used = heads[f"{kind}_effect_low"] > 1 / len(heads)
     readable = [None if np.isnan(p) else bool(p <= LEVEL) for p in null]
     return [in_words(r, bool(u)) for r, u in zip(readable, used, strict=True)]
 

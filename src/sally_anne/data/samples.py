@@ -68,7 +68,7 @@ class Sample:
         context: samples of one group and context have the same pictures and words but for their
             ends, so that these are read once; empty where nothing is shared.
         twin: a key that two samples of one group share, which differ in one thing: between them the
-            causal scan exchanges heads.
+            patching scan exchanges heads.
         answer: of a twin, the word that the model should say after it.
     """
 

@@ -108,7 +108,7 @@ def statement_twins(samples: Iterable[Sample], label: str, clusters: Mapping[str
         if len(sides) == 2
     ]
     noun = "maps" if clusters else "groups"
-    return TwinSet("verdict", twins, False, "the statement's end", noun)
+    return TwinSet("statement", twins, False, "the statement's end", noun)
 
 
 def own_twins(samples: Sequence[Sample]) -> TwinSet:

@@ -30,7 +30,7 @@ def options(model_folder: Path) -> dict[str, dict[str, Any]]:
             "stories": 24,
             "figures": False,
             "permutations": 19,
-            "causal": False,
+            "patching": False,
             "out": "probes",
         },
         "evaluate": {**model, "limit": 7, "options": True, "batch_size": 4, "out": "answers"},

@@ -195,7 +195,7 @@ def test_two_processes_go_on(
     launcher += ["--main_process_port", "0", "-m", "sally_anne.probing.run"]
     given = options["probe"]
     command = ["--model", given["model"], "--setting", "text", "--stories", str(given["stories"])]
-    command += ["--permutations", str(given["permutations"]), "--no-causal"]
+    command += ["--permutations", str(given["permutations"]), "--no-patching"]
     done = launch([*launcher, *command, "--no-figures", "--out", given["out"]], tmp_path)
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "probes") == contents(alone / "probes")

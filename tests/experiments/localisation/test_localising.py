@@ -104,7 +104,7 @@ def test_effects_are_of_the_carrier_alone(planted: LoadedModel, twins: list[Twin
         assert scores[CARRIER] > 1e-3, name
         assert scores[~truth].max() < 1e-4 * scores[CARRIER], name
     patched = scores_of("patching", seen, turns)[0]
-    assert patched[CARRIER] == pytest.approx(seen.effects.gap.mean(), rel=1e-4)
+    assert patched[CARRIER] == pytest.approx(seen.effects.logit_diff.mean(), rel=1e-4)
 
 
 def test_turned_twins_have_opposite_effects(planted: LoadedModel, twins: list[Twins]) -> None:
@@ -131,13 +131,13 @@ def test_decoys_say_what_the_carrier_says_and_nothing_hears_it(
         after = look(planted, twins[:2], 2)
     finally:
         planted.model.load_state_dict(kept)
-    np.testing.assert_allclose(after.effects.gap, before.effects.gap, atol=1e-5)
+    np.testing.assert_allclose(after.effects.logit_diff, before.effects.logit_diff, atol=1e-5)
     for (layer, slot), (_, head) in DECOYS:
         np.testing.assert_allclose(
             after.outputs[:, :, layer, slot], after.outputs[:, :, layer, head], atol=1e-6
         )
         assert not np.array_equal(before.outputs[:, :, layer, slot], after.outputs[:, :, 5, slot])
-        assert np.abs(after.effects.patch[:, layer, slot]).max() < 1e-5
+        assert np.abs(after.effects.effect[:, layer, slot]).max() < 1e-5
 
 
 def test_a_decoy_that_would_change_another_head_is_refused(planted: LoadedModel) -> None:
@@ -290,8 +290,8 @@ def test_upper_layers_are_the_whole_model(planted: LoadedModel, twins: list[Twin
             plain, after = ((g[..., 0] - g[..., 1]).double().numpy() for g in gaps)
             gap = plain[:, 0] - plain[:, 1]
             carried = (plain[:, 0] - after[:, 0] + after[:, 1] - plain[:, 1]) / 2
-            np.testing.assert_allclose(gap, seen.effects.gap, atol=1e-3)
-            np.testing.assert_allclose(carried, seen.effects.patch[:, *head], atol=1e-3)
+            np.testing.assert_allclose(gap, seen.effects.logit_diff, atol=1e-3)
+            np.testing.assert_allclose(carried, seen.effects.effect[:, *head], atol=1e-3)
     np.testing.assert_allclose(
         read.heads.numpy().reshape(2, 2, *read.heads.shape[1:]), seen.outputs[:, :, 5:], atol=1e-4
     )
@@ -386,7 +386,7 @@ def test_shipped_models_are_what_they_say(folder: Path, twins: list[Twins]) -> N
     assert not truth.failed and min(truth.right.values()) >= 0.9
     seen = look(loaded, twins, 3)
     effects = seen.effects
-    share = effects.patch.sum(0) / effects.gap.sum()
+    share = effects.effect.sum(0) / effects.logit_diff.sum()
     planted = truth.mask(share.shape)
     assert np.abs(share[~planted]).max() < 0.1 and share[planted].min() > 0.03
     np.testing.assert_allclose(share[planted].sum(), sum(truth.carried), atol=0.15)

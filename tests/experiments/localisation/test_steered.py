@@ -87,7 +87,7 @@ def test_answers_move_at_the_carrier_and_nowhere_else(planted: LoadedModel, seen
     right = moved = 0
     for pair in twins:
         for reading, sign in zip(read_twins(planted, pair, True), (1, -1), strict=True):
-            if sign * reading.gap > 0:
+            if sign * reading.logit_diff > 0:
                 right += 1
                 step = -sign * at[CARRIER].delta(8.0)
                 logits = steering._logits(reading, step[None])[0]
@@ -131,9 +131,9 @@ def test_a_weakened_head_carries_less(planted: LoadedModel) -> None:
     twins = held_out_twins("test", 1)
     kept = {name: weight.clone() for name, weight in planted.model.state_dict().items()}
     try:
-        before = look(planted, twins, 1).effects.patch[0]
+        before = look(planted, twins, 1).effects.effect[0]
         weaken(planted.model, (CARRIER,), 0.0)
-        after = look(planted, twins, 1).effects.patch[0]
+        after = look(planted, twins, 1).effects.effect[0]
     finally:
         planted.model.load_state_dict(kept)
     assert abs(before[CARRIER]) > 1e-3 > 1e-6 > np.abs(after).max()

@@ -1,4 +1,4 @@
-"""``sally-anne causal RUN``: which heads of a probing run are used, beside which are readable."""
+"""``sally-anne patch RUN``: which heads of a probing run are used, beside which are readable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import claimed
 from sally_anne.core.options import Seed, check_options
-from sally_anne.core.run import CAUSES, CONFIG, HEADS, LEVEL, Run, in_words, verdicts
+from sally_anne.core.run import CONFIG, HEADS, LEVEL, PATCHING, Run, conclusions, in_words
 from sally_anne.probing.config import ProbeConfig, ScanOptions
 from sally_anne.probing.nulls import null_columns, selectivity_columns
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from sally_anne.data.samples import SampleSet
     from sally_anne.data.twins import TwinSet
     from sally_anne.models.loading import LoadedModel
-    from sally_anne.probing.scan import Cause
+    from sally_anne.probing.scan import PatchingResult
 
-FOLDER = "causal"
-Kind = Literal["question", "verdict"]
+FOLDER = "patching"
+Kind = Literal["question", "statement"]
 # What each kind of twins adds to the table of heads, after its name.
 COLUMNS = (
-    *("patch_validation", "patch", "patch_low", "patch_high", "ablate", "direct", "attribution"),
-    "verdict",
+    *("effect_validation", "effect", "effect_low", "effect_high", "ablate", "dla", "attribution"),
+    "conclusion",
 )
 # The entry of config.json that says which null the table of heads has.
 NULLS = "nulls"
@@ -49,14 +49,14 @@ NO_TWINS = (
 
 
 @dataclass(frozen=True)
-class CausalConfig:
+class PatchingConfig:
     """Exchange every head's output between twins of one story: which heads does the answer need?
 
     Attributes:
         run: folder of a finished probing run; columns are added to its heads.parquet, which
             `sally-anne figures` draws. `sally-anne probe --dry-run` says what a scan costs.
         kinds: question exchanges at the last token of the belief question, between the true-belief
-            and the false-belief version; verdict at the end of a statement, between two statements
+            and the false-belief version; statement at the end of one, between two statements
             of one context, which is what probes read. All that the samples have by default.
         pairs, validation_pairs, sizes, random_sets, exact, seed: as of `sally-anne probe`; as in
             the run by default.
@@ -75,7 +75,9 @@ class CausalConfig:
     device_map: str | None = None
 
 
-def verdict(cause: Cause, label: str, k: int, readable: Sequence[bool] | None, which: str) -> str:
+def conclusion(
+    cause: PatchingResult, label: str, k: int, readable: Sequence[bool] | None, which: str
+) -> str:
     """Whether the heads that a label is read from best are those that are used, in words.
 
     Args:
@@ -83,26 +85,26 @@ def verdict(cause: Cause, label: str, k: int, readable: Sequence[bool] | None, w
         label: by which heads were ranked.
         k: size of the sets.
         readable: of each row of ``cause.heads``, whether its probe is above its null. The best
-            ``k`` by probe are if so many are, those by cause if half of them are. None where
+            ``k`` by probe are if so many are, those by patching if half of them are. None where
             that was not tested.
         which: what twins decide, e.g. "the belief question's answer".
     """
     if not _told(cause.facts):
-        told = f"{cause.facts['told_apart']:.0%}"
+        told = f"{cause.facts['pair_accuracy']:.0%}"
         return f"The model tells {told} of the twins apart: {which} shows nothing to be carried."
     few = cause.facts["clusters_drawn"]
     if few < 2:
         return f"For {which}, all twins are of one of the {cause.facts['clusters']}: no interval."
     sets = cause.sets.set_index(["by", "k"])
-    probed, causal, drawn = (sets.loc[(by, k)] for by in (label, "cause", "random"))
-    order = cause.heads["patch_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
+    probed, causal, drawn = (sets.loc[(by, k)] for by in (label, "patching", "random"))
+    order = cause.heads["effect_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
     found = None if readable is None else sum(bool(readable[i]) for i in order)
     enough = None if readable is None else sum(readable) >= k
     half = None if found is None else 2 * found >= k
     counted = "" if found is None else f" ({found} of {k} are readable)"
     return (
         f"For {which}, the {k} heads from which {label} is read best carry {_range(probed)} of the "
-        f"gap; random sets of {k} carry {drawn['share']:.2f}, and 97.5 % of them at most "
+        f"difference; random sets of {k} carry {drawn['effect']:.2f}, and 97.5 % of them at most "
         f"{causal['random_high']:.2f}: {in_words(enough, _is_used(probed))}. The {k} "
         f"that carry most on validation twins carry {_range(causal)}: "
         f"{in_words(half, _is_used(causal))}{counted}."
@@ -112,19 +114,19 @@ def verdict(cause: Cause, label: str, k: int, readable: Sequence[bool] | None, w
 
 def _told(facts: Mapping[str, Any]) -> bool:
     """Whether the model tells most twins apart, so that there is something to carry."""
-    return bool(facts["told_apart"] >= 0.75 and facts["mean_gap"] > 0)
+    return bool(facts["pair_accuracy"] >= 0.75 and facts["mean_logit_diff"] > 0)
 
 
 def _is_used(row: pd.Series) -> bool:
-    return bool(row["share"] > row["random_high"] and row["low"] > 0)
+    return bool(row["effect"] > row["random_high"] and row["low"] > 0)
 
 
 def _range(row: pd.Series) -> str:
-    return f"{row['share']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+    return f"{row['effect']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
 
 
-def print_causes(console: Console, said: Mapping[str, Any], spoken: Mapping[str, str]) -> None:
-    """What ``causal.json`` holds: for each kind of twins the sets of heads, and the verdict.
+def print_patching(console: Console, said: Mapping[str, Any], spoken: Mapping[str, str]) -> None:
+    """What ``patching.json`` holds: for each kind of twins the sets of heads, and the conclusion.
 
     Args:
         console: where it prints.
@@ -134,28 +136,29 @@ def print_causes(console: Console, said: Mapping[str, Any], spoken: Mapping[str,
     for kind, facts in said.items():
         if kind in get_args(Kind):
             _print_cause(console, kind, facts, spoken)
-            console.print(f"[bold]{escape(facts['verdict'])}[/bold]")
+            console.print(f"[bold]{escape(facts['conclusion'])}[/bold]")
 
 
 def _print_cause(
     console: Console, kind: str, facts: Mapping[str, Any], spoken: Mapping[str, str]
 ) -> None:
     table = Table(
-        title=f"{kind}: share of the gap carried at {facts['place']}", title_justify="left"
+        title=f"{kind}: normalised effect at {facts['place']}",
+        title_justify="left",
     )
-    for name in ("heads", "K", "share", "95 %", "random sets above"):
+    for name in ("heads", "K", "effect", "95 %", "random sets above"):
         table.add_column(name, justify="right")
     for row in facts["sets"]:
-        by = {"cause": "by cause", "random": "random"}.get(row["by"])
+        by = {"patching": "by patching", "random": "random"}.get(row["by"])
         above = "" if row["by"] == "random" else f"{row['above']:.0%}"
         ends = f"{row['low']:.2f} to {row['high']:.2f}" if "low" in row else "one cluster"
         name = by or f"by {spoken.get(row['by'], row['by'])} probe"
-        table.add_row(name, str(row["k"]), f"{row['share']:.2f}", ends, above)
+        table.add_row(name, str(row["k"]), f"{row['effect']:.2f}", ends, above)
     console.print(table)
-    told = round(facts["told_apart"] * facts["pairs"])
+    told = round(facts["pair_accuracy"] * facts["pairs"])
     console.print(
         f"{facts['pairs']} test twins of {facts['clusters_drawn']} {facts['clusters']}, of which "
-        f"the model tells {told} apart (mean gap {facts['mean_gap']:.2f} logits)"
+        f"the model tells {told} apart (mean difference {facts['mean_logit_diff']:.2f} logits)"
     )
     with_what = {"attribution": "attribution patching"} | {
         label: f"validation accuracy of {name}" for label, name in spoken.items()
@@ -186,20 +189,20 @@ def explain(
         twins: by kind.
         heads: the table of a run, with the columns of its nulls.
         how: how much is exchanged.
-        folder: of the run; effects on each pair are kept in its folder ``causal``.
+        folder: of the run; effects on each pair are kept in its folder ``patching``.
         console: where it shows how far it is.
         spoken: how labels are written.
         site: where heads are exchanged, as their probes read them.
 
     Returns:
-        The table with ``{kind}_patch`` and the other columns of :class:`Cause`, and
-        ``{kind}_verdict`` of each head; and what ``causal.json`` holds of each kind.
+        The table with ``{kind}_effect`` and the other columns of :class:`PatchingResult`, and
+        ``{kind}_conclusion`` of each head; and what ``patching.json`` holds of each kind.
     """
     from sally_anne.probing.scan import scan
 
     labels = [str(c).removesuffix("_rank") for c in heads if str(c).endswith("_rank")]
     ranked = {label: heads.sort_values([f"{label}_rank", "layer", "head"]) for label in labels}
-    null = heads.sort_values(["layer", "head"])[f"{labels[0]}_p_family"]
+    null = heads.sort_values(["layer", "head"])[f"{labels[0]}_p_fwer"]
     # None where labels do not vary within groups, so that there is nothing to permute.
     readable = None if null.isna().any() else (null <= LEVEL).tolist()
     said: dict[str, Any] = {}
@@ -224,8 +227,8 @@ def explain(
         heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
         # Where nothing can be said of the twins, nothing is said of heads.
         asked = how.exact and _told(cause.facts) and cause.facts["clusters_drawn"] > 1
-        heads[f"{kind}_verdict"] = verdicts(heads, kind, first) if asked else ""
-        words = verdict(cause, first, max(how.sizes), readable, which)
+        heads[f"{kind}_conclusion"] = conclusions(heads, kind, first) if asked else ""
+        words = conclusion(cause, first, max(how.sizes), readable, which)
         words = words.replace(first, spoken.get(first, first))
         said[kind] = {
             "scan": how.scan_options,
@@ -235,13 +238,13 @@ def explain(
                 {name: value for name, value in row.items() if value == value}
                 for row in cause.sets.to_dict("records")
             ],
-            "verdict": words,
+            "conclusion": words,
         }
     return heads, said
 
 
-def run(config: CausalConfig, console: Console | None = None) -> pd.DataFrame:
-    """Scan a finished run's model; adds columns to its ``heads.parquet``, and ``causal.json``.
+def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
+    """Scan a finished run's model; adds columns to its ``heads.parquet``, and ``patching.json``.
 
     Returns:
         The table of heads.
@@ -267,8 +270,8 @@ def run(config: CausalConfig, console: Console | None = None) -> pd.DataFrame:
         loaded = opened.model()
         spoken = {label: label.upper() for label in opened.data.meaning}
         add_null(probing, opened.data, console)
-        said = add_causes(probing, loaded, twins, console, spoken)
-    print_causes(console, said, spoken)
+        said = add_patching(probing, loaded, twins, console, spoken)
+    print_patching(console, said, spoken)
     folder = escape(shlex.quote(str(config.run)))
     again = f"sally-anne figures {folder} && sally-anne report {folder}"
     console.print(f"next, figures and page with it: {again}", soft_wrap=True)
@@ -285,7 +288,7 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> bool:
 
     saved = Run.open(config.folder)
     wanted = {"permutations": config.permutations, "seed": config.seed}
-    there = all(f"{label}_p_family" in saved.heads for label in saved.labels)
+    there = all(f"{label}_p_fwer" in saved.heads for label in saved.labels)
     if not config.permutations or (there and saved.saved.get(NULLS) == wanted):
         return False
     begun = time.monotonic()
@@ -300,24 +303,24 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> bool:
     return True
 
 
-def add_causes(
+def add_patching(
     config: ProbeConfig,
     loaded: LoadedModel,
     twins: Mapping[str, TwinSet],
     console: Console,
     spoken: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Add the scan to a finished run with its null, unless it is there; what ``causal.json`` holds.
+    """Add the scan to a finished run with its null, unless it is there; what the file holds.
 
     Raises:
         ProbingError, ModelError: as :func:`probing.scan.scan`.
     """
-    saved, path = Run.open(config.folder), config.folder / CAUSES
+    saved, path = Run.open(config.folder), config.folder / PATCHING
     null = {NULLS: json.loads(json.dumps(saved.saved.get(NULLS)))}
-    kept = saved.causes
+    kept = saved.patching
     kept = kept if kept.get(NULLS) == null[NULLS] else {}
     kinds = get_args(Kind)
-    done = {kind: kept[kind] for kind in kinds if kind in kept and f"{kind}_patch" in saved.heads}
+    done = {kind: kept[kind] for kind in kinds if kind in kept and f"{kind}_effect" in saved.heads}
     how = json.loads(json.dumps(config.scan_options))
     left = {
         kind: found
@@ -341,10 +344,10 @@ def add_causes(
         )
         # Stopped before it is written anew, it must not stand beside another table.
         path.unlink(missing_ok=True)
-        _keep(saved, heads, {"config": saved.config | config.scan_options | {"causal": True}})
+        _keep(saved, heads, {"config": saved.config | config.scan_options | {"patching": True}})
         done |= said
         write_json(path, null | done)
-        console.print(f"[dim]causal scan: {time.monotonic() - begun:.0f} s[/dim]")
+        console.print(f"[dim]patching scan: {time.monotonic() - begun:.0f} s[/dim]")
     return {kind: done[kind] for kind in twins}
 
 
@@ -354,10 +357,10 @@ def _keep(saved: Run, heads: pd.DataFrame, facts: Mapping[str, Any]) -> None:
     write_json(saved.folder / CONFIG, {**saved.saved, **facts})
 
 
-def causal(folder: Path | str, **options: Any) -> pd.DataFrame:
-    """:func:`run` in a notebook: ``sa.causal("runs/...", pairs=20)``; options as of the command.
+def patch(folder: Path | str, **options: Any) -> pd.DataFrame:
+    """:func:`run` in a notebook: ``sa.patch("runs/...", pairs=20)``; options as of the command.
 
     Returns:
         The table of heads of the run, with the columns of the scan.
     """
-    return run(CausalConfig(run=Path(folder), **options), Console(quiet=True))
+    return run(PatchingConfig(run=Path(folder), **options), Console(quiet=True))

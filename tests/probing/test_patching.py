@@ -1,4 +1,4 @@
-"""The causal command: columns, verdicts, own twins."""
+"""The causal command: columns, conclusions, own twins."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ import pytest
 import sally_anne as sa
 from sally_anne.core.console import Console
 from sally_anne.core.errors import OptionError, ProbingError, RecordError
-from sally_anne.core.run import Run, verdicts
+from sally_anne.core.run import Run, conclusions
 from sally_anne.data.samples import Sample, read_samples
 from sally_anne.data.twins import TwinSet, own_twins, statement_twins
-from sally_anne.probing.causal import CausalConfig, run, verdict
-from sally_anne.probing.scan import Cause
+from sally_anne.probing.patching import PatchingConfig, conclusion, run
+from sally_anne.probing.scan import PatchingResult
 
 
-def made_cause(probed: float, causal: float, told: float = 1.0) -> Cause:
-    heads = pd.DataFrame({"layer": [0] * 4, "head": range(4), "patch_validation": [0.1, 0.9, 0, 0]})
+def made_cause(probed: float, causal: float, told: float = 1.0) -> PatchingResult:
+    heads = pd.DataFrame(
+        {"layer": [0] * 4, "head": range(4), "effect_validation": [0.1, 0.9, 0, 0]}
+    )
     rows = [
-        {"by": by, "k": 2, "share": share, "low": share - 0.05, "high": share + 0.05}
+        {"by": by, "k": 2, "effect": share, "low": share - 0.05, "high": share + 0.05}
         | {"random_high": 0.2}
-        for by, share in (("y_p", probed), ("cause", causal), ("random", 0.05))
+        for by, share in (("y_p", probed), ("patching", causal), ("random", 0.05))
     ]
-    facts = {"told_apart": told, "mean_gap": 2.0, "clusters_drawn": 9, "clusters": "maps"}
-    return Cause(heads, pd.DataFrame(rows), facts)
+    facts = {"pair_accuracy": told, "mean_logit_diff": 2.0, "clusters_drawn": 9, "clusters": "maps"}
+    return PatchingResult(heads, pd.DataFrame(rows), facts)
 
 
 @pytest.mark.parametrize(
@@ -46,25 +48,27 @@ def made_cause(probed: float, causal: float, told: float = 1.0) -> Cause:
     ],
 )
 def test_verdicts(probed: float, causal: float, readable: list[int], expected: list[str]) -> None:
-    said = verdict(made_cause(probed, causal), "y_p", 2, [bool(r) for r in readable], "the answer")
+    said = conclusion(
+        made_cause(probed, causal), "y_p", 2, [bool(r) for r in readable], "the answer"
+    )
     for words in expected:
         assert words in said
 
 
-def test_a_model_that_tells_nothing_apart_gets_no_verdict() -> None:
-    said = verdict(made_cause(0.9, 0.9, told=0.5), "y_p", 2, [True] * 4, "the answer")
+def test_a_model_that_tells_nothing_apart_gets_no_conclusion() -> None:
+    said = conclusion(made_cause(0.9, 0.9, told=0.5), "y_p", 2, [True] * 4, "the answer")
     assert said == "The model tells 50% of the twins apart: the answer shows nothing to be carried."
 
 
 def test_what_was_not_tested_is_not_denied() -> None:
     cause = made_cause(0.0, 0.9)
-    said = verdict(cause, "y_p", 2, None, "the answer")
+    said = conclusion(cause, "y_p", 2, None, "the answer")
     assert "0.20: not used" in said and said.endswith("0.95]: used.")
     one = replace(cause, facts={**cause.facts, "clusters_drawn": 1})
-    said = verdict(one, "y_p", 2, None, "the answer")
+    said = conclusion(one, "y_p", 2, None, "the answer")
     assert said == "For the answer, all twins are of one of the maps: no interval."
     few = replace(cause, facts={**cause.facts, "clusters_drawn": 2, "clusters": "groups"})
-    said = verdict(few, "y_p", 2, None, "the answer")
+    said = conclusion(few, "y_p", 2, None, "the answer")
     assert said.endswith("Intervals are over 2 groups, too few.")
 
 
@@ -117,14 +121,14 @@ def test_twins_of_all_clusters_in_turn() -> None:
 
 def test_heads_are_readable_by_their_null_and_used_by_their_interval() -> None:
     """Of four heads the equal part is a quarter of the gap."""
-    heads = pd.DataFrame({"y_p_p_family": [0.05, 0.051, 0.01, 1.0]})
-    heads["question_patch_low"] = [0.26, 0.26, 0.25, np.nan]
-    assert verdicts(heads, "question", "y_p") == [
+    heads = pd.DataFrame({"y_p_p_fwer": [0.05, 0.051, 0.01, 1.0]})
+    heads["question_effect_low"] = [0.26, 0.26, 0.25, np.nan]
+    assert conclusions(heads, "question", "y_p") == [
         *("readable and used", "used, not readable", "readable, not used"),
         "neither readable nor used",
     ]
-    heads["y_p_p_family"] = np.nan
-    assert verdicts(heads, "question", "y_p") == ["used", "used", "not used", "not used"]
+    heads["y_p_p_fwer"] = np.nan
+    assert conclusions(heads, "question", "y_p") == ["used", "used", "not used", "not used"]
 
 
 @pytest.mark.integration
@@ -134,25 +138,25 @@ def test_columns_and_verdict_of_a_run(
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     before = Run.open(folder).heads
     printed = io.StringIO()
-    options = CausalConfig(run=folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)
+    options = PatchingConfig(run=folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)
     heads = run(options, Console(file=printed, width=200))
     opened = Run.open(folder)
     pd.testing.assert_frame_equal(opened.heads, heads)
     # The null may be there already; of what was there nothing changed.
     pd.testing.assert_frame_equal(heads[before.columns], before)
-    for kind in ("question", "verdict"):
-        wanted = ("patch_validation", "patch", "ablate", "direct")
+    for kind in ("question", "statement"):
+        wanted = ("effect_validation", "effect", "ablate", "dla")
         assert heads[[f"{kind}_{name}" for name in (*wanted, "attribution")]].notna().all().all()
         # These stories' test twins are of one map, so nothing is said of heads.
-        assert heads[[f"{kind}_patch_low", f"{kind}_patch_high"]].isna().all(axis=None)
-        assert set(heads[f"{kind}_verdict"]) == {""}
+        assert heads[[f"{kind}_effect_low", f"{kind}_effect_high"]].isna().all(axis=None)
+        assert set(heads[f"{kind}_conclusion"]) == {""}
     assert opened.labels == Run.open(finished).labels
-    saved = json.loads((folder / "causal.json").read_text())
+    saved = json.loads((folder / "patching.json").read_text())
     again = f"sally-anne figures {folder} && sally-anne report {folder}\n"
     assert printed.getvalue().endswith(again)
     said = printed.getvalue().replace("\n", " ")
-    for kind in ("question", "verdict"):
-        assert " ".join(saved[kind]["verdict"].split()) in " ".join(said.split())
+    for kind in ("question", "statement"):
+        assert " ".join(saved[kind]["conclusion"].split()) in " ".join(said.split())
         assert saved[kind]["pairs"] == 4
     assert "by Y_P probe" in said and "random sets above" in said and "one cluster" in said
     exact = f"{saved['question']['attribution_spearman']:.2f} with attribution patching"
@@ -162,24 +166,24 @@ def test_columns_and_verdict_of_a_run(
             assert f"{rank:.2f} with validation accuracy of {label.upper()}" in said
     # Again: nothing is computed anew, and nothing changes; the options are now the run's.
     monkeypatch.setattr(
-        "sally_anne.probing.causal.explain", lambda *_: pytest.fail("scanned again")
+        "sally_anne.probing.patching.explain", lambda *_: pytest.fail("scanned again")
     )
-    again = sa.causal(folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)
+    again = sa.patch(folder, pairs=4, validation_pairs=3, sizes=(2,), random_sets=5)
     pd.testing.assert_frame_equal(again, heads)
-    pd.testing.assert_frame_equal(sa.causal(folder), heads)
+    pd.testing.assert_frame_equal(sa.patch(folder), heads)
     monkeypatch.undo()
     # One kind anew leaves what was found of the other, in the table and beside it.
-    sa.causal(folder, kinds=("question",), pairs=3)
-    later, after = Run.open(folder).heads, json.loads((folder / "causal.json").read_text())
-    assert after["verdict"] == saved["verdict"] and after["question"]["pairs"] == 3
-    own = [name for name in heads if str(name).startswith("verdict_")]
+    sa.patch(folder, kinds=("question",), pairs=3)
+    later, after = Run.open(folder).heads, json.loads((folder / "patching.json").read_text())
+    assert after["conclusion"] == saved["conclusion"] and after["question"]["pairs"] == 3
+    own = [name for name in heads if str(name).startswith("statement_")]
     pd.testing.assert_frame_equal(later[own], heads[own])
-    assert (later["question_patch_validation"] == heads["question_patch_validation"]).all()
-    assert (later["question_patch"] != heads["question_patch"]).any()
+    assert (later["question_effect_validation"] == heads["question_effect_validation"]).all()
+    assert (later["question_effect"] != heads["question_effect"]).any()
     # Another null leaves nothing of what was said by the first.
-    sa.causal(folder, kinds=("verdict",), seed=1)
-    assert set(json.loads((folder / "causal.json").read_text())) >= {"nulls", "verdict"}
-    assert "question" not in json.loads((folder / "causal.json").read_text())
+    sa.patch(folder, kinds=("statement",), seed=1)
+    assert set(json.loads((folder / "patching.json").read_text())) >= {"nulls", "statement"}
+    assert "question" not in json.loads((folder / "patching.json").read_text())
     assert not [name for name in Run.open(folder).heads if str(name).startswith("question_")]
 
 
@@ -191,7 +195,7 @@ def test_wrong_options_in_a_notebook(finished: Path) -> None:
         ({"seed": -1}, "--seed must be from 0"),
     ):
         with pytest.raises(OptionError, match=words):
-            sa.causal(finished, **options)
+            sa.patch(finished, **options)
 
 
 @pytest.mark.integration
@@ -207,21 +211,21 @@ def test_own_samples_with_twins(tmp_path: Path, carry: Callable[..., str]) -> No
     path.write_text("\n".join(map(json.dumps, lines)))
     assert read_samples(path)[3].twin == "t1"
     carry(tmp_path / "run", samples=path, stories=None, setting="multimodal")
-    options = CausalConfig(run=tmp_path / "run", sizes=(1,), random_sets=3)
+    options = PatchingConfig(run=tmp_path / "run", sizes=(1,), random_sets=3)
     heads = run(options, Console(quiet=True))
-    assert "question_patch" in heads and "verdict_patch" not in heads
+    assert "question_effect" in heads and "statement_effect" not in heads
     assert heads["question_rank"].notna().all() and "question_test_accuracy" in heads
     bare = [{k: v for k, v in line.items() if k not in ("twin", "answer")} for line in lines]
     path.write_text("\n".join(map(json.dumps, bare)))
     carry(tmp_path / "bare", samples=path, stories=None, setting="multimodal")
-    told = carry(tmp_path / "bare", samples=path, stories=None, setting="multimodal", causal=True)
+    told = carry(tmp_path / "bare", samples=path, stories=None, setting="multimodal", patching=True)
     assert "Which heads are used was not asked: no samples are twins" in told
     assert "a common twin, and each its answer" in told
     with pytest.raises(ProbingError, match="no samples are twins"):
         run(replace(options, run=tmp_path / "bare"), Console(quiet=True))
 
 
-SCAN = {"causal": True, "pairs": 4, "validation_pairs": 3, "sizes": (2,), "random_sets": 5}
+SCAN = {"patching": True, "pairs": 4, "validation_pairs": 3, "sizes": (2,), "random_sets": 5}
 
 
 def last_words(printed: str) -> str:
@@ -237,24 +241,24 @@ def test_a_run_ends_with_its_verdicts(
     carry(tmp_path / "run", permutations=0)
     assert "y_p_p" not in Run.open(tmp_path / "run").heads
     printed = carry(tmp_path / "run", **SCAN)
-    said = json.loads((tmp_path / "run" / "causal.json").read_text())
-    assert last_words(printed).endswith(" ".join(said["verdict"]["verdict"].split()))
-    assert said["question"]["verdict"] in " ".join(printed.split())
+    said = json.loads((tmp_path / "run" / "patching.json").read_text())
+    assert last_words(printed).endswith(" ".join(said["statement"]["conclusion"].split()))
+    assert said["question"]["conclusion"] in " ".join(printed.split())
     assert (said["question"]["scan"]["pairs"], said["nulls"]["permutations"]) == (4, 39)
-    assert "permutations: " in printed and "causal scan: " in printed
+    assert "permutations: " in printed and "patching scan: " in printed
     heads = Run.open(tmp_path / "run").heads
     null = [c for c in Run.open(finished).heads if c in heads]
     pd.testing.assert_frame_equal(heads[null], Run.open(finished).heads)
     # The command of its own gives the same, and a second run says it again.
     folder = Path(shutil.copytree(finished, tmp_path / "other"))
-    options = {name: value for name, value in SCAN.items() if name != "causal"}
-    pd.testing.assert_frame_equal(sa.causal(folder, **options), heads)
+    options = {name: value for name, value in SCAN.items() if name != "patching"}
+    pd.testing.assert_frame_equal(sa.patch(folder, **options), heads)
     monkeypatch.setattr(
-        "sally_anne.probing.causal.explain", lambda *_: pytest.fail("scanned again")
+        "sally_anne.probing.patching.explain", lambda *_: pytest.fail("scanned again")
     )
     again = carry(tmp_path / "run", **SCAN)
-    assert "causal scan: " not in again and "permutations: " not in again
-    assert last_words(again).endswith(" ".join(said["verdict"]["verdict"].split()))
+    assert "patching scan: " not in again and "permutations: " not in again
+    assert last_words(again).endswith(" ".join(said["statement"]["conclusion"].split()))
 
 
 @pytest.mark.integration
@@ -263,9 +267,9 @@ def test_other_options_scan_again(
 ) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     carry(folder, **SCAN)
-    first = json.loads((folder / "causal.json").read_text())
+    first = json.loads((folder / "patching.json").read_text())
     carry(folder, **SCAN | {"pairs": 5}, permutations=19)
-    second = json.loads((folder / "causal.json").read_text())
+    second = json.loads((folder / "patching.json").read_text())
     assert [s["question"]["pairs"] for s in (first, second)] == [4, 5]
     assert second["nulls"]["permutations"] == 19
     heads = Run.open(folder).heads
@@ -279,6 +283,6 @@ def test_a_scan_that_cannot_be_made_leaves_the_run(
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     printed = carry(folder, **SCAN | {"sizes": (49,)})
     assert "Which heads are used was not asked: --sizes 49:" in printed
-    assert not (folder / "causal.json").exists()
-    with pytest.raises(ProbingError, match="--permutations 0.*--no-causal"):
+    assert not (folder / "patching.json").exists()
+    with pytest.raises(ProbingError, match="--permutations 0.*--no-patching"):
         carry(folder, **SCAN, permutations=0)
