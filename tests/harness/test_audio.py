@@ -5,7 +5,6 @@ Two films of one length with other sounds, and one without any, are asked the sa
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,15 +13,12 @@ from typing import Any
 
 import av
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from rich.console import Console
 
-from sally_anne.core.errors import ClipError, ContextError, HarnessError, ModelError
-from sally_anne.harness.adapters.questions import prepared
-from sally_anne.harness.config import EvalConfig, check
-from sally_anne.harness.dry_run import dry_run
+from sally_anne.core.errors import ContextError
+from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import check_items, evaluate, prompt_of
 from sally_anne.harness.model import SteeredModel, cut_prompts, laid_out
 from sally_anne.harness.tasks import load_items
@@ -215,43 +211,6 @@ def test_frames_and_sound_each_change_the_answer(opened, config) -> None:
         new = own[0, inputs["input_ids"].shape[1] :]
         assert loaded.processor.tokenizer.decode(new, skip_special_tokens=True).strip() == reply
     assert loaded.generate(one.text, video=one.clip, sound=one.sound, max_new_tokens=6) == said[0]
-
-
-@pytest.mark.integration
-def test_other_ways_to_ask_about_what_is_heard(opened, config) -> None:
-    loaded = opened("qwen2-audio")
-    asked = replace(config, options=False, out=config.folder / "simtom", prompting="simtom")
-    evaluate(replace(asked, model=loaded.name), console=Console(quiet=True), loaded=loaded)
-    assert len(pd.read_parquet(asked.folder / "answers.parquet")) == 2
-    shown = load_items(replace(config, prompting="few-shot", shots=1)).items
-    assert [item.sound is not None for item in shown] == [True]
-    assert "new story. The sound belongs to it." in shown[0].text and "Hello" in shown[0].text
-
-
-@pytest.mark.integration
-def test_who_cannot_hear_is_refused_at_once(opened, config) -> None:
-    with pytest.raises(ModelError, match="takes no sounds; take a model of one of the families"):
-        evaluate(replace(config, model="tiny-qwen2-vl"), console=Console(quiet=True))
-    assert not (config.folder / "answers.jsonl").exists()
-    for name in ("tiny-qwen2-vl", opened("qwen2-audio").name):
-        asked = replace(config, model=name, **BOTH)
-        with pytest.raises(ModelError, match="does not take both .* the families qwen2.5-omni$"):
-            evaluate(asked, console=Console(quiet=True))
-    there = replace(config, endpoint="https://host/v1", endpoint_model="m", options=False)
-    for view in ("audio", "audiovisual"):
-        with pytest.raises(HarnessError, match=f"--view {view} does not go with --endpoint"):
-            check(replace(there, view=view))
-        with pytest.raises(HarnessError, match=f"counts no tokens of sounds.*--view {view} out"):
-            dry_run(replace(config, model="tiny-qwen2-vl", view=view), Console(file=io.StringIO()))
-        with pytest.raises(HarnessError, match=f"view {view} is not offered here"):
-            prepared({"task": "moments", "view": view, "data": str(config.data)})
-    for path in (config.data / "videos").glob("[12].mp4"):  # type: ignore[operator]
-        made.film(path)
-    with pytest.raises(HarnessError, match=r"item q0 lacks a sound track in its film .*1\.mp4"):
-        load_items(config)
-    path.write_bytes(b"no film")
-    with pytest.raises(ClipError, match=rf"{path.name}: its sound cannot be opened"):
-        load_items(config)
 
 
 @pytest.mark.integration

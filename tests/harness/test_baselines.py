@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
-import re
-from importlib.resources import files
 
 import pytest
 
 from sally_anne.core.console import Console
-from sally_anne.harness.protocols import Prompting
 from sally_anne.harness.report import (
-    FILE,
-    KINDS,
     Baseline,
     Conditions,
-    Published,
     print_published,
-    published,
 )
-from sally_anne.harness.tasks import TASKS, find_task
-from sally_anne.models.options import CATALOGUE
-from tests.shared_data import FOLDER
 
-TABLES = published()
-EACH = pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t.source.split(',')[0]} {t.order}")
 # Where the text of a source is kept beside the checkout, and where its table begins there.
-TEXTS = {
-    "GridToM (ICML 2025), table 1": ("gridtom-icml.txt", "METHOD\tSETTING"),
-    "GridToM (ICML 2025), table 3": ("gridtom-icml.txt", "MODEL\tACC(%)"),
-    "MoMentS (EMNLP 2025), table 3": ("moments-emnlp.txt", "Each model receives 64"),
-    "MoMentS (EMNLP 2025), table 5": ("moments-emnlp.txt", "Model SIQ2-dev"),
-    "MuMA-ToM (AAAI 2025), table 3": ("muma-tom-appendix.txt", "Method\tBelief"),
-    "MimeQA (Li et al., 2025), table 1": ("mimeqa.txt", "Avg GI I AR"),
-    "MimeQA (Li et al., 2025), table 4": ("mimeqa.txt", "T NT T NT"),
-}
-LONGEST = 3500  # characters of a table there
 
 
 def asked(
@@ -49,93 +26,6 @@ def asked(
 
 def rows(run: Conditions) -> list[Baseline]:
     return [row for _, found in run.tables() for row in found]
-
-
-def test_each_benchmark_has_figures_of_models() -> None:
-    published = {table.task for table in TABLES}
-    # Of the text sets none are shown.
-    assert published == set(TASKS) - {"tomi", "hi_tom", "fantom", "opentom", "tombench"}
-    for task in published:
-        assert any(row.kind == "model" for t in TABLES if t.task == task for row in t.rows)
-
-
-@EACH
-def test_tables_are_well_formed(table: Published) -> None:
-    assert table.source and table.note and table.best_by in table.measures
-    assert (table.order != "") == (table.task == "gridtom")
-    views = {None, "multimodal", "video", "text"}
-    windows: set[str | None] = {None}
-    if table.task != "gridtom":
-        views |= set(find_task(table.task).views)
-        windows |= set(find_task(table.task).windows)
-    for row in table.rows:
-        assert len(row.values) == len(table.measures)
-        assert all(value is None or 0 <= value <= 100 for value in row.values)
-        assert any(value is not None for value in row.values)
-        assert row.kind in KINDS and (row.kind == "chance") == (row.who == "chance")
-        assert row.kind != "human" or row.who.startswith("human")
-        assert row.view in views and row.window in windows
-        assert row.prompting in Prompting.__args__
-        assert row.model is None or row.model in CATALOGUE
-    keys = [(r.who, r.conditions) for r in table.rows]
-    assert len(keys) == len(set(keys))
-
-
-@EACH
-def test_both_is_never_more_than_either(table: Published) -> None:
-    if table.measures != ("TB", "FB", "Both"):
-        pytest.skip("has no Both")
-    for row in table.rows:
-        tb, fb, both = (100 if value is None else value for value in row.values)
-        assert row.kind == "chance" or both <= min(tb, fb)
-
-
-def test_what_is_read_is_what_the_file_holds() -> None:
-    raw = json.loads((files("sally_anne.harness") / FILE).read_text(encoding="utf-8"))
-    assert [[r["values"] for r in t["rows"]] for t in raw] == [
-        [list(row.values) for row in table.rows] for table in TABLES
-    ]
-
-
-def _plain(text: str) -> str:
-    """Letters and digits alone; small capitals are read as one or the other."""
-    return re.sub(r"[^a-z0-9]", "", text.lower()).replace("o", "0")
-
-
-@EACH
-def test_each_figure_stands_in_its_papers_text(table: Published) -> None:
-    """In the table's own lines, each beside its name, all of a row in their order."""
-    if table.source not in TEXTS:
-        pytest.skip("its text is not kept beside the checkout")
-    name, begin = TEXTS[table.source]
-    path = FOLDER.parent / "papers" / name
-    if not path.exists():
-        pytest.skip(f"no {name}")
-    text = path.read_text(encoding="utf-8")
-    # Gains stand in brackets behind the figures.
-    part = re.sub(r"\([+-][^)]*\)", "", text[text.index(begin) :][:LONGEST])
-    lines = [
-        (_plain(line), re.findall(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])", line))
-        for line in part.split("\n")
-    ]
-    for row in table.rows:
-        who = _plain(row.who.removesuffix(" CoT"))
-        known = [value for value in row.values if value is not None]
-        if row.kind == "chance":
-            assert "random guesses is 50%" in text and set(known) == {50}
-            continue
-        fits = [
-            numbers
-            for names, numbers in lines
-            if who in names and _in_order(known, [float(number) for number in numbers])
-        ]
-        assert fits, row
-
-
-def _in_order(wanted: list[float], there: list[float]) -> bool:
-    """Whether all wanted ones come in this order, with others between."""
-    rest = iter(there)
-    return all(any(value == one for one in rest) for value in wanted)
 
 
 def test_a_runs_view_and_model_choose_the_rows() -> None:

@@ -230,17 +230,6 @@ def test_runs_of_other_questions_are_refused(tmp_path: Path, there: Any, problem
         compared(first, second)
 
 
-def test_stories_and_orders_of_gridtom_must_be_the_same(tmp_path: Path) -> None:
-    how = {"task": "gridtom", "order": "1"}
-    table = beliefs([(1, 1)] * 6)
-    first = evaluation(tmp_path / "a", table, {"stories": "x"}, **how)
-    second = evaluation(tmp_path / "b", table, {"stories": "y"}, **how)
-    third = evaluation(tmp_path / "c", table, {"stories": "x"}, **how | {"order": "2"})
-    for other in (second, third):
-        with pytest.raises(HarnessError, match=str(other)):
-            shared(first, other)
-
-
 def test_folders_that_hold_no_finished_evaluation_are_refused(tmp_path: Path) -> None:
     for name in ("gone", "begun"):
         with pytest.raises(MissingRunFileError, match=name):
@@ -263,14 +252,6 @@ def test_items_of_one_run_alone_and_hidden_keys_are_left_out(tmp_path: Path) -> 
     table = answers(RIGHT).assign(hidden=[False] * 8 + [True] * 4)
     one, two = (evaluation(tmp_path / name, table) for name in "ab")
     assert len(shared(one, two).tables[0]) == 8
-
-
-def test_keys_of_other_protocols_are_labels_of_their_own(tmp_path: Path) -> None:
-    first = evaluation(tmp_path / "a", answers(RIGHT))
-    lower = answers(RIGHT).assign(answer=lambda t: t["answer"].str.lower())
-    both = shared(first, evaluation(tmp_path / "b", lower, protocol="official"))
-    assert len(both.notes) == 1
-    assert both.labels == ("protocol by default", "protocol official")
 
 
 @pytest.mark.parametrize(

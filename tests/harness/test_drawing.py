@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sally_anne.core.errors import HarnessError
-from sally_anne.core.folder import Journal
 from sally_anne.data.items import Benchmark, BenchmarkItem, Option
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.tasks import Row, Subset, load_items, sample_groups
@@ -41,16 +37,6 @@ def test_groups_are_taken_whole_and_weigh_as_many_items_as_they_have() -> None:
     told = Subset.of([row for row in rows if row[0] in ("large", "y1")], ("kind",), 7)
     assert (told.groups, told.items, told.by) == (("large", "y1"), 4, {"kind": {"x": 3, "y": 1}})
     assert str(told) == "drawn by --limit, evenly over kind (seed 7): 2 groups, 4 items"
-
-
-def test_neither_order_nor_other_limits_change_what_is_drawn() -> None:
-    mixed = random.Random(1).sample(ABILITIES, len(ABILITIES))
-    drawn = [sample_groups(ABILITIES, ("ability",), limit, 3) for limit in range(1, 13)]
-    assert drawn == [sample_groups(mixed, ("ability",), limit, 3) for limit in range(1, 13)]
-    assert all(small < large for small, large in zip(drawn, drawn[1:], strict=False))
-    assert (
-        len({frozenset(sample_groups(ABILITIES, ("ability",), 4, seed)) for seed in range(9)}) > 1
-    )
 
 
 tagged = st.fixed_dictionaries({"kind": st.tuples(st.sampled_from("uvw"))})
@@ -109,13 +95,3 @@ def test_films_of_a_benchmark_over_its_breakdowns_and_in_its_order(monkeypatch) 
     work = load_items(EvalConfig(task="made", limit=2))
     assert [item.item_id for item in work.items][2:] == ["q18", "q19"]
     assert work.subset is not None and work.subset.by == {"ability": {"x": 2, "y": 2}}
-
-
-def test_a_folder_of_first_stories_is_not_gone_on_with(tmp_path: Path) -> None:
-    about = load_items(EvalConfig(setting="text", limit=2)).about
-    with Journal(tmp_path / "a", {k: v for k, v in about.items() if k != "drawn"}) as journal:
-        journal.add([{"item_id": "story/TB"}])
-    with pytest.raises(HarnessError, match=r"another run: drawn is None there, 'over maps, seed 0"):
-        Journal(tmp_path / "a", about)
-    assert "2drawn" in EvalConfig(limit=2).folder.name
-    assert "2drawn-limitseed1" in EvalConfig(limit=2, limit_seed=1).folder.name

@@ -16,7 +16,7 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import BenchmarkItem, Context, Media, Option
 from sally_anne.experiments.train_tiny.families import Family
-from sally_anne.harness.config import EvalConfig, check
+from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.items import Item
 from sally_anne.harness.prompts import _sources, answered, examples_for, set_apart, with_examples
@@ -110,20 +110,6 @@ def test_where_all_are_asked_some_stories_are_kept_for_examples(tmp_path: Path) 
     assert not load_items(replace(config, limit=1)).notes
 
 
-@pytest.mark.parametrize("options", [{"shots": 2}, {"prompting": "cot", "shots_seed": 3}])
-def test_shots_are_for_few_shot_prompts(options: dict[str, Any]) -> None:
-    with pytest.raises(HarnessError, match="--shots.* is for --prompting few-shot"):
-        check(EvalConfig(**options))
-
-
-def test_folders_tell_draws_apart() -> None:
-    names = [
-        EvalConfig(prompting="few-shot", **options).folder.name
-        for options in ({}, {"shots": 2}, {"shots_seed": 1})
-    ]
-    assert len(set(names)) == 3 and all("few-shot" in name for name in names)
-
-
 def record(number: int, rng: random.Random) -> BenchmarkItem:
     return BenchmarkItem(
         item_id=f"i{number}",
@@ -154,13 +140,6 @@ def test_nothing_that_is_shown_shares_group_film_or_words_with_what_is_asked(see
             assert shown_one.group != one.group and shown_one.context != one.context
             assert shown_one.media[0].path != one.media[0].path
             assert _sources(shown_one).isdisjoint(_sources(one))
-
-
-def test_most_draws_find_something() -> None:
-    """Else the test above would say nothing."""
-    records = [record(number, random.Random(number)) for number in range(30)]
-    pool, asked = set_apart(records, records[:2], 2, 0)
-    assert len(asked) == 2 and len(pool) > 4
 
 
 def item(number: int, place: int, condition: str = "") -> Item:

@@ -15,9 +15,7 @@ from sally_anne.data.items import Option
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.judge import JudgeRequest, JudgeResult, judge_answers
-from sally_anne.harness.limp import run
 from sally_anne.harness.model import Completion
-from sally_anne.harness.planning_config import LimpConfig
 from tests.made_replies import replied
 
 FULL = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
@@ -74,12 +72,3 @@ def test_judging(tmp_path: Path) -> None:
         with pytest.raises(OutOfMemoryError, match="smaller --batch-size, or a smaller judge"):
             judge_answers(sheet, crowded, journal, 2)
         assert len(journal.answers) == 2
-
-
-def test_inverse_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(config: LimpConfig, vector: None) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("sally_anne.harness.limp.check_planning", full)
-    with pytest.raises(OutOfMemoryError, match="smaller --batch-size, or .* --actions"):
-        run(LimpConfig(tmp_path, out=tmp_path / "out"))

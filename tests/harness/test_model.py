@@ -256,13 +256,3 @@ def test_no_hook_is_left(loaded, vector) -> None:
         with pytest.raises(ValueError, match="max_new_tokens must be at least 1, got 0"):
             model.generate(asked(None), 0)
         assert hook_count(loaded) == before
-
-
-def test_what_is_asked_is_checked(loaded, clips) -> None:
-    model = SteeredModel(loaded)
-    mixed = [Prompt(TEXTS[0], clips[0]), Prompt(TEXTS[1])]
-    with pytest.raises(ValueError, match="not both"):
-        model.generate(mixed)
-    for options in ([["red"]], [["red"], []]):
-        with pytest.raises(ValueError, match="needs its options"):
-            model.option_log_probs(asked(None), options)

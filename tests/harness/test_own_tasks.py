@@ -64,12 +64,6 @@ def test_an_installed_task(module: str, monkeypatch: pytest.MonkeyPatch) -> None
         find_task("nowhere")
 
 
-@pytest.mark.parametrize("task", ["nowhere", "no.module:X"])
-def test_what_is_unknown_names_what_is_known(task: str) -> None:
-    with pytest.raises(HarnessError, match=rf"--task {task}: .*{', '.join(TASKS)}"):
-        find_task(task)
-
-
 def test_a_file_and_its_replies(tmp_path: Path) -> None:
     closed = write(tmp_path / "a.jsonl", {"question": "Who?", "options": ["x", "y"], "answer": 0})
     asked = write(tmp_path / "b.jsonl", {"question": "Who?", "answer": "Ann."})
@@ -123,32 +117,6 @@ def test_a_file_from_questions_to_numbers(
     write(tmp_path / "mine.jsonl", *[{**line, "question": "Who?"} for line in lines])
     with pytest.raises(HarnessError, match="holds another run: data is"):
         evaluate(replace(config), console=Console(file=printed))
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("width", [80, 160])
-def test_tables_keep_their_figures_where_there_is_little_room(
-    folders: dict[Family, Path], tmp_path: Path, width: int
-) -> None:
-    config = EvalConfig(
-        model=str(folders["qwen2-vl"]),
-        setting="text",
-        style="json",
-        options=True,
-        limit=3,
-        out=tmp_path / "run",
-        max_new_tokens=2,
-    )
-    printed = io.StringIO()
-    evaluate(config, console=Console(file=printed, width=width))
-    text = printed.getvalue()
-    table = [line for line in text.splitlines() if line[:1] in "┏┃┡│└"]
-    assert all(len(line) <= width for line in table)
-    saved = json.loads((config.folder / "results.json").read_text())["results"]
-    for found in saved.values():
-        for name in ("TB", "FB", "Both", "invalid"):
-            low, high = (100 * found[name][end] for end in ("low", "high"))
-            assert f"[{low:.1f}, {high:.1f}]" in text
 
 
 @pytest.mark.e2e

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from sally_anne.core.errors import HarnessError, OptionError
+from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
@@ -51,46 +48,6 @@ def test_leaves_answers_and_results(config: EvalConfig, order: str, n: int) -> N
     saved = json.loads((config.folder / "results.json").read_text())
     assert set(saved["results"]) == {"robust", "official"}
     assert ("Both" in printed) == (order != "initial")
-
-
-def test_results_are_written_before_they_are_printed(config: EvalConfig, monkeypatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise UnicodeEncodeError("ascii", "é", 0, 1, "a terminal that cannot show it")
-
-    monkeypatch.setattr("sally_anne.harness.evaluate.print_evaluation", refuse)
-    with pytest.raises(UnicodeEncodeError):
-        outcome(config)
-    assert len(pd.read_parquet(config.folder / "answers.parquet")) == 6
-    assert "robust" in json.loads((config.folder / "results.json").read_text())["results"]
-
-
-def test_nobody_reads_what_is_printed(config: EvalConfig) -> None:
-    """As with ``| head -1`` and ``2>&1 | head -1``: the work is done, in silence."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    command = [
-        sys.executable,
-        "-m",
-        "sally_anne",
-        "evaluate",
-        "--model",
-        config.model,
-        "--setting",
-        "text",
-    ]
-    ended = subprocess.run(
-        [*command, "--limit", "1", "--out", str(config.folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    os.close(writing)
-    assert ended.returncode == 0, ended.stderr
-    assert "BrokenPipe" not in ended.stderr and "Traceback" not in ended.stderr
-    assert len(pd.read_parquet(config.folder / "answers.parquet")) == 2
 
 
 def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,20 +111,6 @@ def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
         outcome(replace(config, setting="video"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"limit": 0}, "--limit must be at least 1"),
-        ({"batch_size": 0}, "--batch-size"),
-        ({"alpha": 2.0}, "--steer"),
-        ({"alpha": float("nan"), "steer": Path("x")}, "finite"),
-    ],
-)
-def test_bad_options(config: EvalConfig, changes: dict[str, object], message: str) -> None:
-    with pytest.raises((HarnessError, OptionError), match=message):
-        outcome(replace(config, **changes))  # type: ignore[arg-type]
-
-
 def test_answer_sheets_by_hand(config: EvalConfig) -> None:
     items = items_of(config, generated(config.data_seed))
     right = [{"item_id": i.item_id, "reply": f" {i.answer[0]}."} for i in items]
@@ -213,13 +156,3 @@ def test_unknown_words_are_said_and_saved(
     assert saved["prompts"] == saved["of"] > 0 and saved["examples"][0] == "Giraffe"
     warning = f"{saved['prompts']} of {saved['of']} prompts hold {saved['tokens']} tokens"
     assert warning in printed and "'Giraffe'" in printed
-
-
-def test_the_reader_of_json_shows_where_json_was_asked_for(config: EvalConfig) -> None:
-    """It is saved in any case."""
-    for style, shown in (("plain", False), ("json", True)):
-        one = replace(config, style=style, out=config.folder / style)
-        printed = outcome(one)
-        rows = {line.split("│")[1].strip() for line in printed.splitlines() if line[:1] == "│"}
-        assert ("official" in rows) is shown and "robust" in rows
-        assert "official" in json.loads((one.folder / "results.json").read_text())["results"]

@@ -14,12 +14,10 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.items import Option
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
-from sally_anne.harness.parse import conclusion, parse_choice, without_cue
 from sally_anne.harness.protocols import THOUGHTS
 from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
@@ -125,17 +123,6 @@ def test_thoughts_that_are_cut_have_no_answer(
     assert table["robust_invalid"].all() and table["cut"].all()
 
 
-@pytest.mark.integration
-def test_runs_of_other_prompting_have_other_folders_and_are_not_gone_on_with(
-    folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
-) -> None:
-    config = config_of("gridtom", tmp_path)
-    assert EvalConfig(prompting="cot").folder.name == f"{EvalConfig().folder.name}-cot"
-    outcome(config, folders)
-    with pytest.raises(HarnessError, match="'cot' here"):
-        outcome(replace(config, prompting="cot", max_new_tokens=16), folders)
-
-
 def test_an_endpoint_is_asked_for_thoughts(tmp_path: Path, server: Server) -> None:
     server.answer = lambda body: (200, completion("The box is blue?\nAnswer: B"))
     where = {"endpoint": server.url, "endpoint_model": "m"}
@@ -157,40 +144,3 @@ def test_an_endpoint_is_asked_for_thoughts(tmp_path: Path, server: Server) -> No
 def test_what_thoughts_do_not_go_with(options: dict[str, Any], named: str) -> None:
     with pytest.raises(HarnessError, match=named):
         check(EvalConfig(prompting="cot", **options))
-
-
-OPTIONS = (Option("A", "red"), Option("B", "purple"))
-
-
-@pytest.mark.parametrize(
-    ("reply", "label"),
-    [
-        ("Ann saw A.\nAnswer: B", "B"),
-        ("Is the answer A? No.\n\n**Answer:** B", "B"),
-        ("She left, so the answer is A for us. But she saw none of it.\n\nFinal answer: (b)", "B"),
-        ("Answer: B\n\nExplanation: red is where it really is.", "B"),
-        ("Answer: B, because red came later.", "B"),
-        ("One may think red.\nIt is not.\nSo she will look in the purple room.", "B"),
-        ('It moved to red.\n```json\n{"answer": "purple"}\n```', "B"),
-        ('{"answer": "red"} is what I thought.\n{"answer": "B"}', "B"),
-        ("<think>The answer is A.</think>Ann knows nothing.\nAnswer: B", "B"),
-        ("<think>The answer is A.", None),
-        ("It moved to red, then to purple.\nAnswer: A or B", None),
-        ("The answer is A.\n\nThere is no way to know.", None),
-        ("red\npurple\nI cannot tell.", None),
-        ("", None),
-    ],
-)
-def test_what_is_read_of_thoughts(reply: str, label: str | None) -> None:
-    assert parse_choice(conclusion(reply), OPTIONS, "robust") == label
-
-
-@pytest.mark.parametrize("end", ["red", "So red", "it is A"])
-def test_cut_thoughts_end_in_no_conclusion(end: str) -> None:
-    assert conclusion(f"Ann saw purple.\n{end}", ended=False) == ""
-    assert conclusion(f"Ann saw purple.\nAnswer: {end}", ended=False) == f"Answer: {end}"
-
-
-def test_the_words_before_an_answer_are_not_read_as_its_first_character() -> None:
-    assert without_cue(conclusion("Thus.\n**Answer:** B")) == "B"
-    assert without_cue("B") == "B"

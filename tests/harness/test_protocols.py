@@ -203,15 +203,6 @@ def test_where_no_prompt_is_published_ours_is_asked_and_it_is_said(task: str, vi
     assert config.reply_tokens == replace(config, protocol="sally-anne").reply_tokens
 
 
-def test_a_release_too_small_for_the_published_split(gridtom, tmp_path: Path) -> None:
-    folder, lines = gridtom
-    for line in lines[:148]:
-        (tmp_path / str(line["index"])).symlink_to(folder / str(line["index"]))
-    (tmp_path / "info.json").write_text("".join(json.dumps(line) + "\n" for line in lines[:148]))
-    with pytest.raises(HarnessError, match="all but the last 148, and it has 148"):
-        asked("gridtom", tmp_path, split="published")
-
-
 def test_the_length_of_replies_and_the_folder_follow_the_protocol(tmp_path: Path) -> None:
     ours = EvalConfig(task="bigtom", data=bigtom(tmp_path))
     theirs = replace(ours, protocol="official")
@@ -237,8 +228,3 @@ def test_the_length_of_replies_and_the_folder_follow_the_protocol(tmp_path: Path
 def test_what_a_protocol_cannot_be_combined_with(options: dict) -> None:
     with pytest.raises(HarnessError):
         check(EvalConfig(**{"task": "bigtom", "protocol": "official"} | options))
-
-
-def test_views_that_are_not_the_authors() -> None:
-    with pytest.raises(HarnessError, match="--view none: the authors of bigtom show text only"):
-        shown(find_task("bigtom"), view="none", protocol="official")

@@ -91,13 +91,6 @@ def test_a_reply_stops_at_the_first_stop_string(model: SteeredModel) -> None:
     assert replies[0].ended and len(replies[0].tokens) < TOKENS
 
 
-def test_a_whole_prompt_is_taken_as_it_is(model: SteeredModel) -> None:
-    whole = [Prompt(reply_prompt(model.loaded, p.text, False), whole=True) for p in PROMPTS]
-    assert model.replies(whole, TOKENS, top=2) == model.replies(PROMPTS, TOKENS, top=2)
-    options = [["red", "the blue room"]] * len(PROMPTS)
-    assert model.option_log_probs(whole, options) == model.option_log_probs(PROMPTS, options)
-
-
 def test_rows_that_have_ended_are_passed_over() -> None:
     class Letters:
         def decode(self, tokens, skip_special_tokens):

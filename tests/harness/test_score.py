@@ -23,7 +23,6 @@ from sally_anne.harness.score import (
     accuracy,
     belief_metrics,
     counts,
-    mcnemar_both,
     over,
     paired_accuracy,
     paired_difference,
@@ -116,23 +115,6 @@ def test_a_story_without_one_side_is_no_pair() -> None:
     found = belief_metrics(items)
     assert (found.Both.value, found.Both.n) == (0.5, 2)
     assert (found.TB.value, found.TB.n, found.FB.n) == (pytest.approx(2 / 3), 3, 2)
-
-
-def test_one_condition_alone_has_no_pairs() -> None:
-    items = sheet([(1, 1), (0, 1)])
-    found = belief_metrics(items[items["condition"] == "TB"])
-    assert found.TB.value == 0.5
-    for estimate in (found.FB, found.Both):
-        assert estimate.n == 0
-        assert isnan(estimate.value) and isnan(estimate.low) and isnan(estimate.high)
-
-
-def test_first_order_may_repeat_the_condition_as_first() -> None:
-    items = sheet([(1, 1), (1, 0)])
-    expected = belief_metrics(items)
-    assert expected.Both.n == 2
-    for first in (items["condition"], None, ""):
-        assert belief_metrics(items.assign(first=first)) == expected
 
 
 @given(
@@ -238,14 +220,6 @@ def test_intervals_resample_stories_and_not_items() -> None:
 # Pairs.
 
 
-def test_the_difference_of_a_sheet_and_itself_is_nothing() -> None:
-    items = drawn(10, 0.5, 0)
-    assert paired_difference(items, items) == {
-        name: Estimate(0, 0, 0, 10) for name in ("TB", "FB", "Both")
-    }
-    assert mcnemar_both(items, items) == 1
-
-
 def test_differences_are_b_minus_a_item_by_item() -> None:
     a = sheet([(1, 0), (0, 0), (1, 1), (None, 1)])
     b = sheet([(1, 1), (1, 0), (1, None), (1, 1)])
@@ -270,22 +244,6 @@ def test_gains_in_accuracy_and_in_invalid_answers_are_told_apart() -> None:
         low, high = loop(joined, lambda rows: rows["gain"].mean(), 60, 4)
         interval = found["overall" if name == "correct" else name]
         assert (interval.low, interval.high) == pytest.approx((low, high))
-
-
-@pytest.mark.parametrize(
-    ("won", "lost", "p"),
-    [
-        (5, 0, 2 / 2**5),
-        (0, 5, 2 / 2**5),
-        (7, 1, 2 * (1 + 8) / 2**8),
-        (3, 3, 1.0),
-        (0, 0, 1.0),
-    ],
-)
-def test_mcnemar_is_the_binomial_tail(won: int, lost: int, p: float) -> None:
-    a = sheet([(1, 0)] * won + [(1, 1)] * lost + [(1, 1), (0, 0), (0, 1)])
-    b = sheet([(1, 1)] * won + [(None, 1)] * lost + [(1, 1), (0, 1), (1, 0)])
-    assert mcnemar_both(a, b) == pytest.approx(p)
 
 
 # Plain accuracy.
@@ -447,11 +405,6 @@ def test_beliefs_pair_up_within_all_other_tags() -> None:
     ]
     belief = results_of(scored(items, ["A", "A", "B", "A"]), ())["robust"]["belief"]
     assert [belief[name]["value"] for name in ("TB", "FB", "Both")] == [0.5, 1.0, 0.5]
-
-
-def test_conditions_that_make_no_pairs_have_no_belief_metrics() -> None:
-    items = [item(0, condition=("TB",)), item(1, condition=("TB",))]
-    assert "belief" not in results_of(scored(items, ["A", "A"]), ())["robust"]
 
 
 def bigtom() -> tuple[list[Item], list[str]]:

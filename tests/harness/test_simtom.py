@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sally_anne.core.errors import HarnessError
 from sally_anne.experiments.train_tiny.families import Family
-from sally_anne.harness.config import EvalConfig, check
+from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.dry_run import dry_run
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.protocols import RETOLD
@@ -95,15 +94,6 @@ def test_perspectives_that_are_cut_are_counted(
     assert "4 of 4 perspectives, simtom's first step, were cut" in printed.getvalue()
 
 
-def test_a_length_holds_for_both_steps(
-    folders: dict[Family, Path],
-    tmp_path: Path,
-    recorder: Recorder,  # noqa: F811
-) -> None:
-    outcome(config_of("gridtom", tmp_path, prompting="simtom", max_new_tokens=9), folders)
-    assert {tokens for _, tokens in recorder.asked} == {9} and len(recorder.asked) == 8
-
-
 def test_an_endpoint_is_asked_twice_and_nothing_again(tmp_path: Path, server: Server) -> None:
     def answer(body: dict[str, Any]) -> Any:
         (message,) = body["messages"]
@@ -136,11 +126,6 @@ def test_a_dry_run_counts_both_steps(tmp_path: Path, folders: dict[Family, Path]
             for how in ("direct", "simtom")
         )
         assert two == factor * one
-
-
-def test_templates_are_for_one_step() -> None:
-    with pytest.raises(HarnessError, match="--prompting simtom .* --template"):
-        check(EvalConfig(task="bigtom", prompting="simtom", template=Path("mine.txt")))
 
 
 @pytest.mark.parametrize("family", ["qwen2-vl", "llava-next-video"])

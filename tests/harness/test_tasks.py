@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from sally_anne.core.errors import HarnessError, OptionError
+from sally_anne.core.errors import HarnessError
 from sally_anne.experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate as work
@@ -21,7 +21,6 @@ from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.harness.tasks import load_items
 from tests.harness import made_benchmarks as made
 from tests.made_replies import replied
-from tests.shared_data import SOURCES, official_data
 
 pytestmark = pytest.mark.integration
 
@@ -206,49 +205,6 @@ def test_mimeqa_with_a_judge(config, folders, tmp_path, monkeypatch) -> None:
     assert len(seen) == count
     with pytest.raises(HarnessError, match="--human"):
         run(replace(asked, judge=None, human=tmp_path / "human.csv"))
-
-
-def test_what_changes_an_evaluation_changes_its_folder() -> None:
-    config = EvalConfig()
-    changes = ({"options": True}, {"max_new_tokens": 40}, {"style": "json"}, {"limit": 3}, {})
-    folders = {replace(config, **change).folder for change in changes}  # type: ignore[arg-type]
-    assert len(folders) == len(changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"task": "bigtom"}, "needs --data"),
-        ({"task": "bigtom", "order": "2"}, "--order"),
-        ({"view": "text"}, "--view"),
-        ({"frames": 0, "task": "moments"}, "--frames must be at least 1"),
-    ],
-)
-def test_options_that_do_not_fit(config, changes, message) -> None:
-    with pytest.raises((HarnessError, OptionError), match=message):
-        run(replace(config, **changes))
-
-
-def test_splits_and_judges_that_do_not_fit(config, tmp_path) -> None:
-    asked = replace(config, task="bigtom", data=made.bigtom(tmp_path / "data"))
-    with pytest.raises(HarnessError, match="no items of split 'x'; it has test"):
-        run(replace(asked, split="x"))
-    with pytest.raises(HarnessError, match="--judge is for open questions"):
-        run(replace(asked, judge="somebody"))
-
-
-@pytest.mark.parametrize(
-    ("task", "view"),
-    [("bigtom", "text"), ("mmtom_qa", "text"), ("muma_tom", "text"), ("moments", "none")],
-)
-@pytest.mark.parametrize("source", SOURCES)
-def test_records_in_the_published_layouts(config, task, view, source) -> None:
-    asked = replace(config, task=task, view=view, data=official_data(source, task), limit=1)
-    table, saved, said = run(asked)
-    assert len(table) == saved["counts"]["asked"] == saved["drawn"]["items"] > 0
-    assert saved["drawn"]["groups"] == list(table["story"].unique())
-    assert f"(seed 0): 1 groups, {len(table)} items" in said
-    assert saved["results"]["robust"]["overall"]["n"] == len(table)
 
 
 def test_the_most_pixels_of_a_frame_hold_as_films_are_read(tmp_path: Path) -> None:

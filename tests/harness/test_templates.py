@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.experiments.train_tiny.families import Family
-from sally_anne.harness.config import EvalConfig, check
+from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.gridtom import FIELDS, Order, Wording, items
 from sally_anne.harness.model import Prompt, SteeredModel
@@ -97,40 +97,6 @@ def test_initial_beliefs_have_the_frames_of_their_section_and_options_of_their_o
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "{scene} {question}",
-            r"--template .*mine.txt: there is no field \{scene\}; use context, w",
-        ),
-        ("{context}", r"--template .*mine.txt: \{question\} is missing \(or \{asked\}\)"),
-        ("{question:s}", r"--template .*mine.txt: write \{question\} alone"),
-        (
-            "{question} {option_3}",
-            r"item story-.*/TB: the template asks for option_3, .* 2 options",
-        ),
-    ],
-)
-def test_templates_of_gridtom_that_cannot_be_filled(tmp_path: Path, text: str, message: str):
-    with pytest.raises(HarnessError, match=message):
-        load_items(EvalConfig(limit=1, template=written(tmp_path, text)))
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"prompting": "cot"}, "--prompting cot has words of its own, and --template"),
-        ({"prompting": "simtom"}, "--prompting simtom has words of its own, and --template"),
-        ({"style": "json"}, "--style json has words of its own, and --template"),
-        ({"protocol": "official"}, "--template"),
-    ],
-)
-def test_nothing_else_has_words_beside_a_template(options: dict[str, Any], named: str) -> None:
-    with pytest.raises(HarnessError, match=named):
-        check(EvalConfig(template=Path("mine.txt"), **options))
-
-
 def test_examples_are_told_in_the_template_s_words(tmp_path: Path) -> None:
     config = EvalConfig(limit=2, prompting="few-shot", shots=2)
     path = written(tmp_path, OURS)
@@ -184,20 +150,6 @@ def wanted(config: EvalConfig) -> list[str]:
     ]
 
 
-def test_a_judge_at_an_address_has_the_template(judged, tmp_path: Path, server: Server) -> None:
-    judge = replace(judged, judge=server.url, judge_model="judge")
-    mine = replace(judge, judge_template=written(tmp_path, JUDGED))
-    for config in (judge, mine, judge, mine):
-        outcome(config)
-    models = [body["model"] for _, _, body in server.seen]
-    # The model is asked once, and so is each judge.
-    assert models == ["m"] * 2 + ["judge"] * 4
-    sent = [body["messages"][-1]["content"] for _, _, body in server.seen]
-    assert sorted(sent[4:]) == sorted(wanted(judged))
-    assert all("film of a mime" in text and "YES if" in text for text in sent[2:4])
-    assert len(list(judged.folder.glob("verdicts-*.jsonl"))) == 2
-
-
 @pytest.mark.integration
 def test_a_judge_s_model_has_the_template(
     judged, tmp_path: Path, folders: dict[Family, Path], monkeypatch: pytest.MonkeyPatch
@@ -216,31 +168,3 @@ def test_a_judge_s_model_has_the_template(
     assert seen == [text.replace("YES/NO", "right/wrong") for text in wanted(judged)]
     outcome(judge)
     assert len(seen) == 4 and len(list(judged.folder.glob("verdicts-*.jsonl"))) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "{title} {reply} {reference} YES NO",
-            r"no field \{title\}; use question, reply, refer.*g$",
-        ),
-        ("{question} {reference} YES NO", r"\{reply\} is missing$"),
-        ("{question} {reply} YES NO", r"\{reference\} is missing$"),
-        (
-            "{reply} {reference} {right}?",
-            r"does not ask for the judge's word 'NO'; say it or \{wro",
-        ),
-        ("{reply} {reference} {option_1}", r"no field \{option_1\}"),
-    ],
-)
-def test_templates_that_a_judge_cannot_use(judged, tmp_path, server, text, message) -> None:
-    path = written(tmp_path, text)
-    with pytest.raises(HarnessError, match=f"--judge-template .*mine.txt: .*{message}"):
-        outcome(replace(judged, judge=server.url, judge_model="judge", judge_template=path))
-    assert server.seen == []
-
-
-def test_a_judge_s_template_needs_a_judge() -> None:
-    with pytest.raises(HarnessError, match="--judge-template is for a judge: give one"):
-        check(EvalConfig(task="mimeqa", judge_template=Path("mine.txt")))

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.tasks import TASKS, find_task, load_items
+from sally_anne.harness.tasks import load_items
 from tests.data.text_sets import made as sets
 from tests.harness.test_tasks import config, run, say  # noqa: F401  # a fixture
 
@@ -85,22 +84,3 @@ def test_true_and_false_beliefs_of_one_story(config, tmp_path, monkeypatch, task
     assert belief == [(1.0, n), (0.0, n), (0.0, n)]
     assert {cell: numbers["Both"]["n"] for cell, numbers in found["cells"].items()} == cells
     assert "belief: Both" in printed
-
-
-def test_a_tiny_model_reads_tomi(config, tmp_path) -> None:  # noqa: F811
-    asked = replace(config, task="tomi", data=sets.tomi(tmp_path / "data"), limit=1, options=True)
-    table, saved, _ = run(asked)
-    assert len(table) == 6 and table["options_label"].isin(["A", "B"]).all()
-    assert saved["about"]["view"] == "text"
-    groups = saved["results"]["options"]["groups"]
-    assert {value: cell["n"] for value, cell in groups["order"].items()} == dict.fromkeys("012", 2)
-    assert saved["results"]["options"]["joint"]["story"]["n"] == 1
-
-
-def test_they_are_tasks_by_name() -> None:
-    for task in NUMBERS:
-        assert task in TASKS and find_task(task).name == task
-        assert EvalConfig(task=task).reply_tokens == 32 and EvalConfig(
-            task=task
-        ).folder.name.endswith(task)
-        assert find_task(task).views == {"text": find_task(task).views["text"], "none": ()}

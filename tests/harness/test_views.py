@@ -12,7 +12,6 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
 from sally_anne.harness.chat_endpoint import messages_of
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.items import FRAMES_MARK
 from sally_anne.harness.model import Prompt
 from sally_anne.harness.questions import PromptConfig, missing_parts, prompt_text, render
 from tests.harness.made_benchmarks import film
@@ -60,33 +59,10 @@ def test_the_window_chooses_the_transcript_and_no_view_shows_other_fields() -> N
     assert "Transcript:\nend\n" in text and "all" not in text and "hidden" not in text
 
 
-def test_without_context_there_is_the_question_alone() -> None:
-    text = prompt_text(KNOWN, RECORD, shown(KNOWN, view="none"))
-    assert text.startswith("Question: ")
-
-
-def test_frames_are_told_of_in_filmed_views_alone() -> None:
-    assert FRAMES_MARK in prompt_text(KNOWN, RECORD, shown(KNOWN, view="multimodal"))
-    assert FRAMES_MARK not in prompt_text(KNOWN, RECORD, shown(KNOWN))
-    quiet = replace(KNOWN, frame_times=False)
-    assert FRAMES_MARK not in prompt_text(quiet, RECORD, shown(quiet, view="multimodal"))
-
-
 def test_items_keep_key_tags_and_condition() -> None:
     (item,) = render(KNOWN, [RECORD], shown(KNOWN))
     assert (item.answer, item.condition, item.clip, item.hidden) == (("B",), "TB", None, False)
     assert item.tags["kind"] == ("x", "y")
-
-
-def test_own_number_of_frames() -> None:
-    assert shown(KNOWN, frames=3).sampling == Sampling(count=3)
-
-
-def test_own_templates(tmp_path: Path) -> None:
-    path = tmp_path / "prompt.txt"
-    path.write_text("{scene}|{actions}|{question}|{options}|{{json}}")
-    text = prompt_text(KNOWN, RECORD, shown(KNOWN, template=path))
-    assert text == "A room.||Who knows {it}?|A. Ann\nB. Bob\nC. nobody|{json}"
 
 
 @pytest.mark.parametrize(
@@ -109,14 +85,6 @@ def test_templates_that_cannot_be_filled(tmp_path: Path, text: str, message: str
     path.write_text(text)
     with pytest.raises(HarnessError, match=message):
         shown(KNOWN, template=path)
-
-
-def test_views_and_windows_that_a_benchmark_lacks() -> None:
-    with pytest.raises(HarnessError, match="--view video: made has multimodal, text, none only"):
-        shown(KNOWN, view="video")
-    plain = Benchmark("p", lambda f: [], {"text": ()}, (), "")
-    with pytest.raises(HarnessError, match="--window focused: p has full only"):
-        shown(plain, window="focused")
 
 
 def test_what_is_missing_is_named() -> None:
