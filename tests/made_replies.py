@@ -9,4 +9,4 @@ from sally_anne.harness.model import Completion
 
 def replied(texts: Iterable[str], ended: bool = True) -> list[Completion]:
     """Replies of these texts, come to their end or cut."""
-    return [Completion(text, (), (), (), 0, ended) for text in texts]
+    return [Completion(0, text, ended=ended) for text in texts]

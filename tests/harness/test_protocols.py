@@ -189,7 +189,7 @@ def test_mimeqa_is_asked_as_by_its_authors(tmp_path: Path, view: str) -> None:
     shown_title = "The {rope}" if view == "multimodal" else ""
     wanted = [mimeqa_prompt(row, shown_title, chosen.duration, chosen.times) for row in rows]
     found = asked("mimeqa", folder, view=view)
-    assert [item.told(item.notes()) for item in found if item.notes] == wanted
+    assert [item.first_prompt(item.notes()) for item in found if item.notes] == wanted
     assert EvalConfig(task="mimeqa", protocol="official").reply_tokens == 128
 
 

@@ -361,7 +361,7 @@ class ChatEndpoint:
 def messages_of(prompt: Prompt) -> Messages:
     """A user's turn: its frames as pictures, in order, then its text; a system message before."""
     if prompt.whole or prompt.sound is not None:
-        what = "a prompt in a model's own chat layout" if prompt.whole else "a sound"
+        what = "prompts in a model's own chat layout" if prompt.whole else "sounds"
         raise HarnessError(f"{what} cannot go to an endpoint")
     *before, user = prompt.turns
     if prompt.clip is None:

@@ -171,17 +171,17 @@ class Shared:
             raise HarnessError(f"{first.folder} has no item whose key is known")
         return cls(tuple(runs), tuple(_labels(runs)), tuple(tables), tuple(notes))
 
-    def parsers(self, wanted: str | None = None) -> list[str]:
-        """Those that have read all runs, or ``wanted`` alone; a HarnessError if there are none."""
+    def parsers(self, parser: str | None = None) -> list[str]:
+        """Those that have read all runs, or ``parser`` alone; a HarnessError if there are none."""
         first, *others = (parsers(table) for table in self.tables)
-        common = [p for p in first if all(p in own for own in others) and wanted in (None, p)]
+        common = [p for p in first if all(p in own for own in others) and parser in (None, p)]
         if not common:
             each = "; ".join(
                 f"{run.folder}: {', '.join(parsers(table)) or 'none'}"
                 for run, table in zip(self.runs, self.tables, strict=True)
             )
             raise HarnessError(
-                f"the runs have no {wanted or 'parser'} in common ({each}); open replies need "
+                f"the runs have no {parser or 'parser'} in common ({each}); open replies need "
                 "--judge"
             )
         return common

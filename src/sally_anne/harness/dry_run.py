@@ -62,7 +62,7 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
 def _requests(config: EvalConfig, items: Sequence[Item]) -> list[Figure]:
     """What an endpoint would be asked; how it counts tokens is its own affair."""
     shapes = [item.shape(True) for item in items if item.shape]
-    texts = (item.told(item.notes() if item.notes else {}) for item in items)
+    texts = (item.first_prompt(item.notes() if item.notes else {}) for item in items)
     words = sum(len(item.system) + len(text) for item, text in zip(items, texts, strict=True))
     words += sum(len(item.text) - len(KNOWN_MARK) for item in items if item.before)
     twice = sum(bool(item.before) for item in items)

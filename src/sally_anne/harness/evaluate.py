@@ -195,7 +195,7 @@ def check_items(
     tokens = cache(partial(sound_tokens, loaded))
 
     def check_one(item: Item, shape: tuple[int, int, int] | None, notes: Mapping[str, str]) -> None:
-        turns = Prompt(item.told(notes), system=item.system).turns
+        turns = Prompt(item.first_prompt(notes), system=item.system).turns
         samples = round(RATE * item.seconds()) if item.seconds else 0
         pieces = tokens(samples) if samples else []
         prompt = reply_prompt(loaded, turns, shape is not None, len(pieces))
@@ -320,7 +320,7 @@ def by_shape(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]
 
 def prompt_of(item: Item) -> Prompt:
     """The user's first turn, with the frames and the sound made or decoded now."""
-    text = item.told(item.notes() if item.notes else {})
+    text = item.first_prompt(item.notes() if item.notes else {})
     clip, sound = (made() if made else None for made in (item.clip, item.sound))
     return Prompt(text, clip, sound=sound, system=item.system)
 

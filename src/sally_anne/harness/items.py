@@ -56,7 +56,7 @@ class Item:
         """What the user says first."""
         return self.before or self.text
 
-    def told(self, notes: Mapping[str, str]) -> str:
+    def first_prompt(self, notes: Mapping[str, str]) -> str:
         """The first prompt with what is known of the frames in place of the marks."""
         text = self.first_text
         for mark, words in notes.items():

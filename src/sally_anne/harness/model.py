@@ -37,19 +37,29 @@ from sally_anne.models.prompts import continuations, encode, pieces_of, reply_pr
 _COLUMNS = 256
 
 
-@dataclass(frozen=True)
+@dataclass
 class Completion:
-    text: str  # without special tokens, cut before the first stop string
-    tokens: tuple[int, ...]  # the end token and those of a stop string among them
-    log_probs: tuple[float, ...]  # of each token, in nats; empty if not asked for
-    # At each place the most probable tokens with their log-probabilities, best first.
-    likeliest: tuple[tuple[tuple[int, float], ...], ...]
-    prompt_tokens: int  # with those that frames take
-    ended: bool  # whether it came to an end token or stop string; if not, it was cut
+    """A reply token by token.
+
+    Attributes:
+        prompt_tokens: of its prompt, with those that frames take.
+        text: without special tokens, cut before the first stop string.
+        tokens: the end token and those of a stop string among them.
+        log_probs: of each token, in nats; empty if not asked for.
+        likeliest: at each place the most probable tokens with log-probabilities, best first.
+        ended: whether it came to an end token or stop string; if not, it was cut.
+    """
+
+    prompt_tokens: int
+    text: str = ""
+    tokens: tuple[int, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    likeliest: tuple[tuple[tuple[int, float], ...], ...] = ()
+    ended: bool = False
 
 
 class Recorder:
-    """Keeps what :func:`sally_anne.models.decoding.greedy` says, and stops rows at stop strings.
+    """Keeps what :func:`sally_anne.models.decoding.greedy` chooses, and ends rows at stop strings.
 
     ``prompt_tokens`` are the lengths of the rows' prompts; none of ``stops`` is empty; ``top`` is
     how many of the likeliest tokens to keep, None keeps no log-probabilities at all.
@@ -63,54 +73,44 @@ class Recorder:
         stops: Sequence[str] = (),
         top: int | None = None,
     ) -> None:
-        self.tokenizer, self.ends = tokenizer, frozenset(ends)
-        self.prompt_tokens, self.stops, self.top = prompt_tokens, stops, top
-        self.tokens: list[list[int]] = [[] for _ in prompt_tokens]
-        self.log_probs: list[list[float]] = [[] for _ in prompt_tokens]
-        self.likeliest: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in prompt_tokens]
-        self.ended = [False for _ in prompt_tokens]
+        self.tokenizer, self.ends, self.stops, self.top = tokenizer, set(ends), stops, top
+        self.replies = [Completion(length) for length in prompt_tokens]
 
     def __call__(self, logits: Tensor, tokens: Tensor) -> Tensor:
-        """Hear tokens ``[R]`` chosen from logits ``[R, V]``; bool ``[R]``: who says no more."""
+        """Take tokens ``[R]`` chosen from logits ``[R, V]``; bool ``[R]``: which rows have ended."""
         if self.top is not None:
             log_probs = logits.float().log_softmax(-1)
             chosen = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
             values, ids = (pairs.tolist() for pairs in log_probs.topk(self.top))
-        for row, token in enumerate(tokens.tolist()):
-            if self.ended[row]:
+        for row, (reply, token) in enumerate(zip(self.replies, tokens.tolist(), strict=True)):
+            if reply.ended:
                 continue
-            self.tokens[row].append(token)
+            reply.tokens += (token,)
             if self.top is not None:
-                self.log_probs[row].append(chosen[row])
-                self.likeliest[row].append(tuple(zip(ids[row], values[row], strict=True)))
-            self.ended[row] = token in self.ends or (
-                bool(self.stops) and self._stop(self._text(row)) is not None
-            )
-        return torch.tensor(self.ended, device=tokens.device)
+                reply.log_probs += (chosen[row],)
+                reply.likeliest += (tuple(zip(ids[row], values[row], strict=True)),)
+            reply.ended = token in self.ends
+            if self.stops and not reply.ended:
+                reply.ended = self._cut(reply) != self._text(reply)
+        return torch.tensor([reply.ended for reply in self.replies], device=tokens.device)
 
-    def replies(self) -> list[Completion]:
-        texts = [self._text(row) for row in range(len(self.tokens))]
-        return [
-            Completion(
-                text=text[: self._stop(text)],
-                tokens=tuple(self.tokens[row]),
-                log_probs=tuple(self.log_probs[row]),
-                likeliest=tuple(self.likeliest[row]),
-                prompt_tokens=self.prompt_tokens[row],
-                ended=self.ended[row],
-            )
-            for row, text in enumerate(texts)
-        ]
+    def finished(self) -> list[Completion]:
+        """The replies with their texts."""
+        for reply in self.replies:
+            reply.text = self._cut(reply)
+        return self.replies
 
-    def _text(self, row: int) -> str:
-        tokens = self.tokens[row]
-        whole = tokens[:-1] if tokens and tokens[-1] in self.ends else tokens
-        return self.tokenizer.decode(whole, skip_special_tokens=True)
+    def _text(self, reply: Completion) -> str:
+        tokens = reply.tokens
+        if tokens and tokens[-1] in self.ends:
+            tokens = tokens[:-1]
+        return self.tokenizer.decode(tokens, skip_special_tokens=True)
 
-    def _stop(self, text: str) -> int | None:
-        """Where the first stop string begins; None without one."""
+    def _cut(self, reply: Completion) -> str:
+        """The text before the first stop string."""
+        text = self._text(reply)
         places = [text.find(stop) for stop in self.stops]
-        return min((place for place in places if place >= 0), default=None)
+        return text[: min((place for place in places if place >= 0), default=None)]
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class SteeredModel:
             state = extend(self.loaded, begun, range(len(endings)), endings)
             recorder = Recorder(tokenizer, ends, state.mask.sum(1).tolist(), stops, top)
             greedy(self.loaded, state, max_new_tokens, recorder)
-        return recorder.replies()
+        return recorder.finished()
 
     def log_probs_along(
         self, prompts: Sequence[Prompt], replies: Sequence[Sequence[int]]
@@ -264,11 +264,11 @@ def cut_prompts(
     clips = [p.clip for p in prompts if p.clip is not None]
     if clips and len(clips) != len(prompts):
         raise ValueError("a batch holds prompts with frames or without, not both")
-    heard = [p.sound for p in prompts if p.sound is not None]
-    if heard and len(heard) != len(prompts):
+    recorded = [p.sound for p in prompts if p.sound is not None]
+    if recorded and len(recorded) != len(prompts):
         raise ValueError("a batch holds prompts with sounds or without, not both")
     shared = [split_common_prefix(loaded, [laid_out(loaded, p)]) for p in prompts]
-    sounds = [pieces_of(loaded, sound) for sound in heard]
+    sounds = [pieces_of(loaded, sound) for sound in recorded]
     inputs = encode(loaded, [s.beginning for s in shared], clips or None, sounds or None)
     return inputs, [s.endings[0] for s in shared]
 
@@ -333,7 +333,7 @@ def complete(
     recorder = Recorder(tokenizer, ends, lengths, stops)
     with torch.inference_mode(), model.applied():
         greedy(loaded, prefill(loaded, inputs), max_new_tokens, recorder)
-    return [reply.text for reply in recorder.replies()]
+    return [reply.text for reply in recorder.finished()]
 
 
 def continuation_log_probs(
@@ -369,8 +369,8 @@ def continuation_log_probs(
 def _steered_along(model: SteeredModel) -> AbstractContextManager[Any]:
     """For a pass that holds tokens of the continuation alone.
 
-    Several tokens on top of a cache look like the rest of a prompt, so the vector is told to act
-    on all of them: just what ``generated`` means here.
+    Several tokens on top of a cache look like the rest of a prompt, so the vector acts on
+    all of them: just what ``generated`` means here.
     """
     steering = model.steering
     if steering is None or steering.positions == LAST_PROMPT:

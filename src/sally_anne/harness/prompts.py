@@ -1,6 +1,6 @@
 """The words that stand around questions: templates, notes on frames, examples of few-shot prompts.
 
-An example is told in words, also where the question asked comes with frames: a prompt holds one
+An example is in words, also where the question asked comes with frames: a prompt holds one
 film, which is the asked question's. Each item has examples of its own, chosen by its name and a
 seed, no two of one story; as many of them as can be of each belief condition and with the answer at
 each place, so that neither is taught.
@@ -144,7 +144,7 @@ def _sources(record: BenchmarkItem) -> frozenset[object]:
 
 
 def with_examples(items: Iterable[Item], pool: Sequence[Item], shots: int, seed: int) -> list[Item]:
-    """Each item with examples before its text; ``pool`` holds items told in words, with a key."""
+    """Each item with examples before its text; ``pool`` holds items in words, with a key."""
     return [_with(item, examples_for(item, pool, shots, seed)) for item in items]
 
 

@@ -175,7 +175,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         departs=(
             "a judge is asked in this project's words; frames are a second apart by their times, "
             "there by their numbers; Qwen2.5-VL and Gemini, which sample frames themselves, are "
-            "told nothing of frames there"
+            "given no words on frames there"
         ),
     ),
     "moments": Protocol(

@@ -191,14 +191,14 @@ class BenchmarkTask(Task):
             )
         records = benchmark.load(data or Path())
         splits = dict.fromkeys(record.split for record in records)
-        wanted = config.split
-        if wanted == "auto":
+        split = config.split
+        if split == "auto":
             own = benchmark.default_split
-            wanted = own if own in splits else next(iter(splits), "")
-        members = [record for record in records if record.split == wanted]
+            split = own if own in splits else next(iter(splits), "")
+        members = [record for record in records if record.split == split]
         if not members:
             raise HarnessError(
-                f"{config.data or config.task}: no items of split {wanted or 'any'!r}; it has "
+                f"{config.data or config.task}: no items of split {split or 'any'!r}; it has "
                 f"{', '.join(splits)}"
             )
         limits = (benchmark.breakdowns, config.limit, config.limit_seed)
@@ -282,7 +282,7 @@ def render(
 def prompt_text(
     benchmark: Benchmark, record: BenchmarkItem, how: PromptConfig, template: str | None = None
 ) -> str:
-    """The user's turn; :data:`FRAMES_MARK` stands where the frames are spoken of."""
+    """The user's turn; :data:`FRAMES_MARK` stands for the words on frames."""
     context, fields = _context(record, how), benchmark.views[how.view]
     parts = {name: getattr(context, name) if name in fields else "" for name in _TITLES}
     block = "".join(f"{_TITLES[name]}:\n{text}\n\n" for name, text in parts.items() if text)

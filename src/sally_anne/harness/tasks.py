@@ -93,7 +93,7 @@ class TaskItems:
 
     Attributes:
         items: the questions as they are put.
-        about: what answers depend on beside model and vector.
+        about: what answers depend on, model and vector aside.
         title: what is asked, in words.
         breakdowns: kinds of tags by which accuracy is reported.
         cells: those whose combinations have a TB, FB and both of their own.
@@ -155,7 +155,7 @@ class Task(ABC):
         return known
 
     def folder_words(self, config: EvalConfig) -> list[str]:
-        """What a run folder's name says of the task beside its name."""
+        """What a run folder's name says of the task after its name."""
         return []
 
     def reply_tokens(self, config: EvalConfig) -> int:

@@ -257,7 +257,7 @@ def documents(options: Mapping[str, Any], mark: str = "", systems: bool = True) 
             **{name: getattr(item, name) for name in FACTS},
             "system": item.system,
             "text": (mark * item.shape(True)[0] if mark and item.shape else "")
-            + item.told(item.notes() if item.notes else {}),
+            + item.first_prompt(item.notes() if item.notes else {}),
             "options": [option.label for option in item.options],
             "answer": ", ".join(item.answer) or item.reference or "",
             "answers": list(item.answer),

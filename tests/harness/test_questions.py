@@ -117,7 +117,7 @@ def test_lengths_counts_and_times_of_frames_are_told_once_they_are_known(tmp_pat
     how = shown(KNOWN, view="multimodal", frames=3, template=path)
     (item,) = render(KNOWN, [record], how)
     assert item.notes is not None
-    said = item.told(item.notes())
+    said = item.first_prompt(item.notes())
     assert said.startswith("Who knows {it}? 3.00 seconds; 3; 0.00s,") and "<" not in said
 
 
