@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,15 +15,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
-from sally_anne.core.errors import OutOfMemoryError
+from sally_anne.core.errors import HarnessError, OutOfMemoryError
 from sally_anne.core.folder import Journal
+from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Option
-from sally_anne.harness.evaluate import ask
+from sally_anne.experiments.train_tiny.families import Family
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import ask, evaluate
+from sally_anne.harness.evaluate import evaluate as work
+from sally_anne.harness.gridtom import GridToM, items_of
 from sally_anne.harness.items import Item
 from sally_anne.harness.judge import JudgeRequest, JudgeResult, judge_answers
-from sally_anne.harness.model import Completion, Prompt
+from sally_anne.harness.judge import JudgeRequest as Judged
+from sally_anne.harness.model import Completion, Prompt, SteeredModel
+from sally_anne.harness.score import results_of, score
+from sally_anne.harness.tasks import TaskItems
+from tests.harness.made_benchmarks import film
 from tests.made_replies import replied
+from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies
+from tests.shared_data import official_data
+
+pytestmark = pytest.mark.integration
 
 # Frames, height and width of the items' clips; None is shown in words.
 SHAPES = [(2, 4, 4), (2, 4, 4), (3, 4, 4), (2, 4, 4), (2, 8, 4), None, None, (2, 4, 4)]
@@ -144,3 +162,499 @@ def test_judging(tmp_path: Path) -> None:
         with pytest.raises(OutOfMemoryError, match="smaller --batch-size, or a smaller judge"):
             judge_answers(sheet, crowded, journal, 2)
         assert len(journal.answers) == 2
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def config(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
+    return EvalConfig(
+        model=str(folders["qwen2-vl"]), setting="text", limit=3, out=tmp_path / "run", batch_size=4
+    )
+
+
+def outcome(config: EvalConfig) -> str:
+    printed = io.StringIO()
+    evaluate(config, console=Console(file=printed, width=160))
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize(("order", "n"), [("1", 6), ("2", 12), ("initial", 9)])
+def test_leaves_answers_and_results(config: EvalConfig, order: str, n: int) -> None:
+    config = replace(config, order=order)  # type: ignore[arg-type]
+    printed = outcome(config)
+    table = pd.read_parquet(config.folder / "answers.parquet")
+    assert len(table) == n
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert set(saved["results"]) == {"robust", "official"}
+    assert ("Both" in printed) == (order != "initial")
+
+
+def test_goes_on_where_it_was_stopped(config: EvalConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = SteeredModel.replies
+    calls: list[int] = []
+
+    def once(self: SteeredModel, prompts, max_new_tokens=16):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(len(prompts))
+        return replies(self, prompts, max_new_tokens)
+
+    monkeypatch.setattr(SteeredModel, "replies", once)
+    with pytest.raises(KeyboardInterrupt):
+        outcome(config)
+    kept = (config.folder / "answers.jsonl").read_text()
+    assert len(kept.splitlines()) == 1 + 4
+    monkeypatch.setattr(SteeredModel, "replies", replies)
+    outcome(config)
+    whole = (config.folder / "answers.jsonl").read_text()
+    assert whole.startswith(kept) and len(whole.splitlines()) == 1 + 6
+    monkeypatch.setattr(SteeredModel, "replies", once)
+    outcome(config)
+
+
+def test_auto_tries_before_the_first_answer_and_never_after_the_last(
+    config: EvalConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replies = SteeredModel.replies
+    sizes: list[int] = []
+
+    def watched(self: SteeredModel, prompts, max_new_tokens=16):
+        sizes.append(len(prompts))
+        return replies(self, prompts, max_new_tokens)
+
+    def four_fit(model, trial, on_cpu, processes):
+        assert on_cpu == 16
+        trial(64)
+        return 4
+
+    monkeypatch.setattr(SteeredModel, "replies", watched)
+    monkeypatch.setattr("sally_anne.harness.evaluate.fitting", four_fit)
+    outcome(replace(config, batch_size="auto"))
+    assert sizes == [6, 4, 2]
+    monkeypatch.setattr(
+        "sally_anne.harness.evaluate.fitting", lambda *_: pytest.fail("tried again")
+    )
+    outcome(replace(config, batch_size="auto"))
+
+
+def test_options_are_scored_on_request(config: EvalConfig) -> None:
+    outcome(replace(config, options=True))
+    table = pd.read_parquet(config.folder / "answers.parquet")
+    assert not table["options_invalid"].any()
+    assert table["options_correct"].dtype == bool
+
+
+def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
+    outcome(config)
+    with pytest.raises(HarnessError, match="setting is 'text' there, 'video' here"):
+        outcome(replace(config, setting="video"))
+
+
+def test_answer_sheets_by_hand(config: EvalConfig) -> None:
+    items = items_of(config, generated(config.data_seed))
+    right = [{"item_id": i.item_id, "reply": f" {i.answer[0]}."} for i in items]
+    other = [
+        {
+            "item_id": i.item_id,
+            "reply": next(o.text for o in i.options if o.label not in i.answer),
+        }
+        for i in items
+    ]
+    silent = [{"item_id": i.item_id, "reply": "the"} for i in items]
+    always_first = [
+        {"item_id": i.item_id, "reply": i.answer[0] if i.condition == "FB" else o["reply"]}
+        for i, o in zip(items, other, strict=True)
+    ]
+    for sheet, expected in (
+        (right, (1, 1, 1, 0)),
+        (other, (0, 0, 0, 0)),
+        (silent, (0, 0, 0, 1)),
+        (always_first, (0, 1, 0, 0)),
+    ):
+        metrics = results_of(score(items, sheet), beliefs=True)["robust"]
+        found = tuple(metrics[m]["value"] for m in ("TB", "FB", "Both", "invalid"))
+        assert found == expected
+    in_json = [{"item_id": i.item_id, "reply": json.dumps({"answer": i.answer[0]})} for i in items]
+    for parser in ("robust", "official"):
+        assert results_of(score(items, in_json), beliefs=True)[parser]["Both"]["value"] == 1
+    assert results_of(score(items, right), beliefs=True)["official"]["invalid"]["value"] == 1
+
+
+def test_unknown_words_are_said_and_saved(
+    config: EvalConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = GridToM.load
+
+    def with_giraffes(task: GridToM, config: EvalConfig, fitted: object = None) -> TaskItems:
+        work = load(task, config)
+        return replace(work, items=[replace(i, text=f"Giraffe {i.text}") for i in work.items])
+
+    monkeypatch.setattr(GridToM, "load", with_giraffes)
+    printed = outcome(config)
+    saved = json.loads((config.folder / "results.json").read_text())["unknown_words"]
+    assert saved["prompts"] == saved["of"] > 0 and saved["examples"][0] == "Giraffe"
+    warning = f"{saved['prompts']} of {saved['of']} prompts hold {saved['tokens']} tokens"
+    assert warning in printed and "'Giraffe'" in printed
+
+
+@pytest.fixture
+def config_of_reported(folders: dict[Family, Path], tmp_path: Path) -> EvalConfig:
+    # Batches of three cut stories.
+    return EvalConfig(model=str(folders["qwen2-vl"]), out=tmp_path / "run", batch_size=3)
+
+
+def run(
+    config_of_reported: EvalConfig,
+) -> tuple[pd.DataFrame, dict[str, Any], list[list[str]], str]:
+    """The saved answers and results, the cells of the printed table, and all that is printed."""
+    printed = io.StringIO()
+    work(config_of_reported, console=Console(file=printed, width=160))
+    text = printed.getvalue()
+    rows = [line for line in text.splitlines() if line.startswith("│")]
+    cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
+    table = pd.read_parquet(config_of_reported.folder / "answers.parquet")
+    return table, json.loads((config_of_reported.folder / "results.json").read_text()), cells, text
+
+
+def say(monkeypatch: pytest.MonkeyPatch, reply: Callable[[Prompt], str]) -> list[Prompt]:
+    """Let the model reply by hand; returns what it is asked."""
+    seen: list[Prompt] = []
+
+    def replies(
+        self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int
+    ) -> list[Completion]:
+        seen.extend(prompts)
+        return replied(map(reply, prompts))
+
+    monkeypatch.setattr(SteeredModel, "replies", replies)
+    return seen
+
+
+def values(saved: dict[str, Any]) -> dict[str, Any]:
+    """Value and count of each estimate, without its interval."""
+    if "value" in saved:
+        return {"value": saved["value"], "n": saved["n"]}
+    return {name: values(part) for name, part in saved.items()}
+
+
+def _in_style(text: str, style: str) -> str:
+    """A plain question of made stories in words of the style."""
+    if style == "plain":
+        return text
+    ask = 'Reply with a JSON object and nothing else; its field "answer" holds the room.'
+    return text.replace(" Question:", "\n\nQuestion:").replace(" Answer:", f"\n{ask}")
+
+
+# With four stories the ends of a bootstrap interval are those of a binomial distribution.
+SHOWN = {
+    "robust": "50.0 [0.0, 100.0]|75.0 [25.0, 100.0]|25.0 [0.0, 75.0]|12.5 [0.0, 37.5]",
+    "official": "25.0 [0.0, 75.0]|25.0 [0.0, 75.0]|0.0 [0.0, 0.0]|75.0 [50.0, 100.0]",
+    "options": "50.0 [0.0, 100.0]|100.0 [100.0, 100.0]|50.0 [0.0, 100.0]|0.0 [0.0, 0.0]",
+}
+# Which of the eight options of highest probability are right: 2 of TB, all of FB.
+CHOSEN = ["right", "right", "right", "right", "wrong", "right", "wrong", "right"]
+
+
+@pytest.mark.parametrize("style", ["plain", "json"])
+def test_gridtom_from_planted_answers_to_the_table(config_of_reported, monkeypatch, style) -> None:
+    monkeypatch.setattr(
+        "sally_anne.harness.gridtom.open_stories", lambda folder, seed: made_stories()
+    )
+    asked = [a for story in made_stories() for a in asked_of(story.index, "1")]
+    by_text = {_in_style(a.text, style): a for a in asked}
+    place: dict[str, int] = {}
+
+    def reply(prompt: Prompt) -> str:
+        number = place.setdefault(prompt.text, len(place))
+        own = by_text[prompt.text]
+        return replies("1", [own] * 8)[number]
+
+    def scores(
+        self: SteeredModel, prompts: Sequence[Prompt], options: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        found = []
+        for prompt, labels in zip(prompts, options, strict=True):
+            own = by_text[prompt.text]
+            assert list(labels) == list(own.options)
+            wanted = CHOSEN[place[prompt.text]] == "right"
+            found.append([-0.5 if (o in own.answer) == wanted else -1.75 for o in labels])
+        return found
+
+    seen = say(monkeypatch, reply)
+    monkeypatch.setattr(SteeredModel, "option_log_probs", scores)
+    config_of_reported = replace(config_of_reported, options=True, limit=4, style=style)
+    table, saved, cells, text = run(config_of_reported)
+
+    own = [by_text[prompt.text] for prompt in seen]
+    for prompt, question in zip(seen, own, strict=True):
+        version = 1 if question.condition == "FB" else 0
+        first = 40 * (int(question.story.removeprefix("story-")) % 4) + 20 * version
+        assert prompt.clip is not None
+        assert prompt.clip[:, 0, 0, 0].tolist() == [first + tick for tick in KEY_FRAMES]
+
+    wrong = [next(o for o in q.options if o not in q.answer) for q in own]
+    said = replies("1", own)
+    robust = [q.answer[0] for q in own]
+    robust[3], robust[4], robust[6] = wrong[3], wrong[4], None  # type: ignore[call-overload]
+    official = [q.answer[0] if "{" in reply else None for q, reply in zip(own, said, strict=True)]
+    best = [
+        w if kind == "wrong" else q.answer[0] for q, w, kind in zip(own, wrong, CHOSEN, strict=True)
+    ]
+    expected = pd.DataFrame(
+        {
+            "item_id": [q.item_id for q in own],
+            "story": [q.story for q in own],
+            "split": "test",
+            "condition": [q.condition for q in own],
+            "first": [q.first for q in own],
+            "hidden": False,
+            "map": [f"map-{int(q.story.removeprefix('story-')) % 27:02d}" for q in own],
+            "answer": [q.answer[0] for q in own],
+            "reply": said,
+            "cut": False,
+            "official_label": official,
+            "official_correct": [label is not None for label in official],
+            "official_invalid": [label is None for label in official],
+            "robust_label": robust,
+            "robust_correct": [place not in (3, 4, 6) for place in range(8)],
+            "robust_invalid": [label is None for label in robust],
+            "options_label": best,
+            "options_correct": [kind == "right" for kind in CHOSEN],
+            "options_invalid": False,
+        }
+    )
+    pd.testing.assert_frame_equal(table, expected, check_dtype=False)
+    lines = [json.loads(line) for line in (config_of_reported.folder / "answers.jsonl").open()][1:]
+    assert [line["reply"] for line in lines] == said
+    assert {tuple(sorted(line["option_log_probs"])) for line in lines} == {(-1.75, -0.5)}
+
+    chosen = {"TB": 2 / 4, "FB": 4 / 4, "Both": 2 / 4, "invalid": 0.0}
+    numbers = NUMBERS["1"] | {"options": chosen}
+    assert values(saved["results"]) == {
+        reader: {
+            name: {"value": value, "n": 8 if name == "invalid" else 4}
+            for name, value in found.items()
+        }
+        for reader, found in numbers.items()
+    }
+    # The reader of JSON is shown where JSON was asked for.
+    assert cells == [
+        [reader, *row.split("|")]
+        for reader, row in SHOWN.items()
+        if style == "json" or reader != "official"
+    ]
+    for reader, row in SHOWN.items():
+        for cell, name in zip(row.split("|"), ("TB", "FB", "Both", "invalid"), strict=True):
+            estimate = saved["results"][reader][name]
+            ends = [float(end) / 100 for end in cell.partition("[")[2].rstrip("]").split(",")]
+            assert [estimate["low"], estimate["high"]] == ends
+    assert "belief of order 1, multimodal, not steered (%)" in " ".join(text.split())
+    heads = next(line for line in text.splitlines() if "parser" in line)
+    assert heads.strip("┃").replace(" ", "").split("┃") == [
+        *("parser", "TB", "FB", "Both", "invalid")
+    ]
+    # What is kept is not asked again, and says the same.
+    say(monkeypatch, lambda prompt: pytest.fail("asked again"))
+    again, same, shown, _ = run(config_of_reported)
+    pd.testing.assert_frame_equal(again, table)
+    assert (same["results"], shown) == (saved["results"], cells)
+
+
+def test_bigtom_controls_are_neither_true_nor_false_beliefs(
+    config_of_reported, tmp_path, monkeypatch
+) -> None:
+    """Four stories in four conditions; what changes nothing is a condition of its own."""
+    # Whether each story is answered rightly, by condition.
+    planted = {
+        "true_belief": "1111",
+        "false_belief": "1100",
+        "true_control": "1110",
+        "false_control": "0001",
+    }
+    asked: dict[str, str] = {}
+    for name, right in planted.items():
+        path = official_data("made", "bigtom", f"0_forward_belief_{name}", "stories.csv")
+        with path.open(newline="") as file:
+            for row, ok in zip(csv.reader(file, delimiter=";"), right, strict=True):
+                asked[row[0]] = row[2] if ok == "1" else row[3]
+
+    def reply(prompt: Prompt) -> str:
+        (wanted,) = [text for story, text in asked.items() if story in prompt.text]
+        return next(line[0] for line in prompt.text.splitlines() if line.endswith(wanted))
+
+    say(monkeypatch, reply)
+    data = official_data("made", "bigtom")
+    table, saved, cells, _ = run(replace(config_of_reported, task="bigtom", data=data))
+    assert dict(table.groupby("tag_condition")["robust_correct"].sum()) == {
+        "TB": 4,
+        "FB": 2,
+        "TB control": 3,
+        "FB control": 1,
+    }
+    assert set(table.loc[table["tag_condition"].str.contains("control"), "condition"]) == {""}
+    assert values(saved["results"]["robust"]) == {
+        "overall": {"value": 10 / 16, "n": 16},
+        "invalid": {"value": 0.0, "n": 16},
+        "groups": {
+            "variable": {"forward_belief": {"value": 10 / 16, "n": 16}},
+            "condition": {
+                "TB": {"value": 1.0, "n": 4},
+                "FB": {"value": 0.5, "n": 4},
+                "TB control": {"value": 0.75, "n": 4},
+                "FB control": {"value": 0.25, "n": 4},
+            },
+            "initial_belief": {"hidden": {"value": 10 / 16, "n": 16}},
+        },
+        "belief": {
+            "TB": {"value": 1.0, "n": 4},
+            "FB": {"value": 0.5, "n": 4},
+            "Both": {"value": 0.5, "n": 4},
+            "invalid": {"value": 0.0, "n": 8},
+        },
+        "cells": {
+            "hidden, forward_belief": {
+                "TB": {"value": 1.0, "n": 4},
+                "FB": {"value": 0.5, "n": 4},
+                "Both": {"value": 0.5, "n": 4},
+                "invalid": {"value": 0.0, "n": 8},
+            }
+        },
+    }
+    over = saved["results"]["robust"]["overall"]
+    all_items = f"62.5 [{100 * over['low']:.1f}, {100 * over['high']:.1f}]"
+    assert cells == [
+        ["all", "16", all_items],
+        ["variable: forward_belief", "16", all_items],
+        ["condition: FB", "4", "50.0 [0.0, 100.0]"],
+        ["condition: FB control", "4", "25.0 [0.0, 75.0]"],
+        ["condition: TB", "4", "100.0 [100.0, 100.0]"],
+        ["condition: TB control", "4", "75.0 [25.0, 100.0]"],
+        ["initial_belief: hidden", "16", all_items],
+        ["belief: TB", "4", "100.0 [100.0, 100.0]"],
+        ["belief: FB", "4", "50.0 [0.0, 100.0]"],
+        ["belief: Both", "4", "50.0 [0.0, 100.0]"],
+        ["belief: invalid", "8", "0.0 [0.0, 0.0]"],
+        ["invalid", "16", "0.0 [0.0, 0.0]"],
+        [
+            *("hidden, forward_belief", "robust", "4"),
+            *("100.0 [100.0, 100.0]", "50.0 [0.0, 100.0]", "50.0 [0.0, 100.0]"),
+        ],
+    ]
+    # Asked for its form, the authors' reader has a column; to it a bare letter says nothing.
+    template = tmp_path / "theirs.txt"
+    template.write_text("{context}{question}\n{options}\nAnswer as Answer:<option>)<answer>\n")
+    out = replace(
+        config_of_reported, out=tmp_path / "theirs", template=template, task="bigtom", data=data
+    )
+    _, _, both, text = run(out)
+    assert [row[:3] for row in both[:-2]] == [row[:3] for row in cells[:-1]]
+    assert [row[3] for row in both[:-2]] == ["0.0 [0.0, 0.0]"] * 10 + ["100.0 [100.0, 100.0]"] * 2
+    assert both[-2:] == [cells[-1], [cells[-1][0], "official", "4", *["0.0 [0.0, 0.0]"] * 3]]
+    heads = next(line for line in text.splitlines() if "items" in line)
+    assert heads.index("robust") < heads.index("official")
+
+
+class MadeJudge:
+    """Finds a reply right where it says the reference; cannot make up its mind on "perhaps"."""
+
+    about = {"judge": "made by hand"}
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def judge(self, questions: Sequence[Judged]) -> list[JudgeResult]:
+        self.asked += [asked.question for asked in questions]
+        return [
+            JudgeResult(False, None, "well", invalid=True)
+            if asked.reply == "perhaps"
+            else JudgeResult(asked.reply == asked.reference, 0.75, "TRUE")
+            for asked in questions
+        ]
+
+
+def test_open_replies_from_planted_verdicts_to_the_agreement(
+    config_of_reported, tmp_path, monkeypatch
+) -> None:
+    def write(*references: str) -> None:
+        kinds = ["Affect Recognition", "Grounding the Imagined"] * 2
+        with (tmp_path / "data" / "annotation_final.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["file", "question", "question type", "timestamp", "reference_answer"])
+            for n, (kind, reference) in enumerate(zip(kinds, references, strict=True)):
+                writer.writerow([f"film{n // 2}.mp4", f"What is {n}?", kind, "", reference])
+
+    for n in range(2):
+        film(tmp_path / "data" / "videos" / f"film{n}.mp4")
+    write("A rope.", "A wall.", "A dog.", "A door.")
+    judge = MadeJudge()
+    opened: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "sally_anne.harness.judge.load_model",
+        lambda **options: opened.update(options),
+    )
+    monkeypatch.setattr("sally_anne.harness.judge.LocalJudge", lambda *_: judge)
+    said = {"0": "A rope.", "1": "A bird.", "2": "perhaps", "3": "A door."}
+    say(
+        monkeypatch,
+        lambda prompt: next(r for n, r in said.items() if f"What is {n}?" in prompt.text),
+    )
+    config_of_reported = replace(
+        config_of_reported, task="mimeqa", view="none", data=tmp_path / "data", judge="somebody"
+    )
+    config_of_reported = replace(config_of_reported, attn_implementation="eager")
+    table, saved, cells, _ = run(config_of_reported)
+    assert judge.asked == [f"What is {n}?" for n in range(4)]
+    assert (opened["name"], opened["attn_implementation"]) == ("somebody", "eager")
+    assert table["judge_correct"].tolist() == [True, False, False, True]
+    assert table["judge_invalid"].tolist() == [False, False, True, False]
+    groups = values(saved["results"]["judge"])["groups"]["category"]
+    assert groups == {
+        "Affect recognition": {"value": 0.5, "n": 2},
+        "Grounding the imagined": {"value": 0.5, "n": 2},
+    }
+    assert cells[0] == ["all", "4", "50.0 [50.0, 50.0]"]
+    assert cells[-1] == ["invalid", "4", "25.0 [0.0, 50.0]"]
+
+    # People find the last reply wrong: three of four alike, where chance alone gives a half.
+    labels = zip(table["item_id"], ("true", "false", "false", "false"), strict=True)
+    pd.DataFrame(labels, columns=["item_id", "label"]).to_csv(tmp_path / "human.csv", index=False)
+    judge.asked.clear()
+    _, saved, _, text = run(replace(config_of_reported, human=tmp_path / "human.csv"))
+    assert judge.asked == []
+    assert (saved["agreement"]["agreement"], saved["agreement"]["kappa"]) == (0.75, 0.5)
+    assert "judge and people agree on 75.0 % of 4 replies (kappa 0.50)" in text
+
+    # The second reference is another one now: the reply is kept, its verdict is not.
+    say(monkeypatch, lambda prompt: pytest.fail("asked again"))
+    write("A rope.", "A bird.", "A dog.", "A door.")
+    table, saved, cells, _ = run(config_of_reported)
+    assert judge.asked == ["What is 1?"]
+    assert table["judge_correct"].tolist() == [True, True, False, True]
+    assert saved["results"]["judge"]["overall"]["value"] == 0.75
+    assert cells[0][:2] == ["all", "4"] and cells[0][2].startswith("75.0 [")
+
+
+def test_cut_replies_are_counted_and_that_none_was_understood_is_said(
+    config_of_reported, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        "sally_anne.harness.gridtom.open_stories", lambda folder, seed: made_stories()
+    )
+    texts = iter(["I think that", "red?", "Well", "..."] * 2)
+
+    def replies(
+        self: SteeredModel, prompts: Sequence[Prompt], max_new_tokens: int
+    ) -> list[Completion]:
+        said = [next(texts) for _ in prompts]
+        return [reply for text in said for reply in replied([text], text[-1] in "?.")]
+
+    monkeypatch.setattr(SteeredModel, "replies", replies)
+    table, saved, _, text = run(replace(config_of_reported, limit=4))
+    assert table["cut"].tolist() == [True, False, True, False] * 2
+    assert saved["counts"]["cut"] == 4
+    words = " ".join(text.split())
+    assert "4 of 8 replies were cut after 16 tokens; --max-new-tokens gives them more" in words
+    assert "no reply names one of the answers" in words
+    assert words.index("no reply names") < words.index("parser")

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from sally_anne.core.errors import HarnessError
+from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.data.items import Benchmark, BenchmarkItem, Option
 from sally_anne.experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.evaluate import evaluate as work
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
-from sally_anne.harness.tasks import Row, Subset, load_items, sample_groups
+from sally_anne.harness.tasks import (
+    TASKS,
+    Row,
+    Subset,
+    find_task,
+    load_items,
+    sample_groups,
+    short_name,
+)
+from tests.data.text_sets import made as sets
 from tests.harness import made_benchmarks as made
 from tests.made_replies import replied
 
@@ -303,3 +314,211 @@ def test_films_of_a_benchmark_over_its_breakdowns_and_in_its_order(monkeypatch) 
     work = load_items(EvalConfig(task="made", limit=2))
     assert [item.item_id for item in work.items][2:] == ["q18", "q19"]
     assert work.subset is not None and work.subset.by == {"ability": {"x": 2, "y": 2}}
+
+
+# By task: how many items are asked, and what the breakdown counts.
+NUMBERS = {
+    "tomi": (12, {"type": {"memory": 2, "first_order_tom": 1, "first_order_no_tom": 3}}),
+    "hi_tom": (10, {"order": dict.fromkeys("01234", 2), "deception": {"Tell": 10}}),
+    "fantom": (18, {"type": {"belief": 4, "belief control": 2, "answerability": 4}}),
+    "opentom": (18, {"hop": {"fullness": 2, "accessibility": 2}, "type": {"attitude": 2}}),
+    "tombench": (3, {"ability": {"Belief: Second-order beliefs": 2}, "language": {"en": 3}}),
+}
+JOINT = {
+    "tomi": {"story": 2},
+    "hi_tom": {f"up to order {top}": 2 for top in range(1, 5)},
+    "fantom": {
+        **{"all but lists": 2, "all but lists control": 1},
+        **{
+            f"all {kind}{c}": 2 - bool(c)
+            for kind in ("answerability", "info-access")
+            for c in ("", " control")
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("task", NUMBERS)
+def test_every_set_is_asked_and_broken_down(config, tmp_path, monkeypatch, task) -> None:
+    data = getattr(sets, task)(tmp_path / "data")
+    asked = replace(config, task=task, data=data, max_new_tokens=None)
+    right = {item.text: item.answer[0] for item in load_items(asked).items}
+    seen = say(monkeypatch, lambda prompt: right[prompt.text])
+    table, saved, printed = run(asked)
+    count, wanted = NUMBERS[task]
+    assert len(table) == len(seen) == count == saved["counts"]["asked"]
+    found = saved["results"]["robust"]
+    assert (found["overall"]["value"], found["invalid"]["value"]) == (1.0, 0.0)
+    for kind, values in wanted.items():
+        for value, n in values.items():
+            cell = found["groups"][kind][value]
+            assert (cell["value"], cell["n"]) == (1.0, n), (kind, value)
+    assert {k: v["n"] for k, v in found.get("joint", {}).items()} == JOINT.get(task, {})
+    assert ("all right: " in printed) is (task in JOINT)
+    assert ("of each set of FANToM the fact question" in printed) is (task == "fantom")
+    if task == "hi_tom":
+        assert all("Agents like to lie" in prompt.text for prompt in seen)
+
+
+@pytest.mark.parametrize(
+    ("task", "cells"),
+    [
+        ("tomi", {"1": 1}),
+        ("opentom", {f"location {how}, first order": 1 for how in ("coarse", "fine")}),
+    ],
+)
+def test_true_and_false_beliefs_of_one_story(config, tmp_path, monkeypatch, task, cells) -> None:
+    """Whoever says where the thing is knows true beliefs alone."""
+    data = getattr(sets, task)(tmp_path / "data")
+    asked = replace(config, task=task, data=data)
+
+    def reply(prompt) -> str:
+        options = dict(
+            line.split(". ", 1)[::-1] for line in prompt.text.splitlines() if line[1:3] == ". "
+        )
+        return next((options[o] for o in ("blue_chest", "a blue chest", "No") if o in options), "A")
+
+    say(monkeypatch, reply)
+    _, saved, printed = run(asked)
+    found = saved["results"]["robust"]
+    belief = [
+        (found["belief"][name]["value"], found["belief"][name]["n"])
+        for name in ("TB", "FB", "Both")
+    ]
+    n = sum(cells.values())
+    assert belief == [(1.0, n), (0.0, n), (0.0, n)]
+    assert {cell: numbers["Both"]["n"] for cell, numbers in found["cells"].items()} == cells
+    assert "belief: Both" in printed
+
+
+ROOT = Path(__file__).parents[2]
+FILM_TASK = ROOT / "docs" / "examples" / "film_task.jsonl"
+MODULE = """
+from dataclasses import replace
+from sally_anne.data.bigtom import BIGTOM
+
+MINE = replace(BIGTOM, name="mine")
+OTHER = 3
+"""
+
+
+def write(path: Path, *lines: dict[str, object]) -> Path:
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "my_tasks.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [path for path in __import__("sys").path if path])
+    return "my_tasks"
+
+
+def test_a_module_of_the_working_folder(module: str) -> None:
+    assert find_task(f"{module}:MINE").name == "mine"
+    assert short_name(f"{module}:MINE") == "MINE"
+    with pytest.raises(HarnessError, match=r"my_tasks:OTHER: is a int, not a .*items\.Benchmark"):
+        find_task(f"{module}:OTHER")
+    with pytest.raises(HarnessError, match=r"has no attribute 'NONE'.*one of gridtom, moments"):
+        find_task(f"{module}:NONE")
+
+
+def test_an_installed_task(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("theirs", f"{module}:MINE", "sally_anne.tasks")
+    monkeypatch.setattr("sally_anne.harness.tasks.entry_points", lambda group: [point])
+    import sys
+
+    sys.path.append(str(Path.cwd()))
+    assert find_task("theirs").name == "mine"
+    with pytest.raises(HarnessError, match=f"none of {', '.join(TASKS)}, theirs; no package"):
+        find_task("nowhere")
+
+
+def test_a_file_and_its_replies(tmp_path: Path) -> None:
+    closed = write(tmp_path / "a.jsonl", {"question": "Who?", "options": ["x", "y"], "answer": 0})
+    asked = write(tmp_path / "b.jsonl", {"question": "Who?", "answer": "Ann."})
+    assert (
+        EvalConfig(task=str(closed)).reply_tokens,
+        EvalConfig(task=str(asked)).reply_tokens,
+    ) == (32, 128)
+    assert EvalConfig(task=str(closed)).folder.name.endswith("-a")
+    before = find_task(str(closed))
+    assert find_task(str(closed)) is before
+    assert write(closed, {"question": "Who is it?", "answer": "Ann."}) == closed
+    assert find_task(str(closed)).open_ended and not before.open_ended
+    with pytest.raises(RecordError, match="nowhere.jsonl"):
+        find_task(str(tmp_path / "nowhere.jsonl"))
+    with pytest.raises(HarnessError, match="--data is for other tasks"):
+        load_items(EvalConfig(task=str(closed), data=tmp_path))
+
+
+@pytest.mark.integration
+def test_a_file_from_questions_to_numbers(
+    folders: dict[Family, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        {"question": "Where?", "options": ["red", "blue"], "answer": "blue", "tags": {"kind": k}}
+        for k in ("a", "a", "b", "c")
+    ]
+    config = EvalConfig(
+        model=str(folders["qwen2-vl"]),
+        task=str(write(tmp_path / "mine.jsonl", *lines)),
+        out=tmp_path / "run",
+    )
+    replies = iter("BBAB")
+    monkeypatch.setattr(
+        SteeredModel, "replies", lambda self, prompts, n: replied(next(replies) for _ in prompts)
+    )
+    printed = io.StringIO()
+    evaluate(config, console=Console(file=printed, width=60))
+    saved = json.loads((config.folder / "results.json").read_text())
+    found = saved["results"]["robust"]
+    assert found["overall"]["value"] == 0.75 and found["invalid"]["value"] == 0
+    assert {k: v["value"] for k, v in found["groups"]["kind"].items()} == {
+        "a": 1.0,
+        "b": 0.0,
+        "c": 1.0,
+    }
+    said = " ".join(printed.getvalue().split())
+    assert "mine, text, not steered" in said
+    kept = json.loads((config.folder / "config.json").read_text())["config"]
+    assert kept == saved["config"] and kept["task"] == config.task
+    # Another question under the same name is another evaluate.
+    write(tmp_path / "mine.jsonl", *[{**line, "question": "Who?"} for line in lines])
+    with pytest.raises(HarnessError, match="holds another run: data is"):
+        evaluate(replace(config), console=Console(file=printed))
+
+
+@pytest.mark.e2e
+def test_the_example_of_the_docs_plain_and_steered_by_commands_alone(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    def command(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "sally_anne", *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=1800,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    evaluate, vector = str(tmp_path / "run"), str(tmp_path / "vector")
+    few = ("--stories", "20", "--no-patching", "--no-figures", "--permutations", "20")
+    command("probe", "--model", "tiny-qwen2-vl", *few, "--out", evaluate)
+    fitted = ("--run", evaluate, "--K", "4", "--alpha", "1", "--out", vector)
+    command("steer", *fitted)
+    asked = ("evaluate", "--model", "tiny-qwen2-vl", "--task", str(FILM_TASK))
+    for name, more in (("plain", ()), ("steered", ("--steer", vector))):
+        said = command(*asked, *more, "--out", str(tmp_path / name))
+        saved = json.loads((tmp_path / name / "results.json").read_text())
+        cut = int(pd.read_parquet(tmp_path / name / "answers.parquet")["cut"].sum())
+        assert saved["counts"] == {"asked": 10, "hidden": 0, "cut": cut, "missing": 0}
+        found = saved["results"]["robust"]
+        assert set(found["groups"]["condition"]) == {"TB", "FB"}
+        assert found["overall"]["n"] == 10 and "condition: FB" in said
+        assert ("steered by vector" in " ".join(said.split())) is (name == "steered")
+    assert json.loads((tmp_path / "steered" / "config.json").read_text())["config"]["steer"]

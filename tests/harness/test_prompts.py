@@ -1,0 +1,579 @@
+"""How questions are put: what is sent to the model, and what is read of its replies."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from sally_anne.core.errors import HarnessError
+from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.items import BenchmarkItem, Context, Media, Option
+from sally_anne.experiments.train_tiny.families import Family
+from sally_anne.harness.config import EvalConfig, check
+from sally_anne.harness.dry_run import dry_run
+from sally_anne.harness.evaluate import evaluate
+from sally_anne.harness.gridtom import FIELDS, Order, Wording, items
+from sally_anne.harness.items import Item
+from sally_anne.harness.model import Completion, Prompt, SteeredModel
+from sally_anne.harness.prompts import _sources, answered, examples_for, set_apart, with_examples
+from sally_anne.harness.protocols import RETOLD, THOUGHTS
+from sally_anne.harness.tasks import load_items
+from tests.harness import made_benchmarks as made
+from tests.harness.chat_server import Server, completion
+from tests.made_replies import replied
+from tests.made_stories import asked_of, cast_of, made_story
+from tests.shared_data import official_data
+
+pytestmark = pytest.mark.integration
+
+TASKS = ("gridtom", "bigtom", "mmtom_qa", "muma_tom", "moments", "mimeqa")
+
+
+@dataclass
+class Recorder:
+    """A model that keeps what it is asked; ``say`` makes its reply from the prompt's text."""
+
+    say: Callable[[str], str] = lambda text: "Hm."
+    asked: list[tuple[Prompt, int]] = field(default_factory=list)
+    ended: bool = True
+
+    @property
+    def texts(self) -> list[str]:
+        return [prompt.text for prompt, _ in self.asked]
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    kept = Recorder()
+
+    def replies(self: Any, prompts: Sequence[Prompt], max_new_tokens: int) -> list[Completion]:
+        kept.asked += [(prompt, max_new_tokens) for prompt in prompts]
+        return replied((kept.say(prompt.text) for prompt in prompts), kept.ended)
+
+    monkeypatch.setattr(SteeredModel, "replies", replies)
+    return kept
+
+
+def config_of(task: str, tmp_path: Path, **options: Any) -> EvalConfig:
+    """A small evaluation of a task, with films in its default view where the task has them."""
+    if task == "gridtom":
+        options = {"setting": "text", "limit": 2, **options}
+    else:
+        options["data"] = getattr(made, task)(tmp_path / task)
+        if task == "mmtom_qa":
+            options = {"view": "text", **options}
+    return EvalConfig(task=task, **{"out": tmp_path / "run", **options})
+
+
+def outcome(config: EvalConfig, folders: dict[Family, Path]) -> pd.DataFrame:
+    return evaluate(
+        replace(config, model=str(folders["qwen2-vl"])), console=Console(file=io.StringIO())
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("task", TASKS)
+def test_thoughts_are_asked_for_in_place_of_the_answer_alone(
+    task: str, folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
+) -> None:
+    config = config_of(task, tmp_path, prompting="cot")
+    direct = {i.item_id: i.text for i in load_items(replace(config, prompting="direct")).items}
+    table = outcome(config, folders)
+    assert len(recorder.asked) == len(table) == len(direct)
+    for (prompt, tokens), plain in zip(recorder.asked, direct.values(), strict=True):
+        assert tokens == THOUGHTS
+        told = plain[: plain.index("Question:")].split("<frames>")[0].rstrip()
+        assert prompt.text.startswith(told) and "Think step by step first" in prompt.text
+        # Nothing asks for the answer at once.
+        assert "Reply" not in prompt.text and not prompt.text.endswith("Answer:")
+        question = plain[plain.index("Question:") :].removesuffix("Answer:").split("\nReply")[0]
+        assert question.strip() in prompt.text
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["about"]["prompting"] == "cot" and saved["config"]["prompting"] == "cot"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("style", ["plain", "json"])
+def test_the_end_of_the_thoughts_is_read_and_not_what_they_weigh(
+    style: str, folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
+) -> None:
+    """Each reply first says that the answer is the wrong room."""
+    config = config_of("gridtom", tmp_path, prompting="cot", style=style)
+    keys = {item.text: item for item in load_items(config).items}
+
+    def say(text: str) -> str:
+        item = keys[text]
+        (right,) = item.answer
+        wrong = next(o.text for o in item.options if o.label != right)
+        end = json.dumps({"answer": right}) if style == "json" else right
+        return f"At first the answer is {wrong}. Then the door closes.\n\nAnswer: {end}"
+
+    recorder.say = say
+    table = outcome(config, folders)
+    assert table["robust_correct"].all()
+    assert table["official_correct"].all() == (style == "json")
+    assert table["reply"].str.startswith("At first").all()
+    assert (table["conclusion"].str.contains("first")).sum() == 0
+
+
+@pytest.mark.integration
+def test_thoughts_that_are_cut_have_no_answer(
+    folders: dict[Family, Path], tmp_path: Path, recorder: Recorder
+) -> None:
+    recorder.say, recorder.ended = lambda text: "I see blue.\nThe red agent sees the blue", False
+    table = outcome(config_of("gridtom", tmp_path, prompting="cot"), folders)
+    assert table["robust_invalid"].all() and table["cut"].all()
+
+
+def test_an_endpoint_is_asked_for_thoughts(tmp_path: Path, server: Server) -> None:
+    server.answer = lambda body: (200, completion("The box is blue?\nAnswer: B"))
+    where = {"endpoint": server.url, "endpoint_model": "m"}
+    config = config_of("bigtom", tmp_path, prompting="cot", **where)
+    table = evaluate(config, console=Console(file=io.StringIO()))
+    assert (table["robust_label"] == "B").all()
+    for _, _, body in server.seen:
+        assert body["max_tokens"] == THOUGHTS
+        assert "Think step by step first" in body["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"options": True}, "--options"),
+        ({"task": "bigtom", "template": Path("mine.txt")}, "--template"),
+    ],
+)
+def test_what_thoughts_do_not_go_with(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(HarnessError, match=named):
+        check(EvalConfig(prompting="cot", **options))
+
+
+def shown(text: str) -> tuple[str, str]:
+    """The examples of a prompt, and the question that is asked."""
+    head, asked = text.split("The question to answer now is on a new story.")
+    return head, asked.removeprefix(" The pictures belong to it.").strip()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("order", ["1", "2", "initial", "reality"])
+@pytest.mark.parametrize("style", ["plain", "json"])
+def test_gridtom_shows_training_stories_with_their_answers(order: Any, style: Any) -> None:
+    config = EvalConfig(order=order, style=style, limit=3, prompting="few-shot", shots=4)
+    direct = load_items(replace(config, prompting="direct")).items
+    train = {
+        i.text: i
+        for i in load_items(
+            EvalConfig(order=order, style=style, split="train", setting="text")
+        ).items
+    }
+    few = load_items(config).items
+    assert [i.item_id for i in few] == [i.item_id for i in direct]
+    for item, plain in zip(few, direct, strict=True):
+        head, asked = shown(item.text)
+        assert asked == plain.text and item.clip is not None
+        told = [one for text, one in train.items() if text in head]
+        assert len(told) == 4 and len({one.story for one in told}) == 4
+        assert item.story not in {one.story for one in told}
+        for one in told:
+            right = answered(one).removeprefix(one.text).strip()
+            if style == "json":
+                said = json.loads(right)["answer"]
+                assert set([said] if isinstance(said, str) else said) == set(one.answer)
+            else:
+                assert right == " and ".join(one.answer)
+        if order == "1":
+            assert Counter(one.condition for one in told) == {"TB": 2, "FB": 2}
+
+
+@pytest.mark.integration
+def test_what_is_sent_has_the_examples(
+    folders: dict[Family, Path],
+    tmp_path: Path,
+    recorder: Recorder,
+) -> None:
+    config = EvalConfig(
+        model=str(folders["qwen2-vl"]), prompting="few-shot", shots=2, limit=1, out=tmp_path / "r"
+    )
+    evaluate(config, console=Console(file=io.StringIO()))
+    assert recorder.texts == [item.text for item in load_items(config).items]
+    assert all(prompt.clip is not None and tokens == 16 for prompt, tokens in recorder.asked)
+    saved = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert saved["about"]["prompting"] == "few-shot"
+    with pytest.raises(HarnessError, match="prompts is"):
+        evaluate(replace(config, shots_seed=1), console=Console(file=io.StringIO()))
+
+
+def test_the_draw_depends_on_seed_and_item_alone() -> None:
+    config = EvalConfig(limit=4, setting="text", prompting="few-shot")
+    texts = [item.text for item in load_items(config).items]
+    assert texts == [item.text for item in load_items(config).items]
+    heads = [shown(text)[0] for text in texts]
+    assert len(set(heads)) == len(heads)
+    other = load_items(replace(config, shots_seed=1)).items
+    assert all(a != b.text for a, b in zip(texts, other, strict=True))
+    fewer = load_items(replace(config, limit=2)).items
+    assert len(fewer) == 4 and {item.text for item in fewer} < set(texts)
+
+
+def test_where_all_are_asked_some_stories_are_kept_for_examples(tmp_path: Path) -> None:
+    """Of two stories one is shown."""
+    config = EvalConfig(
+        task="bigtom", data=made.bigtom(tmp_path / "b"), prompting="few-shot", shots=1
+    )
+    work = load_items(config)
+    assert len({item.story for item in work.items}) == 1
+    assert len(work.items) == 2 and len(work.notes) == 1
+    for item in work.items:
+        head, asked = shown(item.text)
+        assert head.count("Question:") == asked.count("Question:") == 1
+        assert head.rstrip().endswith(("Answer: A", "Answer: B"))
+    with pytest.raises(HarnessError, match="--shots 2: .* there are 2 with known answers"):
+        load_items(replace(config, shots=2))
+    assert not load_items(replace(config, limit=1)).notes
+
+
+def record(number: int, rng: random.Random) -> BenchmarkItem:
+    return BenchmarkItem(
+        item_id=f"i{number}",
+        benchmark="made",
+        split=rng.choice(["test", "train"]),
+        group=f"g{rng.randrange(12)}",
+        question=f"Question {number}?",
+        options=(Option("A", "red"), Option("B", "blue")),
+        answer=rng.choice(["A", "B", None]),
+        media=(Media(path=Path(f"film{rng.randrange(20)}"), url="archive"),),
+        context=Context(scene=f"scene {rng.randrange(40)}"),
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_that_is_shown_shares_group_film_or_words_with_what_is_asked(seed: int) -> None:
+    rng = random.Random(seed)
+    records = [record(number, rng) for number in range(rng.randrange(2, 60))]
+    chosen = [r for r in records if r.split == "test"][: rng.randrange(1, 40)]
+    try:
+        pool, asked = set_apart(records, chosen, 2, seed)
+    except HarnessError:
+        return
+    assert asked and len({r.group for r in pool}) >= 2
+    assert not any(r.hidden for r in pool)
+    for shown_one in pool:
+        for one in asked:
+            assert shown_one.group != one.group and shown_one.context != one.context
+            assert shown_one.media[0].path != one.media[0].path
+            assert _sources(shown_one).isdisjoint(_sources(one))
+
+
+def item(number: int, place: int, condition: str = "") -> Item:
+    options = (Option("A", "red"), Option("B", "blue"))
+    return Item(
+        f"i{number}", f"s{number // 2}", "test", condition, "", f"Q{number} Answer:", options,
+        (options[place].label,),
+    )  # fmt: skip
+
+
+def test_examples_teach_neither_place_nor_condition() -> None:
+    rng = random.Random(0)
+    # Nine in ten are of true beliefs, and nine in ten of these have the answer A.
+    pool = [
+        item(n, int(rng.random() > 0.9), "FB" if rng.random() > 0.9 else "TB") for n in range(400)
+    ]
+    for number in range(1000, 1020):
+        drawn = examples_for(item(number, 0), pool, 4, 0)
+        assert Counter(one.condition for one in drawn) == {"TB": 2, "FB": 2}
+        assert Counter(one.answer for one in drawn) == {("A",): 2, ("B",): 2}
+        assert len({one.story for one in drawn}) == 4
+
+
+def test_an_items_own_story_is_never_drawn() -> None:
+    pool = [item(n, n % 2) for n in range(12)]
+    for one in pool:
+        for seed in range(10):
+            assert one.story not in {example.story for example in examples_for(one, pool, 4, seed)}
+
+
+def test_open_questions_are_shown_with_their_reference() -> None:
+    one = replace(item(0, 0), options=(), answer=(), reference="A rope.", text="What? Answer:")
+    (given,) = with_examples([item(9, 0)], [one], 1, 0)
+    assert "What? Answer: A rope.\n" in given.text
+
+
+@pytest.mark.parametrize(
+    ("task", "view"),
+    [("mmtom_qa", "text"), ("muma_tom", "text"), ("bigtom", "text"), ("moments", "none")],
+)
+def test_official_files(task: str, view: Any) -> None:
+    config = EvalConfig(task=task, data=official_data("published", task), view=view, limit=5)
+    direct = load_items(config).items
+    few = load_items(replace(config, prompting="few-shot", shots=3)).items
+    assert [i.item_id for i in few] == [i.item_id for i in direct]
+    for one, plain in zip(few, direct, strict=True):
+        head, asked = shown(one.text)
+        assert asked == plain.text.strip() and plain.text.strip() not in head
+
+
+def first_step(text: str) -> bool:
+    return not text.startswith("This is all that")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_second_step_has_the_first_reply_and_nothing_of_the_story(
+    task: str,
+    folders: dict[Family, Path],
+    tmp_path: Path,
+    recorder: Recorder,
+) -> None:
+    config = config_of(task, tmp_path, prompting="simtom", batch_size=2)
+    direct = load_items(replace(config, prompting="direct")).items
+    told = iter(range(100))
+    recorder.say = lambda text: f"Fact {next(told)}. " if first_step(text) else "B"
+    table = outcome(config, folders)
+    ask = [(prompt, tokens) for prompt, tokens in recorder.asked if first_step(prompt.text)]
+    answer = [(prompt, tokens) for prompt, tokens in recorder.asked if not first_step(prompt.text)]
+    assert len(ask) == len(answer) == len(table) == len(direct)
+    for number, (item, (one, retold), (two, tokens)) in enumerate(
+        zip(direct, ask, answer, strict=True)
+    ):
+        story, question = item.text.split("Question:", 1)
+        assert retold == RETOLD and tokens == replace(config, prompting="direct").reply_tokens
+        assert one.text.startswith(story.split("<frames>")[0].rstrip())
+        assert "Leave out all that happens where" in one.text
+        assert (one.clip is not None) == (item.clip is not None) and two.clip is None
+        # The very question, after what was retold for this item.
+        assert f"knows:\nFact {number}." in two.text and two.text.endswith(question)
+        for sentence in map(str.strip, story.replace("\n", ". ").split(". ")):
+            # The caption's parts are numbered.
+            assert len(sentence) < 3 or sentence not in two.text
+    assert table["perspective"].tolist() == [f"Fact {n}. " for n in range(len(table))]
+    assert not table["perspective_cut"].any()
+
+
+@pytest.mark.parametrize(
+    ("order", "whose"), [("1", "protagonist"), ("2", "participant"), ("reality", "participant")]
+)
+def test_gridtom_takes_the_view_of_whose_mind_is_asked_about(order: Any, whose: str) -> None:
+    from sally_anne.data.gridtom.stories import generated
+
+    records = {record.group: record for record in generated(2025)}
+    for item in load_items(EvalConfig(order=order, limit=3, prompting="simtom")).items:
+        agent = f"the {getattr(records[item.story].cast, whose)} agent"
+        assert f"Tell in order what {agent} sees" in item.before
+        assert item.text.startswith(f"This is all that {agent} knows:\n")
+        # Neither the question nor its options are told before.
+        assert "Question" not in item.before and "Choose one" not in item.before
+
+
+def test_perspectives_that_are_cut_are_counted(
+    folders: dict[Family, Path],
+    tmp_path: Path,
+    recorder: Recorder,
+) -> None:
+    recorder.ended = False
+    config = config_of("gridtom", tmp_path, prompting="simtom", model=str(folders["qwen2-vl"]))
+    printed = io.StringIO()
+    evaluate(config, console=Console(file=printed, width=160))
+    saved = json.loads((config.folder / "results.json").read_text())
+    assert saved["counts"]["perspectives_cut"] == saved["counts"]["asked"] == 4
+    assert "4 of 4 perspectives, simtom's first step, were cut" in printed.getvalue()
+
+
+def test_an_endpoint_is_asked_twice_and_nothing_again(tmp_path: Path, server: Server) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        (message,) = body["messages"]
+        text = message["content"]
+        saw = f"He saw box {len(server.seen)}."
+        said = saw if first_step(text) else "A" if "He saw box" in text else "B"
+        return (200, completion(said))
+
+    server.answer = answer
+    where = {"endpoint": server.url, "endpoint_model": "m"}
+    config = config_of("bigtom", tmp_path, prompting="simtom", **where)
+    table = evaluate(config, console=Console(file=io.StringIO()))
+    assert (table["robust_label"] == "A").all()
+    assert len(server.seen) == 2 * len(table)
+    asked = len(server.seen)
+    evaluate(config, console=Console(file=io.StringIO()))
+    assert len(server.seen) == asked
+
+
+def test_a_dry_run_counts_both_steps(tmp_path: Path, folders: dict[Family, Path]) -> None:
+    quiet = Console(file=io.StringIO())
+    config = config_of("bigtom", tmp_path)
+    where = {"endpoint": "http://127.0.0.1:1/v1", "endpoint_model": "m"}
+    for options, name, factor in (
+        (where, "requests", 2),
+        ({"model": str(folders["qwen2-vl"])}, "batches", 2),
+    ):
+        one, two = (
+            dry_run(replace(config, prompting=how, **options), quiet)[name].value
+            for how in ("direct", "simtom")
+        )
+        assert two == factor * one
+
+
+@pytest.mark.parametrize("family", ["qwen2-vl", "llava-next-video"])
+def test_both_families_take_both_steps_steered_or_not(
+    family: Family, folders: dict[Family, Path], tmp_path: Path
+) -> None:
+    config = EvalConfig(
+        model=str(folders[family]), limit=1, prompting="simtom", max_new_tokens=4, options=True
+    )
+    table = evaluate(replace(config, out=tmp_path / "r"), console=Console(file=io.StringIO()))
+    assert len(table) == 2 and "options_label" in table and "perspective" in table
+
+
+OURS = "{context} Question: {asked} Answer:"
+SETTINGS = ("multimodal", "video", "text")
+JUDGED = "{question}|{reference}|{reply}|{{{right}/{wrong}}}\n"
+
+
+def written(folder: Path, text: str, name: str = "mine.txt") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def outcome_of_templates(config: EvalConfig) -> str:
+    printed = io.StringIO()
+    evaluate(config, console=Console(file=printed, width=200))
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("ask", get_args(Order))
+def test_our_own_prompt_as_a_template_is_the_default_one(ask, setting) -> None:
+    stories = [made_story(3), made_story(4), *map(open_stories(None, 2025).story, (5, 40))]
+    splits = dict.fromkeys((story.index for story in stories), "test")
+    ours = list(items(stories, splits, ask, Wording(setting)))
+    assert list(items(stories, splits, ask, Wording(setting, template=OURS))) == ours != []
+    if setting == "text" or (setting, ask) == ("multimodal", "1"):
+        parts = OURS.replace("{context}", "{world} {caption}")
+        assert list(items(stories, splits, ask, Wording(setting, template=parts))) == ours
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_field_of_a_belief_question(setting) -> None:
+    (asked, _) = items([made_story(3)], {3: "test"}, "1", Wording(setting, template=all_fields(2)))
+    one, other = asked_of(3, "1")[0].options
+    told = "" if setting == "video" else "Story 3, TB, seen by the omniscient."
+    assert asked.text.split("|") == [
+        f"World 3. {told}".strip(),
+        "World 3.",
+        told,
+        "Who is where in TB?",
+        f"Who is where in TB? Choose one: {one} or {other}.",
+        f"{one}\n{other}",
+        f"{one} or {other} only",
+        f"the {cast_of(3).protagonist} agent",
+        # Numbers 0 to 18, three a second.
+        *(
+            ("", "", "", "")
+            if setting == "text"
+            else (
+                "You see 0:06.3 of the film in 7 frames, from 0:00, 0:00.7, 0:01.3, 0:02.3, "
+                "0:03.3, 0:04.7, 0:06.\n",
+                "6.33 seconds",
+                "7",
+                "0.00s,0.67s,1.33s,2.33s,3.33s,4.67s,6.00s",
+            )
+        ),
+        *(one, one, other, other),
+    ]
+
+
+def all_fields(options: int) -> str:
+    each = [f"{kind}_{n + 1}" for n in range(options) for kind in ("option", "label")]
+    return "|".join(f"{{{name}}}" for name in (*FIELDS, *each))
+
+
+def test_initial_beliefs_have_the_frames_of_their_section_and_options_of_their_own() -> None:
+    template = "{question}|{asked}|{options}|{labels}|{person}|{caption}|{count}|{times}"
+    _, room = items([made_story(3)], {3: "test"}, "initial", Wording("video", template=template))
+    one, two, three = cast_of(3)[2:]
+    assert room.text.split("|") == [
+        *("First room? (3)", "First room? (3)", f"{one}\n{two}\n{three}"),
+        *(f"{one}, {two} or {three} only", "", "", "3", "0.00s,0.67s,1.33s"),
+    ]
+
+
+def test_examples_are_told_in_the_template_s_words(tmp_path: Path) -> None:
+    config = EvalConfig(limit=2, prompting="few-shot", shots=2)
+    path = written(tmp_path, OURS)
+    assert load_items(replace(config, template=path)).items == load_items(config).items
+    path.write_text("In words: {caption}\n{asked}")
+    for item in load_items(replace(config, template=path, setting="video")).items:
+        # Frames are shown of the question that is asked, and of no example.
+        assert [bool(part[:1].strip()) for part in item.text.split("In words: ")[1:]] == [1, 1, 0]
+
+
+def test_a_folder_never_mixes_templates(tmp_path: Path, server: Server) -> None:
+    server.answer = lambda body: (200, completion("the red room"))
+    mine = written(tmp_path, "First: {context} {asked}")
+    config = EvalConfig(
+        endpoint=server.url, endpoint_model="m", setting="text", limit=2, out=tmp_path / "run"
+    )
+    assert replace(config, out=None, template=mine).folder.name.endswith(
+        "text-template-mine-2drawn"
+    )
+    asked = replace(config, template=mine)
+    outcome_of_templates(asked)
+    sent = [body["messages"][-1]["content"] for _, _, body in server.seen]
+    assert sorted(sent) == sorted(item.text for item in load_items(asked).items)
+    assert all(text.startswith("First: ") for text in sent)
+    outcome_of_templates(asked)
+    other = written(tmp_path, "Then: {context} {asked}", "other.txt")
+    for changed, here in ((other, "'Then: {context} {asked}'"), (None, "None")):
+        with pytest.raises(HarnessError, match="template is 'First.* there, ") as error:
+            outcome_of_templates(replace(asked, template=changed))
+        assert f"{here} here" in str(error.value)
+    assert len(server.seen) == len(sent) == 4
+
+
+@pytest.fixture
+def judged(tmp_path: Path, server: Server) -> EvalConfig:
+    """Replies to two open questions, by the server, which judges also."""
+    server.answer = lambda body: (
+        200,
+        completion("YES." if body["model"] == "judge" else "A  rope\nor {so}."),
+    )
+    data = made.mimeqa(tmp_path / "data")
+    where = {"endpoint": server.url, "endpoint_model": "m", "judge_words": ("YES", "NO")}
+    return EvalConfig(task="mimeqa", view="none", data=data, out=tmp_path / "run", **where)
+
+
+def wanted(config: EvalConfig) -> list[str]:
+    """What :data:`JUDGED` makes of the replies, whose white space counts as single spaces."""
+    return [
+        f"{item.question}|{item.reference}|A rope or {{so}}.|{{YES/NO}}\n"
+        for item in load_items(config).items
+    ]
+
+
+@pytest.mark.integration
+def test_a_judge_s_model_has_the_template(
+    judged, tmp_path: Path, folders: dict[Family, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def option_log_probs(
+        self: SteeredModel, prompts: Sequence[Prompt], options: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        seen.extend(prompt.text for prompt in prompts)
+        return [[-1.0, -2.0]] * len(prompts)
+
+    monkeypatch.setattr(SteeredModel, "option_log_probs", option_log_probs)
+    judge = replace(judged, judge=str(folders["qwen2-vl"]), judge_words=("right", "wrong"))
+    outcome_of_templates(replace(judge, judge_template=written(tmp_path, JUDGED)))
+    assert seen == [text.replace("YES/NO", "right/wrong") for text in wanted(judged)]
+    outcome_of_templates(judge)
+    assert len(seen) == 4 and len(list(judged.folder.glob("verdicts-*.jsonl"))) == 2
