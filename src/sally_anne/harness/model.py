@@ -77,7 +77,7 @@ class Recorder:
         self.replies = [Completion(length) for length in prompt_tokens]
 
     def __call__(self, logits: Tensor, tokens: Tensor) -> Tensor:
-        """Take tokens ``[R]`` chosen from logits ``[R, V]``; bool ``[R]``: which rows have ended."""
+        """Take tokens ``[R]`` chosen from logits ``[R, V]``; whether rows have ended ``[R]``."""
         if self.top is not None:
             log_probs = logits.float().log_softmax(-1)
             chosen = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
