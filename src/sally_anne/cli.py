@@ -137,8 +137,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "transcribe": Command(
         "write the speech of films as subtitles",
-        "sally_anne.data.transcribe_run:run",
-        "sally_anne.data.transcribe:TranscribeConfig",
+        "sally_anne.data.speech:run",
+        "sally_anne.data.transcripts:TranscribeConfig",
         resumes=True,
     ),
     "report": Command(

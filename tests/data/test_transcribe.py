@@ -36,11 +36,16 @@ from sally_anne.core.errors import (
     UnknownModelError,
 )
 from sally_anne.data.sound import RATE, read_sound
-from sally_anne.data.speech import Diariser, Listener
-from sally_anne.data.speech_errors import speaker_errors, word_errors, words_of
-from sally_anne.data.transcribe import TranscribeConfig
-from sally_anne.data.transcribe_run import run, srt
-from sally_anne.data.transcripts import Utterance, parse_srt, read_transcript
+from sally_anne.data.speech import Diariser, Transcriber, run, srt
+from sally_anne.data.transcripts import (
+    TranscribeConfig,
+    Utterance,
+    parse_srt,
+    read_transcript,
+    speaker_errors,
+    word_errors,
+    words_of,
+)
 
 
 def write_wav(path: Path, sound: np.ndarray, rate: int = RATE) -> Path:
@@ -192,7 +197,7 @@ def test_the_sound_of_a_film(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_whisper_says_what_transformers_decodes(whisper: Path) -> None:
     sound = np.random.default_rng(0).normal(0, 0.1, 8 * RATE).astype(np.float32)
-    said = Listener(str(whisper), language="de").listen(sound)
+    said = Transcriber(str(whisper), language="de").transcribe(sound)
     model = WhisperForConditionalGeneration.from_pretrained(whisper)
     processor = WhisperProcessor.from_pretrained(whisper)
     inputs = processor(sound, sampling_rate=RATE, return_tensors="pt", return_attention_mask=True)
@@ -202,13 +207,13 @@ def test_whisper_says_what_transformers_decodes(whisper: Path) -> None:
     assert [one.text for one in said] == [text for text in texts if text] != []
     assert all(0 <= one.start <= one.end <= 8 for one in said)
     with pytest.raises(ModelError):
-        Listener(str(whisper), language="xx")
+        Transcriber(str(whisper), language="xx")
 
 
 @pytest.mark.integration
 def test_films_of_more_than_a_window(whisper: Path) -> None:
     sound = np.random.default_rng(1).normal(0, 0.1, 70 * RATE).astype(np.float32)
-    said = Listener(str(whisper)).listen(sound)
+    said = Transcriber(str(whisper)).transcribe(sound)
     starts = [one.start for one in said]
     assert starts == sorted(starts) and starts[-1] > 30 and said[-1].end <= 70
     again = parse_srt(srt(said), "x")
@@ -328,15 +333,15 @@ def test_a_folder_of_films(
     films: Path, whisper: Path, diariser: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = TranscribeConfig(films, str(whisper), str(diariser), out=films.parent / "said")
-    listen, heard = Listener.listen, []
+    listen, heard = Transcriber.listen, []
 
-    def once(self: Listener, sound: np.ndarray) -> list[Utterance]:
+    def once(self: Transcriber, sound: np.ndarray) -> list[Utterance]:
         if len(heard) == stop:
             raise KeyboardInterrupt
         heard.append(len(sound))
         return listen(self, sound)
 
-    monkeypatch.setattr(Listener, "listen", once)
+    monkeypatch.setattr(Transcriber, "listen", once)
     stop = 1
     with pytest.raises(KeyboardInterrupt):
         transcribe(config)

@@ -1,12 +1,17 @@
-"""What is said in a film and by whom: Whisper, and a model that tells speakers apart."""
+"""``sally-anne transcribe``: films to subtitles with Whisper and a model of speakers."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from rich.markup import escape
+from rich.table import Table
 from scipy.optimize import linear_sum_assignment
 from transformers import (
     AutoFeatureExtractor,
@@ -15,16 +20,35 @@ from transformers import (
     WhisperProcessor,
 )
 
-from sally_anne.core.errors import ModelError, UnknownModelError
-from sally_anne.data.sound import RATE
-from sally_anne.data.transcripts import Utterance
+from sally_anne.core.console import Bars, Console
+from sally_anne.core.errors import (
+    BenchmarkError,
+    ClipError,
+    FolderError,
+    ModelError,
+    UnknownModelError,
+)
+from sally_anne.core.files import write_atomic, write_json
+from sally_anne.core.folder import CONFIG, RESULTS, claims, save_config
+from sally_anne.data.moments import VIDEOS
+from sally_anne.data.sound import RATE, SOUNDS, read_sound
+from sally_anne.data.transcripts import (
+    SUFFIXES,
+    TranscribeConfig,
+    Utterance,
+    read_transcript,
+    speaker_errors,
+    word_errors,
+    words_of,
+)
 from sally_anne.hooks.identity import folder_hash
+from sally_anne.models.loading import check_place
 
-# Seconds in which speakers are told apart together; the next window begins at half of it.
+# Seconds of sound that the model of speakers takes; windows overlap by half.
 WINDOW = 30
 
 
-class Listener:
+class Transcriber:
     """A Whisper checkpoint; always the likeliest token, as the paper's temperature of 0."""
 
     def __init__(self, location: str, device: str = "cpu", language: str | None = None) -> None:
@@ -41,85 +65,83 @@ class Listener:
         elif language is not None:
             raise ModelError(f"{location} knows one language; leave --language out")
 
-    def listen(self, sound: np.ndarray) -> list[Utterance]:
-        """What is said in a sound ``float32 [S]``, in Whisper's own segments."""
-        read = self._processor.feature_extractor
+    def transcribe(self, sound: np.ndarray) -> list[Utterance]:
+        """The speech of a sound ``float32 [S]``, in Whisper's own segments."""
+        extract = self._processor.feature_extractor
         # Less than a window is padded to one, more is read window by window.
-        long = len(sound) > read.n_samples
-        how: dict[str, Any] = {"truncation": False, "padding": "longest"} if long else {}
-        inputs = read(
-            sound, sampling_rate=RATE, return_attention_mask=True, return_tensors="pt", **how
+        long = len(sound) > extract.n_samples
+        options: dict[str, Any] = {"truncation": False, "padding": "longest"} if long else {}
+        inputs = extract(
+            sound, sampling_rate=RATE, return_attention_mask=True, return_tensors="pt", **options
         ).to(self._model.device, self._model.dtype)
         with torch.inference_mode():
-            said = self._model.generate(
+            output = self._model.generate(
                 **inputs, return_timestamps=True, return_segments=True, **self._options
             )
         length = len(sound) / RATE
-        found = []
-        for segment in said["segments"][0]:
-            tokens = segment["tokens"]
-            text = self._processor.tokenizer.decode(tokens, skip_special_tokens=True)
+        utterances = []
+        for segment in output["segments"][0]:
+            text = self._processor.tokenizer.decode(segment["tokens"], skip_special_tokens=True)
             start, end = (min(max(float(segment[k]), 0.0), length) for k in ("start", "end"))
             if text := " ".join(text.split()):
-                found.append(Utterance(start, max(start, end), text))
-        return found
+                utterances.append(Utterance(start, max(start, end), text))
+        return utterances
 
 
 class Diariser:
-    """A model that says for each moment of a sound which of its speakers talk.
+    """A model that says for each moment of a sound which of its speakers speak.
 
     Any checkpoint of transformers with a head for audio frames, such as WavLM's and wav2vec2's for
-    diarisation; it tells as many speakers apart as it has labels.
+    diarisation; it distinguishes as many speakers as it has labels.
     """
 
     def __init__(self, location: str, device: str = "cpu") -> None:
         self.about = _about(location)
         self._model = _opened(AutoModelForAudioFrameClassification, location).to(device).eval()
-        self._read = _opened(AutoFeatureExtractor, location, weights=False)
+        self._extract = _opened(AutoFeatureExtractor, location, weights=False)
+        self._step = int(self._model.config.inputs_to_logits_ratio)
         self.speakers = int(self._model.config.num_labels)
         if self.speakers < 2:
-            raise ModelError(f"{location} tells no speakers apart: it has {self.speakers} label")
+            raise ModelError(f"{location} knows no speakers apart: it has {self.speakers} label")
 
     def activity(self, sound: np.ndarray) -> np.ndarray:
-        """How probable it is that each speaker talks, ``float64 [T, speakers]``.
+        """Probability that each speaker speaks, ``float64 [T, speakers]``.
 
-        A row is so many samples as the model's convolutions take in a step. Each window is fitted
-        to what the one before says of the half that they share: speakers have no order of their
-        own.
+        A row is as many samples as the model's convolutions take in a step. Speakers have no order
+        of their own, so each window is matched to the half that it shares with the one before.
         """
-        step = int(self._model.config.inputs_to_logits_ratio)
-        rows = -(-len(sound) // step)
+        rows = -(-len(sound) // self._step)
         total, counts = np.zeros((rows, self.speakers)), np.zeros((rows, 1))
-        half = WINDOW * RATE // 2 // step
+        half = WINDOW * RATE // 2 // self._step
         for first in range(0, max(rows - half, 1), half):
-            found = self._window(sound[first * step : (first + 2 * half) * step])[: rows - first]
-            place = slice(first, first + len(found))
+            part = sound[first * self._step : (first + 2 * half) * self._step]
+            window = self._window(part)[: rows - first]
+            place = slice(first, first + len(window))
             both = counts[place, 0] > 0
             before = total[place][both] / counts[place][both]
-            order = linear_sum_assignment(-(before.T @ found[both]))[1]
-            total[place] += found[:, order]
+            order = linear_sum_assignment(-(before.T @ window[both]))[1]
+            total[place] += window[:, order]
             counts[place] += 1
         return total / np.maximum(counts, 1)
 
-    def named(self, said: list[Utterance], sound: np.ndarray) -> list[Utterance]:
-        """Utterances with the speaker who talks most in each; without one where nobody does."""
-        talks, step = self.activity(sound), int(self._model.config.inputs_to_logits_ratio) / RATE
-        found = []
-        for one in said:
-            part = talks[
-                int(one.start / step) : max(int(one.start / step) + 1, int(one.end / step))
-            ]
-            heard = np.where(part >= 0.5, part, 0.0).sum(0)
-            name = f"SPEAKER_{int(heard.argmax()):02d}" if heard.any() else ""
-            found.append(Utterance(one.start, one.end, one.text, name))
-        return found
+    def named(self, utterances: list[Utterance], sound: np.ndarray) -> list[Utterance]:
+        """Utterances with the speaker who speaks most in each; without one where nobody does."""
+        activity, step = self.activity(sound), self._step / RATE
+        named = []
+        for one in utterances:
+            first = int(one.start / step)
+            part = activity[first : max(first + 1, int(one.end / step))]
+            amount = np.where(part >= 0.5, part, 0.0).sum(0)
+            name = f"SPEAKER_{int(amount.argmax()):02d}" if amount.any() else ""
+            named.append(replace(one, speaker=name))
+        return named
 
     def _window(self, sound: np.ndarray) -> np.ndarray:
         # Convolutions need some samples for their first row.
         padded = np.pad(sound, (0, max(0, RATE // 10 - len(sound))))
-        inputs = self._read(padded, sampling_rate=RATE, return_tensors="pt").to(self._model.device)
+        inputs = self._extract(padded, sampling_rate=RATE, return_tensors="pt")
         with torch.inference_mode():
-            logits = self._model(**inputs).logits[0]
+            logits = self._model(**inputs.to(self._model.device)).logits[0]
         return logits.float().sigmoid().cpu().double().numpy()
 
 
@@ -129,13 +151,157 @@ def _opened(kind: Any, location: str, weights: bool = True) -> Any:
         return kind.from_pretrained(location, **({"use_safetensors": True} if weights else {}))
     # A damaged file ends in any kind of error.
     except Exception as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UnknownModelError(
-            f"model {location!r}: cannot be opened as a {kind.__name__} ({said}); give a folder or "
-            "hub id with such a model"
+            f"model {location!r}: cannot be opened as a {kind.__name__} ({reason}); give a folder "
+            "or hub id with such a model"
         ) from error
 
 
 def _about(location: str) -> str:
     folder = Path(location)
     return f"{location} {folder_hash(folder)}" if folder.is_dir() else location
+
+
+@claims("a transcription")
+def run(config: TranscribeConfig, console: Console | None = None) -> dict[str, dict[str, Any]]:
+    """Write ``<film>.srt`` for each film in ``config.folder``; returns the errors by film.
+
+    Silence gives an empty file. Films whose sound cannot be read are named in the end. With
+    references, ``results.json`` has for each film, and over ``all``, word and speaker errors with
+    the totals of which they are shares (the paper's appendix A.4).
+    """
+    console = console or Console()
+    check_place(config.device)
+    films = _films(config.data)
+    references = {} if config.reference is None else _references(config.reference, films)
+    transcriber = Transcriber(config.whisper, config.device, config.language)
+    diariser = None if config.diariser is None else Diariser(config.diariser, config.device)
+    about = {
+        "whisper": transcriber.about,
+        "diariser": diariser and diariser.about,
+        "language": config.language,
+    }
+    _require_same(config.folder, about)
+    save_config(config.folder, asdict(config), about=about)
+    problems: list[str] = []
+    with Bars(console) as bar:
+        task = bar.add_task("films", total=len(films))
+        for name, path in films.items():
+            out = config.folder / f"{name}.srt"
+            try:
+                if not out.exists():
+                    sound = read_sound(path)
+                    speech = transcriber.transcribe(sound)
+                    speech = diariser.named(speech, sound) if diariser else speech
+                    write_atomic(out, srt(speech).encode())
+            except ClipError as error:
+                problems.append(str(error))
+            bar.advance(task)
+    results = {
+        name: _errors(read_transcript(path), read_transcript(config.folder / f"{name}.srt"))
+        for name, path in references.items()
+        if (config.folder / f"{name}.srt").exists()
+    }
+    if results:
+        results["all"] = {
+            name: sum(one[name] for one in results.values() if name in one)
+            for name in ("words", "word_errors", "missed", "confused", "seconds")
+            if any(name in one for one in results.values())
+        }
+        write_json(config.folder / RESULTS, {"results": results})
+        _print(console, results)
+    for problem in problems:
+        console.print(f"left out: {escape(problem)}", soft_wrap=True)
+    bare = [name for name in films if name not in references]
+    if config.reference is not None and bare:
+        console.print(escape(f"without a reference: {', '.join(bare)}"), soft_wrap=True)
+    if problems and len(problems) == len(films):
+        raise BenchmarkError(f"{config.data}: none of its {len(films)} files has readable sound")
+    console.print(f"transcripts: {escape(str(config.folder))}", soft_wrap=True)
+    return results
+
+
+def srt(utterances: Sequence[Utterance]) -> str:
+    """Utterances as SubRip, ``[SPEAKER]: text`` where a speaker is named."""
+    blocks = []
+    for number, one in enumerate(utterances, start=1):
+        text = f"[{one.speaker}]: {one.text}" if one.speaker else one.text
+        blocks.append(f"{number}\n{_clock(one.start)} --> {_clock(one.end)}\n{text}\n")
+    return "\n".join(blocks)
+
+
+def _clock(seconds: float) -> str:
+    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    minutes, second = divmod(whole, 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d},{thousandths:03d}"
+
+
+def _films(data: Path) -> dict[str, Path]:
+    """Files with sound by name; of two files of one name the ending that is listed first."""
+    suffixes = (*VIDEOS, *SOUNDS)
+    if not data.exists():
+        raise BenchmarkError(f"{data}: is not there; give a film, a sound file or a folder of them")
+    files = sorted(data.iterdir()) if data.is_dir() else [data]
+    files = [path for path in files if path.suffix.lower() in suffixes]
+    if not files:
+        raise BenchmarkError(f"{data}: holds no films or sounds; they end in {', '.join(suffixes)}")
+    ranked = sorted(files, key=lambda path: suffixes.index(path.suffix.lower()), reverse=True)
+    return dict(sorted({path.stem: path for path in ranked}.items()))
+
+
+def _references(folder: Path, films: dict[str, Path]) -> dict[str, Path]:
+    """The user's transcripts of these films; all are read once, so that bad ones are named now."""
+    references = {}
+    for name in films:
+        paths = [folder / f"{name}{suffix}" for suffix in (".srt", *SUFFIXES)]
+        if path := next((path for path in paths if path.exists()), None):
+            read_transcript(path)
+            references[name] = path
+    if not references:
+        raise BenchmarkError(
+            f"--reference {folder}: has no transcript of {next(iter(films))!r} or any other film; "
+            f"they are named as the films and end in {', '.join(SUFFIXES)}"
+        )
+    return references
+
+
+def _require_same(folder: Path, about: dict[str, Any]) -> None:
+    path = folder / CONFIG
+    there = json.loads(path.read_text(encoding="utf-8")).get("about", {}) if path.exists() else {}
+    for name, value in about.items() if path.exists() else ():
+        if there.get(name) != value:
+            raise FolderError(
+                f"{folder} holds transcripts of another {name} ({there.get(name)}, not {value}); "
+                "choose another --out"
+            )
+
+
+def _errors(reference: Sequence[Utterance], found: Sequence[Utterance]) -> dict[str, Any]:
+    words = words_of(reference)
+    errors: dict[str, Any] = {"words": len(words)}
+    errors["word_errors"] = word_errors(words, words_of(found))
+    # Speech of nobody would be a speaker of its own.
+    if all(one.speaker for one in reference) and any(one.speaker for one in found):
+        missed, confused, seconds = speaker_errors(reference, found)
+        errors |= {"missed": missed, "confused": confused, "seconds": seconds}
+    return errors
+
+
+def _print(console: Console, results: dict[str, dict[str, Any]]) -> None:
+    def share(part: float, whole: float) -> str:
+        return f"{100 * part / whole:.1f}" if whole else ""
+
+    table = Table(title="Errors against the reference (%)")
+    for number, name in enumerate(("film", "words", "WER", "speech (s)", "DER")):
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
+    for name, one in results.items():
+        seconds = one.get("seconds", 0.0)
+        table.add_row(
+            escape(name),
+            str(one["words"]),
+            share(one["word_errors"], one["words"]),
+            f"{seconds:.1f}" if seconds else "",
+            share(one.get("missed", 0.0) + one.get("confused", 0.0), seconds),
+        )
+    console.print(table)

@@ -1,36 +1,70 @@
-"""What is said in a video and when: SRT, WebVTT and WhisperX's JSON."""
+"""What is said in a film, by whom and when: SRT, WebVTT, WhisperX's JSON; errors of transcripts."""
 
 from __future__ import annotations
 
 import html
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.read import Field, parse_json, read_text
 
 SUFFIXES = (".json", ".srt", ".vtt")
-
 # Hours may be left out in WebVTT; SRT has a comma before the thousandths.
 _TIME = r"(?:([0-9]{1,9}):)?([0-5]?[0-9]):([0-5]?[0-9])[.,]([0-9]{1,3})"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
-# Tags are looked for in front of the last mark that could close one: looking for the end of each
-# that is open would take the square of a text's length.
+# Patterns are searched up to the last closing mark only: looking for the end of each open tag would
+# take the square of a text's length.
 _SRT_TAG = re.compile(r"</?(?:[biu]|font[^>]*)>", re.IGNORECASE)
 _SRT_STYLE = re.compile(r"\{\\[^}]*\}")
 _VTT_MARKUP = re.compile(r"<[^>]*>")
 _VTT_VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?\s+([^>]+)>")
 # WhisperX writes "[SPEAKER_00]: text" into subtitles.
 _SPEAKER = re.compile(r"\[([^\[\]]{1,60})\]:\s*(?=\S)")
-# Blocks of WebVTT that hold nothing said.
+# Blocks of WebVTT that hold no speech.
 _VTT_OTHER = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s|$)")
+_MARKS = re.compile(r"[^\w\s]")
+
+
+@dataclass(frozen=True)
+class TranscribeConfig:
+    """Write what is said in films as SRT, as MoMentS' transcripts/ takes it.
+
+    Attributes:
+        data: a film or sound file, or a folder of them.
+        whisper: hub id or folder of a Whisper checkpoint.
+        diariser: hub id or folder of a model that distinguishes speakers, frame by frame
+            (...ForAudioFrameClassification, as WavLM's); nobody is named without one.
+        language: of the speech, as en; Whisper finds out by itself if it is left out.
+        reference: folder of your own transcripts, named as the films: word errors, and speaker
+            errors where these name all speakers.
+        out: folder to write to. In an existing one films that are written are left as they are.
+        device: where the models are put: cpu, cuda, cuda:1 or mps.
+    """
+
+    data: Path
+    whisper: str
+    diariser: str | None = None
+    language: str | None = None
+    reference: Path | None = None
+    out: Path | None = None
+    device: str = "cpu"
+
+    @property
+    def folder(self) -> Path:
+        name = f"{self.data.stem}-{Path(self.whisper).name}"
+        return self.out or Path("runs") / "transcribe" / name
 
 
 @dataclass(frozen=True)
 class Word:
-    """One word and its seconds from the video's beginning; None where the aligner found no time."""
+    """One word and its seconds from the film's beginning; None where the aligner has no time."""
 
     text: str
     start: float | None = None
@@ -39,10 +73,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Utterance:
-    """Something said, in one line, from ``start`` to ``end`` seconds from the video's beginning.
-
-    ``speaker`` is empty where nobody is named, ``words`` where the file does not have them.
-    """
+    """One line of speech from ``start`` to ``end`` seconds; without speaker or words if unknown."""
 
     start: float
     end: float
@@ -52,11 +83,11 @@ class Utterance:
 
 
 def read_transcript(path: Path) -> tuple[Utterance, ...]:
-    """All that is said in a video, in order of time. Cues without words are left out.
+    """All speech of a film, in order of time; cues without words are left out.
 
     Raises:
-        RecordError: not a file in one of :data:`SUFFIXES`, or a malformed one; names file and line,
-            or the field of a JSON file.
+        RecordError: the file does not end in one of :data:`SUFFIXES`, or is malformed; names file
+            and line, or the field of a JSON file.
     """
     readers = {".srt": parse_srt, ".vtt": parse_vtt, ".json": parse_whisperx}
     reader = readers.get(path.suffix.lower())
@@ -66,73 +97,81 @@ def read_transcript(path: Path) -> tuple[Utterance, ...]:
 
 
 def parse_srt(text: str, where: str) -> tuple[Utterance, ...]:
-    """SubRip: blocks of an optional number, a line of times, and lines of text.
+    """SubRip: blocks of an optional number, times and text, parted by blank lines.
 
-    Blank lines part the blocks. Markup is left out; ``[NAME]: text`` names the speaker.
+    Markup is removed; ``[NAME]: text`` names the speaker.
     """
-    return _in_order(_cue(block, where, _srt_words) for block in _blocks(text))
+
+    def words(raw: str) -> tuple[str, str]:
+        return _speaker(_without(_SRT_TAG, ">", _without(_SRT_STYLE, "}", raw)), "")
+
+    return _in_order(_cue(block, where, words) for block in _blocks(text))
 
 
 def parse_vtt(text: str, where: str) -> tuple[Utterance, ...]:
-    """WebVTT: a header, then blocks of an optional name, a line of times, and lines of text.
+    """WebVTT: a header, then blocks of an optional name, times and text.
 
-    Markup is left out; ``<v NAME>`` or ``[NAME]: text`` names the speaker.
+    Markup is removed; ``<v NAME>`` or ``[NAME]: text`` names the speaker.
     """
+
+    def words(raw: str) -> tuple[str, str]:
+        voice = _VTT_VOICE.search(raw, 0, raw.rfind(">") + 1)
+        plain = _unescaped(_without(_VTT_MARKUP, ">", raw))
+        return _speaker(plain, _line(_unescaped(voice[1])) if voice else "")
+
     blocks = list(_blocks(text))
     if not blocks or not re.fullmatch(r"WEBVTT(?:\s.*)?", blocks[0][1][0]):
         raise RecordError(f"{where}, line 1: must begin with WEBVTT")
-    spoken = (block for block in blocks[1:] if not _VTT_OTHER.match(block[1][0]))
-    return _in_order(_cue(block, where, _vtt_words) for block in spoken)
+    cues = (block for block in blocks[1:] if not _VTT_OTHER.match(block[1][0]))
+    return _in_order(_cue(block, where, words) for block in cues)
 
 
 def parse_whisperx(text: str, where: str) -> tuple[Utterance, ...]:
-    """WhisperX: ``segments`` with start, end, text, and where there are some, speaker and words.
+    """WhisperX: ``segments`` with start, end, text, and optional speaker and words.
 
-    Words may lack times, as those that the aligner could not place do.
+    Words that the aligner could not place lack times.
     """
     whole = Field(parse_json(text, where), where)
-    return _in_order(_segment(segment) for segment in whole.get("segments").items())
+    return _in_order(map(_segment, whole.get("segments").items()))
 
 
 def within(utterances: Iterable[Utterance], start: float, end: float | None) -> str:
-    """What is said in a window, a line an utterance, ``SPEAKER: text`` where speakers are named.
+    """The speech of a window, a line an utterance, ``SPEAKER: text`` where speakers are named.
 
-    An utterance that lies wholly in the window is kept as it is. One that lies partly in it keeps
-    the words whose middle is in the window, ends included; a word without times goes with the one
-    before it, or at the beginning with the first that has times. Without times of words it is kept
-    if its own middle is in the window. Seconds; ``end`` is None for the end of the video.
+    Of an utterance partly in the window the words are kept whose middle is in it, ends included; a
+    word without times goes with the one before it, or at the beginning with the first that has
+    times. Without times of words the utterance's own middle decides. Seconds; ``end`` is None for
+    the end of the film.
     """
     last = float("inf") if end is None else end
     lines = []
-    for said in utterances:
-        if said.end < start or said.start > last:
+    for one in utterances:
+        if one.end < start or one.start > last:
             continue
-        text = said.text
-        if said.start < start or said.end > last:
-            text = _part(said, start, last)
+        text = _part(one, start, last) if one.start < start or one.end > last else one.text
         if text:
-            lines.append(f"{said.speaker}: {text}" if said.speaker else text)
+            lines.append(f"{one.speaker}: {text}" if one.speaker else text)
     return "\n".join(lines)
 
 
-def _part(said: Utterance, start: float, last: float) -> str:
+def _part(one: Utterance, start: float, last: float) -> str:
     # In or out by word; None until the first word with times.
     inside: list[bool | None] = []
-    for word in said.words:
+    for word in one.words:
         if word.start is not None and word.end is not None:
             inside.append(start <= (word.start + word.end) / 2 <= last)
         else:
             inside.append(inside[-1] if inside else None)
-    first = next((found for found in inside if found is not None), None)
+    first = next((state for state in inside if state is not None), None)
     if first is None:
-        return said.text if start <= (said.start + said.end) / 2 <= last else ""
-    kept = [first if found is None else found for found in inside]
-    return " ".join(word.text for word, keep in zip(said.words, kept, strict=True) if keep)
+        return one.text if start <= (one.start + one.end) / 2 <= last else ""
+    kept = [first if state is None else state for state in inside]
+    return " ".join(word.text for word, keep in zip(one.words, kept, strict=True) if keep)
 
 
 def _in_order(utterances: Iterable[Utterance | None]) -> tuple[Utterance, ...]:
-    said = [utterance for utterance in utterances if utterance is not None]
-    return tuple(sorted(said, key=lambda u: (u.start, u.end)))
+    known = [utterance for utterance in utterances if utterance is not None]
+    return tuple(sorted(known, key=lambda u: (u.start, u.end)))
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -155,34 +194,23 @@ def _cue(
     # The first line may be a number or a name.
     timed = next((i for i, line in enumerate(lines[:2]) if "-->" in line), None)
     line = lines[timed or 0]
-    place, found = f"{where}, line {number + (timed or 0)}", _TIMES.fullmatch(line)
-    if timed is None or found is None:
-        also = ", or a number and times under it" if timed is None else ""
+    place, times = f"{where}, line {number + (timed or 0)}", _TIMES.fullmatch(line)
+    if timed is None or times is None:
         raise RecordError(
-            f"{place}: must be times such as 00:01:02,500 --> 00:01:04,000{also}, is "
-            f"{line.strip()[:60]!r}"
+            f"{place}: must be times such as 00:01:02,500 --> 00:01:04,000 (a number may come "
+            f"before them), is {line.strip()[:60]!r}"
         )
-    start, end = _seconds(found.groups()[:4]), _seconds(found.groups()[4:])
+    start, end = _seconds(times.groups()[:4]), _seconds(times.groups()[4:])
     if end < start:
         raise RecordError(f"{place}: ends before it starts, {line.strip()[:60]!r}")
-    said, speaker = words("\n".join(lines[timed + 1 :]))
-    return Utterance(start, end, said, speaker) if said else None
+    text, speaker = words("\n".join(lines[timed + 1 :]))
+    return Utterance(start, end, text, speaker) if text else None
 
 
 def _seconds(parts: Sequence[str | None]) -> float:
     hours, minutes, seconds, rest = parts
     whole = int(hours or 0) * 3600 + int(minutes or 0) * 60 + int(seconds or 0)
     return float(f"{whole}.{rest}")
-
-
-def _srt_words(raw: str) -> tuple[str, str]:
-    return _spoken(_without(_SRT_TAG, ">", _without(_SRT_STYLE, "}", raw)), "")
-
-
-def _vtt_words(raw: str) -> tuple[str, str]:
-    voice = _VTT_VOICE.search(raw, 0, raw.rfind(">") + 1)
-    plain = _unescaped(_without(_VTT_MARKUP, ">", raw))
-    return _spoken(plain, _line(_unescaped(voice[1])) if voice else "")
 
 
 def _without(markup: re.Pattern[str], closing: str, text: str) -> str:
@@ -193,13 +221,12 @@ def _without(markup: re.Pattern[str], closing: str, text: str) -> str:
 def _unescaped(text: str) -> str:
     try:
         return html.unescape(text)
-    # A character's number of thousands of digits; it stays as it is written.
-    except ValueError:
+    except ValueError:  # a character's number of thousands of digits
         return text
 
 
-def _spoken(text: str, speaker: str) -> tuple[str, str]:
-    """A text in one line, and who says it."""
+def _speaker(text: str, speaker: str) -> tuple[str, str]:
+    """A text in one line, and its speaker."""
     line = _line(text)
     if not speaker and (match := _SPEAKER.match(line)):
         return line[match.end() :], _line(match[1])
@@ -212,13 +239,13 @@ def _line(text: str) -> str:
 
 def _segment(segment: Field) -> Utterance | None:
     start, end = _span(segment)
-    said = segment.get("text")
-    if not isinstance(said.value, str):
-        said.fail("must be a text")
-    text = _line(said.value)
+    text = segment.get("text")
+    if not isinstance(text.value, str):
+        text.fail("must be a text")
+    line = _line(text.value)
     speaker = _line(segment.opt("speaker", Field.text) or "")
     words = segment.opt("words", Field.items) or []
-    return Utterance(start, end, text, speaker, tuple(map(_word, words))) if text else None
+    return Utterance(start, end, line, speaker, tuple(map(_word, words))) if line else None
 
 
 def _word(word: Field) -> Word:
@@ -231,3 +258,70 @@ def _span(field: Field) -> tuple[float, float]:
     if end < start:
         field.get("end").fail(f"is before start, {end:g} < {start:g} s")
     return start, end
+
+
+# Errors of a transcript against a reference: words and speakers, as in MoMentS' appendix A.4.
+
+
+def words_of(utterances: Iterable[Utterance]) -> list[str]:
+    """All words in order, in lower case and without punctuation ("it's" is "its")."""
+    return _MARKS.sub("", " ".join(one.text for one in utterances).casefold()).split()
+
+
+def word_errors(reference: Sequence[str], found: Sequence[str]) -> int:
+    """The edit distance in words."""
+    ids = {word: i for i, word in enumerate(dict.fromkeys([*reference, *found]))}
+    columns = np.array([ids[word] for word in found], dtype=int)
+    steps = np.arange(len(found) + 1)
+    row = steps
+    for number, word in enumerate(reference, start=1):
+        best = np.concatenate(
+            [[number], np.minimum(row[1:] + 1, row[:-1] + (columns != ids[word]))]
+        )
+        # Inserted words add up along the row: the least of all before, and one for each step.
+        row = np.minimum.accumulate(best - steps) + steps
+    return int(row[-1])
+
+
+def speaker_errors(
+    reference: Sequence[Utterance], found: Sequence[Utterance]
+) -> tuple[float, float, float]:
+    """Seconds of the reference's speech that are missed, attributed wrongly, and in all.
+
+    Only what the reference marks as speech counts; names are mapped one to one so that most is
+    right. Where fewer speak than in the reference the others are missed.
+    """
+    true, other = _spans(reference), _spans(found)
+    names = [name for name in other if name]
+    shared = np.array([[_overlap(one, other[name]) for name in names] for one in true.values()])
+    shared = shared.reshape(len(true), len(names))
+    right = float(shared[linear_sum_assignment(-shared)].sum())
+    total = sum(end - start for spans in true.values() for start, end in spans)
+    edges = sorted({e for spans in (*true.values(), *other.values()) for s in spans for e in s})
+    starts, ends = np.array(edges[:-1]), np.array(edges[1:])
+
+    def speaking(speakers: Iterable[Sequence[tuple[float, float]]]) -> np.ndarray:
+        counts = np.zeros(len(starts), dtype=int)
+        for begin, end in (span for spans in speakers for span in spans):
+            counts += (starts >= begin) & (ends <= end)
+        return counts
+
+    gaps = np.maximum(speaking(true.values()) - speaking(other.values()), 0)
+    missed = float((gaps * (ends - starts)).sum())
+    return missed, max(0.0, total - missed - right), total
+
+
+def _spans(utterances: Iterable[Utterance]) -> dict[str, list[tuple[float, float]]]:
+    """When each speaker speaks, in spans that do not touch."""
+    by_name: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for one in sorted(utterances, key=lambda one: one.start):
+        spans = by_name[one.speaker]
+        if spans and one.start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], one.end))
+        else:
+            spans.append((one.start, one.end))
+    return by_name
+
+
+def _overlap(one: Iterable[tuple[float, float]], other: Sequence[tuple[float, float]]) -> float:
+    return sum(max(0.0, min(e, end) - max(s, start)) for s, e in one for start, end in other)
