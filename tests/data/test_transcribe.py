@@ -226,7 +226,7 @@ def test_a_diariser_window_by_window(diariser: Path, monkeypatch: pytest.MonkeyP
     model = Diariser(str(diariser))
     sound = np.random.default_rng(0).normal(0, 0.1, 5 * RATE).astype(np.float32)
     whole = model.activity(sound)
-    inputs = model._read(sound, sampling_rate=RATE, return_tensors="pt")
+    inputs = model._extract(sound, sampling_rate=RATE, return_tensors="pt")
     with torch.inference_mode():
         own = model._model(**inputs).logits[0].sigmoid().numpy()
     assert np.abs(whole[: len(own)] - own).max() < 1e-6
@@ -333,7 +333,7 @@ def test_a_folder_of_films(
     films: Path, whisper: Path, diariser: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = TranscribeConfig(films, str(whisper), str(diariser), out=films.parent / "said")
-    listen, heard = Transcriber.listen, []
+    listen, heard = Transcriber.transcribe, []
 
     def once(self: Transcriber, sound: np.ndarray) -> list[Utterance]:
         if len(heard) == stop:
@@ -341,7 +341,7 @@ def test_a_folder_of_films(
         heard.append(len(sound))
         return listen(self, sound)
 
-    monkeypatch.setattr(Transcriber, "listen", once)
+    monkeypatch.setattr(Transcriber, "transcribe", once)
     stop = 1
     with pytest.raises(KeyboardInterrupt):
         transcribe(config)

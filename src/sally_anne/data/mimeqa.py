@@ -8,7 +8,6 @@ annotators. Titles are in ``file_mapping.json``, by file name.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -16,9 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from sally_anne.core.errors import BenchmarkError, RecordError
-from sally_anne.core.files import reading
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Sampling
-from sally_anne.data.read import Field, cell_text, csv_rows, needed, read_bytes
+from sally_anne.data.read import Field, cell_text, csv_rows, needed, read_bytes, read_json
 
 NAME = "mimeqa"
 LICENCE = "CC-BY-NC-SA-4.0"
@@ -65,8 +63,14 @@ def load(folder: Path) -> list[BenchmarkItem]:
         RecordError: a file is malformed; names file, line and column.
     """
     path = _table(folder)
+    titles_path = path.parent / TITLES
+    titles = Field(read_json(titles_path) if titles_path.is_file() else {}, str(titles_path))
+    by_video = {_stem(name): title.stripped() for name, title in titles.entries().items()}
+    # Of a video in several formats the first of SUFFIXES.
+    files = [f for f in sorted((folder / VIDEOS).glob("*")) if f.suffix.lower() in SUFFIXES]
+    files.sort(key=lambda file: SUFFIXES.index(file.suffix.lower()), reverse=True)
     rows = rows_of(read_bytes(path), str(path))
-    return items_of(rows, str(path), _titles(path.parent), _videos(folder))
+    return items_of(rows, str(path), by_video, {file.stem: file for file in files})
 
 
 def rows_of(data: bytes, where: str) -> list[Mapping[str, Field]]:
@@ -74,8 +78,9 @@ def rows_of(data: bytes, where: str) -> list[Mapping[str, Field]]:
 
     Column names are lower-cased, and ``_``, ``-`` and spaces in them are the same.
     """
-    told = csv_rows(data, where)
-    records = [cells for cells in told if any(cell.value.strip() for cell in cells)]
+    records = [
+        cells for cells in csv_rows(data, where) if any(cell.value.strip() for cell in cells)
+    ]
     if not records:
         raise RecordError(f"{where}: is empty; a header is needed in line 1")
     names = [re.sub(r"[\s_-]+", " ", cell.value).strip().lower() for cell in records.pop(0)]
@@ -105,87 +110,69 @@ def items_of(
     """Items of the rows of a file, with titles and paths of videos by name without suffix."""
     if not rows:
         raise RecordError(f"{where}: holds no questions")
-    for name in _NEEDED:
-        if name not in rows[0]:
-            raise RecordError(
-                f"{where}, line 1: there is no column {name!r}; the header has "
-                f"{', '.join(rows[0])[:200]}"
-            )
+    if lacking := [name for name in _NEEDED if name not in rows[0]]:
+        raise RecordError(
+            f"{where}, line 1: there is no column {lacking[0]!r}; the header has "
+            f"{', '.join(rows[0])[:200]}"
+        )
     items: list[BenchmarkItem] = []
-    asked: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for row in rows:
-        video = _video(row["file"])
+        file = needed(row["file"]).removeprefix(f"{VIDEOS}/")
+        video = _stem(file).strip()
+        if not video or video.startswith(".") or len(video) > 200 or _UNFIT.search(video):
+            row["file"].fail(f"must be a video's file name, is {file[:60]!r}")
         title = (titles or {}).get(video, "")
-        category, question, asked_there, (focus, end) = _question(row)
+        category, question, official, (focus, end) = _question(row)
+        answers = [_optional(row, name) for name in ("reference answer", "answer 1", "answer 2")]
         items.append(
             BenchmarkItem(
-                item_id=f"{video}/{asked[video]}",
+                item_id=f"{video}/{counts[video]}",
                 benchmark=NAME,
                 split="test",
                 group=video,
                 question=question,
-                reference=_reference(row),
+                reference=" Or: ".join(dict.fromkeys(a for a in answers if a)) or None,
                 media=(Media(path=(videos or {}).get(video), focus=focus, focus_end=end),),
                 # The prompt's words, with which results were measured.
                 context=Context(scene=f"The film is called: {title}" if title else ""),
                 tags={"category": (category,), "level": (LEVELS[category],)},
                 licence=LICENCE,
                 title=title,
-                asked=asked_there,
+                asked=official,
             )
         )
-        asked[video] += 1
+        counts[video] += 1
     return items
 
 
 def _question(row: Mapping[str, Field]) -> tuple[str, str, str, tuple[float, float | None]]:
-    """Category, wording here and in the authors' code, the part of the video that it is about."""
+    """Category, wording here and in the authors' code, and the part of the video in question."""
     text = needed(row["question type"])
     category = category_of(text)
     if category is None:
         row["question type"].fail(f"must be one of {', '.join(CATEGORIES)}, is {text[:60]!r}")
-    question = asked = needed(row["question"])
-    # Global questions are about the whole video, whatever stands in the other column.
-    span = None if LEVELS[category] == "global" else _span(row)
-    if span is not None:
-        first, last = clock(span[0]), clock(span[1])
-        when = f"At {first}" if first == last else f"From {first} to {last}"
-        question = f"{when} of the film: {question}"
-        asked = f"From timestamp {in_minutes(span[0])} to {in_minutes(span[1])}, {asked}"
-    # A moment alone has no length that could be shown: then the question's part is the whole video.
-    focus = span if span is not None and span[0] < span[1] else (0.0, None)
-    return category, question, asked, focus
+    question = official = needed(row["question"])
+    times = _optional(row, "timestamp")
+    # Global questions are about the whole video, whatever the other column holds.
+    if LEVELS[category] == "global" or not times:
+        return category, question, official, (0.0, None)
+    if (span := read_range(times)) is None:
+        row["timestamp"].fail(
+            f"must be a start and an end in seconds such as (12.5, 30.0), is {times[:60]!r}"
+        )
+    first, last = clock(span[0]), clock(span[1])
+    when = f"At {first}" if first == last else f"From {first} to {last}"
+    question = f"{when} of the film: {question}"
+    official = f"From timestamp {in_minutes(span[0])} to {in_minutes(span[1])}, {official}"
+    # A moment alone has no length that could be shown: then the whole video is.
+    return category, question, official, span if span[0] < span[1] else (0.0, None)
 
 
 def _optional(row: Mapping[str, Field], name: str) -> str:
     """A cell that may be missing or empty; pandas writes nan for an empty one."""
     text = cell_text(row[name]) if name in row else ""
     return "" if text.lower() == "nan" else text
-
-
-def _reference(row: Mapping[str, Field]) -> str | None:
-    """The answer, or both annotators' answers; None where it is hidden."""
-    answers = [_optional(row, name) for name in ("reference answer", "answer 1", "answer 2")]
-    return " Or: ".join(dict.fromkeys(answer for answer in answers if answer)) or None
-
-
-def _span(row: Mapping[str, Field]) -> tuple[float, float] | None:
-    """The part of the video that the question is about, in seconds."""
-    text = _optional(row, "timestamp")
-    if text and (span := read_range(text)) is None:
-        row["timestamp"].fail(
-            f"must be a start and an end in seconds such as (12.5, 30.0), is {text[:60]!r}"
-        )
-    return span if text else None
-
-
-def _video(cell: Field) -> str:
-    """A video's name without suffix."""
-    text = needed(cell).removeprefix(f"{VIDEOS}/")
-    name = _stem(text).strip()
-    if not name or name.startswith(".") or len(name) > 200 or _UNFIT.search(name):
-        cell.fail(f"must be a video's file name, is {text[:60]!r}")
-    return name
 
 
 def _stem(name: str) -> str:
@@ -196,38 +183,16 @@ def _stem(name: str) -> str:
 
 def _table(folder: Path) -> Path:
     """The CSV with the questions, in the folder or its ``data``."""
-    if not folder.is_dir():
-        raise BenchmarkError(f"{folder}: is no folder; it should hold {TABLES[0]} and {VIDEOS}/")
-    found: list[Path] = []
+    others: list[Path] = []
     for place in (folder, folder / "data"):
         for name in TABLES:
             if (place / name).is_file():
                 return place / name
-        found += sorted(place.glob("*.csv"))
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(path.name for path in found[:5])
-    there = f"several CSV files ({names})" if found else "no CSV file"
-    raise BenchmarkError(f"{folder}: has {there}; the questions should be in {TABLES[0]}")
-
-
-def _titles(folder: Path) -> dict[str, str]:
-    """Titles by video, where the release has them."""
-    path = folder / TITLES
-    if not path.is_file():
-        return {}
-    with reading(path, RecordError):
-        whole = json.loads(path.read_bytes().decode("utf-8-sig"))
-    titles = Field(whole, str(path)).entries()
-    return {_stem(name): title.stripped() for name, title in titles.items()}
-
-
-def _videos(folder: Path) -> dict[str, Path]:
-    """Videos on this machine; of one in several formats the first of ``SUFFIXES``."""
-    files = (folder / VIDEOS).glob("*")
-    there = sorted(path for path in files if path.suffix.lower() in SUFFIXES)
-    there.sort(key=lambda path: SUFFIXES.index(path.suffix.lower()), reverse=True)
-    return {path.stem: path for path in there}
+        others += sorted(place.glob("*.csv"))
+    if len(others) == 1:
+        return others[0]
+    names = ", ".join(path.name for path in others[:5]) or "none"
+    raise BenchmarkError(f"{folder}: has CSV files: {names}; the questions must be in {TABLES[0]}")
 
 
 def category_of(text: str) -> str | None:

@@ -42,15 +42,14 @@ def video_id(url: str) -> str | None:
 class Shelf:
     """Files of a folder by video.
 
-    A file belongs to a video if its name without ending is the video's id, or ends in the id in
-    brackets (``Title [ID].mp4``), or is the title of the video, whatever its case, blanks and
-    punctuation. Of several the id in the question's own address goes before those of its
-    alternatives, these before the title, and endings in the order of ``suffixes``.
+    A file belongs to a video if its name without ending is the video's id, ends in the id in
+    brackets (``Title [ID].mp4``), or is the video's title but for case, blanks and punctuation. The
+    id in the question's own address goes before those of its alternatives, these before the title,
+    and endings go in the order of ``suffixes``.
     """
 
     def __init__(self, folder: Path, suffixes: Sequence[str]) -> None:
-        self._ids: defaultdict[str, list[Path]] = defaultdict(list)
-        self._titles: defaultdict[str, list[Path]] = defaultdict(list)
+        self._files: defaultdict[str, list[Path]] = defaultdict(list)
         self._order = {suffix: place for place, suffix in enumerate(suffixes)}
         try:
             files = sorted(p for p in folder.iterdir() if p.suffix.lower() in self._order)
@@ -59,21 +58,20 @@ class Shelf:
         except OSError as error:
             raise BenchmarkError(f"{folder}: cannot be listed ({error.strerror})") from error
         for path in files:
-            self._ids[path.stem].append(path)
-            if match := _BRACKETS.search(path.stem):
-                self._ids[match[1]].append(path)
-            self._titles[_plain(path.stem)].append(path)
+            match = _BRACKETS.search(path.stem)
+            ids = {f"id {path.stem}", *([f"id {match[1]}"] if match else [])}
+            for key in (*ids, f"title {_plain(path.stem)}"):
+                self._files[key].append(path)
 
     def find(self, urls: Sequence[str], title: str) -> Path | None:
-        """The file of a video, None if there is none; BenchmarkError names two meant alike."""
-        shelves = [self._ids.get(found, []) for url in urls if (found := video_id(url))]
-        shelves.append(self._titles.get(_plain(title), []) if _plain(title) else [])
-        files = next((files for files in shelves if files), [])
+        """The file of a video, None if there is none; BenchmarkError if two are as good."""
+        keys = [f"id {name}" for url in urls if (name := video_id(url))]
+        keys += [f"title {_plain(title)}"] if _plain(title) else []
+        files = next((self._files[key] for key in keys if key in self._files), [])
         ranked = sorted((self._order[path.suffix.lower()], path) for path in files)
         if len(ranked) > 1 and ranked[0][0] == ranked[1][0]:
-            (_, one), (_, other) = ranked[:2]
             raise BenchmarkError(
-                f"{one} and {other.name} are both of the video {title!r}; keep one"
+                f"{ranked[0][1]} and {ranked[1][1].name} are both of the video {title!r}; keep one"
             )
         return ranked[0][1] if ranked else None
 
@@ -101,11 +99,11 @@ _SPELLINGS = {
     "facialexpressionsandgaze": "Face Expression and Gaze",
     "facialexpressionandgaze": "Face Expression and Gaze",
 }
-# In a window in which nobody speaks; an empty transcript is one that is not there.
+# The transcript of a window without speech; an empty one is a transcript that is not there.
 SILENCE = "(no speech)"
 # The first release, in one file: all questions, which later were parted into splits.
 WHOLE = "moments_questions.json"
-# Split of those of its questions that no split's file beside it has.
+# Split of those of its questions that no split's file has.
 UNSPLIT = "unsplit"
 LAYOUT = (
     "moments_<split>_questions.json and moments_<split>_keys.json, here or in the split's own "
@@ -116,16 +114,17 @@ LAYOUT = (
 _PLACES = ("", "*/", "data/*/")
 
 
-# The file of a video, by its addresses and title, and what is said in it; each None if not here.
+# The file of a video, by its addresses and title, and its speech; each None if not here.
 Find = Callable[[list[str], str], tuple[Path | None, tuple[Utterance, ...] | None]]
 
 
 def _finder(folder: Path) -> Find:
-    videos, said = Shelf(folder / "videos", VIDEOS), Shelf(folder / "transcripts", SUFFIXES)
+    videos = Shelf(folder / "videos", VIDEOS)
+    transcripts = Shelf(folder / "transcripts", SUFFIXES)
     read = cache(read_transcript)
 
     def find(urls: list[str], title: str) -> tuple[Path | None, tuple[Utterance, ...] | None]:
-        path = said.find(urls, title)
+        path = transcripts.find(urls, title)
         return videos.find(urls, title), None if path is None else read(path)
 
     return find
@@ -140,7 +139,7 @@ def load(folder: Path) -> list[BenchmarkItem]:
     Raises:
         RecordError: no questions, a malformed file or record, a question or key twice, or a
             question that the first release words differently; names file, record and field.
-        BenchmarkError: two files are meant alike for one video.
+        BenchmarkError: two files are of one video.
     """
     folder = Path(folder)
     found = {p for place in _PLACES for p in folder.glob(f"{place}moments_*_questions.json")}
@@ -235,7 +234,7 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Benchmar
         "ability": tuple(dict.fromkeys(_spelt(field, ABILITIES) for field in abilities)),
         "cue": tuple(dict.fromkeys(_spelt(field, CUES) for field in cues)),
     }
-    path, said = find(urls, title)
+    path, speech = find(urls, title)
     return BenchmarkItem(
         item_id=record.get("question_id").text(),
         benchmark=NAME,
@@ -257,15 +256,15 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Benchmar
             ),
         ),
         context=Context(
-            transcript=_within(said, start, end), focused_transcript=_within(said, focus, end)
+            transcript=_within(speech, start, end), focused_transcript=_within(speech, focus, end)
         ),
         tags={kind: values for kind, values in tags.items() if values},
         licence=LICENCE,
     )
 
 
-def _within(said: tuple[Utterance, ...] | None, start: float, end: float) -> str:
-    return "" if said is None else within(said, start, end) or SILENCE
+def _within(speech: tuple[Utterance, ...] | None, start: float, end: float) -> str:
+    return "" if speech is None else within(speech, start, end) or SILENCE
 
 
 def _address(field: Field) -> str:

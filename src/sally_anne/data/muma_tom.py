@@ -1,14 +1,12 @@
 """MuMA-ToM: what two people in a household believe, want, and think that the other wants.
 
 225 episodes with four questions each. In 150 of them people talk: the video shows both, and the
-text is their talk. In 75 nobody talks: the video shows one person, the text tells what the other
-does.
+text is their talk. In 75 nobody talks: the video shows one person, the text is the other's actions.
 
-A record's ``description`` is the whole narrative, from which the video was rendered: it is used
-here only to take the talk from and to compare with. ``filtered_description`` is the text of
-episodes without talk. ``texts.json`` comes in two kinds. As the benchmark's text it holds the talk
-(``Name: words``) or one person's actions; the copy beside the released code holds the whole
-narrative instead.
+A record's ``description`` is the whole narrative, from which the video was rendered; it is only
+used to take the talk from and to compare with. ``filtered_description`` is the text of episodes
+without talk. ``texts.json`` holds the talk (``Name: words``) or one person's actions; the copy in
+the released code holds the whole narrative instead.
 """
 
 from __future__ import annotations
@@ -38,10 +36,8 @@ LAYOUT = (
     f"{QUESTIONS}, {TEXTS} and videos/ of the dataset MUMA-TOM-BENCHMARK (videos named 42.mp4 or "
     "video_42.mp4 after their episodes)"
 )
-# About what is said while people talk.
-_TALK = ("belief", "social_goal")
 _SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm")
-# The benchmark's texts have at most 7 in 10 of their narratives' words; those above tell it all.
+# The benchmark's texts have at most 7 in 10 of their narratives' words; those above are the whole.
 WHOLE = 0.9
 _LINE = re.compile(r"([^\W\d_][\w'’-]*)\s*:\s*(\S.*)")
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”")
@@ -49,7 +45,6 @@ LABELS = ("A", "B", "C")
 # Some strings were written as Python shows bytes: b'...' with escapes.
 _BYTES = re.compile(r"b(['\"])(.*)\1", re.DOTALL)
 _ESCAPE = re.compile(r"(?:\\x[0-9a-fA-F]{2})+|\\[nrt\\'\"]")
-_ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 _OPTION = re.compile(r"^[ \t]*([A-Z])\)[ \t]*", re.MULTILINE)
 _ANSWER = re.compile(r"([A-Z])\)\s*(.*)", re.DOTALL)
 _POLARITY: dict[str, Polarity] = {"MOST": "most", "LEAST": "least"}
@@ -84,11 +79,11 @@ def load(folder: Path) -> list[BenchmarkItem]:
     videos = _videos(folder)
     items = []
     for episode, record in records.items():
-        text = texts.get(episode)
-        given = Field(text.value, f"{texts_path}, episode {episode}") if text else None
         cleaned(Field(episode, f"{path}, episode {episode!r}", "name"))
-        where = f"{path}, episode {episode}"
-        items += read_episode(episode, Field(record.value, where), given, videos.get(episode))
+        text = texts.get(episode)
+        text = Field(text.value, f"{texts_path}, episode {episode}") if text else None
+        record = Field(record.value, f"{path}, episode {episode}")
+        items += read_episode(episode, record, text, videos.get(episode))
     if not items:
         raise RecordError(f"{path}: has no questions")
     return items
@@ -98,16 +93,16 @@ def read_episode(
     episode: str, record: Field, text: Field | None = None, video: Path | None = None
 ) -> list[BenchmarkItem]:
     """The questions of one episode: its entries in the two files, and its video."""
-    asked = {
+    questions = {
         number: (*take_apart(question), answer, kind)
         for number, question, answer, kind in _questions(record)
     }
     wordings = [
         words
-        for question, options, *_ in asked.values()
+        for question, options, *_ in questions.values()
         for words in (question, *(option.text for option in options))
     ]
-    talks = any(kind in _TALK for *_, kind in asked.values())
+    talks = any(kind in ("belief", "social_goal") for *_, kind in questions.values())
     context = _context(record, text, talks, people(wordings))
     return [
         BenchmarkItem(
@@ -124,12 +119,12 @@ def read_episode(
             polarity=polarity,
             licence="Apache-2.0",
         )
-        for number, (question, options, polarity, answer, kind) in asked.items()
+        for number, (question, options, polarity, answer, kind) in questions.items()
     ]
 
 
 def _questions(record: Field) -> Iterator[tuple[str, Field, Field, str]]:
-    """Number, question, answer and type of each question, whose places name the question."""
+    """Number, question, answer and type of each question."""
     columns = {name: record.get(name).entries() for name in ("questions", "answers", "labels")}
     numbers = dict.fromkeys(number for column in columns.values() for number in column)
     if not numbers:
@@ -139,30 +134,24 @@ def _questions(record: Field) -> Iterator[tuple[str, Field, Field, str]]:
         given = {name: column[number].value for name, column in columns.items() if number in column}
         row = Field(given, f"{record.where}, question {number}")
         question, answer, label = (row.get(name) for name in columns)
-        spelt = cleaned(label).lower().replace(" ", "_")
-        yield number, question, answer, replace(label, value=spelt).one_of(TYPES)
+        kind = cleaned(label).lower().replace(" ", "_")
+        yield number, question, answer, replace(label, value=kind).one_of(TYPES)
 
 
 def _videos(folder: Path) -> dict[str, Path]:
-    """The video of each episode that has one here."""
-    found: dict[str, Path] = {}
+    videos: dict[str, Path] = {}
     for path in (path for name in VIDEOS for path in sorted((folder / name).glob("*"))):
         if path.suffix.lower() in _SUFFIXES:
             episode = path.stem.removeprefix("video_")
-            # On disks deaf to case both folders are the same one.
-            if episode in found and not path.samefile(found[episode]):
-                raise BenchmarkError(
-                    f"{path}: episode {episode} has a video at {found[episode]} too"
-                )
-            found[episode] = path
-    return found
+            # Where file names ignore case both folders are the same one.
+            if episode in videos and not path.samefile(videos[episode]):
+                raise BenchmarkError(f"{path}: episode {episode} also has {videos[episode]}")
+            videos[episode] = path
+    return videos
 
 
 def _context(record: Field, text: Field | None, talks: bool, who: People | None) -> Context:
-    """What the benchmark tells in words: the talk, or one person's actions, never the narrative.
-
-    The talk is two or more lines ``Name: words``.
-    """
+    """The benchmark's text: the talk, or one person's actions, never the narrative."""
     description = record.get("description")
     narrative = cleaned(description)
     if record.has("filtered_description"):
@@ -177,19 +166,19 @@ def _context(record: Field, text: Field | None, talks: bool, who: People | None)
 
 
 def _part(field: Field, narrative: str) -> str:
-    """A text that tells a part of the narrative."""
+    """A text that covers a part of the narrative."""
     text = cleaned(field)
     words, whole = text.split(), narrative.split()
     if len(words) >= WHOLE * len(whole) or one_line(narrative) in one_line(text):
         field.fail(
-            f"tells the whole narrative ({len(words)} of {len(whole)} words), not what the "
+            f"is the whole narrative ({len(words)} of {len(whole)} words), not what the "
             "benchmark gives: one person's actions, as in field filtered_description"
         )
     return text
 
 
 def _dialogue(text: str) -> str | None:
-    """Lines ``Name: words``; None if the text is something else."""
+    """Two or more lines ``Name: words``; None if the text is something else."""
     lines = [_LINE.fullmatch(line.strip()) for line in text.splitlines() if line.strip()]
     if len(lines) < 2 or not all(lines):
         return None
@@ -199,22 +188,22 @@ def _dialogue(text: str) -> str | None:
 def _quoted(description: Field, narrative: str, text: Field | None, who: People | None) -> str:
     """The talk that a narrative quotes: a question, and a reply by whom the questions are about.
 
-    The questions' names are taken, as texts.json renames people in some episodes.
+    Names are those of the questions, as texts.json renames people in some episodes.
     """
-    said = _quotes(narrative)
-    if len(said) != 2 and text is not None:
-        said = _quotes(cleaned(text))
-    if len(said) != 2:
-        description.fail(f"must quote a question and a reply, quotes {len(said)} utterances")
+    quotes = _quotes(narrative)
+    if len(quotes) != 2 and text is not None:
+        quotes = _quotes(cleaned(text))
+    if len(quotes) != 2:
+        description.fail(f"must quote a question and a reply, quotes {len(quotes)} utterances")
     if who is None:
-        description.fail("quotes a talk, but the questions do not tell who asks and who replies")
-    return f"{who.other}: {said[0]}\n{who.subject}: {said[1]}"
+        description.fail("quotes a talk, but the questions do not name who asks and who replies")
+    return f"{who.other}: {quotes[0]}\n{who.subject}: {quotes[1]}"
 
 
 def _quotes(text: str) -> list[str]:
     """Quoted utterances, each a sentence with its own end."""
-    said = [one_line(a or b).rstrip(" ,;") for a, b in _QUOTED.findall(text)]
-    return [words if words[-1] in ".!?" else f"{words}." for words in said if words]
+    quotes = [one_line(a or b).rstrip(" ,;") for a, b in _QUOTED.findall(text)]
+    return [words if words[-1] in ".!?" else f"{words}." for words in quotes if words]
 
 
 class People(NamedTuple):
@@ -226,69 +215,63 @@ class People(NamedTuple):
 
 def people(texts: Iterable[str]) -> People | None:
     """The persons that questions and options of one episode name; None for none, or several."""
-    found = {
+    pairs = {
         People(match["subject"], match["other"])
         for text in texts
         for pattern in _PEOPLE
         for match in pattern.finditer(text)
     }
-    if len(found) != 1:
-        return None
-    pair = found.pop()
-    return pair if pair.subject != pair.other else None
+    pair = pairs.pop() if len(pairs) == 1 else None
+    return pair if pair and pair.subject != pair.other else None
 
 
 def cleaned(field: Field) -> str:
     """A text without white space around it, and without Python's ``b'...'``."""
-    text = field.stripped()
-    if found := _BYTES.fullmatch(text):
+    text = field.text().strip()
+    if match := _BYTES.fullmatch(text):
         try:
-            text = _ESCAPE.sub(_unescaped, found[2]).strip()
+            text = _ESCAPE.sub(_unescaped, match[2]).strip()
         except UnicodeDecodeError:
             field.fail("holds bytes that are not UTF-8")
-        if not text:
-            field.fail("must be a text, is b''")
     return replace(field, value=text).text()
 
 
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match[0]
+    if escape.startswith("\\x"):
+        return bytes.fromhex(escape.replace("\\x", "")).decode()
+    return {"n": "\n", "r": "\r", "t": "\t"}.get(escape[1], escape[1])
+
+
 def take_apart(field: Field) -> tuple[str, tuple[Option, ...], Polarity]:
-    """A question ``... MOST likely?``, its options on lines ``A) ...`` to ``C) ...``, and whether
-    the most or least likely is asked for.
+    """A question ``... MOST likely?``, its options on lines ``A) ...`` to ``C) ...``, and its
+    polarity.
     """
     text = cleaned(field)
     marks = list(_OPTION.finditer(text))
     labels = tuple(mark[1] for mark in marks)
     if labels != LABELS:
-        field.fail(f"must offer A), B) and C) on lines of their own, offers {_listed(labels)}")
+        field.fail(f"must offer A), B) and C) on lines of their own, offers {', '.join(labels)}")
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    said = [one_line(text[m.end() : end]) for m, end in zip(marks, ends, strict=True)]
-    if not all(said):
-        field.fail(f"has an empty option {LABELS[said.index('')]}")
-    if len({option.casefold() for option in said}) < len(said):
-        field.fail("has the same option twice")
+    texts = [one_line(text[m.end() : end]) for m, end in zip(marks, ends, strict=True)]
+    if not all(texts) or len({option.casefold() for option in texts}) < len(texts):
+        field.fail("has an empty option, or the same one twice")
     question = one_line(text[: marks[0].start()])
-    if not question:
-        field.fail("has options, but no question before them")
     asked = re.findall(r"\b(?:MOST|LEAST)\b", question)
     if len(asked) != 1:
-        field.fail(f"must ask once for MOST or LEAST, asks for {_listed(asked)}")
-    return question, tuple(map(Option, LABELS, said)), _POLARITY[asked[0]]
+        field.fail(f"must ask once for MOST or LEAST before its options, asks {', '.join(asked)}")
+    return question, tuple(map(Option, LABELS, texts)), _POLARITY[asked[0]]
 
 
 def answer_label(field: Field, options: tuple[Option, ...]) -> str:
     """The label of an answer ``C) text``, whose text must be that option's."""
-    found = _ANSWER.fullmatch(cleaned(field))
-    if found is None:
-        field.fail(f"must be a label and an option's text, like 'A) ...', is {field.value!r:.60}")
-    label = found[1]
-    said = {option.label: _compared(option.text) for option in options}
-    if label not in said:
-        field.fail(f"names option {label}, there are {_listed(said)}")
-    if _compared(found[2]) != said[label]:
-        same = [other for other, text in said.items() if text == _compared(found[2])]
-        whose = f"option {same[0]}'s" if same else "no option's"
-        field.fail(f"names option {label}, but its text is {whose}")
-    return label
+    match = _ANSWER.fullmatch(cleaned(field))
+    texts = {option.label: _compared(option.text) for option in options}
+    if match is None or match[1] not in texts:
+        field.fail(f"must be an option's label and text, like 'A) ...', is {field.value!r:.60}")
+    if _compared(match[2]) != texts[match[1]]:
+        field.fail(f"names option {match[1]}, but its text is another's")
+    return match[1]
 
 
 def one_line(text: str) -> str:
@@ -300,21 +283,9 @@ def _compared(text: str) -> str:
     return one_line(text).rstrip(" .").casefold()
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    escape = found[0]
-    if escape.startswith("\\x"):
-        return bytes.fromhex(escape.replace("\\x", "")).decode()
-    return _ESCAPED.get(escape[1], escape[1])
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "none"
-
-
 _WORDS = ("actions", "dialogue")
-# The benchmark's own view is video and text together. Without one of them a part is not told: video
-# alone lacks the text's person in episodes without talk (talk is drawn into the videos as
-# captions); words alone lack what the video's people do. The whole narrative is in no view.
+# The benchmark's own view is video and text together; each alone lacks a part. Talk is drawn into
+# the videos as captions. The whole narrative is in no view.
 MUMA_TOM = Benchmark(
     name=NAME,
     official=NAME,
