@@ -20,8 +20,7 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
 from sally_anne.data.items import BenchmarkItem, Context, Option
 from sally_anne.data.mmtom_qa import MMTOM_QA, load
-from sally_anne.data.mmtom_qa.actions import Action, Course, read_actions
-from sally_anne.data.mmtom_qa.contents import Contents
+from sally_anne.data.mmtom_qa.scenes import Action, Contents, Course, read_actions
 from sally_anne.harness.bip_alm import (
     Hypothesis,
     answer,

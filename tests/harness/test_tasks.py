@@ -33,7 +33,7 @@ from sally_anne.harness.tasks import (
     sample_groups,
     short_name,
 )
-from tests.data.text_sets import made as sets
+from tests.data import made_text_sets as sets
 from tests.harness import made_benchmarks as made
 from tests.made_replies import replied
 

@@ -23,9 +23,16 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.data.items import BenchmarkItem
 from sally_anne.data.mmtom_qa import MMTOM_QA
-from sally_anne.data.mmtom_qa.actions import Action, Course, read_actions
-from sally_anne.data.mmtom_qa.contents import Contents, is_surface, places_called, thing_of
 from sally_anne.data.mmtom_qa.contrasts import STATEMENT
+from sally_anne.data.mmtom_qa.scenes import (
+    Action,
+    Contents,
+    Course,
+    is_surface,
+    places_called,
+    read_actions,
+    thing_of,
+)
 from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint
 from sally_anne.harness.config import saved_options
 from sally_anne.harness.model import SteeredModel

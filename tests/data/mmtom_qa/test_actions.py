@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sally_anne.data.mmtom_qa import load
-from sally_anne.data.mmtom_qa.actions import Course, read_actions
-from sally_anne.data.mmtom_qa.contents import Contents
+from sally_anne.data.mmtom_qa.scenes import Contents, Course, read_actions
 from tests.shared_data import SOURCES, official_data
 
 SCENE = Contents(

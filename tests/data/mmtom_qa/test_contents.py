@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.data.mmtom_qa.contents import THINGS, Contents
+from sally_anne.data.mmtom_qa.scenes import THINGS, Contents
 
 SCENE = """The apartment consists of a bedroom, kitchen, living room, and bathroom.
 In the bedroom, there is a desk and a cabinet. The cabinet houses two books, while a plate

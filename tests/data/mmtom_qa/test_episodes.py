@@ -11,8 +11,7 @@ import pytest
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.media import cut
-from sally_anne.data.mmtom_qa import MMTOM_QA, load
-from sally_anne.data.mmtom_qa.episodes import picture
+from sally_anne.data.mmtom_qa import MMTOM_QA, load, picture
 from tests.shared_data import official_data
 
 STEPS = [[0, 3], [3, 5], [5, 9]]

@@ -10,8 +10,8 @@ import pytest
 
 from sally_anne.data.items import BenchmarkItem
 from sally_anne.data.mmtom_qa import MMTOM_QA, TYPES
-from sally_anne.data.mmtom_qa.contents import Contents
 from sally_anne.data.mmtom_qa.contrasts import balanced, belief_pairs
+from sally_anne.data.mmtom_qa.scenes import Contents
 from tests.shared_data import SOURCES, official_data
 
 

@@ -107,11 +107,11 @@ def setting(name: str, number: str, value: object) -> Callable[[dict[str, Any]],
         (without("filtered_description"), "episode 42: field filtered_description is missing"),
         (
             lambda r: r.update(filtered_description=r["description"]),
-            "episode 42: field filtered_description tells the whole narrative",
+            "episode 42: field filtered_description is the whole narrative",
         ),
         (
             lambda r: r.update(filtered_description=f"So: {r['description'][2:-1]}"),
-            "episode 42: field filtered_description tells the whole narrative",
+            "episode 42: field filtered_description is the whole narrative",
         ),
         (without("questions"), "episode 42: field questions is missing"),
         (lambda r: r["answers"].pop("2"), "episode 42, question 2: field answers is missing"),

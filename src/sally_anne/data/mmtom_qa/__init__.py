@@ -11,15 +11,17 @@ for, the published types say of 1.1 and 1.2 alone whether they are true.
 
 from __future__ import annotations
 
+import pickle
+import pickletools
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
-from sally_anne.data.mmtom_qa.episodes import NOT_HERE, episode_media
-from sally_anne.data.read import Field, json_lines, read_bytes
+from sally_anne.data.read import Field, find_file, json_lines, read_bytes
 
 QUESTIONS = "questions.json"
 LAYOUT = (
@@ -38,8 +40,23 @@ ACTIONS_HEADING = "Actions taken by "
 QUESTION_HEADING = "Question:"
 OPTION_HEADINGS = ("(a)", "(b)")
 REQUEST = re.compile(r"Please respond with either a or b\s*\.?\s*\Z")
-# Far more than any episode or step; a number beyond it is a mistake.
+# Far more than any episode, step or frame; a number beyond it is a mistake.
 MOST = 999_999
+URL = "http://virtual-home.org/release/MMToMQA/benchmark.zip"
+# Depth and segmentation are in the same folder under other names.
+PICTURES = "*_normal.png"
+NOT_HERE = Media(kind="frames", url=URL)
+# Where the archive may have been unpacked, below the benchmark's folder: there, or a folder deeper.
+PLACES = ("videos", "benchmark")
+INTERVALS = "frame_intervals.pik"
+MOST_BYTES = 2**20
+# All that a pickle of nested lists and tuples of numbers needs; nothing here runs code.
+INSTRUCTIONS = {
+    "PROTO", "FRAME", "MARK", "STOP", "EMPTY_LIST", "LIST", "APPEND", "APPENDS",
+    "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "INT", "BININT", "BININT1",
+    "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT", "NONE", "NEWTRUE", "NEWFALSE",
+    "POP", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "MEMOIZE",
+}  # fmt: skip
 
 
 def load(folder: Path) -> list[BenchmarkItem]:
@@ -48,10 +65,7 @@ def load(folder: Path) -> list[BenchmarkItem]:
     Without videos ``Media.path`` is None. RecordError names file, line and field, or a pickle.
     """
     folder = Path(folder)
-    places = (folder / QUESTIONS, folder / "Benchmark" / QUESTIONS)
-    path = next((path for path in places if path.is_file()), None)
-    if path is None:
-        raise RecordError(f"{places[0]}: is not there; the folder must hold {LAYOUT}")
+    path = find_file(folder, (QUESTIONS, f"Benchmark/{QUESTIONS}"), LAYOUT)
     videos = episode_media(folder)
     items: dict[str, tuple[BenchmarkItem, Field]] = {}
     for record in json_lines(read_bytes(path), path, "question"):
@@ -80,18 +94,18 @@ def read_record(
     start, end = _step(record.get("start_time")), _step(record.get("end_time"))
     if start > end:
         record.get("end_time").fail(f"is {end}, before start_time {start}")
-    told = record.get("test")
-    modality = tuple(entry.one_of(SCENES + ACTIONS) for entry in told.items())
+    texts = record.get("test")
+    modality = tuple(entry.one_of(SCENES + ACTIONS) for entry in texts.items())
     if len(set(modality)) < len(modality):
-        told.fail("names a text twice")
+        texts.fail("names a text twice")
     text = record.get("question")
     wording = take_apart(text)
-    for needed, part, name in (
+    for kinds, part, name in (
         (SCENES, wording.scene, "scene"),
         (ACTIONS, wording.actions, "actions"),
     ):
-        if set(needed) & set(modality) and not part:
-            text.fail(f"tells no {name}, which field test asks for")
+        if set(kinds) & set(modality) and not part:
+            text.fail(f"has no {name}, which field test asks for")
     if record.has("answer_list"):
         choices = record.get("answer_list")
         if tuple(_letter(entry) for entry in choices.items(len(LABELS))) != LABELS:
@@ -119,12 +133,9 @@ def read_record(
 
 
 def _episode(field: Field) -> int:
-    if not isinstance(field.value, str):
-        return _step(field)
-    digits = field.value.strip()
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(MOST)):
-        field.fail(f"must be a number up to {MOST}")
-    return int(digits)
+    if isinstance(field.value, str) and re.fullmatch(r"\s*[0-9]{1,6}\s*", field.value):
+        return int(field.value)
+    return _step(field)
 
 
 def _step(field: Field) -> int:
@@ -142,7 +153,7 @@ def _letter(field: Field) -> str:
 
 
 class Wording(NamedTuple):
-    """The parts of one question's text; those before ``question`` are empty where not told."""
+    """The parts of one question's text; those before ``question`` may be empty."""
 
     scene: str
     actions: str
@@ -179,8 +190,9 @@ def take_apart(text: Field) -> Wording:
             text.fail(f"has nothing after {heading!r}")
     if a.strip() == b.strip():
         text.fail("has the same text for (a) and (b)")
-    told = (scene.strip(), actions.strip(), question.strip())
-    return Wording(*told, (a.strip(), b.strip()), person.strip())
+    return Wording(
+        scene.strip(), actions.strip(), question.strip(), (a.strip(), b.strip()), person.strip()
+    )
 
 
 def _halves(field: Field, text: str, heading: str) -> tuple[str, str]:
@@ -192,13 +204,114 @@ def _halves(field: Field, text: str, heading: str) -> tuple[str, str]:
     return before, after
 
 
+def picture(number: int) -> str:
+    """File name of a frame."""
+    return f"Action_{number:04d}_0_normal.png"
+
+
+def episode_media(folder: Path) -> Callable[[int, Field], Media]:
+    """Finds, in the benchmark's folder, the frames of an episode up to the end of a field's step.
+
+    What it returns raises RecordError for an unusable pickle of intervals and for a step that the
+    episode does not have.
+    """
+    places = [folder]
+    for place in (folder / name for name in PLACES):
+        if place.is_dir():
+            places += [place, *sorted(path for path in place.iterdir() if path.is_dir())]
+    intervals = cache(read_intervals)
+
+    @cache
+    def folder_of(episode: int) -> Path | None:
+        paths = (place / f"task_{episode}" for place in places)
+        return next((path for path in paths if path.is_dir()), None)
+
+    def media(episode: int, step: Field) -> Media:
+        task = folder_of(episode)
+        if task is None:
+            return NOT_HERE
+        steps = intervals(task / INTERVALS)
+        if step.number() >= len(steps):
+            step.fail(
+                f"is {step.number()}, but {task / INTERVALS} has {len(steps)} steps, counted from 0"
+            )
+        frames = task / "script" / "0"
+        last = steps[step.number()][1]
+        # The last step ends with the number of frames, at which there is no frame any more.
+        if frames.is_dir() and last and not (frames / picture(last)).exists():
+            last -= 1
+        return Media(
+            kind="frames",
+            path=frames if frames.is_dir() else None,
+            url=URL,
+            frames=tuple(range(last + 1)),
+            pictures=PICTURES,
+        )
+
+    return media
+
+
+def read_intervals(path: Path) -> tuple[tuple[int, int], ...]:
+    """First frame and frame of the end of each step, counted from 0, from a pickled list of pairs.
+
+    RecordError names the file, and the instruction that it must not have or the step at fault.
+    """
+    data = read_bytes(path, "; it has the frames at which steps end: unpack it with the frames")
+    if len(data) > MOST_BYTES:
+        raise RecordError(f"{path}: has more than {MOST_BYTES} bytes, too many for frame intervals")
+    try:
+        steps = read_pickle(data)
+    except ValueError as error:
+        raise RecordError(f"{path}: {error}") from error
+    if not isinstance(steps, list | tuple) or not steps:
+        raise RecordError(f"{path}: must be a list of pairs, is {type(steps).__name__}")
+    intervals = []
+    for number, step in enumerate(steps):
+        # Values are not shown: a small pickle can hold one that takes for ever to print.
+        pair = step if isinstance(step, list | tuple) and len(step) == 2 else (None, None)
+        whole = all(
+            isinstance(n, int | float)
+            and not isinstance(n, bool)
+            and 0 <= n <= MOST
+            and n == int(n)
+            for n in pair
+        )
+        if not whole or pair[0] > pair[1]:
+            raise RecordError(
+                f"{path}, step {number}: must be a first and a last frame, whole numbers up to "
+                f"{MOST}, rising"
+            )
+        intervals.append((int(pair[0]), int(pair[1])))
+    return tuple(intervals)
+
+
+def read_pickle(data: bytes) -> object:
+    """The value of a pickle of nested lists and tuples of numbers; nothing else is unpickled.
+
+    Raises:
+        ValueError: the data are no whole pickle, or use an instruction that such values do not
+            need, such as those that name a class or call something.
+    """
+    try:
+        for instruction, argument, _ in pickletools.genops(data):
+            if instruction.name not in INSTRUCTIONS:
+                raise ValueError(f"uses instruction {instruction.name}; refused")
+            # A place in a table that would be made as long as the file says.
+            if instruction.name in ("PUT", "LONG_BINPUT") and int(argument) > len(data):
+                raise ValueError(f"uses a memo of {argument} places; refused")
+        return pickle.loads(data)
+    # What a damaged file makes of its instructions: no stack left, a wrong operand.
+    except Exception as error:
+        raise ValueError(f"is no whole pickle of numbers ({str(error)[:100]})") from error
+
+
 _WORDS = ("scene", "actions")
 MMTOM_QA = Benchmark(
     name="mmtom_qa",
     official="mmtom_qa",
     load=load,
-    # The official multimodal condition shows the frames and all that is told; the official video
-    # condition leaves out both what is in the apartment and what is done.
+    # The official multimodal condition shows frames, scene and actions; the official video
+    # condition shows the frames alone.
     views={"multimodal": _WORDS, "video": (), "text": _WORDS, "none": ()},
     default_view="multimodal",
     sampling=Sampling(count=8),

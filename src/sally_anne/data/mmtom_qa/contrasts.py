@@ -3,7 +3,7 @@
 The paper takes the belief questions alone and filters by hand for true and false beliefs. Here
 both follow from the records: the right option is what the person believes, the description of the
 apartment says what is so, and the belief is true if the two agree. Questions whose container is
-not told of, and those whose published type says otherwise, are left out.
+not described, and those whose published type says otherwise, are left out.
 
 Both statements of a pair come after the very same words. In the published questions the right
 statement says "is inside" for all of types 1.1 and 1.2 and "is not inside" for all of 1.3, and
@@ -21,7 +21,7 @@ from typing import Literal
 
 from sally_anne.core.errors import BenchmarkError
 from sally_anne.data.items import BenchmarkItem, Media, Setting
-from sally_anne.data.mmtom_qa.contents import Contents
+from sally_anne.data.mmtom_qa.scenes import Contents
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.data.samples import sample_set as from_samples
 
@@ -104,7 +104,7 @@ def sample_set(
 
 
 def belief_pairs(items: Iterable[BenchmarkItem]) -> list[BeliefPair]:
-    """Pairs of all belief items of which it is told whether the belief is true, in their order."""
+    """Pairs of all belief items whose belief is known to be true or false, in their order."""
     asked = (item for item in items if item.tags.get("family") == ("belief",))
     return [pair for pair in map(belief_pair, asked) if pair is not None]
 
@@ -145,14 +145,14 @@ def belief_pair(item: BenchmarkItem) -> BeliefPair | None:
 def balanced(pairs: Sequence[BeliefPair]) -> list[BeliefPair]:
     """As many pairs whose true statement says "inside" as pairs where it says "not inside".
 
-    Y_p cannot then be told by "not" alone. Y_o can still be guessed by it: in the published
+    Y_p then does not follow from "not" alone. Y_o can still be guessed by it: in the published
     questions no true belief says "not inside". Only of false beliefs alone (give those) are both
     labels free of it, but there Y_o is the opposite of Y_p. Of those that say the same, as many
     are of either condition as there can be. Which are kept depends on their names alone.
     """
-    sides = [[pair for pair in pairs if pair.says_inside is side] for side in (True, False)]
-    count = min(len(side) for side in sides)
-    kept = {pair.item_id for side in sides for pair in _of_both_conditions(side, count)}
+    halves = [[pair for pair in pairs if pair.says_inside is half] for half in (True, False)]
+    count = min(map(len, halves))
+    kept = {pair.item_id for half in halves for pair in _of_both_conditions(half, count)}
     return [pair for pair in pairs if pair.item_id in kept]
 
 
