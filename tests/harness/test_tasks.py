@@ -481,7 +481,7 @@ def test_a_file_from_questions_to_numbers(
         "c": 1.0,
     }
     said = " ".join(printed.getvalue().split())
-    assert "mine, text, not steered" in said
+    assert "mine, not steered" in said
     kept = json.loads((config.folder / "config.json").read_text())["config"]
     assert kept == saved["config"] and kept["task"] == config.task
     # Another question under the same name is another evaluate.

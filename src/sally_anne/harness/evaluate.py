@@ -110,8 +110,8 @@ def evaluate(
     with kept as journal, replies, Bars(console) as bar:
         if processes.first:
             save_config(config.folder, saved_options(config))
-        title = f"{model_name(config)} {short_name(config.task)} {work.title}"
-        progress = bar.add_task(escape(title), total=None)
+        title = escape(f"{model_name(config)}, {work.title}")
+        progress = bar.add_task(title, total=None)
         table = ask(
             model,
             work.items,

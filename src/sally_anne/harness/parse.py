@@ -11,10 +11,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Option
+from sally_anne.harness.items import Item
 
 Parser = Literal["official", "robust"]
 PARSERS: tuple[Parser, ...] = ("official", "robust")
@@ -44,17 +45,6 @@ _NEGATED = re.compile(
 _ENDS = r"(?!\w|['’-]\w|\W{0,3}\?|[^\S\n]*[/&]|[^\S\n]+(?!(?:because|since|as|so)\b)\w)"
 # Characters before a mention in which it may be negated.
 _NEAR = 60
-
-
-class Answerable(Protocol):
-    """What parsing needs to know of a question."""
-
-    @property
-    def options(self) -> tuple[Option, ...]: ...
-    @property
-    def answer(self) -> tuple[str, ...]: ...
-    @property
-    def names(self) -> bool: ...
 
 
 def parse_choice(reply: str, options: Sequence[Option], parser: Parser = "robust") -> str | None:
@@ -137,11 +127,10 @@ def names_all(
     return named == {_plain(word) for word in right} if named else None
 
 
-def parse(question: Answerable, reply: str, parser: Parser, benchmark: str = "") -> Parsed:
-    """What a reply chooses, None if nothing, and whether that is right; ``benchmark`` names the
-    official parser."""
+def parse(question: Item, reply: str, parser: Parser) -> Parsed:
+    """What a reply chooses, None if nothing, and whether that is right."""
     if parser == "official":
-        return OFFICIAL[benchmark].parse(reply, question)
+        return OFFICIAL[question.official].parse(reply, question)
     return _generic(reply, question, parser)
 
 
@@ -266,19 +255,19 @@ class Official:
         source: where the authors' code does it.
     """
 
-    parse: Callable[[str, Answerable], Parsed]
+    parse: Callable[[str, Item], Parsed]
     asks: re.Pattern[str]
     source: str
 
 
-def _with_key(question: Answerable, label: str | None) -> Parsed:
+def _with_key(question: Item, label: str | None) -> Parsed:
     return label, label in question.answer
 
 
-def _first_character(fold: bool) -> Callable[[str, Answerable], Parsed]:
+def _first_character(fold: bool) -> Callable[[str, Item], Parsed]:
     """The first character that is no white space is the label."""
 
-    def parse(reply: str, question: Answerable) -> Parsed:
+    def parse(reply: str, question: Item) -> Parsed:
         first = reply.strip()[:1]
         first = first.lower() if fold else first
         return _with_key(question, first if first in {o.label for o in question.options} else None)
@@ -286,14 +275,14 @@ def _first_character(fold: bool) -> Callable[[str, Answerable], Parsed]:
     return parse
 
 
-def _either_key(reply: str, question: Answerable) -> Parsed:
+def _either_key(reply: str, question: Item) -> Parsed:
     """The right option's "a)" or "b)" anywhere; else the other's; else a grader would be asked."""
     keys = {option.label: f"{option.label.lower()})" for option in question.options}
     in_order = sorted(keys, key=lambda label: label not in question.answer)
     return _with_key(question, next((la for la in in_order if keys[la] in reply.lower()), None))
 
 
-def _gridtom(reply: str, question: Answerable) -> Parsed:
+def _gridtom(reply: str, question: Item) -> Parsed:
     """Beliefs: the whole reply is JSON whose "answer" is an option's text.
 
     Initial beliefs are not JSON: one room is the whole reply; of two agents both colours stand in
@@ -317,7 +306,7 @@ def _gridtom(reply: str, question: Answerable) -> Parsed:
     return _with_key(question, label)
 
 
-def _generic(reply: str, question: Answerable, parser: Parser = "official") -> Parsed:
+def _generic(reply: str, question: Item, parser: Parser = "official") -> Parsed:
     if question.names:
         choices = [option.text for option in question.options]
         named = parse_words(reply, choices, parser)

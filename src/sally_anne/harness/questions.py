@@ -45,7 +45,7 @@ from sally_anne.harness.protocols import (
     known,
     retell,
 )
-from sally_anne.harness.tasks import Subset, Task, TaskItems, own_file, sample_items
+from sally_anne.harness.tasks import Subset, Task, TaskItems, own_file, sample_items, short_name
 
 _TITLES = {name: name.capitalize() for name in ("scene", "actions", "dialogue", "transcript")}
 # The whole published question, and what of it follows the last "Question:".
@@ -168,7 +168,7 @@ class BenchmarkTask(Task):
         return TaskItems(
             items,
             about,
-            how.view,
+            short_name(config.task),
             benchmark.breakdowns,
             benchmark.cells,
             missing=tuple(lacks),

@@ -28,7 +28,7 @@ from sally_anne.harness.config import EvalConfig, model_name, saved_options
 from sally_anne.harness.items import Item
 from sally_anne.harness.parse import OFFICIAL
 from sally_anne.harness.protocols import PROTOCOLS
-from sally_anne.harness.tasks import TaskItems, short_name
+from sally_anne.harness.tasks import TaskItems
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.options import CATALOGUE
 from sally_anne.models.processor import unknown_words
@@ -110,7 +110,7 @@ def print_evaluation(
         console.print(line, soft_wrap=True)
     if work.departs:
         console.print(escape(f"not as in the authors' protocol: {work.departs}"), soft_wrap=True)
-    title = f"{model_name(config)}, {short_name(config.task)}, {work.title}, {steered_by(config)}"
+    title = f"{model_name(config)}, {work.title}, {steered_by(config)}"
     if work.breakdowns or any("groups" in found for found in results.values()):
         _print_breakdown(console, results, title)
         _print_cells(console, results, work.cells)

@@ -141,7 +141,7 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
             continue
         for parser in PARSERS:
             text = without_cue(reply) if item.reasons and parser == "official" else reply
-            label, right = parse(item, text, parser, item.official)
+            label, right = parse(item, text, parser)
             row[f"{parser}_label"] = label
             row[f"{parser}_correct"], row[f"{parser}_invalid"] = right, label is None
         if log_probs := answer.get("option_log_probs"):
