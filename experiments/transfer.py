@@ -7,27 +7,49 @@ and the share of the answer's gap that causal heads carry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
+import numpy as np
 import pandas as pd
-import tyro
+import torch
 from rich.markup import escape
 from rich.table import Table
+from torch import Tensor
 
+from sally_anne.core.bootstrap import draw_groups, estimate_mean, estimate_shares
 from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
-from sally_anne.core.options import Seed
-
-if TYPE_CHECKING:
-    from sally_anne.data.twins import Twins
-    from sally_anne.experiments.between import Causes, Part, Plan
-    from sally_anne.probing.sources import Reopened
+from sally_anne.data.twins import Twins
+from sally_anne.experiments.between import (
+    KINDS,
+    MEASURES,
+    Causes,
+    Part,
+    Plan,
+    beside,
+    cell,
+    codes,
+    note_on,
+)
+from sally_anne.experiments.config import TransferConfig
+from sally_anne.figures import style
+from sally_anne.figures.comparison import PANELS, transfer_figure
+from sally_anne.hooks.edit import Edit
+from sally_anne.hooks.identity import ModelIdentity
+from sally_anne.hooks.positions import ALL
+from sally_anne.models.loading import LoadedModel
+from sally_anne.probing.activations import Activations
+from sally_anne.probing.causal import FOLDER
+from sally_anne.probing.interchange import COLUMNS, Side, read_twins
+from sally_anne.probing.probes import HeadProbes
+from sally_anne.probing.scan import kept_effects
+from sally_anne.probing.sources import Reopened, reopen
 
 # Options by which runs are told apart, where they differ; these by their values alone.
 TOLD_BY = (
@@ -38,53 +60,6 @@ TOLD_BY = (
 NUMBERS = ("value", "low", "high", "control", "control_high", "clusters", "n", "p")
 EMPTY: dict[str, Any] = {**dict.fromkeys(NUMBERS, float("nan")), "above": False}
 PLAIN = ("model", "samples", "task", "setting", "contrast", "site")
-
-
-@dataclass(frozen=True)
-class TransferConfig:
-    """Fit on one run, test on another: do heads, probes and directions carry over?
-
-    Attributes:
-        runs: folders of finished probing runs; one is enough with --by.
-        by: a tag by which each run's samples are parted, as condition (TB and FB). Causal heads
-            are of whole runs, so their shares stay empty.
-        label: what probes read; the first run's first by default.
-        k: size of sets of heads.
-        unseen: stories that the source has seen are left out of the target's test; with clusters
-            all stories of their clusters (maps).
-        carried: open the models and exchange the heads that `sally-anne patch` found in the
-            source between twins of the target.
-        alpha: also steer the target with the source's vector (its K best heads) at this strength,
-            in standard deviations, at the last token of the target's belief questions.
-        pairs: of test twins, from all clusters in turn.
-        random_sets: of heads, on the same twins; with --alpha as many random directions.
-        draws: refits on drawn clusters, and on shuffled labels.
-        seed: of all draws.
-        out: folder for transfer.parquet, the figure and results.json.
-        device, device_map: where models are put; as in the runs by default.
-    """
-
-    runs: tyro.conf.Positional[tuple[Path, ...]]
-    by: str | None = None
-    label: str | None = None
-    k: Annotated[int, tyro.conf.arg(name="K")] = 8
-    unseen: Literal["stories", "clusters"] = "stories"
-    carried: bool = True
-    alpha: float | None = None
-    pairs: int = 60
-    random_sets: int = 100
-    draws: int = 200
-    seed: Seed = 0
-    out: Path | None = None
-    device: str | None = None
-    device_map: str | None = None
-
-    @property
-    def folder(self) -> Path:
-        """Where the matrices are kept."""
-        names = [run.resolve().name for run in self.runs]
-        parted = [f"by-{self.by}"] if self.by else []
-        return self.out or Path("runs") / "-".join(["transfer", *names, *parted])
 
 
 @claims("a transfer")
@@ -104,11 +79,6 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
         RunFolderError: a folder is not that of a finished run.
         OtherModelError: a model is not the one that was probed.
     """
-    from sally_anne.experiments.between import Plan
-    from sally_anne.experiments.rankings import MEASURES
-    from sally_anne.figures import style
-    from sally_anne.figures.comparison import PANELS, transfer_figure
-
     console = console or Console()
     if len(config.runs) < 2 and not config.by:
         raise ProbingError("give two runs or more, or one and a tag that parts its samples: --by")
@@ -158,8 +128,6 @@ def open_run(folder: Path, config: TransferConfig) -> Reopened:
     Raises:
         ProbingError: they are not those that the run read.
     """
-    from sally_anne.probing.sources import reopen
-
     opened = reopen(folder, config.device, config.device_map)
     saved = opened.run
     label = config.label or saved.labels[0]
@@ -194,12 +162,6 @@ def names_of(opened: Sequence[Reopened]) -> list[str]:
 
 def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
     """All samples of a run, or with ``--by`` those of each value of a tag."""
-    from sally_anne.experiments.between import Part
-    from sally_anne.experiments.rankings import KINDS
-    from sally_anne.hooks.identity import ModelIdentity
-    from sally_anne.probing.activations import Activations
-    from sally_anne.probing.probes import HeadProbes
-
     saved, probing = opened.run, opened.probing
     items = saved.samples
     items["content"] = items["group"].map(opened.data.identities)
@@ -237,11 +199,6 @@ def causes_of(opened: Reopened) -> tuple[dict[str, Causes], dict[str, str]]:
     Raises:
         RunFolderError: what it kept is damaged.
     """
-    from sally_anne.experiments.between import Causes
-    from sally_anne.experiments.rankings import KINDS
-    from sally_anne.probing.patching import FOLDER
-    from sally_anne.probing.scan import kept_effects
-
     folder, causes, why = opened.run.folder, {}, {}
     heads, said = opened.run.heads.sort_values(["layer", "head"]), opened.run.patching
     for kind in KINDS:
@@ -274,8 +231,6 @@ def with_model(
     console: Console,
 ) -> list[dict[str, Any]]:
     """The cells of a run's columns for which its model is opened: heads exchanged, and steered."""
-    from sally_anne.experiments import exchange
-
     wanted = [*(["share"] if config.carried else []), *(["steered"] if config.alpha else [])]
     twins = opened.twins.get("question")
     pairs = twins.choose("test", config.pairs) if twins else []
@@ -283,7 +238,7 @@ def with_model(
     cells: list[dict[str, Any]] = []
     asked: list[tuple[dict[str, Any], Part]] = []
     for measure, source, target in product(wanted, sources, targets):
-        why = exchange.why_not(measure, source, target, plan)
+        why = why_not(measure, source, target, plan)
         if not pairs:
             why = "the target has no test twins of questions"
         elif config.by is not None:
@@ -301,7 +256,7 @@ def with_model(
     kept = [plan.unseen(source, items) for _, source in asked]
     with Bars(console) as bar:
         task = bar.add_task(f"exchanging heads ({targets[0].name})", total=len(pairs))
-        found = exchange.measured(
+        found = measured(
             loaded,
             pairs,
             twins.reply,
@@ -318,8 +273,6 @@ def with_model(
 
 def print_matrices(console: Console, table: pd.DataFrame) -> None:
     """A table a measure: value, interval and control of each cell, and why others are empty."""
-    from sally_anne.figures.comparison import PANELS
-
     names = list(dict.fromkeys(table["fitted_on"]))
     for measure, part in table.groupby("measure", sort=False):
         title = f"{PANELS[measure][0]} (97.5 % of its control)"
@@ -354,3 +307,137 @@ def transfer(*folders: Path | str, **options: Any) -> pd.DataFrame:
     """
     config = TransferConfig(runs=tuple(map(Path, folders)), **options)
     return run(config, Console(quiet=True))
+
+
+def why_not(measure: str, source: Part, target: Part, plan: Plan) -> str:
+    """Why ``share`` or ``steered`` cannot be measured between two parts; empty if it can."""
+    if why := source.unlike(target):
+        return f"heads and directions are of one model and site: {why}"
+    if measure == "share":
+        return source.lacks("question")
+    if not source.probes.binary:
+        return f"{source.label} has more than two classes, and a vector leads to one"
+    if len(source.top) < plan.k:
+        return f"only {len(source.top)} heads of the source have a direction"
+    return ""
+
+
+def measured(
+    loaded: LoadedModel,
+    pairs: Sequence[Twins],
+    reply: bool,
+    site: str,
+    asked: Sequence[tuple[str, Part]],
+    kept: Sequence[np.ndarray],
+    plan: Plan,
+    alpha: float,
+    random_sets: int,
+    on_pair: Callable[[], None] = lambda: None,
+) -> list[dict[str, Any]]:
+    """Cells of one target.
+
+    Args:
+        loaded: its model.
+        pairs: its test twins.
+        reply: as of `sally_anne.data.twins.TwinSet`.
+        site: where heads are exchanged and steered.
+        asked: measure and source of each cell.
+        kept: for each, which pairs the source has not seen, bool ``[P]``, some of them.
+        plan: how.
+        alpha: strength of vectors.
+        random_sets: of heads, and random directions of a vector's heads and lengths.
+        on_pair: called when a pair is done.
+    """
+    shape, random = asked[0][1].shape, np.random.default_rng(plan.seed)
+    count = shape[0] * shape[1]
+    sets = [s.causes["question"].ranked[: plan.k] for measure, s in asked if measure == "share"]
+    if sets:
+        sets += [random.choice(count, plan.k, replace=False).tolist() for _ in range(random_sets)]
+    chosen = torch.zeros(len(sets), count, dtype=torch.bool)
+    for row, members in zip(chosen, sets, strict=True):
+        row[members] = True
+    deltas = [
+        directions(s.probes.to_vector(plan.k, alpha).delta(), random_sets, plan.seed)
+        for measure, s in asked
+        if measure == "steered"
+    ]
+    gaps, along, both = [], [], []
+    for pair in pairs:
+        a, b = read_twins(loaded, pair, reply, site)
+        gaps.append((a.gap, b.gap))
+        swapped = chosen.unflatten(1, shape)
+        to_b, to_a = a.replaced(b.heads, swapped), b.replaced(a.heads, swapped)
+        along.append((a.gap - to_b + to_a - b.gap) / 2)
+        if deltas:
+            first, second = (steered(side, torch.cat(deltas)) for side in (a, b))
+            both.append((first > 0) & (second < 0))
+        on_pair()
+    gap, plain = np.array([a - b for a, b in gaps]), np.array([a > 0 > b for a, b in gaps])
+    every = np.stack(along)
+    own, drawn = np.split(every, [every.shape[1] - random_sets if sets else 0], axis=1)
+    right = iter(np.stack(both).T.reshape(len(deltas), -1, len(pairs)) if deltas else ())
+    carried_by, found = iter(own.T), []
+    for (measure, _), rows in zip(asked, kept, strict=True):
+        clusters = [pair.cluster for pair, keep in zip(pairs, rows, strict=True) if keep]
+        if measure == "share":
+            found.append(carried(gap[rows], next(carried_by)[rows], drawn[rows], clusters, plan))
+        else:
+            found.append(gained(plain[rows], next(right)[:, rows], clusters, plan))
+    return found
+
+
+def steered(side: Side, values: Tensor, columns: int = COLUMNS) -> np.ndarray:
+    """Gaps ``[C]`` of one of two twins with values ``[C, L, H, D]`` added at its last token."""
+    found = []
+    for part in values.split(columns):
+        edit = Edit(side.loaded.model, part[None], side.site, ALL)
+        with torch.no_grad(), edit:
+            found.append(side.gaps(len(part)).cpu())
+    return torch.cat(found).numpy()
+
+
+def directions(delta: Tensor, count: int, seed: int) -> Tensor:
+    """A vector, and C random ones that have its length in each head, ``[1 + C, L, H, D]``."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(count, *delta.shape, generator=generator)
+    drawn = drawn / drawn.norm(dim=-1, keepdim=True) * delta.norm(dim=-1, keepdim=True)
+    return torch.cat([delta[None], drawn])
+
+
+def carried(
+    gap: np.ndarray, own: np.ndarray, random: np.ndarray, clusters: Sequence[str], plan: Plan
+) -> dict[str, Any]:
+    """Share of the gap that a set of heads carries between twins; beside random sets.
+
+    Args:
+        gap: between the twins of each pair, ``[P]``, in logits.
+        own: of it what goes along with the set, ``[P]``.
+        random: with random sets, ``[P, R]``.
+        clusters: of each pair.
+        plan: how.
+    """
+    if gap.mean() <= 0:
+        return {"why": "the model does not tell the target's twins apart: no gap to be carried"}
+    number, count = codes(clusters)
+    times = draw_groups(count, seed=plan.seed)
+    share, *ends = (float(each) for each in estimate_shares(own, gap, number, times))
+    control = beside(random.sum(0) / gap.sum())
+    return cell(share, ends, control, count, n=len(gap), note=note_on(gap))
+
+
+def gained(
+    plain: np.ndarray, steered: np.ndarray, clusters: Sequence[str], plan: Plan
+) -> dict[str, Any]:
+    """Share of pairs that a vector sets right in both twins, less what it spoils.
+
+    Args:
+        plain: whether both are right without it, ``[P]``.
+        steered: likewise with the vector, and with random ones of its length, ``[1 + R, P]``.
+        clusters: of each pair.
+        plan: how.
+    """
+    gains = steered.astype(float) - plain
+    number, count = codes(clusters)
+    found = estimate_mean(gains[0], number, draw_groups(count, seed=plan.seed))
+    more = {"n": len(plain), "note": f"without {plain.mean():.2f}"}
+    return cell(found.value, (found.low, found.high), beside(gains[1:].mean(1)), count, **more)

@@ -198,7 +198,7 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
     points = table_in(folder, SWEEP)
     choice, chosen = sweep.Choice.of(results), results.get("chosen") or {}
     title = title_of(dict(results)) or [folder.resolve().name]
-    test, rank = _tested(chosen, points), results.get("specificity")
+    test, rank = _tested(chosen, points), results.get("control_rank")
     warnings = [
         f"The model can but guess the {sweep.SIDES[side]} ({page.percent(right)} %, chance "
         f"{100 * right['chance']:.1f} %): it does not say what steering costs."
@@ -213,10 +213,10 @@ def sweep_page(folder: Path, results: Results) -> dict[str, Any]:
             f"Both minus baseline on {rank['stories']} test stories: {100 * rank['gain']:.1f} "
             f"points; controls of the same length: {'; '.join(kinds)} (mean, lowest to highest)."
         )
-        words = "specific" if rank["specific"] else "not specific"
-        tone = "good" if rank["specific"] else "bad"
+        words = "specific" if rank["beats_controls"] else "not specific"
+        tone = "good" if rank["beats_controls"] else "bad"
         badges = [(f"rank {rank['rank']} of {rank['of']} among its controls: {words}", tone)]
-        if not rank["specific"]:
+        if not rank["beats_controls"]:
             warnings.append("Random directions or heads with steps of this length may do as well.")
     for side, words in sweep.SIDES.items():
         for split, gain in results.get(side, {}).items():
@@ -284,7 +284,7 @@ def _curves(table: pd.DataFrame, choice: sweep.Choice | None) -> str:
     names = table["measure"].mask(table["direction"] != table["panel"], table["direction"])
     table = table.assign(
         curve=names.map(lambda name: sweep.TEXTS.get(name, name)),
-        place=[f"K = {row.k}, {row.panel}, heads by {row.heads}" for row in table.itertuples()],
+        place=[f"K = {row.k}, {row.panel}, heads by {row.rank_by}" for row in table.itertuples()],
         strength=[f"{alpha:g}" for alpha in table["alpha"]],
         up=table["high"] - table["value"],
         down=table["value"] - table["low"],
@@ -318,7 +318,7 @@ def _tested(chosen: Results, points: pd.DataFrame) -> dict[str, dict[str, Any]]:
     if test.empty or not chosen:
         return {}
     rows = {
-        name: test[test["cell"] == cell].groupby("measure", sort=False)[list(ENDS)].first()
+        name: test[test["point"] == cell].groupby("measure", sort=False)[list(ENDS)].first()
         for name, cell in (("baseline", "baseline"), ("chosen", chosen["name"]))
     }
     for control, words in sweep.CONTROLS.items():
@@ -326,7 +326,7 @@ def _tested(chosen: Results, points: pd.DataFrame) -> dict[str, dict[str, Any]]:
         if len(randoms) and control != chosen["direction"]:
             grouped = randoms.groupby("measure", sort=False)["value"]
             ends = grouped.agg(["mean", "min", "max", "count"]).set_axis(list(ENDS), axis=1)
-            rows[f"{randoms['cell'].nunique()} {words}"] = ends
+            rows[f"{randoms['point'].nunique()} {words}"] = ends
     return {name: one.to_dict("index") for name, one in rows.items()}
 
 
@@ -334,7 +334,7 @@ def _replies_by_alpha(folder: Path, chosen: Results) -> str:
     """Replies to some validation stories at every strength of the chosen heads and direction."""
     answers = table_in(folder, ANSWERS)
     answers = answers[answers["split"] == sweep.SPLIT]
-    names = ["direction", "heads", "k"]
+    names = ["direction", "rank_by", "k"]
     same = (answers[names] == [chosen[name] for name in names]).all(axis=1)
     answers = answers[same | (answers["k"] == 0)].sort_values("alpha")
     stories = answers["story"].unique()

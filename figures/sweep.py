@@ -39,7 +39,7 @@ STAR |= {"markeredgecolor": "white", "linestyle": "none", "zorder": 7}
 RINGED: dict[str, Any] = {"color": "#B2182B", "marker": "o", "markersize": 11}
 RINGED |= {"markerfacecolor": "none", "linestyle": "none", "zorder": 6}
 MINUS = "\N{MINUS SIGN}"
-KEYS = ["panel", "heads", "k"]
+KEYS = ["panel", "rank_by", "k"]
 
 
 class Panel(NamedTuple):
@@ -78,7 +78,7 @@ class Choice:
             if cost and most is not None:
                 guessed = side in results.get("guessed", {})
                 costs[side] = float(cost["value"]), None if guessed else float(most)
-        panel = Panel(chosen["direction"], chosen["heads"], int(chosen["k"]))
+        panel = Panel(chosen["direction"], chosen["rank_by"], int(chosen["k"]))
         return cls(panel, float(chosen["alpha"]), costs)
 
     def __str__(self) -> str:
@@ -109,8 +109,8 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     shown = [name for name in there if name not in CONTROLS] or there
     controls = [name for name in CONTROLS if name in there and name not in shown]
     parts = []
-    for main, rank_by in itertools.product(shown, dict.fromkeys(steered["heads"])):
-        ranked = steered[steered["heads"] == rank_by]
+    for main, rank_by in itertools.product(shown, dict.fromkeys(steered["rank_by"])):
+        ranked = steered[steered["rank_by"] == rank_by]
         for k in sorted(ranked.loc[ranked["direction"] == main, "k"].unique()):
             for direction in (main, *controls):
                 points = ranked[(ranked["direction"] == direction) & (ranked["k"] == k)]
@@ -134,7 +134,7 @@ def refused(table: pd.DataFrame, choice: Choice | None) -> pd.DataFrame:
     of_choice = (table["direction"] == choice.panel.direction) & (table["alpha"] != 0)
     tried = table[of_choice & table["measure"].isin(SIDES)][keys].drop_duplicates()
     both = table[of_choice & (table["measure"] == "Both")].merge(tried, on=keys)
-    is_chosen = (both["heads"] == choice.panel.rank_by) & (both["k"] == choice.panel.k)
+    is_chosen = (both["rank_by"] == choice.panel.rank_by) & (both["k"] == choice.panel.k)
     return both[~(is_chosen & (both["alpha"] == choice.alpha))]
 
 

@@ -1,147 +1,433 @@
-"""``sally-anne sweep``: steer with every K and alpha in one process."""
+"""A sweep: every point on validation stories, then the chosen one on test stories."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from itertools import product
+from typing import Literal
 
-import tyro
+import pandas as pd
+from rich.markup import escape
 
-from sally_anne.core.options import Natural, Seed
-from sally_anne.data.items import Setting
-from sally_anne.models.options import ModelOptions
+from sally_anne.core.console import Bars, Console, stage
+from sally_anne.core.errors import SteeringError
+from sally_anne.core.folder import Journal, claims, require_own, save_config
+from sally_anne.core.options import check_options
+from sally_anne.core.processes import here
+from sally_anne.core.run import CONFIG, Run
+from sally_anne.data.gridtom import splits
+from sally_anne.data.gridtom.records import StorySet
+from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.lineage import SEEN, Lineage
+from sally_anne.figures.draw import draw_all
+from sally_anne.figures.report import write_report
+from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.dry_run import loads_of, tokens_of
+from sally_anne.harness.evaluate import check_items
+from sally_anne.harness.gridtom import shown
+from sally_anne.harness.items import Item
+from sally_anne.harness.pipeline import check as check_evaluation
+from sally_anne.harness.vectors import fitted_on
+from sally_anne.harness.work import Unseen, choose_stories, drawn_how, items_of
+from sally_anne.hooks.batch_size import AUTO, MOST, in_batches
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.identity import ALLOW_MISMATCH, ModelIdentity, require_same
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.estimate import Counter, Figure, Load, exact, needs, show
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.published import open_described
+from sally_anne.probing.config import ProbeConfig
+from sally_anne.probing.main import draw_run
+from sally_anne.probing.pipeline import run as probe
+from sally_anne.steering.config import ControlTask, RankBy, SweepConfig
+from sally_anne.steering.controls import (
+    TASK_LABELS,
+    control_rank,
+    left_out,
+    made_worse,
+    random_controls,
+    spread,
+    without_a_head,
+)
+from sally_anne.steering.fit import CONTROLS, fit_vector, require_patching
+from sally_anne.steering.points import (
+    BASELINE,
+    SweepPoint,
+    Vectors,
+    answer_points,
+    chance,
+    choose,
+    default_alphas,
+    default_ks,
+    grid_of,
+    paired_scores,
+    rank_points,
+    vectors_of,
+)
+from sally_anne.steering.reporting import Sweep, print_sweep, save, vector_name
 
-# By what heads are ranked: the probe's validation accuracy, or what they carry between twins.
-Heads = Literal["probe", "cause"]
-# What steering should leave alone.
-Side = Literal["initial", "reality"]
-Direction = Literal[
-    "logistic",
-    "mass_mean",
-    "pca",
-    "lda",
-    "multinomial:o0p0",
-    "multinomial:o0p1",
-    "multinomial:o1p0",
-    "multinomial:o1p1",
-    "random",
-    "random_heads",
-]
+# Fewer stories in all leave a split without any.
+FEWEST_PROBED = 20
+Split = Literal["validation", "test"]
+SPLITS: tuple[Split, ...] = ("validation", "test")
 
 
-@dataclass(frozen=True)
-class SweepConfig(ModelOptions):
-    """Steer with every K and alpha, choose on validation stories, report once on test stories.
+def work(config: SweepConfig) -> None:
+    """Carry out a sweep, show a finished one, or say what it would need."""
+    if config.dry_run:
+        dry_run(config)
+    else:
+        run(config)
 
-    Attributes:
-        k: numbers of heads; by default half as many as the model has layers, as many, and twice as
-            many, halved while the largest is more than an eighth of all heads.
-        alpha: strengths, in standard deviations; 0 is always in, once. By default up to 10 either
-            way and fine around 1 for models of fewer than 256 heads, up to 50 for larger ones.
-        direction: how directions are found.
-        label: the label that ranks heads and gives directions.
-        towards: value of the label to steer towards; of two values the second (true) by default.
-        heads: rank heads by their probe, or by cause: what they carry between validation twins, as
-            `sally-anne patch` writes it into the run's table. Of several the best is chosen.
-        controls: also random directions in the same heads, and random heads, each head's step as
-            long as that of the vector.
-        draws: of each kind of control at the chosen K and alpha; among them the vector is ranked.
-        control_stories: test stories on which draws are compared, spread over all of them.
-        leave_out: so many of the chosen heads, the best first, are left out one at a time on the
-            same stories.
-        order: belief of first or second order.
-        setting: what the model is given: frames and text, frames, or text.
-        run: probing run that gives heads and directions; made if it is not there.
-        limit: only so many stories of each split, drawn evenly over maps; a probing run that has to
-            be made then has three times so many in all, at least 20.
-        style: plain questions, or questions that ask for a JSON object.
-        parser: who reads the answers that choose K and alpha.
-        max_initial_drop: K and alpha may lower the accuracy on initial-belief questions, which
-            steering should leave alone, by so much at most (a share, on validation stories); none
-            does not ask them. Where the model can but guess them this is no condition.
-        max_reality_drop: the same of the question where the participant is in reality.
-        test: report the chosen K and alpha on the test stories.
-        full: print every setting, not the best alone.
-        data: folder in the release layout; stories are generated if none is given.
-        out: run folder; named after the options by default. An existing one is resumed.
-        batch_size: prompts that are read together.
-        decode_batch_size: answers that are given together; auto takes as many as fit in memory, 64
-            at most.
-        max_new_tokens: length of a reply; 16 by default, and 64 for a JSON object.
-        seed: of random directions and heads.
-        split_seed: which stories test, train and validate.
-        data_seed: seed of generated stories.
-        dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
-            catalogue's models no weights are needed.
-        allow_mismatch: take a probing run of another model, or one without a record of its
-            training stories.
+
+@claims("a sweep")
+def run(
+    config: SweepConfig, console: Console | None = None, loaded: LoadedModel | None = None
+) -> Sweep:
+    """Do the whole sweep in ``config.folder``; what is there is not computed again.
+
+    Started several times by a launcher, the processes share the items; the first one saves, draws
+    and prints, and the others wait for it.
+    """
+    processes = here()
+    device_map = processes.device_map(config.place)
+    processes.begin()
+    console = (console or Console()) if processes.first else Console(quiet=True)
+    check(config)
+    questions = Questions(config)
+    source = run_for(config, questions.stories)
+    if loaded is None:
+        opening = config.opening() | {"device_map": device_map}
+        loaded = load_model(**opening, videos=config.setting != "text")
+    kinds = (None, *config.control_tasks)
+    items = [item for each in product(SPLITS, kinds) for item in questions.items(*each)]
+    for line in check_items(loaded, items, config.reply_tokens):
+        console.print(escape(line))
+    config, grid = with_grid(config, loaded)
+    probed = probing_run(config, source, loaded, console)
+    questions.leave_out(lineage_of(config, probed))
+    if config.test and questions.unseen:
+        console.print(str(questions.unseen), soft_wrap=True)
+
+    @cache
+    def fit(direction: str, k: int, seed: int, rank_by: RankBy) -> SteeringVector:
+        control = direction in CONTROLS and direction != config.direction
+        vector = fit_vector(
+            probed,
+            k,
+            1.0,
+            direction,
+            config.label,
+            seed=seed,
+            towards=config.towards,
+            rank_by=rank_by,
+            norm_matched_to=fit(config.direction, k, 0, rank_by) if control else None,
+        )
+        allowed = {ALLOW_MISMATCH: True} if config.allow_mismatch else {}
+        return replace(vector, fitted={**vector.fitted, **allowed})
+
+    with stage(console, f"making {len(grid)} vectors"):
+        vectors = vectors_of(grid, fit)
+        seed = config.seed if config.direction in CONTROLS else 0
+        widest = [fit(config.direction, max(config.k or ()), seed, by) for by in config.rank_by]
+    if processes.first:
+        save_config(config.folder, asdict(config))
+    about = {
+        **loaded.about,
+        **{name: getattr(config, name) for name in ("order", "setting", "style", "label")},
+        "max_new_tokens": config.reply_tokens,
+        "data": questions.stories.fingerprint,
+        **questions.drawn,
+        "fitted": dict(widest[0].fitted),
+        # Of the widest vectors, which hold those of all K.
+        "vector": " ".join(vector.describe()["numbers"] for vector in widest),
+        "controls": "steps as long as the vector's",
+    }
+
+    def answer(
+        split: Split,
+        points: Sequence[SweepPoint],
+        task: ControlTask | None = None,
+        stories: int | None = None,
+    ) -> pd.DataFrame:
+        items, name = questions.items(split, task), f"{task}-{split}" if task else split
+        items = items if stories is None else spread(items, stories)
+        journals = Journal(config.folder / f"{name}.jsonl", about | shown(task or ""), processes)
+        with journals as journal, Bars(console) as bar:
+            row = bar.add_task(f"{name}: {len(points)} settings x {len(items)} items", total=None)
+            return answer_points(
+                loaded,
+                items,
+                {point: vectors[point] for point in points},
+                journal,
+                config.batch_size,
+                config.decode_batch_size,
+                config.reply_tokens,
+                lambda done, total: bar.update(row, completed=done, total=total),
+            )
+
+    validation = answer("validation", grid)
+    steered = [point for point in grid if point.direction == config.direction]
+    ranked = rank_points(validation, steered, config.reader)
+    chances = {task: chance(questions.items("validation", task)) for task in config.control_tasks}
+    chosen = choose(
+        ranked,
+        lambda point, task: answer("validation", (BASELINE, point), task),
+        config.control_tasks,
+        config.reader,
+        chances,
+    )
+    controls = tuple(
+        replace(chosen, direction=kind, seed=config.seed) for kind in _controls(config)
+    )
+    best = vectors[chosen]
+    assert best is not None
+    folder = config.folder / vector_name(config, best)
+    if processes.first:
+        if questions.lineage is not None:
+            # K and alpha were chosen on these stories, whichever the run's own are.
+            best = replace(best, fitted={**best.fitted, SEEN: questions.lineage.facts()})
+        best.save(folder)
+    test: pd.DataFrame | None = None
+    randoms: list[SweepPoint] = []
+    rests: Vectors = {}
+    if config.test:
+        test = answer("test", (BASELINE, chosen))
+        randoms = random_controls(chosen, config.random_controls, config.seed) if controls else []
+        rests = without_a_head(chosen, best, config.leave_out)
+        vectors |= {**vectors_of(randoms, fit), **rests}
+        if randoms or rests:
+            further = answer("test", (*randoms, *rests), stories=config.control_stories)
+            test = pd.concat([test, further], ignore_index=True)
+    tasks: dict[ControlTask, dict[str, pd.DataFrame]] = {}
+    for task in config.control_tasks:
+        tried = dict.fromkeys((BASELINE, *ranked[: ranked.index(chosen) + 1], *controls))
+        tasks[task] = {"validation": answer("validation", tuple(tried), task)}
+        if config.test:
+            tables = [answer("test", (BASELINE, chosen), task)]
+            if randoms:
+                tables.append(answer("test", randoms, task, config.control_stories))
+            tasks[task]["test"] = pd.concat(tables, ignore_index=True)
+    sweep = Sweep(
+        validation,
+        test,
+        chosen,
+        controls,
+        tasks,
+        folder,
+        questions.lineage,
+        questions.unseen,
+        chances,
+    )
+    if test is not None:
+        sweep = replace(
+            sweep,
+            random_controls=tuple(randoms),
+            control_rank=control_rank(test, chosen, randoms, config.reader) if randoms else None,
+            left_out=left_out(test, chosen, rests, best.heads, config.reader),
+            worse=made_worse(*paired_scores(test, chosen, config.reader)),
+        )
+    if processes.first:
+        metrics, saved = save(config, about, sweep, probed.folder)
+        with stage(console, "drawing the sweep"):
+            draw_all(config.folder)
+            write_report(config.folder)
+        print_sweep(console, config, grid if config.full else ranked, sweep, metrics, saved)
+    processes.wait()
+    return sweep
+
+
+def check(config: SweepConfig) -> None:
+    """SteeringError or OptionError if the options alone are wrong."""
+    check_options(config)
+    for option, values in (("--K", config.k), ("--alpha", config.alpha)):
+        if values is not None and not any(values):
+            raise SteeringError(f"{option} holds nothing but 0: there is nothing to sweep")
+    if not config.rank_by:
+        raise SteeringError("--rank-by is empty: give probe_accuracy, patching, or both")
+
+
+def with_grid(config: SweepConfig, loaded: LoadedModel) -> tuple[SweepConfig, list[SweepPoint]]:
+    """The options with every K and alpha, which may follow from the model, and the points."""
+    geometry = find_geometry(loaded.skeleton)
+    n_layers, n_heads = geometry.n_layers, geometry.n_heads
+    ks = config.k or default_ks(n_layers, n_heads)
+    alphas = config.alpha or default_alphas(n_layers, n_heads)
+    if max(ks) > n_layers * n_heads:
+        raise SteeringError(
+            f"--K {max(ks)}: {config.model} has {n_layers} x {n_heads} = {n_layers * n_heads} heads"
+        )
+    directions = (config.direction, *_controls(config))
+    grid = grid_of(ks, alphas, directions, config.seed, config.rank_by)
+    return replace(config, k=ks, alpha=alphas), grid
+
+
+def _controls(config: SweepConfig) -> tuple[str, ...]:
+    return CONTROLS if config.controls and config.direction not in CONTROLS else ()
+
+
+def unseen_stories(
+    asked: Mapping[Split, EvalConfig], stories: StorySet, lineage: Lineage | None
+) -> tuple[dict[Split, dict[int, str]], Unseen, Lineage | None]:
+    """Stories on which K and alpha are chosen, and those on which the choice is reported.
+
+    What trained the probes (``lineage``; None where the run does not say) does not validate; what
+    trained, or chose heads, K or alpha, is not tested. Returns the split of each story's number, by
+    split; what was left out of the test stories; and the lineage with the validation stories.
+    """
+    before = lineage or Lineage()
+    validation, _ = choose_stories(asked["validation"], stories, before.train)
+    after = before.chosen_on(stories.identity(i).content for i in validation)
+    test, unseen = choose_stories(asked["test"], stories, after.seen)
+    members: dict[Split, dict[int, str]] = {"validation": validation, "test": test}
+    if lineage is None:
+        return members, replace(unseen, known=False), None
+    return members, unseen, after
+
+
+class Questions:
+    """The stories that a sweep asks about, and their items.
+
+    ``members``, ``unseen`` and ``lineage`` are as of :func:`unseen_stories`.
     """
 
-    k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
-    alpha: tuple[float, ...] | None = None
-    direction: Direction = "logistic"
-    label: str = "y_p"
-    towards: str | None = None
-    heads: tuple[Heads, ...] = ("probe",)
-    controls: bool = True
-    draws: int = 20
-    control_stories: int = 100
-    leave_out: Natural = 8
-    order: Literal["1", "2"] = "1"
-    setting: Setting = "multimodal"
-    run: Path | None = None
-    limit: int | None = None
-    style: Literal["plain", "json"] = "plain"
-    parser: Literal["robust", "official"] = "robust"
-    max_initial_drop: float | None = 0.01
-    max_reality_drop: float | None = 0.01
-    test: bool = True
-    full: bool = False
-    data: Path | None = None
-    out: Path | None = None
-    batch_size: int = 8
-    decode_batch_size: int | Literal["auto"] = "auto"
-    max_new_tokens: int | None = None
-    seed: Seed = 0
-    split_seed: Seed = 0
-    data_seed: Seed = 2025
-    dry_run: bool = False
-    allow_mismatch: bool = False
+    def __init__(self, config: SweepConfig) -> None:
+        names = ["order", "setting", "style", "limit", "data", "split_seed", "data_seed"]
+        options = config.model_options(*names, "batch_size", "max_new_tokens")
+        self._asked = {split: EvalConfig(split=split, **options) for split in SPLITS}
+        check_evaluation(self._asked["test"])
+        self.drawn = drawn_how(self._asked["test"])
+        self.stories = open_stories(config.data, config.data_seed)
+        self.leave_out(Lineage())
 
-    @property
-    def reply_tokens(self) -> int:
-        """The most tokens that a reply may have."""
-        return self.max_new_tokens or (64 if self.style == "json" else 16)
+    def leave_out(self, lineage: Lineage | None) -> None:
+        self.members, self.unseen, self.lineage = unseen_stories(self._asked, self.stories, lineage)
 
-    @property
-    def sides(self) -> dict[Side, float]:
-        """How far the accuracy on each kind of side question that is asked may fall."""
-        most: dict[Side, float | None] = {
-            "initial": self.max_initial_drop,
-            "reality": self.max_reality_drop,
-        }
-        return {side: drop for side, drop in most.items() if drop is not None}
-
-    @property
-    def folder(self) -> Path:
-        """Where the sweep is kept."""
-        if self.out is not None:
-            return self.out
-        parts = [Path(self.model).name or "model", f"order{self.order}", self.setting]
-        parts += [self.direction.replace(":", "-")]
-        for name in ("label", "towards", "heads", "style", "split_seed", "data_seed"):
-            if (value := getattr(self, name)) != getattr(SweepConfig, name):
-                told = "-".join(value) if isinstance(value, tuple) else value
-                parts.append(f"{name.replace('_', '')}{told}")
-        if self.data is not None:
-            parts.append(f"data-{own_name(self.data)}")
-        if self.limit is not None:
-            parts.append(f"{self.limit}drawn")
-        return Path("runs") / "sweep" / "-".join(parts)
+    def items(self, split: Split, task: ControlTask | None = None) -> list[Item]:
+        """The belief questions of a split, or its control questions of one kind."""
+        asked = self._asked[split]
+        asked = replace(asked, order=task) if task else asked
+        return items_of(asked, self.stories, self.members[split])
 
 
-def own_name(path: Path) -> str:
-    """A folder in the name of another: of . and .., too, its own name."""
-    return Path(os.path.abspath(path)).name or "root"
+def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
+    """The probing run that a sweep has made, of ``stories`` in all.
+
+    With ``--limit`` it is one of few stories, unless there is one of all already.
+    """
+    options = config.model_options("setting", "data", "batch_size", "split_seed", "data_seed")
+    # Nulls and patching are not needed, unless heads are chosen by them.
+    if "patching" not in config.rank_by:
+        options |= {"permutations": 0, "causal": False}
+    probing = ProbeConfig(order=1 if config.order == "1" else 2, **options)
+    if config.limit is None or (probing.folder / CONFIG).exists():
+        return probing
+    return replace(probing, stories=min(stories, max(FEWEST_PROBED, 3 * config.limit)))
+
+
+def lineage_of(config: SweepConfig, run: Run) -> Lineage | None:
+    """Stories that a probing run, and what is baked into the model, has seen; None if unknown."""
+    found = Lineage.read(fitted_on(config.model, run.saved), str(run.folder / CONFIG))
+    if found is None and not config.allow_mismatch:
+        raise SteeringError(
+            f"{run.folder} does not say which stories it was fitted on: make it again with "
+            "`sally-anne probe` and another --out, or pass --allow-mismatch"
+        )
+    return found
+
+
+def run_for(config: SweepConfig, stories: StorySet) -> Run | ProbeConfig:
+    """The probing run that a sweep takes, or the one that has to be made first.
+
+    Raises:
+        SteeringError: --run is not a finished run, or lacks the effects by which --rank-by ranks.
+    """
+    probing = probing_of(config, len(splits.assign(stories, config.split_seed)))
+    folder = config.run or probing.folder
+    if (folder / CONFIG).exists():
+        run = Run.open(folder)
+        if "patching" in config.rank_by:
+            require_patching(run)
+        return run
+    if config.run is not None:
+        raise SteeringError(
+            f"{folder} is not a finished probing run; leave out --run to have one made"
+        )
+    return probing
+
+
+def probing_run(
+    config: SweepConfig, run: Run | ProbeConfig, loaded: LoadedModel, console: Console
+) -> Run:
+    """That of :func:`run_for`, of this very model, made now if it is not there."""
+    if isinstance(run, ProbeConfig):
+        console.print(f"first the probes: {escape(str(run.folder))}")
+        probe(run, console, draw_run)
+        run = Run.open(run.folder)
+    if not config.allow_mismatch:
+        remedy = (
+            f"make a run of {config.model} with `sally-anne probe --out DIR` and give it with "
+            "--run DIR, or pass --allow-mismatch"
+        )
+        made_with = ModelIdentity.of_run(run.saved.get("model", {}))
+        require_same(f"the probing run {run.folder}", made_with, loaded.identity, remedy)
+    return run
+
+
+def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Figure]:
+    """Print what the sweep would ask and need, by name; the probing run comes on top.
+
+    Nothing is computed or written. Of a published model of the catalogue neither weights nor a
+    network are needed (`sally_anne.models.published`).
+    """
+    check(config)
+    questions = Questions(config)
+    require_own(config.folder, "a sweep")
+    # A run that is made for the sweep sees none of its test stories.
+    if isinstance(run := run_for(config, questions.stories), Run):
+        questions.leave_out(lineage_of(config, run))
+    loaded = open_described(config, videos=config.setting != "text")
+    config, grid = with_grid(config, loaded)
+    counter = Counter(loaded)
+    most = MOST if config.decode_batch_size == AUTO else config.decode_batch_size
+    # The baseline and the chosen point; its controls; its heads left out, on test stories.
+    parts: list[tuple[str, list[Item], int]] = [
+        ("validation", questions.items("validation"), len(grid))
+    ]
+    kinds = len(_controls(config))
+    if config.test:
+        items = questions.items("test")
+        parts.append(("test", items, 2))
+        k = max(config.k or ())
+        count = kinds * config.random_controls + (min(config.leave_out, k) if k > 1 else 0)
+        parts.append(("test, controls", spread(items, config.control_stories), count))
+    for split, task in product(SPLITS if config.test else SPLITS[:1], config.control_tasks):
+        items, name = questions.items(split, task), f"{split}, {TASK_LABELS[task]}"
+        parts.append((name, items, 2))
+        if split == "test":
+            items = spread(items, config.control_stories)
+        count = kinds * (config.random_controls if split == "test" else 1)
+        parts.append((f"{name}, controls", items, count))
+    parts = [part for part in parts if part[2]]
+    figures = [exact("points", len(grid), "K x alpha, controls, baseline")]
+    loads: list[Load] = []
+    for name, items, count in parts:
+        # Each batch is read once; its rows at all points go on from there, so many at once.
+        together = max(1, most // min(config.batch_size, len(items)))
+        for batch in in_batches(items, config.batch_size):
+            at_once = min(most, min(together, count) * len(batch))
+            for load in loads_of(counter, batch, config.reply_tokens):
+                rows = load.endings * count
+                loads.append(replace(load, endings=rows[:at_once], later=rows[at_once:]))
+        figures.append(exact(f"items, {name}", len(items), f"at {count} points"))
+    answers = sum(load.rows for load in loads)
+    more = "points x items; more if the first choices lower the accuracy on side questions"
+    figures += [
+        exact("answers", answers, more),
+        exact("decode batch", most, "answers at once; auto takes fewer"),
+        *tokens_of(counter, loads, config.reply_tokens),
+        *needs(loaded, loads, config.quantization).values(),
+    ]
+    return show(console or Console(), loaded.name, figures)

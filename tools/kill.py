@@ -35,7 +35,18 @@ TEXT = ["--model", "tiny-qwen2-vl", "--setting", "text"]
 PROBE = ["probe", *TEXT, "--stories", "24", "--permutations", "20", "--pairs", "4"]
 PROBE += ["--validation-pairs", "4", "--no-figures", "--out", "run"]
 SWEEP = ["sweep", *TEXT, "--run", "PROBED", "--K", "2", "--alpha", "1", "5"]
-SWEEP += ["--limit", "12", "--draws", "2", "--leave-out", "0", "--batch-size", "4", "--out", "run"]
+SWEEP += [
+    "--limit",
+    "12",
+    "--random-controls",
+    "2",
+    "--leave-out",
+    "0",
+    "--batch-size",
+    "4",
+    "--out",
+    "run",
+]
 EVALUATE = ["evaluate", *TEXT, "--limit", "48", "--batch-size", "2", "--out", "run"]
 COMMANDS = {"probe": PROBE, "sweep": SWEEP, "evaluate": EVALUATE}
 

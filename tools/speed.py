@@ -43,8 +43,8 @@ from sally_anne.models.prompts import open_prompt, process, to_model
 from sally_anne.probing.config import DEFAULT_C, ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.probing.resampling import permutation_test, shuffled
-from sally_anne.steering.pipeline import run as sweep
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering.config import SweepConfig
+from sally_anne.steering.sweep import run as sweep
 
 BATCH = 8
 # One position's logits and no cache: what a forward costs at least.

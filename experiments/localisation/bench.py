@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from rich.table import Table
 
 from sally_anne.core.bootstrap import draw_groups, estimate_mean
@@ -29,27 +31,29 @@ from sally_anne.core.head import Head
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import exit_with_parent
 from sally_anne.data.twins import Twins
-from sally_anne.experiments.localisation.config import LocalisationConfig
+from sally_anne.experiments.config import LocalisationConfig
 from sally_anne.experiments.localisation.localisers import (
     NAMES,
+    PairStats,
     Scores,
-    Seen,
+    collect,
     localiser_named,
-    look,
+    random_swaps,
+    recall_at,
+    score,
     scores_by,
     scores_of,
-    turns_of,
 )
 from sally_anne.experiments.localisation.planted import (
     DIFFERENCE,
     TRUTH,
+    attenuate,
     open_planted,
     read_truth,
-    weaken,
 )
-from sally_anne.experiments.localisation.scoring import recall_at, score
 from sally_anne.experiments.localisation.steering import steering_rows
-from sally_anne.experiments.localisation.stories import held_out_twins, sides_of
+from sally_anne.experiments.localisation.stories import control_questions_of, held_out_twins
+from sally_anne.figures import style
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel
 
@@ -110,12 +114,12 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
     steered: list[dict[str, Any]] = []
     if config.steered:
         best = {name: best_heads(scores[0], truth.k, seed) for name, scores in found.items()}
-        asked = sides_of(further)
+        asked = control_questions_of(further)
         steered = steering_rows(loaded, truth, seen, best, further, asked, config.controls, seed)
     weaker = []
     for strength in config.strengths:
         loaded, truth = open_planted(folder, config.decoys and not known.hidden)
-        weaken(loaded.model, truth.heads, strength)
+        attenuate(loaded.model, truth.heads, strength)
         fewer, pairs = twins[: max(5, len(twins) // 2)], max(1, config.pairs // 2)
         seen, found = _localise(loaded, fewer, pairs, 0, own, seed)
         weaker += [
@@ -153,9 +157,9 @@ def _localise(
     draws: int,
     own: dict[str, Scores],
     seed: int,
-) -> tuple[Seen, dict[str, np.ndarray]]:
+) -> tuple[PairStats, dict[str, np.ndarray]]:
     """What built-in localisers look at, and the scores of all, ``[1 + draws, L, H]``."""
-    seen, turns = look(loaded, twins, pairs), turns_of(len(twins), draws, seed)
+    seen, turns = collect(loaded, twins, pairs), random_swaps(len(twins), draws, seed)
     found = {name: scores_of(name, seen, turns, seed) for name in NAMES}
     for name, given in own.items():
         found[name] = scores_by(given, name, loaded, twins, turns)
@@ -268,9 +272,6 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
         OptionError: no models, more pairs than twins, or a localiser that cannot be had.
         ModelError: a folder is not what ``sally-anne plant`` writes.
     """
-    from sally_anne.experiments.localisation.figure import localisation_figure
-    from sally_anne.figures import style
-
     console = console or Console()
     check_options(config)
     if config.pairs > config.twins:
@@ -290,7 +291,7 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
     for name in config.localiser:
         # Before long work; what it returns is looked at.
         loaded = open_planted(folders[0])[0]
-        scores_by(localiser_named(name), name, loaded, twins[:5], turns_of(5, 0, 0))
+        scores_by(localiser_named(name), name, loaded, twins[:5], random_swaps(5, 0, 0))
     save_config(config.folder, asdict(config))
     rows: dict[str, list[dict[str, Any]]] = {TABLE: [], STEERING: [], RECOVERY: []}
     with Bars(console) as bar:
@@ -347,3 +348,98 @@ def localisation(*models: Path | str, **options: Any) -> pd.DataFrame:
     """:func:`run` in a notebook; options as of ``sally-anne localisation``."""
     config = LocalisationConfig(models=tuple(map(Path, models)), **options)
     return run(config, Console(quiet=True))
+
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#999999", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "x", "P", "*")
+# Of the kinds of models: how their marks are filled, and how far they stand to the right.
+KINDS = {"causal": ("none", -0.2), "decoy": ("full", 0.0), "hidden": ("bottom", 0.2)}
+
+
+def localisation_figure(results: dict[str, Any]) -> Figure:
+    """Of what ``results.json`` holds: ``rows``, and if there are ``steering`` and ``recovery``.
+
+    Left: recall@K* of each localiser, open where there are no decoys, half filled where the heads
+    hide the belief. Middle: share of answers moved against share of side answers kept, along class
+    means, a line from the weakest step to the strongest. Right: recall where the planted heads
+    write ever less. Both without models that hide it, unless all do.
+    """
+    results = results | {
+        part: [row for row in results[part] if not row["hidden"]] or results[part]
+        for part in ("steering", "recovery")
+        if part in results
+    }
+    names = list(dict.fromkeys(row["localiser"] for row in results["rows"]))
+    panels = 1 + ("steering" in results) + ("recovery" in results)
+    figure = style.new_figure(0.6 + 3.0 * panels, 3.6)
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    _draw_recall(axes[0], results["rows"], names)
+    if "steering" in results:
+        _draw_frontier(axes[1], results["steering"], names)
+    if "recovery" in results:
+        _draw_recovery(axes[-1], results["recovery"], names)
+    style.heading(figure, [_counted(results["rows"]), "95 % over models"])
+    handles = [
+        style.sign(name.rpartition(":")[2], COLOURS[i % 8], marker=MARKERS[i % 8], linestyle="none")
+        for i, name in enumerate(names)
+    ]
+    if "steering" in results:
+        handles += [style.sign("planted heads", "black"), style.sign("decoys", "0.6")]
+    handles.append(style.sign("open: without decoys", "0.3", marker="o", mfc="none", ls="none"))
+    if any(row["kind"] == "hidden" for row in results["rows"]):
+        handles.append(style.sign("half: hidden", "0.3", marker="o", fillstyle="bottom", ls="none"))
+    style.legend(figure, handles, columns=5)
+    return figure
+
+
+def _counted(rows: list[dict[str, Any]]) -> str:
+    hidden = max((row["models"] for row in rows if row["kind"] == "hidden"), default=0)
+    models = hidden + max((row["models"] for row in rows if row["kind"] != "hidden"), default=0)
+    said = f"{models} model{'s' if models > 1 else ''} whose heads are known"
+    return said + (f", {hidden} of them hiding the belief" if hidden else "")
+
+
+def _draw_recall(panel: Axes, rows: list[dict[str, Any]], names: list[str]) -> None:
+    for row in rows:
+        i = names.index(row["localiser"])
+        found = row["recall"]
+        filled, shift = KINDS[row["kind"]]
+        ends = None
+        # Of two models an interval is but their two values.
+        if row["models"] > 2:
+            ends = [[found["value"] - found["low"]], [found["high"] - found["value"]]]
+        look: Any = {"marker": MARKERS[i % 8], "color": COLOURS[i % 8], "fillstyle": filled}
+        panel.errorbar([i + shift], [found["value"]], yerr=ends, linestyle="none", **look)
+    short = [name.rpartition(":")[2] for name in names]
+    panel.set_xticks(range(len(names)), short, rotation=40, ha="right", rotation_mode="anchor")
+    panel.set(ylim=(-0.04, 1.04), ylabel="recall@K*", title="planted heads among the K* best")
+
+
+def _draw_frontier(panel: Axes, rows: list[dict[str, Any]], names: list[str]) -> None:
+    lines: dict[str, Any] = {"planted": {"color": "black", "zorder": 3}}
+    lines["decoys"] = {"color": "0.6", "zorder": 2}
+    for i, name in enumerate(names):
+        look = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "linestyle": ":"}
+        lines[name] = {**look, "markersize": 4, "linewidth": 1}
+    for name, look in lines.items():
+        own = [r for r in rows if r["heads"] == name and r["direction"] == "mass_mean"]
+        own.sort(key=lambda row: row["alpha"])
+        if own:
+            x = [1.0, *(row["kept"]["value"] for row in own)]
+            panel.plot(x, [0.0, *(row["moved"]["value"] for row in own)], **look)
+    panel.set(ylim=(-0.04, 1.04), xlabel="side answers kept", ylabel="answers moved")
+    panel.set_title("steering at the heads found")
+
+
+def _draw_recovery(panel: Axes, rows: list[dict[str, Any]], names: list[str]) -> None:
+    for i, name in enumerate(names):
+        own = sorted((r for r in rows if r["localiser"] == name), key=lambda r: r["strength"])
+        x, found = [row["strength"] for row in own], [row["recall"] for row in own]
+        look: Any = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "markersize": 4}
+        panel.plot(x, [one["value"] for one in found], linewidth=1, **look)
+    panel.set_xscale("log")
+    ticks = sorted({row["strength"] for row in rows})
+    panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    panel.minorticks_off()
+    panel.set(ylim=(-0.04, 1.04), xlabel="strength of the planted heads", ylabel="recall@K*")
+    panel.set_title("the same as they write less")

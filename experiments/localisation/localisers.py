@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
 
 from sally_anne.core.errors import OptionError, ProbingError
 from sally_anne.data.twins import Twins
@@ -36,7 +37,7 @@ FITTED = 0.6
 
 
 @dataclass(frozen=True)
-class Seen:
+class PairStats:
     """What all built-in localisers look at, once for a model.
 
     Attributes:
@@ -59,12 +60,12 @@ def outputs_of(loaded: LoadedModel, twins: Sequence[Twins]) -> torch.Tensor:
     return torch.stack(sides)
 
 
-def look(
+def collect(
     loaded: LoadedModel,
     twins: Sequence[Twins],
     pairs: int,
     on_pair: Callable[[], None] = lambda: None,
-) -> Seen:
+) -> PairStats:
     """Keep what heads put out in all twins; exchange and ablate every head in the first ``pairs``.
 
     Raises:
@@ -79,10 +80,10 @@ def look(
         on_pair()
     names = Effects.__dataclass_fields__
     joined = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
-    return Seen(Effects(**joined), outputs.numpy(), np.array([pair.answers for pair in twins]))
+    return PairStats(Effects(**joined), outputs.numpy(), np.array([pair.answers for pair in twins]))
 
 
-def turn(twins: Sequence[Twins], turned: np.ndarray) -> list[Twins]:
+def swap_pairs(twins: Sequence[Twins], turned: np.ndarray) -> list[Twins]:
     """Twins of which those in ``turned``, bool ``[P]``, have their samples the other way round."""
     return [
         replace(pair, samples=pair.samples[::-1]) if turns else pair
@@ -90,13 +91,13 @@ def turn(twins: Sequence[Twins], turned: np.ndarray) -> list[Twins]:
     ]
 
 
-def turns_of(pairs: int, draws: int, seed: int) -> np.ndarray:
+def random_swaps(pairs: int, draws: int, seed: int) -> np.ndarray:
     """None turned, then R draws in which each pair is turned or not, bool ``[1 + R, N]``."""
     drawn = np.random.default_rng(seed).random((draws, pairs)) < 0.5
     return np.concatenate([np.zeros((1, pairs), dtype=bool), drawn])
 
 
-def scores_of(name: str, seen: Seen, turns: np.ndarray, seed: int = 0) -> np.ndarray:
+def scores_of(name: str, seen: PairStats, turns: np.ndarray, seed: int = 0) -> np.ndarray:
     """What a built-in localiser gives for each row of ``turns``, ``[1 + R, L, H]``.
 
     ``patching``, ``attribution``, ``ablation`` and ``direct`` are means over twins of the effect on
@@ -156,7 +157,7 @@ def scores_by(
     shape = geometry.n_layers, geometry.n_heads
     found = []
     for turned in turns:
-        scores = np.asarray(given(loaded, turn(twins, turned)), dtype=float)
+        scores = np.asarray(given(loaded, swap_pairs(twins, turned)), dtype=float)
         if scores.shape != shape or not np.isfinite(scores).all():
             raise ProbingError(
                 f"localiser {name}: wants finite scores of shape {list(shape)} (layers, heads), "
@@ -178,3 +179,68 @@ def localiser_named(name: str) -> Scores:
     if not callable(found):
         raise OptionError(f"--localiser {name} is not a function")
     return found
+
+
+LEVEL = 0.05
+
+
+def recall_at(scores: np.ndarray, truth: np.ndarray) -> float:
+    """Share of the K* planted heads among the K* best; what is expected where heads tie.
+
+    Args:
+        scores: ``[L, H]``, higher for heads that matter more.
+        truth: which are planted, bool ``[L, H]``.
+    """
+    flat, planted = scores.ravel(), truth.ravel()
+    k = int(planted.sum())
+    edge = np.sort(flat)[-k]
+    above, level = flat > edge, flat == edge
+    room = k - above.sum()
+    return float((planted[above].sum() + planted[level].sum() * room / level.sum()) / k)
+
+
+def auroc(scores: np.ndarray, truth: np.ndarray) -> float:
+    """Chance that a planted head has a higher score than another, ties by half."""
+    rank, planted = rankdata(scores.ravel()), truth.ravel()
+    n = int(planted.sum())
+    return float((rank[planted].sum() - n * (n + 1) / 2) / (n * (planted.size - n)))
+
+
+def average_precision(scores: np.ndarray, truth: np.ndarray) -> float:
+    """Mean over planted heads of the share of planted ones among those scored no lower."""
+    flat, planted = scores.ravel(), truth.ravel()
+    at_least = flat[None, :] >= flat[planted][:, None]
+    return float(((at_least & planted).sum(1) / at_least.sum(1)).mean())
+
+
+def claimed(scores: np.ndarray, null: np.ndarray, level: float = LEVEL) -> np.ndarray:
+    """Heads above what the best of all heads reaches without a cause, bool ``[L, H]``.
+
+    The family-wise p of a head is the share of draws, the true one counted, whose best head scores
+    as much.
+
+    Args:
+        scores: ``[L, H]``.
+        null: scores of R draws in which twins are turned at random, ``[R, L, H]``.
+        level: of p.
+    """
+    best = null.reshape(len(null), -1).max(1)
+    p = (1 + (best[:, None, None] >= scores).sum(0)) / (1 + len(null))
+    return p <= level
+
+
+def score(scores: np.ndarray, null: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """All measures of one localiser on one model; arguments as above.
+
+    Returns:
+        ``recall``, ``auroc``, ``average_precision``, and of the heads claimed at a family-wise 5 %
+        how many are planted (``hits``) and how many are not (``false``).
+    """
+    found = claimed(scores, null)
+    return {
+        "recall": recall_at(scores, truth),
+        "auroc": auroc(scores, truth),
+        "average_precision": average_precision(scores, truth),
+        "hits": int((found & truth).sum()),
+        "false": int((found & ~truth).sum()),
+    }

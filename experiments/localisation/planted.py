@@ -23,7 +23,7 @@ from sally_anne.core.head import Head
 from sally_anne.data.samples import Split
 from sally_anne.data.twins import Twins
 from sally_anne.experiments.localisation.localisers import outputs_of, probe_accuracy, versions
-from sally_anne.experiments.localisation.stories import held_out_twins, sides_of
+from sally_anne.experiments.localisation.stories import control_questions_of, held_out_twins
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel, load_model
@@ -109,7 +109,7 @@ class GroundTruth:
 
 
 def read_truth(folder: Path) -> GroundTruth:
-    """What lies beside the weights; a ModelError names the file and field at fault."""
+    """What lies with the weights; a ModelError names the file and field at fault."""
     found = read_object(folder / TRUTH, ModelError, MADE_BY)
     try:
         heads = tuple(Head(int(a), int(b)) for a, b in found.pop("heads"))
@@ -125,7 +125,7 @@ def read_truth(folder: Path) -> GroundTruth:
 
 
 def write_truth(folder: Path, truth: GroundTruth) -> None:
-    """Keep it, with whether it failed, beside the weights."""
+    """Keep it, with whether it failed, with the weights."""
     said = {**asdict(truth), "failed": truth.failed}
     write_atomic(folder / TRUTH, (json.dumps(said, indent=1) + "\n").encode())
 
@@ -221,7 +221,7 @@ def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
     """
     loaded, truth = open_planted(folder)
     twins = held_out_twins(split, most)
-    beside = sides_of(twins)
+    questions = control_questions_of(twins)
     geometry = find_geometry(loaded.model)
     planted = truth.mask((geometry.n_layers, geometry.n_heads))
     sets = torch.from_numpy(np.stack([planted, ~planted]))
@@ -234,7 +234,7 @@ def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
     accuracy = probe_accuracy(outputs, labels, np.zeros(len(outputs), dtype=bool))
     # In side questions the first word is right in both versions.
     kept: dict[str, list[bool]] = {}
-    for one in beside:
+    for one in questions:
         pair = Twins(one.samples, one.answers, "")
         kept.setdefault(one.kind, []).extend(
             x.logit_diff > 0 for x in read_twins(loaded, pair, True)
@@ -254,7 +254,7 @@ def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
     }
 
 
-def weaken(model: Any, heads: tuple[Head, ...], strength: float) -> None:
+def attenuate(model: Any, heads: tuple[Head, ...], strength: float) -> None:
     """Multiply what heads write into the residual stream, their columns of W_o."""
     geometry = find_geometry(model)
     with torch.no_grad():

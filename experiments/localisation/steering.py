@@ -16,16 +16,16 @@ from torch import Tensor
 
 from sally_anne.core.head import Head
 from sally_anne.data.twins import Twins
-from sally_anne.experiments.localisation.localisers import Seen, train_part
+from sally_anne.experiments.localisation.localisers import PairStats, train_part
 from sally_anne.experiments.localisation.planted import GroundTruth
-from sally_anne.experiments.localisation.stories import Side
+from sally_anne.experiments.localisation.stories import ControlQuestion
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import read_side_by_side
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.directions import vector_on
-from sally_anne.probing.interchange import Prompt as Reading
+from sally_anne.probing.interchange import Side as Prompt
 from sally_anne.probing.interchange import read_twins
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.steering.fit import direction_of
@@ -36,7 +36,7 @@ DIRECTIONS = ("logistic", "mass_mean", "lda", "pca")
 _COLUMNS = 64
 
 
-def vectors_at(heads: Sequence[Head], seen: Seen) -> dict[str, SteeringVector]:
+def vectors_at(heads: Sequence[Head], seen: PairStats) -> dict[str, SteeringVector]:
     """Vectors from the second version to the first, on heads, by each direction.
 
     Fitted on the twins that a probe is fitted on. Heads without a difference are not steered.
@@ -72,7 +72,7 @@ def turned_at_random(vector: SteeringVector, draws: int, seed: int) -> list[Stee
     return made
 
 
-def _logits(reading: Reading, deltas: Tensor) -> Tensor:
+def _logits(reading: Prompt, deltas: Tensor) -> Tensor:
     """Logits ``[C, V]`` of the last token with each of ``deltas [C, L, H, D]`` added there."""
     found = []
     for part in deltas.split(_COLUMNS):
@@ -88,7 +88,7 @@ def _logits(reading: Reading, deltas: Tensor) -> Tensor:
 def steered(
     loaded: LoadedModel,
     twins: Sequence[Twins],
-    beside: Sequence[Side],
+    questions: Sequence[ControlQuestion],
     vectors: Sequence[SteeringVector],
     alphas: Sequence[float] = ALPHAS,
 ) -> dict[str, np.ndarray]:
@@ -100,7 +100,7 @@ def steered(
     Args:
         loaded: the model.
         twins: P stories' belief questions.
-        beside: their side questions.
+        questions: their side questions.
         vectors: V of them.
         alphas: A strengths.
 
@@ -118,7 +118,7 @@ def steered(
                 logits = _logits(reading, -sign * ups)
                 gap = logits[:, reading.words[0]] - logits[:, reading.words[1]]
                 moved.append((sign * gap < 0).numpy())
-    for one in beside:
+    for one in questions:
         pair = Twins(one.samples, one.answers, "")
         for reading in read_twins(loaded, pair, True):
             both = _logits(reading, torch.cat([torch.zeros_like(ups[:1]), ups, -ups]))
@@ -134,7 +134,7 @@ def steered(
     return {name: np.mean(x or nothing, axis=0).reshape(shape) for name, x in parts.items()}
 
 
-def true_directions(heads: Sequence[Head], seen: Seen) -> np.ndarray:
+def true_directions(heads: Sequence[Head], seen: PairStats) -> np.ndarray:
     """What exchanging planted heads adds, on stories that vectors are not fitted on: ``[K, D]``.
 
     Unit vectors along the mean difference between twins.
@@ -148,10 +148,10 @@ def true_directions(heads: Sequence[Head], seen: Seen) -> np.ndarray:
 def steering_rows(
     loaded: LoadedModel,
     truth: GroundTruth,
-    seen: Seen,
+    seen: PairStats,
     best: Mapping[str, Sequence[Head]],
     twins: Sequence[Twins],
-    beside: Sequence[Side],
+    questions: Sequence[ControlQuestion],
     draws: int = 20,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
@@ -161,8 +161,8 @@ def steering_rows(
         loaded: the model.
         truth: what is true of it.
         seen: what localisers looked at; vectors are fitted on it.
-        best: the K* best heads of each localiser by its name, beside the planted ones and decoys.
-        twins, beside: stories to steer, none of those in ``seen``.
+        best: the K* best heads of each localiser by its name; also the planted ones and decoys.
+        twins, questions: stories to steer, none of those in ``seen``.
         draws: for each direction, so many random ones at the planted heads with its steps' lengths.
         seed: of these.
 
@@ -185,7 +185,7 @@ def steering_rows(
         for kind in DIRECTIONS
         for turned in turned_at_random(vectors["planted", kind], draws, seed)
     ]
-    found = steered(loaded, twins, beside, [*vectors.values(), *controls])
+    found = steered(loaded, twins, questions, [*vectors.values(), *controls])
     drawn = {
         kind: {name: values[at : at + draws] for name, values in found.items()}
         for at, kind in zip(range(len(vectors), 10**9, draws or 1), DIRECTIONS, strict=False)

@@ -51,7 +51,7 @@ def held_out_twins(split: Split, most: int) -> list[Twins]:
 
 
 @dataclass(frozen=True)
-class Side:
+class ControlQuestion:
     """One question on the same two versions, answered alike in both.
 
     Attributes:
@@ -66,7 +66,7 @@ class Side:
     answers: tuple[str, str]
 
 
-def sides(stories: StorySet, chosen: Sequence[int]) -> list[Side]:
+def control_questions(stories: StorySet, chosen: Sequence[int]) -> list[ControlQuestion]:
     """Both side questions of the stories of these numbers."""
     found = []
     for index in chosen:
@@ -89,15 +89,17 @@ def sides(stories: StorySet, chosen: Sequence[int]) -> list[Side]:
                 )
                 for i, case in enumerate(cases)
             ]
-            found.append(Side(kind, (both[0], both[1]), answers))
+            found.append(ControlQuestion(kind, (both[0], both[1]), answers))
     return found
 
 
-def sides_of(twins: Sequence[Twins]) -> list[Side]:
+def control_questions_of(twins: Sequence[Twins]) -> list[ControlQuestion]:
     """Both side questions of the benchmark's stories that twins are of."""
     stories = _benchmark()[0]
     groups = {pair.samples[0].group for pair in twins}
-    return sides(stories, [i for i in stories.indices if stories.story(i).group in groups])
+    return control_questions(
+        stories, [i for i in stories.indices if stories.story(i).group in groups]
+    )
 
 
 def named_first(twins: Sequence[Twins]) -> Tensor:
@@ -139,15 +141,20 @@ class _EnoughError(Exception):
 
 
 def streams(
-    loaded: LoadedModel, twins: Sequence[Twins], layer: int, beside: Sequence[Side] = ()
+    loaded: LoadedModel,
+    twins: Sequence[Twins],
+    layer: int,
+    questions: Sequence[ControlQuestion] = (),
 ) -> Streams:
     """Run all layers below one, whose input is kept, on twins and side questions."""
-    every: list[Twins | Side] = [*twins, *beside]
+    every: list[Twins | ControlQuestion] = [*twins, *questions]
     prompts = [reply_prompt(loaded, side.turns, False) for pair in every for side in pair.samples]
     words = []
     for i, pair in enumerate(every):
         own, other = (ids[0] for ids in continuations(loaded, prompts[2 * i], pair.answers))
-        words.append([[own, other], [own, other] if isinstance(pair, Side) else [other, own]])
+        words.append(
+            [[own, other], [own, other] if isinstance(pair, ControlQuestion) else [other, own]]
+        )
     inputs = encode(loaded, prompts, None)
     model, found = loaded.model, []
 

@@ -60,15 +60,15 @@ COMMANDS: dict[str, Command] = {
     ),
     "sweep": Command(
         "choose how many heads to steer, and how strongly",
-        "sally_anne.steering.pipeline:work",
-        "sally_anne.steering.sweep:SweepConfig",
+        "sally_anne.steering.sweep:work",
+        "sally_anne.steering.config:SweepConfig",
         resumes=True,
         together=True,
     ),
     "steer": Command(
         "make a steering vector from a probing run",
-        "sally_anne.steering.make:run",
-        "sally_anne.steering.make:VectorConfig",
+        "sally_anne.steering.fit:run",
+        "sally_anne.steering.config:VectorConfig",
     ),
     "evaluate": Command(
         "ask a model, steered or not, a benchmark's questions",
@@ -86,15 +86,15 @@ COMMANDS: dict[str, Command] = {
     ),
     "side-effects": Command(
         "measure what else a steering vector changes",
-        "sally_anne.steering.measuring:measure",
-        "sally_anne.steering.side_effects:SideEffectsConfig",
+        "sally_anne.steering.side_effects:run",
+        "sally_anne.steering.config:SideEffectsConfig",
         resumes=True,
         page=True,
     ),
     "bake": Command(
         "write a checkpoint with a steering vector in its weights",
         "sally_anne.steering.bake:run",
-        "sally_anne.steering.bake:BakeConfig",
+        "sally_anne.steering.config:BakeConfig",
     ),
     "build": Command(
         "build the GridToM stories and films",
@@ -175,26 +175,26 @@ COMMANDS: dict[str, Command] = {
     "table1": Command(
         "measure table 1 of the GridToM paper",
         "sally_anne.experiments.table1:run",
-        "sally_anne.experiments.table1:Table1Config",
+        "sally_anne.experiments.config:Table1Config",
         resumes=True,
     ),
     "transfer": Command(
         "fit on one run, test on another: what carries over",
         "sally_anne.experiments.transfer:run",
-        "sally_anne.experiments.transfer:TransferConfig",
+        "sally_anne.experiments.config:TransferConfig",
         page=True,
     ),
     "localisation": Command(
         "score localisers on heads that are known",
         "sally_anne.experiments.localisation.bench:run",
-        "sally_anne.experiments.localisation.config:LocalisationConfig",
+        "sally_anne.experiments.config:LocalisationConfig",
         resumes=True,
         page=True,
     ),
     "plant": Command(
         "train a model whose heads are known",
         "sally_anne.experiments.localisation.plant:run",
-        "sally_anne.experiments.localisation.plant:PlantConfig",
+        "sally_anne.experiments.config:PlantConfig",
         resumes=True,
     ),
     "train-tiny": Command(

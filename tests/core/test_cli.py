@@ -16,14 +16,13 @@ from sally_anne.cli import COMMANDS, main
 from sally_anne.core.console import plain_errors
 from sally_anne.core.folder import save_config
 from sally_anne.core.options import Positive, read_options
-from sally_anne.experiments.table1 import Table1Config
+from sally_anne.experiments.config import Table1Config
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.copilot import CopilotConfig
 from sally_anne.harness.distractors import DistractorConfig
 from sally_anne.harness.planning_config import BipAlmConfig, LimpConfig
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.steering.side_effects import SideEffectsConfig
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering.config import SideEffectsConfig, SweepConfig
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "sklearn", "matplotlib"}

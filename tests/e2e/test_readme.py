@@ -148,17 +148,17 @@ def test_steering_commands(run_folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "pictures" / "sweep.png").exists()
     found = json.loads((tmp_path / "sweep" / "results.json").read_text())
     steered = next(iter(found["test"].values()))["difference"]["Both"]
-    specific = found["specificity"]
+    specific = found["control_rank"]
     assert specific["of"] == 41 and specific["stories"] == 12
     # The probed heads' steps are compared with random ones of their length.
     for kind in specific["kinds"].values():
         assert kind["n"] == 20 and kind["low"] <= kind["value"] <= kind["high"]
-    assert specific["specific"] == (specific["rank"] == 1)
+    assert specific["beats_controls"] == (specific["rank"] == 1)
     if model in LEVERS:
         assert steered["value"] >= 0.2 and steered["low"] > 0
         assert all(kind["value"] < steered["value"] for kind in specific["kinds"].values())
     else:
-        assert steered["value"] < 0.1 and not specific["specific"]
+        assert steered["value"] < 0.1 and not specific["beats_controls"]
 
 
 def test_first_command_of_the_readme_is_the_main_job() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sally_anne.cli import COMMANDS, main, options
+from sally_anne.experiments.config import Table1Config
 from sally_anne.experiments.recipe import RecipeConfig, recipes, steps
-from sally_anne.experiments.table1 import Table1Config
 from sally_anne.models.options import ModelOptions
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering.config import SweepConfig
 
 NAMES = tuple(recipes())
 
@@ -78,27 +78,6 @@ def test_a_dry_run_prints_the_commands_and_runs_none(
     assert lines == [f"[{n}/{len(own)}] {step}" for n, step in enumerate(own, 1)]
     assert all("runs/paper/tiny-qwen2-vl-5stories" in line for line in lines)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_list_says_what_each_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["recipe", "--list"])
-    shown = capsys.readouterr().out
-    assert all(
-        name in shown and str(recipe["shows"]) in shown for name, recipe in recipes().items()
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["figure-23"], "there is no recipe 'figure-23'"),
-        (["figure-22"], "recipe figure-22 needs MMToM-QA's official files"),
-        (["figure-5", "--stories", "0"], "--stories must be at least 1"),
-    ],
-)
-def test_what_cannot_be_made_is_named(words: list[str], said: str) -> None:
-    with pytest.raises(SystemExit, match=said):
-        main(["recipe", *words, "--dry-run"])
 
 
 @pytest.mark.integration

@@ -15,11 +15,12 @@ from rich.console import Console
 
 from sally_anne.core.run import CONFIG as FINISHED_RUN
 from sally_anne.experiments import table1
-from sally_anne.experiments.table1 import Table1Config, print_table
+from sally_anne.experiments.config import Table1Config
+from sally_anne.experiments.table1 import print_table
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.directions import NoDirectionError
-from sally_anne.steering.prepare import probing_of
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering.config import SweepConfig
+from sally_anne.steering.sweep import probing_of
 
 
 def row(method: str, setting: str = "multimodal", order: int = 1) -> dict[str, object]:
@@ -61,8 +62,8 @@ def share(value: float) -> dict[str, float]:
 @pytest.mark.parametrize("specific", [True, False])
 def test_rank_harm_and_side_conditions_stand_beside_in_80_columns(specific: bool) -> None:
     steered = row("+ alpha") | {
-        "chosen": {"k": 8, "alpha": 0.8, "heads": "cause"},
-        "specificity": {"rank": 3, "of": 41, "specific": specific},
+        "chosen": {"k": 8, "alpha": 0.8, "rank_by": "patching"},
+        "control_rank": {"rank": 3, "of": 41, "beats_controls": specific},
         "worse": share(0.125),
         "initial": share(-0.02),
         "reality": share(0.07),
@@ -74,9 +75,9 @@ def test_rank_harm_and_side_conditions_stand_beside_in_80_columns(specific: bool
     }
     lines = printed([row("baseline"), steered, drawn])
     assert max(map(len, lines)) <= 80
-    (start,) = [number for number, line in enumerate(lines) if "Beside them" in line]
-    values, intervals = below(lines[start:], "K 8 by cause, alpha 0.8")
-    assert values == "K 8 by cause, alpha 0.8 3 of 41 12.5 -2.0 7.0"
+    (start,) = [number for number, line in enumerate(lines) if line.startswith("Controls:")]
+    values, intervals = below(lines[start:], "K 8 by patching, alpha 0.8")
+    assert values == "K 8 by patching, alpha 0.8 3 of 41 12.5 -2.0 7.0"
     verdict = "" if specific else "not specific "
     assert intervals == f"{verdict}[10.0, 15.0] [-4.5, 0.5] [4.5, 9.5]"
     assert below(lines[start:], "500 random heads") == [
@@ -84,11 +85,6 @@ def test_rank_harm_and_side_conditions_stand_beside_in_80_columns(specific: bool
         "[27.5, 32.5] [-42.5, -37.5] [-52.5, -47.5]",
     ]
     assert "steps of the same length" in " ".join(" ".join(lines).split())
-
-
-def test_settings_that_the_paper_did_not_steer_stay_empty() -> None:
-    lines = printed([row("+ alpha", setting="text")])
-    assert not any("paper" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +113,12 @@ def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return SimpleNamespace(test=None)
 
     family = SimpleNamespace(family=SimpleNamespace(name="qwen2-vl"))
-    monkeypatch.setattr("sally_anne.models.loading.load_model", lambda **options: family)
-    monkeypatch.setattr("sally_anne.steering.pipeline.run", swept)
+    monkeypatch.setattr("sally_anne.experiments.table1.load_model", lambda **options: family)
+    monkeypatch.setattr("sally_anne.experiments.table1.sweep", swept)
     config = Table1Config(
         model="m", out=tmp_path / "t", settings=("text",), orders=(1, 2), k=(3,), alpha=(0.5,),
         decode_batch_size=7, batch_size=2, limit=4, allow_mismatch=True,
-        heads=("probe", "cause"), draws=5,
+        rank_by=("probe_accuracy", "patching"), random_controls=5,
         control_stories=9, leave_out=0, max_reality_drop=None, direction="lda", split_seed=3,
     )  # fmt: skip
     assert table1.run(config) == []
@@ -130,8 +126,12 @@ def test_options_reach_every_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for part in asked:
         assert (part.k, part.alpha, part.limit, part.allow_mismatch) == ((3,), (0.5,), 4, True)
         assert (part.decode_batch_size, part.batch_size, part.setting) == (7, 2, "text")
-        assert (part.heads, part.draws, part.control_stories) == (("probe", "cause"), 5, 9)
-        assert (part.leave_out, list(part.sides), part.split_seed) == (0, ["initial"], 3)
+        assert (part.rank_by, part.random_controls, part.control_stories) == (
+            ("probe_accuracy", "patching"),
+            5,
+            9,
+        )
+        assert (part.leave_out, list(part.control_tasks), part.split_seed) == (0, ["initial"], 3)
         assert part.direction == "lda"
     assert {path.name for path in (tmp_path / "t").glob("*.json")} == {
         "config.json",
@@ -152,8 +152,8 @@ def test_a_part_without_directions_is_named_and_the_others_are_kept(
         return SimpleNamespace(test=None)
 
     family = SimpleNamespace(family=SimpleNamespace(name="qwen2-vl"))
-    monkeypatch.setattr("sally_anne.models.loading.load_model", lambda **options: family)
-    monkeypatch.setattr("sally_anne.steering.pipeline.run", swept)
+    monkeypatch.setattr("sally_anne.experiments.table1.load_model", lambda **options: family)
+    monkeypatch.setattr("sally_anne.experiments.table1.sweep", swept)
     config = Table1Config(model="m", out=tmp_path / "t", settings=("video", "text"), orders=("1",))
     table1.run(config)
     assert asked == ["video", "text"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import sally_anne.harness.evaluate
-from sally_anne.core.errors import ContextError
+import sally_anne.harness.pipeline
 from sally_anne.core.folder import Journal
 from sally_anne.experiments import table1
-from sally_anne.experiments.table1 import Table1Config, against_prompting
+from sally_anne.experiments.config import Table1Config
+from sally_anne.experiments.table1 import against_prompting
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.model import SteeredModel
@@ -23,7 +23,7 @@ from tests.steering.conftest import answered, probed  # noqa: F401  # fixtures
 from tests.steering.made_sweep import STORIES, said
 
 # Of ten TB, ten FB, thirty initial-belief and twenty reality questions: how many are answered
-# rightly, from the first on. The chosen cell has 7 and 8, the model as it is 2, 10, 30 and 20.
+# rightly, from the first on. The chosen point has 7 and 8, the model as it is 2, 10, 30 and 20.
 PLAN = {
     "cot": {"TB": 10, "FB": 9, "initial": 15, "reality": 20},
     "few-shot": {"TB": 3, "FB": 4, "initial": 30, "reality": 10},
@@ -55,7 +55,7 @@ def config(
         model=str(model_folder),
         k=(2, 3, 4),
         alpha=(1.0, 2.0),
-        draws=2,
+        random_controls=2,
         leave_out=2,
         settings=("text",),
         orders=("1",),
@@ -104,16 +104,6 @@ def test_rows_of_prompting_stand_beside_the_steered_one(
     assert json.dumps(again, default=str) == json.dumps(rows, default=str)
 
 
-@pytest.mark.integration
-def test_prompts_without_room_are_named_before_the_sweep(
-    config: Table1Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sally_anne.steering.pipeline.run", None)
-    object.__setattr__(config, "max_new_tokens", 10**6)
-    with pytest.raises(ContextError, match="item story-"):
-        table1.run(config)
-
-
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
@@ -125,7 +115,7 @@ def test_prompts_without_room_are_named_before_the_sweep(
 def test_the_best_prompting_is_held_against_the_steered_model(low, high, verdict) -> None:
     def row(how: str, both: float, low: float = 0.0, high: float = 0.0) -> dict[str, Any]:
         gain = {"Both": {"value": (low + high) / 2, "low": low, "high": high}}
-        row = {"setting": "video", "order": 2, "method": f"prompting: {how}", "cell": how}
+        row = {"setting": "video", "order": 2, "method": f"prompting: {how}", "point": how}
         return row | {"Both": {"value": both}, "over_steered": gain}
 
     others = {"setting": "text", "order": 1, "method": "+ alpha", "Both": {"value": 1.0}}

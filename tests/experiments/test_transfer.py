@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from rich.console import Console as Printer
 from scipy.stats import hypergeom, spearmanr
 
 from sally_anne.core.errors import ProbingError
-from sally_anne.experiments.between import ALL_SEEN, Causes, Part, Plan, accuracy, cosine
-from sally_anne.experiments.exchange import carried, directions, gained
-from sally_anne.experiments.rankings import overlap, spearman
-from sally_anne.experiments.transfer import in_words, print_matrices
-from sally_anne.figures.comparison import transfer_figure, transfer_measures
+from sally_anne.experiments.between import (
+    ALL_SEEN,
+    Causes,
+    Part,
+    Plan,
+    accuracy,
+    cosine,
+    overlap,
+    spearman,
+)
+from sally_anne.experiments.transfer import carried, directions, gained
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.probes import HeadProbes
@@ -181,14 +185,6 @@ def test_two_models_are_compared_where_that_means_something() -> None:
         assert "value" in measure(source, other, PLAN)
 
 
-def test_parts_that_cannot_be_fitted_are_named() -> None:
-    items = HERE.x.items.assign(y_p=True)
-    with pytest.raises(ProbingError, match="here: all training samples have the same y_p"):
-        replace(HERE, x=replace(HERE.x, items=items))
-    with pytest.raises(ProbingError, match="here: there are no validation samples"):
-        replace(HERE, x=HERE.x.train)
-
-
 def test_shares_by_hand() -> None:
     gap, own = np.array([4.0, 2.0, 2.0]), np.array([2.0, 2.0, 0.0])
     random = np.array([[0.0, 0.4], [0.0, 0.2], [0.0, 0.2]])
@@ -226,26 +222,13 @@ def made_table() -> pd.DataFrame:
     return pd.DataFrame(rows + [row | {"measure": "cosine", "value": np.nan} for row in rows])
 
 
-def test_what_is_printed_and_drawn() -> None:
-    table = made_table()
-    printed = io.StringIO()
-    print_matrices(Printer(file=printed, width=200), table)  # type: ignore[arg-type]
-    said = printed.getvalue()
-    assert "0.90 [0.40, 0.60] (0.55)" in said and "empty (1 of 4): two models" in said
-    assert in_words(table.iloc[0]) == "0.50 [0.40, 0.60] (0.55)\nnot specific"
-    assert in_words(table.iloc[1]) == "0.90 [0.40, 0.60] (0.55)"
-    assert transfer_measures(table) == ["accuracy"]
-    figure = transfer_figure(table, ["model"])
-    figure.draw_without_rendering()
-    weights = {text.get_text(): text.get_fontweight() for text in figure.axes[0].texts}
-    ends = "\n0.40 to 0.60\n(0.55)"
-    assert weights == {f"0.90{ends}": "bold", f"0.50{ends}": "normal"}
-
-
 @pytest.mark.integration
 def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     from sally_anne.core.console import Console
-    from sally_anne.experiments.transfer import TransferConfig, run
+    from sally_anne.experiments.config import TransferConfig
+    from sally_anne.experiments.transfer import run
+    from sally_anne.probing.causal import CausalConfig
+    from sally_anne.probing.causal import run as causal
     from sally_anne.probing.config import ProbeConfig
     from sally_anne.probing.patching import PatchingConfig
     from sally_anne.probing.patching import run as causal

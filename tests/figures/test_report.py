@@ -195,7 +195,13 @@ def test_an_evaluation_shows_its_shares_and_replies(tmp_path: Path) -> None:
 
 
 def swept(folder: Path) -> Path:
-    chosen = {"direction": "logistic", "heads": "probe", "k": 4, "alpha": 5.0, "name": "best"}
+    chosen = {
+        "direction": "logistic",
+        "rank_by": "probe_accuracy",
+        "k": 4,
+        "alpha": 5.0,
+        "name": "best",
+    }
     none = {"k": 0, "alpha": 0.0}
     rows = rows_of("none", 0, 0.0, both(0.3), cell="baseline")
     rows += rows_of("logistic", 4, 5.0, both(0.6), cell="best")
@@ -203,7 +209,7 @@ def swept(folder: Path) -> Path:
     test = [row | {"split": "test", "value": row["value"] + 0.05} for row in rows]
     items = {"item_id": "q1", "story": "s1", "split": "validation", "answer": "red"}
     replies = [
-        items | {"direction": "none", "heads": "probe", "reply": "blue as ever"} | none,
+        items | {"direction": "none", "rank_by": "probe_accuracy", "reply": "blue as ever"} | none,
         items
         | {name: chosen[name] for name in ("direction", "heads", "k", "alpha")}
         | {"reply": "red now"},
@@ -212,8 +218,15 @@ def swept(folder: Path) -> Path:
         pd.DataFrame(rows + test).to_parquet(folder / "sweep.parquet")
         pd.DataFrame(replies).to_parquet(folder / "answers.parquet")
         saved = {"config": {"model": "m", "label": "y_p"}, "chosen": chosen, "test": {}}
-        rank = {"rank": 3, "of": 5, "specific": False, "stories": 60, "gain": 0.3, "kinds": {}}
-        write_json(folder / RESULTS, saved | {"specificity": rank})
+        rank = {
+            "rank": 3,
+            "of": 5,
+            "beats_controls": False,
+            "stories": 60,
+            "gain": 0.3,
+            "kinds": {},
+        }
+        write_json(folder / RESULTS, saved | {"control_rank": rank})
     return folder
 
 

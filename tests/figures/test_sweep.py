@@ -49,7 +49,7 @@ def test_a_sweep_shows_its_planted_curves_and_bands(tmp_path: Path, saved) -> No
         {
             "split": split,
             "direction": d,
-            "heads": "probe",
+            "rank_by": "probe_accuracy",
             "k": k,
             "alpha": a,
             "measure": measure,
@@ -98,7 +98,13 @@ def test_a_sweep_shows_its_planted_curves_and_bands(tmp_path: Path, saved) -> No
 
 def rows_of(direction: str, k: int, alpha: float, values: dict[str, float], **more) -> list[dict]:
     """Rows of one setting, with intervals of .1 to either side."""
-    setting = {"split": "validation", "direction": direction, "heads": "probe", "k": k, "n": 60}
+    setting = {
+        "split": "validation",
+        "direction": direction,
+        "rank_by": "probe_accuracy",
+        "k": k,
+        "n": 60,
+    }
     return [
         setting
         | {"alpha": alpha, "measure": measure, "value": value, "low": value - 0.1}
@@ -125,7 +131,7 @@ def test_what_was_chosen_and_what_cost_too_much_are_marked() -> None:
         + rows_of("logistic", 8, 5.0, both(0.7, initial=0.79))
         + rows_of("logistic", 14, 5.0, both(0.9, initial=0.5))
     )
-    chosen = {"direction": "logistic", "heads": "probe", "k": 8, "alpha": 5.0}
+    chosen = {"direction": "logistic", "rank_by": "probe_accuracy", "k": 8, "alpha": 5.0}
     results = {"config": {"max_initial_drop": 0.02}, "chosen": chosen}
     results["initial"] = {"validation": {"value": -0.01}}
     choice = sweep.Choice.of(results)
@@ -160,9 +166,11 @@ def test_directions_and_rankings_have_rows_of_their_own() -> None:
     }
     titles = [axis.get_title() for axis in figure_of(pd.DataFrame(rows)).axes]
     assert titles == ["K = 2, logistic", "K = 4, logistic", "", "K = 4, mass_mean"]
-    ranked = pd.DataFrame(rows[:12] + [row | {"heads": "cause"} for row in rows[4:12]])
+    ranked = pd.DataFrame(rows[:12] + [row | {"rank_by": "patching"} for row in rows[4:12]])
     titles = [axis.get_title() for axis in figure_of(ranked).axes]
-    assert titles == [f"K = {k}, heads by {name}" for name in ("probe", "cause") for k in (2, 4)]
+    assert titles == [
+        f"K = {k}, heads by {name}" for name in ("probe_accuracy", "patching") for k in (2, 4)
+    ]
 
 
 def test_a_sweep_of_a_control_shows_it_as_the_direction() -> None:

@@ -21,8 +21,8 @@ from sally_anne.models.loading import load_model
 from sally_anne.models.options import ModelOptions
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
-from sally_anne.steering.pipeline import run as sweep
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering.config import SweepConfig
+from sally_anne.steering.sweep import run as sweep
 
 pytestmark = pytest.mark.integration
 

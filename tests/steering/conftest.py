@@ -16,7 +16,7 @@ import pytest
 import torch
 from rich.console import Console
 
-import sally_anne.steering.pipeline
+import sally_anne.steering.sweep
 from sally_anne.core.folder import Journal
 from sally_anne.core.store import ActivationStore, StoreMeta
 from sally_anne.harness.items import Item
@@ -25,11 +25,11 @@ from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.extraction import POSITION
 from sally_anne.probing.pipeline import fit_probes, rank_heads, save_probes
 from sally_anne.probing.pipeline import run as probe
-from sally_anne.steering.cells import Cell, run_cells
+from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import fit_vector
-from sally_anne.steering.pipeline import run as work
+from sally_anne.steering.points import SweepPoint, answer_points
 from sally_anne.steering.reporting import Sweep
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering.sweep import run as work
 from tests.made_run import make_items
 from tests.steering.made_sweep import STORIES as ASKED
 from tests.steering.made_sweep import replies
@@ -145,22 +145,26 @@ def steering_folder(probed: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[Cell]]]:
-    """Replies are in the journals before they are asked for; tells which journals, which cells."""
-    asked: list[tuple[str, list[Cell]]] = []
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[SweepPoint]]]:
+    """Replies are in the journals before they are asked for; tells which journals, which points."""
+    asked: list[tuple[str, list[SweepPoint]]] = []
 
     def prepared(
-        loaded: Any, items: list[Item], vectors: Mapping[Cell, Any], journal: Journal, *rest: Any
+        loaded: Any,
+        items: list[Item],
+        vectors: Mapping[SweepPoint, Any],
+        journal: Journal,
+        *rest: Any,
     ) -> pd.DataFrame:
         asked.append((journal.path.name, list(vectors)))
         journal.add(
-            {"item_id": f"{cell.name}|{item_id}", "reply": reply}
-            for cell in vectors
-            for item_id, reply in replies(cell, items).items()
+            {"item_id": f"{point.name}|{item_id}", "reply": reply}
+            for point in vectors
+            for item_id, reply in replies(point, items).items()
         )
-        return run_cells(loaded, items, vectors, journal, *rest)
+        return answer_points(loaded, items, vectors, journal, *rest)
 
-    monkeypatch.setattr(sally_anne.steering.pipeline, "run_cells", prepared)
+    monkeypatch.setattr(sally_anne.steering.sweep, "answer_points", prepared)
     return asked
 
 
@@ -173,7 +177,7 @@ def config(model_folder: Path, probed: Path, tmp_path: Path) -> SweepConfig:
         setting="text",
         run=probed,
         limit=ASKED,
-        draws=2,
+        random_controls=2,
         leave_out=2,
         out=tmp_path / "sweep",
     )

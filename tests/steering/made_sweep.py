@@ -1,4 +1,4 @@
-"""A sweep whose every reply is made up: what is answered in each cell, and what is then printed."""
+"""A sweep whose every reply is made up, and what is then printed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from sally_anne.harness.items import Item
-from sally_anne.steering.cells import Cell
+from sally_anne.steering.points import SweepPoint
 
 STORIES = 10
 CHOSEN, BEST = "logistic/K3/alpha1", "logistic/K2/alpha1"
@@ -47,7 +47,7 @@ REALITY = {
     "validation": {"baseline": 16, BEST: 16, CHOSEN: 18},
     "test": {"baseline": 20, CHOSEN: 17, DRAWS[3]: 6},
 }
-# In any other cell.
+# In any other point.
 OTHERS = {"initial": 12, "reality": 10}
 
 
@@ -63,8 +63,8 @@ def said(item: Item, right: bool) -> str:
     return next(option.text for option in item.options if option.label not in item.answer)
 
 
-def replies(cell: Cell, items: Iterable[Item]) -> dict[str, str]:
-    """What is answered in a cell, by item."""
+def replies(point: SweepPoint, items: Iterable[Item]) -> dict[str, str]:
+    """What is answered in a point, by item."""
     found: dict[str, str] = {}
     counts: dict[str, int] = {}
     for item in items:
@@ -72,11 +72,11 @@ def replies(cell: Cell, items: Iterable[Item]) -> dict[str, str]:
         n = counts[kind] = counts.get(kind, 0) + 1
         if kind in OTHERS:
             plans = INITIAL if kind == "initial" else REALITY
-            right = n <= plans[item.split].get(cell.name, OTHERS[kind])
+            right = n <= plans[item.split].get(point.name, OTHERS[kind])
             found[item.item_id] = said(item, right)
             continue
-        plan = BELIEFS[item.split].get(cell.name, (0, 0, 0))
-        if head := re.search(r" without L\d+H(\d+)/K2/", cell.name):
+        plan = BELIEFS[item.split].get(point.name, (0, 0, 0))
+        if head := re.search(r" without L\d+H(\d+)/K2/", point.name):
             plan = (without(int(head[1])), 9, 0)
         right = n <= plan[0 if item.condition == "TB" else 1]
         mute = not right and sum(reply == "Hm." for reply in found.values()) < plan[2]
@@ -95,15 +95,15 @@ def rows(text: str, columns: int = 4) -> dict[tuple[str, str], list[float]]:
             split, group = title[2], ""
         if line.rstrip().endswith(":"):
             group = f"{line.strip()} "
-        cells = re.findall(r"(-?\d+\.\d) \[", line)
-        if len(cells) == columns and not line.startswith("made worse"):
+        points = re.findall(r"(-?\d+\.\d) \[", line)
+        if len(points) == columns and not line.startswith("made worse"):
             name = re.split(r"  | (?=\d+\.\d \[)", line)[0].strip()
-            found[split, group + name] = [float(cell) for cell in cells]
+            found[split, group + name] = [float(point) for point in points]
     return found
 
 
-def percent(split: str, cell: str) -> list[float]:
+def percent(split: str, point: str) -> list[float]:
     """TB, FB, Both and invalid of the plan."""
-    true_belief, false_belief, mute = BELIEFS[split][cell]
+    true_belief, false_belief, mute = BELIEFS[split][point]
     both = min(true_belief, false_belief)
     return [10.0 * true_belief, 10.0 * false_belief, 10.0 * both, 5.0 * mute]

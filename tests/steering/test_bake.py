@@ -27,7 +27,7 @@ from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from sally_anne.steering.baking import bake, bake_model
+from sally_anne.steering.bake import bake, bake_model
 
 pytestmark = pytest.mark.integration
 
@@ -143,15 +143,6 @@ def test_equals_the_vector_at_all_positions(
     assert torch.equal(said(baked[1], inputs), tokens)
 
 
-def test_eager_attention_too(
-    loaded: LoadedModel, baked: tuple[Path, Any], clips: list[np.ndarray]
-) -> None:
-    inputs = make_inputs(loaded, clips, 2)
-    kind = getattr(transformers, loaded.family.class_name)
-    model = kind.from_pretrained(baked[0], attn_implementation="eager").eval()
-    assert close(logits(model, inputs), logits(baked[1], inputs))
-
-
 def test_alpha_zero_is_the_same_function(
     loaded: LoadedModel, clips: list[np.ndarray], tmp_path: Path
 ) -> None:
@@ -159,15 +150,6 @@ def test_alpha_zero_is_the_same_function(
     inputs = make_inputs(loaded, clips, 2)
     assert torch.equal(logits(model, inputs), logits(loaded.model, inputs))
     assert find_geometry(model) == find_geometry(loaded.model)
-
-
-def test_alpha_of_the_call_counts(loaded: LoadedModel, tmp_path: Path) -> None:
-    model = reopen(loaded, bake(loaded, make_vector(), -1.0, tmp_path / "out"))
-    inputs = make_inputs(loaded, None, 2)
-    with Edit(loaded.model, make_vector().delta(-1.0), positions="all"):
-        expected = logits(loaded.model, inputs)
-    assert close(logits(model, inputs), expected)
-    assert load_record(tmp_path / "out")["vector"]["alpha"] == -1.0
 
 
 def test_the_model_stays_as_it_is_and_shares_its_weights(loaded: LoadedModel) -> None:
@@ -185,15 +167,6 @@ def test_the_model_stays_as_it_is_and_shares_its_weights(loaded: LoadedModel) ->
     with Edit(loaded.model, make_vector().delta(), positions="all"):
         expected = logits(loaded.model, inputs)
     assert close(logits(baked, inputs), expected)
-
-
-def test_baking_twice_adds_up(loaded: LoadedModel) -> None:
-    once = make_vector().delta(0.5)
-    twice = bake_model(bake_model(loaded.model, once), once)
-    inputs = make_inputs(loaded, None, 2)
-    assert close(
-        logits(twice, inputs), logits(bake_model(loaded.model, make_vector().delta(1.0)), inputs)
-    )
 
 
 def test_attn_out_is_the_bias_itself(llava: LoadedModel, tmp_path: Path) -> None:
@@ -261,33 +234,6 @@ def test_what_is_saved_beside(loaded: LoadedModel, baked: tuple[Path, Any]) -> N
     assert not list(folder.parent.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    ("vector", "message"),
-    [
-        (make_vector("resid"), "site 'resid' cannot be baked"),
-        (make_vector("attn_out"), "needs a bias on o_proj, which Qwen2VLAttention has not"),
-        (make_vector(n_layers=7), "7 layers x 8 heads x 16"),
-        (make_vector(sigma=torch.full((4,), 1e39, dtype=torch.float64)), "not finite"),
-    ],
-)
-def test_vectors_that_cannot_be_baked(
-    qwen: LoadedModel, tmp_path: Path, vector: SteeringVector, message: str
-) -> None:
-    with pytest.raises(SteeringError, match=message):
-        bake(qwen, vector, None, tmp_path / "out")
-    assert not list(tmp_path.iterdir())
-
-
-def test_resid_cannot_be_baked_into_llama(llava: LoadedModel, tmp_path: Path) -> None:
-    with pytest.raises(SteeringError, match="site 'resid' cannot be baked"):
-        bake(llava, make_vector("resid"), None, tmp_path / "out")
-
-
-def test_a_vector_for_each_row_cannot_be_baked(loaded: LoadedModel) -> None:
-    with pytest.raises(SteeringError, match=r"take one vector, delta \[6, 8, 16\]"):
-        bake_model(loaded.model, make_vector().delta(torch.tensor([1.0, 2.0])))
-
-
 def test_a_vector_too_large_for_the_weights(loaded: LoadedModel) -> None:
     half = load_model(loaded.source, dtype="float16")
     with pytest.raises(SteeringError, match="too large for torch.float16"):
@@ -305,42 +251,6 @@ def mistral(**changes: Any) -> Any:
         **changes,
     )
     return transformers.MistralForCausalLM(config)
-
-
-def test_a_class_without_biases() -> None:
-    with pytest.raises(SteeringError, match="MistralAttention has no bias on o_proj or v_proj"):
-        bake_model(mistral(), torch.ones(1, 2, 4))
-
-
-def test_a_switch_that_the_class_does_not_have() -> None:
-    with pytest.raises(SteeringError, match="has no place for the vector"):
-        bake_model(mistral(attention_bias=False), torch.ones(1, 2, 4))
-
-
-def test_weights_that_are_not_plain(llava: LoadedModel) -> None:
-    with pytest.raises(SteeringError, match="not in memory"):
-        bake_model(llava.skeleton, make_vector().delta())
-
-    class Packed(torch.nn.Linear):
-        pass
-
-    model = bake_model(llava.model, torch.zeros(6, 8, 16))
-    model.model.language_model.layers[1].self_attn.o_proj.__class__ = Packed
-    with pytest.raises(SteeringError, match="not a plain linear layer but Packed"):
-        bake_model(model, make_vector().delta())
-
-
-def test_a_folder_in_use_is_refused(llava: LoadedModel, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    for out in (tmp_path, tmp_path / "file"):
-        with pytest.raises(SteeringError, match="not an empty folder"):
-            bake(llava, make_vector(), None, out)
-    with pytest.raises(SteeringError, match="cannot be written"):
-        bake(llava, make_vector(), None, tmp_path / "file" / "below")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert (bake(llava, make_vector(), None, empty) / "config.json").exists()
 
 
 def test_the_command(

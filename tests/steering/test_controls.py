@@ -13,24 +13,24 @@ from hypothesis import strategies as st
 
 from sally_anne.harness.items import Item
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.steering.cells import BASELINE, Cell
 from sally_anne.steering.controls import (
-    draws_of,
-    in_words,
+    control_rank,
+    describe_rank,
     left_out,
     made_worse,
-    of_heads,
-    specificity,
+    needed_heads,
+    random_controls,
     spread,
     without_a_head,
 )
+from sally_anne.steering.points import BASELINE, SweepPoint
 
-CHOSEN = Cell("logistic", 3, -2.0)
+CHOSEN = SweepPoint("logistic", 3, -2.0)
 STORIES = 12
 
 
-def answers(right: dict[Cell, np.ndarray]) -> pd.DataFrame:
-    """A table of answers: ``right [stories, 2]`` says which of TB and FB is right in a cell."""
+def answers(right: dict[SweepPoint, np.ndarray]) -> pd.DataFrame:
+    """A table of answers: ``right [stories, 2]`` says which of TB and FB is right in a point."""
     return pd.DataFrame(
         {
             "item_id": f"{story:02d}/{condition}",
@@ -39,31 +39,31 @@ def answers(right: dict[Cell, np.ndarray]) -> pd.DataFrame:
             "split": "test",
             "condition": condition,
             "first": condition,
-            "cell": cell.name,
-            "robust_correct": bool(sides[story, number]),
+            "point": point.name,
+            "robust_correct": bool(tasks[story, number]),
             "robust_invalid": False,
         }
-        for cell, sides in right.items()
-        for story in range(len(sides))
+        for point, tasks in right.items()
+        for story in range(len(tasks))
         for number, condition in enumerate(("TB", "FB"))
     )
 
 
 def first(count: int, stories: int = STORIES) -> np.ndarray:
     """Both right in the first so many stories; elsewhere TB alone."""
-    sides = np.ones((stories, 2), bool)
-    sides[count:, 1] = False
-    return sides
+    tasks = np.ones((stories, 2), bool)
+    tasks[count:, 1] = False
+    return tasks
 
 
 @settings(deadline=None, max_examples=8)
 @given(st.integers(0, 12), st.integers(0, 12), st.lists(st.integers(0, 12), min_size=6, max_size=6))
 def test_the_rank_is_what_a_loop_finds(before: int, after: int, drawn: list[int]) -> None:
-    draws = draws_of(CHOSEN, 3, 2**32 - 2)
-    assert [cell.seed for cell in draws] == 2 * [2**32 - 2, 2**32 - 1, 0]
+    draws = random_controls(CHOSEN, 3, 2**32 - 2)
+    assert [point.seed for point in draws] == 2 * [2**32 - 2, 2**32 - 1, 0]
     plan = {BASELINE: first(before), CHOSEN: first(after)}
-    plan |= {cell: first(count) for cell, count in zip(draws, drawn, strict=True)}
-    found = specificity(answers(plan), CHOSEN, draws, "robust")
+    plan |= {point: first(count) for point, count in zip(draws, drawn, strict=True)}
+    found = control_rank(answers(plan), CHOSEN, draws, "robust")
     rank = 1
     for count in drawn:
         if count >= after:
@@ -72,37 +72,37 @@ def test_the_rank_is_what_a_loop_finds(before: int, after: int, drawn: list[int]
     assert (found["rank"], found["of"], found["p"]) == (rank, 7, (1 + worse) / 4)
     assert found["gain"] == pytest.approx((after - before) / STORIES)
     gains = [(count - before) / STORIES for count in drawn]
-    assert list(found["draws"].values()) == pytest.approx(gains)
+    assert list(found["controls"].values()) == pytest.approx(gains)
     for kind, own in (("random", gains[:3]), ("random_heads", gains[3:])):
         expected = {"value": sum(own) / 3, "low": min(own), "high": max(own), "n": 3}
         assert found["kinds"][kind] == pytest.approx(expected)
     # Three draws of a kind cannot say it.
-    assert not found["specific"]
-    said = in_words(found)[0]
+    assert not found["beats_controls"]
+    said = describe_rank(found)[0]
     assert said.startswith(f"rank {rank} of 7, ")
-    assert ("not specific" in said) == (not found["specific"])
-    assert ("above all its controls" in said) == found["specific"]
+    assert ("not specific" in said) == (not found["beats_controls"])
+    assert ("above all its controls" in said) == found["beats_controls"]
 
 
 def test_enough_draws_can_say_that_a_vector_is_specific() -> None:
-    draws = draws_of(CHOSEN, 20, 0)
-    plan = {BASELINE: first(0), CHOSEN: first(6), **{cell: first(2) for cell in draws}}
-    found = specificity(answers(plan), CHOSEN, draws, "robust")
-    assert found["specific"] and found["p"] == 1 / 21
+    draws = random_controls(CHOSEN, 20, 0)
+    plan = {BASELINE: first(0), CHOSEN: first(6), **{point: first(2) for point in draws}}
+    found = control_rank(answers(plan), CHOSEN, draws, "robust")
+    assert found["beats_controls"] and found["p"] == 1 / 21
     # One draw of one kind does as well: among 20 of that kind it is one of two.
     plan[draws[0]] = first(6)
-    found = specificity(answers(plan), CHOSEN, draws, "robust")
-    assert not found["specific"] and found["p"] == 2 / 21
+    found = control_rank(answers(plan), CHOSEN, draws, "robust")
+    assert not found["beats_controls"] and found["p"] == 2 / 21
 
 
 def test_only_the_stories_of_the_draws_count() -> None:
     """Beyond the first six stories the vector is perfect, but nothing was drawn there."""
-    draws = draws_of(CHOSEN, 1, 0)
+    draws = random_controls(CHOSEN, 1, 0)
     late = first(1)
     late[6:] = True
-    plan = {BASELINE: first(0), CHOSEN: late, **{cell: first(2, 6) for cell in draws}}
-    found = specificity(answers(plan), CHOSEN, draws, "robust")
-    assert (found["rank"], found["stories"], found["specific"]) == (3, 6, False)
+    plan = {BASELINE: first(0), CHOSEN: late, **{point: first(2, 6) for point in draws}}
+    found = control_rank(answers(plan), CHOSEN, draws, "robust")
+    assert (found["rank"], found["stories"], found["beats_controls"]) == (3, 6, False)
     assert found["gain"] == pytest.approx(1 / 6)
 
 
@@ -111,9 +111,9 @@ def test_control_stories_are_of_all_maps_whatever_their_order() -> None:
     chosen = set()
     for order in (range(48), np.random.default_rng(1).permutation(48)):
         items = [
-            Item(f"{story}/{side}", str(story), "test", side, side, "", (), (), map=f"m{story % 6}")
+            Item(f"{story}/{task}", str(story), "test", task, task, "", (), (), map=f"m{story % 6}")
             for story in order
-            for side in ("TB", "FB")
+            for task in ("TB", "FB")
         ]
         found = spread(items, 8)
         assert found == [item for item in items if item in found] and len(found) == 2 * 8
@@ -132,8 +132,8 @@ def test_stories_made_worse_are_counted_once() -> None:
     after[1] = False  # both lost, one story
     after[2, 1] = False
     sheets = []
-    for sides in (before, after):
-        table = answers({BASELINE: sides})
+    for tasks in (before, after):
+        table = answers({BASELINE: tasks})
         names = {"robust_correct": "correct", "robust_invalid": "invalid"}
         sheets.append(table.rename(columns=names))
     # An answer that chooses nothing is not right.
@@ -149,7 +149,7 @@ def test_without_each_head_in_turn() -> None:
     heads = ((0, 1), (2, 3), (1, 0))
     vector = SteeringVector(heads, torch.eye(4)[:3], torch.arange(1.0, 4.0), 3, 4, alpha=-2.0)
     rests = without_a_head(CHOSEN, vector, 2)
-    assert [cell.name for cell in rests] == [
+    assert [point.name for point in rests] == [
         "logistic without L0H1/K2/alpha-2",
         "logistic without L2H3/K2/alpha-2",
     ]
@@ -165,6 +165,6 @@ def test_without_each_head_in_turn() -> None:
     assert [(row["layer"], row["head"]) for row in found] == [(0, 1), (2, 3)]
     assert [row["value"] for row in found] == pytest.approx([7 / STORIES, 0])
     assert found[0]["low"] > 0 and found[1]["low"] == found[1]["high"] == 0
-    assert of_heads(found, 3) == (
+    assert needed_heads(found, 3) == (
         "left out one at a time (the best 2 of 3 heads), Both falls without L0H1"
     )

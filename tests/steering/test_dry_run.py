@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sally_anne.cli import main
 from sally_anne.core.errors import SteeringError
 from sally_anne.harness import dry_run as harness_dry_run
 from sally_anne.harness import model as asking
@@ -18,8 +17,8 @@ from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
-from sally_anne.steering import cells, pipeline, prepare
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering import points, sweep
+from sally_anne.steering.config import SweepConfig
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +40,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return own_extend(loaded, state, rows, endings)
 
     monkeypatch.setattr(asking, "prefill", reading)
-    for module in (asking, cells):
+    for module in (asking, points):
         monkeypatch.setattr(module, "extend", going_on)
     return seen
 
@@ -84,33 +83,18 @@ def test_a_sweep_asks_and_reads_what_was_said(tmp_path: Path, read: list[int]) -
         decode_batch_size=8,
         out=tmp_path / "sweep",
     )
-    figures = prepare.dry_run(config, QUIET)
+    figures = sweep.dry_run(config, QUIET)
     assert not config.folder.exists()
     read.clear()
-    pipeline.run(config, QUIET)
+    sweep.run(config, QUIET)
     journals = sorted(config.folder.glob("*.jsonl"))
     answers = sum('"reply"' in line for path in journals for line in path.open())
-    assert figures["cells"].value == 1 + 3
+    assert figures["points"].value == 1 + 3
     assert figures["answers"].value == answers
     assert figures["tokens read"].value == sum(read)
     # Test stories of another split that the run has seen are left out, as the sweep does.
     other = replace(config, split_seed=1, limit=None, k=(1,), out=tmp_path / "other")
     left, all_of_them = (
-        prepare.dry_run(c, QUIET)["items, test"].value for c in (other, replace(other, run=None))
+        sweep.dry_run(c, QUIET)["items, test"].value for c in (other, replace(other, run=None))
     )
     assert all_of_them - 2 * 20 <= left < all_of_them
-
-
-@pytest.mark.parametrize("command", ["evaluate", "sweep"])
-def test_the_commands_say_it_of_published_models(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network was asked"))
-    words = ["--dry-run", "--model", "llava-next-video", "--limit", "1", "--data-seed", "2025"]
-    monkeypatch.setenv("COLUMNS", "200")
-    main([command, *words])
-    said = capsys.readouterr().out
-    # 32 layers of 32 heads with keys and values of their own, 128 wide, in two bytes.
-    assert "524 kB" in said and "14.1 GB" in said and "estimated" in said
-    assert not list(tmp_path.iterdir())

@@ -15,7 +15,6 @@ from sklearn.linear_model import LogisticRegression
 
 from sally_anne.cli import main
 from sally_anne.core.console import Console
-from sally_anne.core.errors import ProbingError, SteeringError
 from sally_anne.data.gridtom.contrasts import question_twins
 from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.data.samples import Sample, Split
@@ -27,8 +26,8 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.probing.activations import Activations
-from sally_anne.steering.gating import best_threshold, conditions_of, fit_gate, read_questions
-from sally_anne.steering.make import VectorConfig, run
+from sally_anne.steering.fit import VectorConfig, run
+from sally_anne.steering.gate import best_threshold, conditions_of, fit_gate, read_questions
 
 C = 0.05
 SPLITS = {"train": 60, "validation": 40, "test": 30}
@@ -85,13 +84,6 @@ def test_test_questions_decide_nothing() -> None:
     assert other.test.value < 0.5 < one.test.value
 
 
-def test_a_head_without_weights_is_no_gate() -> None:
-    x = made()
-    x.x[:] = 1.0
-    with pytest.raises(ProbingError, match="only 0 of 8 heads have a probe with weights"):
-        fit_gate(x, "FB", 1, C)
-
-
 @pytest.mark.parametrize(
     ("likely", "wanted", "threshold", "right"),
     [
@@ -109,12 +101,12 @@ def test_the_threshold_lies_in_the_widest_of_the_best_gaps(
 
 
 def test_twins_of_your_own_say_their_condition_by_a_tag() -> None:
-    sides = [
+    tasks = [
         Sample(f"s{i}", "x", group="g", split="train", twin="t", answer=a, tags={"condition": tag})
         for i, (a, tag) in enumerate((("red", "seen"), ("blue", "unseen")))
     ]
-    assert conditions_of(own_twins(sides)) == ["seen", "unseen"]
-    assert conditions_of(own_twins([replace(side, tags={}) for side in sides])) == ["", ""]
+    assert conditions_of(own_twins(tasks)) == ["seen", "unseen"]
+    assert conditions_of(own_twins([replace(task, tags={}) for task in tasks])) == ["", ""]
     second = question_twins(open_stories(None), order=2, setting="text", count=20)
     assert conditions_of(second) == ["TB", "FB"] * len(second.twins)
     assert all(t.samples[1].item_id.endswith("/FB/question") for t in second.twins)
@@ -235,19 +227,3 @@ def test_the_command_fits_vector_and_gate(
     assert f"L{gate.layer}H{gate.head} tells" in printed
     assert f"is FB: {np.mean(right):.3f} [" in printed
     assert f"of {len(right)} test questions" in printed
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"gate": "XX"}, "no such condition; theirs: FB, TB"),
-        ({"gate": "FB", "positions": "all"}, "leave out --positions all, or the gate"),
-    ],
-)
-def test_what_no_gate_can_be_fitted_for_is_refused(
-    probed: Path, tmp_path: Path, options: dict[str, str], message: str
-) -> None:
-    with pytest.raises(SteeringError, match=message):
-        run(VectorConfig(run=probed, k=1, alpha=1.0, out=tmp_path / "v", **options))  # type: ignore[arg-type]
-    assert not (tmp_path / "v").exists()

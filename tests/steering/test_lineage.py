@@ -16,8 +16,8 @@ from sally_anne.data.gridtom.records import StorySet, identity_of
 from sally_anne.data.gridtom.stories import generated, seeded_stories
 from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.gridtom import choose_new_stories
-from sally_anne.steering.prepare import unseen_stories
+from sally_anne.harness.work import choose_unseen
+from sally_anne.steering.sweep import unseen_stories
 
 
 @dataclass(frozen=True)
@@ -123,25 +123,8 @@ def test_what_is_tested_was_not_seen(
     assert left.left_out == sum(bool(seen & asked.told([i])) for i in everything)
 
 
-def test_vectors_that_do_not_say_what_they_have_seen_are_told_of() -> None:
-    chosen, unseen = choose_new_stories(EvalConfig(limit=3), generated(), {"model": "m"})
-    assert len(chosen) == 3 and unseen is not None and unseen
-    assert not unseen.known and "does not say which stories" in str(unseen)
-    # Without a vector, or on the stories that it was fitted on by name, there is no such question.
-    assert choose_new_stories(EvalConfig(), generated(), None)[1] is None
-    facts = {SEEN: Lineage().facts()}
-    assert choose_new_stories(EvalConfig(split="train"), generated(), facts)[1] is None
-    assert not choose_new_stories(EvalConfig(), generated(), facts)[1]
-
-
 def test_where_every_test_story_was_seen_there_is_nothing_to_report() -> None:
     stories = generated()
     everything = frozenset(stories.identity(i).content for i in stories.indices)
     with pytest.raises(HarnessError, match="all 500 test stories of --split-seed 2 were seen"):
-        choose_new_stories(EvalConfig(split_seed=2), stories, {SEEN: Lineage(everything).facts()})
-
-
-@pytest.mark.parametrize("kept", [3, {"train": []}, {"train": [1], "validation": []}])
-def test_a_damaged_entry_is_named(kept: object) -> None:
-    with pytest.raises(BenchmarkError, match=r"config.json: its entry 'seen' cannot be read"):
-        Lineage.read({SEEN: kept}, "config.json")
+        choose_unseen(EvalConfig(split_seed=2), stories, {SEEN: Lineage(everything).facts()})

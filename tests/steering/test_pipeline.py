@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
-from sally_anne.core.errors import OptionError, SteeringError
 from sally_anne.figures import sweep as picture
 from sally_anne.figures.draw import table_in
 from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.loading import load_model
-from sally_anne.steering.cells import Cell
+from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import fit_vector
-from sally_anne.steering.pipeline import run as work
-from sally_anne.steering.prepare import with_grid
+from sally_anne.steering.points import SweepPoint
 from sally_anne.steering.reporting import Sweep
-from sally_anne.steering.sweep import SweepConfig
 from tests.steering.made_sweep import (
     BELIEFS,
     BEST,
@@ -43,64 +35,64 @@ pytestmark = pytest.mark.integration
 
 def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepConfig) -> None:
     found, printed = sweep()
-    assert found.chosen == Cell("logistic", 3, 1.0)
-    names = {"as it is": "baseline", "K 3, alpha 1 *": CHOSEN}
+    assert found.chosen == SweepPoint("logistic", 3, 1.0)
+    names = {"baseline": "baseline", "K 3, alpha 1 *": CHOSEN}
     controls = {"random directions": CONTROLS[0], "random heads": CONTROLS[1]}
     # The sixth setting, K 4 with alpha 2, is not among the best five.
     best = {"K 2, alpha 1": BEST, "K 4, alpha 1": "logistic/K4/alpha1"}
     best |= {f"K {k}, alpha 2": f"logistic/K{k}/alpha2" for k in (2, 3)}
-    expected = {("test", name): percent("test", cell) for name, cell in names.items()}
+    expected = {("test", name): percent("test", point) for name, point in names.items()}
     # Mean of two draws each.
     expected["test", "2 random directions"] = [25.0, 100.0, 25.0, 0.0]
     expected["test", "2 random heads"] = [35.0, 100.0, 35.0, 0.0]
     expected |= {
-        ("validation", name): percent("validation", cell)
-        for name, cell in (names | best | controls).items()
+        ("validation", name): percent("validation", point)
+        for name, point in (names | best | controls).items()
     }
     assert rows(printed) == expected
     # Initial belief and reality; on test stories the mean of two draws.
     assert rows(printed, columns=2) == {
-        ("validation", "as it is"): [80.0, 80.0],
+        ("validation", "baseline"): [80.0, 80.0],
         ("validation", "K 3, alpha 1 *"): [90.0, 90.0],
         ("validation", "random directions"): [40.0, 50.0],
         ("validation", "random heads"): [40.0, 50.0],
-        ("test", "as it is"): [100.0, 100.0],
+        ("test", "baseline"): [100.0, 100.0],
         ("test", "K 3, alpha 1 *"): [80.0, 85.0],
         ("test", "2 random directions"): [50.0, 50.0],
         ("test", "2 random heads"): [40.0, 40.0],
     }
     assert [name for split, name in rows(printed) if split == "validation"] == [
-        *("as it is", "K 2, alpha 1", "K 3, alpha 1 *", "K 4, alpha 1", "K 2, alpha 2"),
+        *("baseline", "K 2, alpha 1", "K 3, alpha 1 *", "K 4, alpha 1", "K 2, alpha 2"),
         *("K 3, alpha 2", "random directions", "random heads"),
     ]
     lines = printed.splitlines()
-    assert "chosen on validation stories: K 3, alpha 1, direction logistic, heads by probe" in lines
-    for words, difference in (("K 3, alpha 1 minus as it is, Both", "50.0"),):
+    assert (
+        "chosen on validation stories: K 3, alpha 1, direction logistic, heads by probe accuracy"
+        in lines
+    )
+    for words, difference in (("K 3, alpha 1 minus baseline, Both", "50.0"),):
         (line,) = [line for line in lines if line.startswith(f"{words}: {difference} [")]
         assert line.endswith("points on test stories")
     # Two draws of a kind put p at 1/3 at best.
-    said = "rank 1 of 5, not specific: so few draws cannot say so (--draws 20)"
+    said = "rank 1 of 5, not specific: too few random controls (--random-controls 20)"
     assert said in lines and "above all its controls" not in printed
     assert [line for line in lines if "lowest to highest" in line] == [
         "2 random directions: 5.0 [0.0, 10.0], mean and lowest to highest",
         "2 random heads: 15.0 [-10.0, 40.0], mean and lowest to highest",
     ]
-    assert "Both minus as it is on 10 test stories: 50.0 points" in lines
+    assert "Both minus baseline on 10 test stories: 50.0 points" in lines
     # Two of the ten stories' false-belief questions are answered wrongly now.
-    assert any(
-        line.startswith("made worse (an answer right before, wrong after): 20.0 [")
-        for line in lines
-    )
+    assert any(line.startswith("made worse (right before, wrong after): 20.0 [") for line in lines)
     # One draw of random heads answers one true-belief question less than the model as it is.
-    (worse,) = [line for line in lines if line.startswith("made worse by the draws: ")]
+    (worse,) = [line for line in lines if line.startswith("made worse by the random controls: ")]
     assert worse.endswith("random directions 0.0 [0.0, 0.0]; random heads 5.0 [0.0, 10.0] %")
-    for split, side, difference in (
+    for split, task, difference in (
         ("validation", "initial belief", "10.0"),
         ("test", "initial belief", "-20.0"),
         ("validation", "reality", "10.0"),
         ("test", "reality", "-15.0"),
     ):
-        start, end = f"K 3, alpha 1, {side}: {difference} [", f"] points on {split} stories"
+        start, end = f"K 3, alpha 1, {task}: {difference} [", f"] points on {split} stories"
         assert len([line for line in lines if line.startswith(start) and line.endswith(end)]) == 1
     assert "no K and alpha leaves" not in printed
     told = [i for i, line in enumerate(lines) if line.startswith("sweep folder: ")][0]
@@ -113,50 +105,34 @@ def test_what_is_printed(sweep: Callable[..., tuple[Sweep, str]], config: SweepC
     assert shlex.split(lines[-1].removeprefix("next: ")) == command
 
 
-def test_every_setting_is_printed_if_asked_for(sweep: Callable[..., tuple[Sweep, str]]) -> None:
-    _, printed = sweep(full=True)
-    shown = rows(printed)
-    assert len([1 for split, _ in shown if split == "validation"]) == 1 + 3 * 2 * 3
-    assert shown["validation", "as it is"] == percent("validation", "baseline")
-    for heading, cell in (
-        ("logistic: K 3, alpha 1 *", CHOSEN),
-        ("logistic: K 4, alpha 2", "logistic/K4/alpha2"),
-        ("random directions: K 3, alpha 1", CONTROLS[0]),
-        ("random heads: K 3, alpha 1", CONTROLS[1]),
-    ):
-        assert shown["validation", heading] == percent("validation", cell)
-    assert shown["validation", "random heads: K 2, alpha 2"] == [0.0, 0.0, 0.0, 0.0]
-    assert all(len(line) <= 100 for line in printed.splitlines() if "[" in line)
-
-
 def test_what_is_saved_and_drawn(
     sweep: Callable[..., tuple[Sweep, str]], config: SweepConfig, probed: Path
 ) -> None:
     found, _ = sweep()
     folder = config.folder
-    table = pd.read_parquet(folder / "sweep.parquet").set_index(["split", "cell", "measure"])
+    table = pd.read_parquet(folder / "sweep.parquet").set_index(["split", "point", "measure"])
     for split, plans in BELIEFS.items():
-        for cell in plans:
+        for point in plans:
             for measure, share in zip(
-                ("TB", "FB", "Both", "invalid"), percent(split, cell), strict=True
+                ("TB", "FB", "Both", "invalid"), percent(split, point), strict=True
             ):
-                row = table.loc[(split, cell, measure)]
+                row = table.loc[(split, point, measure)]
                 assert row["value"] == pytest.approx(share / 100)
                 assert row["low"] <= row["value"] <= row["high"]
                 assert row["n"] == (2 * STORIES if measure == "invalid" else STORIES)
     heads = fit_vector(probed, 3).heads[:2]
     rests = {f"logistic without L{layer}H{head}/K2/alpha1" for layer, head in heads}
-    tested = set(table.loc["test"].index.get_level_values("cell"))
+    tested = set(table.loc["test"].index.get_level_values("point"))
     assert tested == set(BELIEFS["test"]) | rests
 
     saved = json.loads((folder / "results.json").read_text())
     assert saved["chosen"]["name"] == CHOSEN and saved["config"]["k"] == [2, 3, 4]
-    both = {name: cells["difference"]["Both"]["value"] for name, cells in saved["test"].items()}
+    both = {name: points["difference"]["Both"]["value"] for name, points in saved["test"].items()}
     assert both == pytest.approx({CHOSEN: 0.5} | dict(zip(DRAWS, (0.1, 0, -0.1, 0.4), strict=True)))
-    specific = saved["specificity"]
-    assert (specific["rank"], specific["of"], specific["specific"]) == (1, 5, False)
+    specific = saved["control_rank"]
+    assert (specific["rank"], specific["of"], specific["beats_controls"]) == (1, 5, False)
     assert specific["p"] == pytest.approx(1 / 3)
-    assert specific["draws"] == pytest.approx({name: both[name] for name in DRAWS})
+    assert specific["controls"] == pytest.approx({name: both[name] for name in DRAWS})
     assert specific["kinds"]["random_heads"] == pytest.approx(
         {"value": 0.15, "low": -0.1, "high": 0.4, "n": 2}
     )
@@ -166,10 +142,10 @@ def test_what_is_saved_and_drawn(
         assert row["value"] == pytest.approx((7 - without(row["head"])) / 10)
     # Five stories gained, none lost: twice the chance of five heads in five throws.
     assert saved["test"][CHOSEN]["mcnemar_both"] == pytest.approx(2 / 2**5)
-    for side, gained, tried in (("initial", -0.2, (0.7, 0.9)), ("reality", -0.15, (0.8, 0.9))):
-        gains = {split: gain["value"] for split, gain in saved[side].items()}
+    for task, gained, tried in (("initial", -0.2, (0.7, 0.9)), ("reality", -0.15, (0.8, 0.9))):
+        gains = {split: gain["value"] for split, gain in saved[task].items()}
         assert gains == pytest.approx({"validation": 0.1, "test": gained})
-        shares = table.xs(side, level="measure")["value"]
+        shares = table.xs(task, level="measure")["value"]
         # What was tried for the choice, and the choice's controls.
         assert set(shares["validation"].index) == {"baseline", BEST, CHOSEN, *CONTROLS}
         assert set(shares["test"].index) == {"baseline", CHOSEN, *DRAWS}
@@ -186,12 +162,12 @@ def test_what_is_saved_and_drawn(
     figure = picture.sweep_figure(picture.curves(table_in(folder, "sweep.parquet")), ())
     lines = [line for line in figure.axes[1].lines if line.get_color() == picture.COLOURS["Both"]]
     assert [list(line.get_ydata()) for line in lines] == [[0.3, 0.7, 0.6]]
-    # Side questions where settings were tried: one of K 2, one of K 3, none of K 4.
+    # ControlTask questions where settings were tried: one of K 2, one of K 3, none of K 4.
     for axis, initial, reality in zip(
         figure.axes, ([0.8, 0.7], [0.8, 0.9], None), ([0.8, 0.8], [0.8, 0.9], None), strict=True
     ):
-        for side, values in (("initial", initial), ("reality", reality)):
-            colour = picture.COLOURS[side]
+        for task, values in (("initial", initial), ("reality", reality)):
+            colour = picture.COLOURS[task]
             lines = [line for line in axis.lines if line.get_color() == colour]
             assert [list(line.get_xdata()) for line in lines] == ([[0.0, 1.0]] if values else [])
             drawn_at = [value for line in lines for value in line.get_ydata()]
@@ -208,13 +184,15 @@ def test_what_is_saved_and_drawn(
 
 
 def test_only_what_may_be_asked_is_asked(
-    sweep: Callable[..., tuple[Sweep, str]], answered: list[tuple[str, list[Cell]]], probed: Path
+    sweep: Callable[..., tuple[Sweep, str]],
+    answered: list[tuple[str, list[SweepPoint]]],
+    probed: Path,
 ) -> None:
-    """Side questions from the best setting on, and of test stories nothing but the choice."""
+    """Control questions from the best setting on, and of test stories nothing but the choice."""
     found, _ = sweep()
     heads = fit_vector(probed, 3).heads[:2]
     rests = [f"logistic without L{layer}H{head}/K2/alpha1" for layer, head in heads]
-    steered = [(name, [cell.name for cell in cells]) for name, cells in answered[1:]]
+    steered = [(name, [point.name for point in points]) for name, points in answered[1:]]
     assert steered == [
         ("initial-validation.jsonl", ["baseline", BEST]),
         ("reality-validation.jsonl", ["baseline", BEST]),
@@ -244,25 +222,27 @@ def test_a_vector_inside_its_controls_is_called_not_specific(
     found, printed = sweep()
     said = "rank 2 of 5, not specific: random draws with steps of the same length do as well"
     assert said in printed.splitlines()
-    saved = json.loads((config.folder / "results.json").read_text())["specificity"]
-    assert (saved["rank"], saved["of"], saved["specific"]) == (2, 5, False)
-    assert found.specificity == saved
+    saved = json.loads((config.folder / "results.json").read_text())["control_rank"]
+    assert (saved["rank"], saved["of"], saved["beats_controls"]) == (2, 5, False)
+    assert found.control_rank == saved
 
 
 def test_draws_are_asked_of_some_stories(
-    sweep: Callable[..., tuple[Sweep, str]], answered: list[tuple[str, list[Cell]]]
+    sweep: Callable[..., tuple[Sweep, str]], answered: list[tuple[str, list[SweepPoint]]]
 ) -> None:
-    found, printed = sweep(control_stories=4, draws=3, leave_out=0)
-    assert found.test is not None and found.specificity is not None
-    asked = found.test.groupby("cell")["story"].unique()
+    found, printed = sweep(control_stories=4, random_controls=3, leave_out=0)
+    assert found.test is not None and found.control_rank is not None
+    asked = found.test.groupby("point")["story"].unique()
     whole = list(asked[CHOSEN])
     assert len(whole) == STORIES and len(asked) == 2 + 2 * 3
-    chosen = [whole.index(story) for story in asked[found.draws[0].name]]
+    chosen = [whole.index(story) for story in asked[found.random_controls[0].name]]
     assert len(chosen) == 4 and chosen == sorted(chosen)
-    assert all(list(asked[cell.name]) == [whole[i] for i in chosen] for cell in found.draws)
+    assert all(
+        list(asked[point.name]) == [whole[i] for i in chosen] for point in found.random_controls
+    )
     # As it is the first two of ten are right, steered the first seven.
     gained = sum(2 <= number < 7 for number in chosen)
-    assert 0 < gained < 4 and found.specificity["gain"] == pytest.approx(gained / 4)
+    assert 0 < gained < 4 and found.control_rank["gain"] == pytest.approx(gained / 4)
     assert "on 4 test stories" in printed
 
 
@@ -270,7 +250,11 @@ def test_without_the_initial_belief_the_best_is_chosen(
     sweep: Callable[..., tuple[Sweep, str]],
 ) -> None:
     found, printed = sweep(max_initial_drop=None, test=False)
-    assert found.chosen.name == BEST and list(found.sides) == ["reality"] and found.test is None
+    assert (
+        found.chosen.name == BEST
+        and list(found.control_tasks) == ["reality"]
+        and found.test is None
+    )
     assert "initial belief" not in printed and "test stories" not in printed
     assert "reality: 0.0 [0.0, 0.0] points on validation stories" in printed
 
@@ -285,38 +269,3 @@ def test_a_setting_that_forgets_reality_is_passed_over(
     assert "no K and alpha leaves the side questions alone: this one is nearest to it" in printed
     found, printed = sweep(test=False, max_reality_drop=0.3)
     assert found.chosen.name == CHOSEN and "no K and alpha leaves" not in printed
-
-
-def test_vectors_of_two_sweeps_have_names_of_their_own(
-    sweep: Callable[..., tuple[Sweep, str]], tmp_path: Path
-) -> None:
-    label = sweep(max_initial_drop=None, test=False)[0].vector
-    other = sweep(max_initial_drop=None, test=False, label="y_o", out=tmp_path / "else" / "sweep")[
-        0
-    ].vector
-    assert label.name != other.name
-
-
-def test_the_grid_follows_from_the_model(config: SweepConfig, model_folder: Path) -> None:
-    loaded = load_model(str(model_folder))
-    chosen, grid = with_grid(replace(config, k=None, alpha=None), loaded)
-    assert chosen.k == (1, 3, 6) and chosen.alpha is not None and 0.6 in chosen.alpha
-    assert len(grid) == 1 + 3 * 12 * 3
-    assert with_grid(config, loaded)[0] == config
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"k": (2, 49)}, "--K 49: .* has 6 x 8 = 48 heads"),
-        ({"k": (0,)}, "--K must be at least 1"),
-        ({"alpha": (0.0,)}, "nothing but 0"),
-        ({"alpha": ()}, "--alpha holds nothing but 0"),
-    ],
-)
-def test_grids_that_cannot_be_are_refused_before_anything_is_asked(
-    config: SweepConfig, answered: list[Any], changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises((SteeringError, OptionError), match=message):
-        work(replace(config, run=None, **changes), Console(file=io.StringIO()))
-    assert not answered and not config.folder.exists()

@@ -18,12 +18,12 @@ from rich.console import Console
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.steering.baking import bake_model
+from sally_anne.steering.bake import bake_model
+from sally_anne.steering.config import SweepConfig
 from sally_anne.steering.fit import fit_vector
-from sally_anne.steering.pipeline import run as sweep
-from sally_anne.steering.prepare import Questions
 from sally_anne.steering.reporting import Sweep
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering.sweep import Questions
+from sally_anne.steering.sweep import run as sweep
 from tests.made_run import make_items
 from tests.steering.conftest import Made
 
@@ -94,17 +94,17 @@ def test_a_vector_that_undoes_the_harm_is_above_all_its_controls(
     whole: LoadedModel, harmed: LoadedModel, planted: Callable[..., Path], tmp_path: Path
 ) -> None:
     found, lines, config = swept(planted(*HARMED), harmed, tmp_path / "sweep")
-    assert found.test is not None and found.specificity is not None
+    assert found.test is not None and found.control_rank is not None
     items = Questions(config).items("test")
     replies = SteeredModel(whole).generate([Prompt(item.text) for item in items], 4)
-    own = found.test[found.test["cell"] == found.chosen.name].set_index("item_id")["reply"]
+    own = found.test[found.test["point"] == found.chosen.name].set_index("item_id")["reply"]
     assert [own[item.item_id] for item in items] == replies
     right = [item.answer[0] in reply for item, reply in zip(items, replies, strict=True)]
     pairs = [tb and fb for tb, fb in zip(right[::2], right[1::2], strict=True)]
     assert sum(pairs) > 0
     assert "rank 1 of 41, above all its controls" in lines
     gain = f"{100 * sum(pairs) / STORIES:.1f} points"
-    assert f"Both minus as it is on {STORIES} test stories: {gain}" in lines
+    assert f"Both minus baseline on {STORIES} test stories: {gain}" in lines
     # Reality, too, is told only when the harm is undone.
     (line,) = [line for line in lines if "reality: " in line and "on test stories" in line]
     assert float(line.split("reality: ")[1].split()[0]) > 50
@@ -114,7 +114,7 @@ def test_a_vector_elsewhere_is_not_specific(
     harmed: LoadedModel, planted: Callable[..., Path], tmp_path: Path
 ) -> None:
     found, lines, _ = swept(planted(*ELSEWHERE), harmed, tmp_path / "sweep")
-    assert found.specificity is not None and not found.specificity["specific"]
+    assert found.control_rank is not None and not found.control_rank["beats_controls"]
     verdict = "not specific: random draws with steps of the same length do as well"
     assert f"rank 41 of 41, {verdict}" in lines
     assert not any("above all its controls" in line for line in lines)

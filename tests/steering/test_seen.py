@@ -15,31 +15,26 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-import sally_anne.steering.pipeline
+import sally_anne.steering.sweep
 from sally_anne.core.errors import OtherModelError, SteeringError
 from sally_anne.core.run import Run
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.lineage import Lineage
-from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.adapters.lm_eval import export
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import evaluate
-from sally_anne.harness.run import run as evaluation
-from sally_anne.harness.tasks import load_items
-from sally_anne.hooks.identity import ModelIdentity
+from sally_anne.harness.main import run as evaluation
+from sally_anne.harness.work import prepare
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.steering import bake
-from sally_anne.steering.cells import run_cells
-from sally_anne.steering.fit import fit_vector
-from sally_anne.steering.make import VectorConfig
-from sally_anne.steering.make import run as make_vector
-from sally_anne.steering.measuring import measure
-from sally_anne.steering.pipeline import run as sweep
-from sally_anne.steering.prepare import Questions, lineage_of
-from sally_anne.steering.side_effects import SideEffectsConfig
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering.config import SideEffectsConfig, SweepConfig
+from sally_anne.steering.fit import VectorConfig, fit_vector
+from sally_anne.steering.fit import run as make_vector
+from sally_anne.steering.points import answer_points
+from sally_anne.steering.side_effects import run as measure
+from sally_anne.steering.sweep import Questions, lineage_of
+from sally_anne.steering.sweep import run as sweep
 
 pytestmark = pytest.mark.integration
 
@@ -81,13 +76,13 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def prepared(loaded: Any, items: Any, vectors: Any, journal: Any, *rest: Any) -> pd.DataFrame:
         journal.add(
-            {"item_id": f"{cell.name}|{item.item_id}", "reply": item.answer[0]}
-            for cell in vectors
+            {"item_id": f"{point.name}|{item.item_id}", "reply": item.answer[0]}
+            for point in vectors
             for item in items
         )
-        return run_cells(loaded, items, vectors, journal, *rest)
+        return answer_points(loaded, items, vectors, journal, *rest)
 
-    monkeypatch.setattr(sally_anne.steering.pipeline, "run_cells", prepared)
+    monkeypatch.setattr(sally_anne.steering.sweep, "answer_points", prepared)
 
 
 def content_of(stories: Iterable[str]) -> set[str]:
@@ -158,7 +153,7 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
         table = pd.read_parquet(out / "answers.parquet")
         assert table["story"].nunique() == 2 and content_of(table["story"]).isdisjoint(known)
 
-    side = SideEffectsConfig(
+    task = SideEffectsConfig(
         vector=folder,
         model=str(model_folder),
         tasks=("gridtom:1",),
@@ -166,7 +161,7 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
         limit=2,
         out=tmp_path / "s",
     )
-    measure(replace(side, max_new_tokens=2))
+    measure(replace(task, max_new_tokens=2))
     for run in ("plain", "steered"):
         table = pd.read_parquet(tmp_path / "s" / f"gridtom-1-{run}" / "answers.parquet")
         assert set(table["story"]) == others
@@ -303,16 +298,3 @@ def test_a_vector_steers_its_own_model_alone(
     kept["bake"] = "steering.json"
     if use in kept:
         assert json.loads((tmp_path / "c" / kept[use]).read_text())["mismatch"] == both
-
-
-def test_a_vector_of_one_family_does_not_steer_another(
-    folders: dict[Family, Path], vector_folder: Path, tmp_path: Path
-) -> None:
-    """Of one shape they are, and all replies were invalid without a word."""
-    llava = load_model(str(folders["llava-next-video"]))
-    vector = SteeringVector.load(vector_folder)
-    assert ModelIdentity.of_vector(vector.fitted).model_type == "qwen2_vl"
-    with pytest.raises(SteeringError, match="fitted on a qwen2_vl, .* is a llava_next_video"):
-        vector.apply(llava.model)
-    with pytest.raises(OtherModelError, match="a qwen2_vl, not a llava_next_video"):
-        evaluate(EvalConfig(setting="text", limit=1, out=tmp_path), vector, loaded=llava)

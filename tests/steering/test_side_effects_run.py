@@ -1,4 +1,4 @@
-"""Side effects of a vector on tiny models."""
+"""ControlTask effects of a vector on tiny models."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-import sally_anne.harness.evaluate
-import sally_anne.steering.measuring
+import sally_anne.harness.pipeline
+import sally_anne.steering.side_effects
 from sally_anne.core.folder import Journal
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.evaluate import ask
@@ -22,9 +22,8 @@ from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from sally_anne.steering.measuring import divergences
-from sally_anne.steering.measuring import measure as run
-from sally_anne.steering.side_effects import SideEffectsConfig
+from sally_anne.steering.config import SideEffectsConfig
+from sally_anne.steering.side_effects import divergences, run
 
 pytestmark = pytest.mark.integration
 
@@ -155,8 +154,8 @@ def test_every_number_is_where_it_belongs(
         moved.append(steered.alpha)
         return np.repeat([0.0, 1.0], 50)
 
-    monkeypatch.setattr(sally_anne.harness.evaluate, "ask", prepared)
-    monkeypatch.setattr(sally_anne.steering.measuring, "divergences", divergences)
+    monkeypatch.setattr(sally_anne.harness.pipeline, "ask", prepared)
+    monkeypatch.setattr(sally_anne.steering.side_effects, "divergences", divergences)
     monkeypatch.setenv("COLUMNS", "160")
     config = SideEffectsConfig(
         steering_folder,
@@ -185,21 +184,21 @@ def test_every_number_is_where_it_belongs(
         ("gridtom:1", "invalid"): 5.0,
     }
     for (task, measure), numbers in expected.items():
-        cells = saved["tasks"][task][measure]
-        found = [100 * cells[name]["value"] for name in ("plain", "steered", "difference")]
+        points = saved["tasks"][task][measure]
+        found = [100 * points[name]["value"] for name in ("plain", "steered", "difference")]
         assert found == pytest.approx(numbers)
         what = "right" if measure == "overall" else measure
         line, asked = [line for line in lines if f"{task}, {what} (%)" in line]
         assert re.findall(r"(-?\d+\.\d) \[", line) == [f"{number:.1f}" for number in numbers]
-        cells = saved["prompting"]["cot"][task][measure]
-        found = [100 * cell["value"] for cell in cells.values()]
+        points = saved["prompting"]["cot"][task][measure]
+        found = [100 * point["value"] for point in points.values()]
         prompted, steered = prompting[task, measure], numbers[1]
         wanted = [numbers[0], prompted, prompted - numbers[0], prompted - steered]
         assert found == pytest.approx(wanted)
         assert re.findall(r"(-?\d+\.\d) \[", asked) == [f"{number:.1f}" for number in wanted]
-    head, other = [line for line in lines if "as it is" in line]
-    assert head.index("as it is") < other.index("cot") < other.index("beyond steered")
-    assert head.index("as it is") < head.index("steered") < head.index("difference")
+    head, other = [line for line in lines if "baseline" in line]
+    assert head.index("baseline") < other.index("cot") < other.index("beyond steered")
+    assert head.index("baseline") < head.index("steered") < head.index("difference")
     # The interval of a half over 100 values: 1.96 standard errors of 0.05.
     kl = saved["kl"]
     assert (kl["value"], kl["n"]) == (0.5, 100)

@@ -1,4 +1,4 @@
-"""Every cell of a sweep is what the plain one-by-one evaluation gives."""
+"""Every point of a sweep is what the plain one-by-one evaluation gives."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from sally_anne.models.decoding import (
     row_bytes_by_device,
 )
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.steering import cells as module
-from sally_anne.steering.cells import (
+from sally_anne.steering import points as module
+from sally_anne.steering.points import (
     BASELINE,
-    Cell,
-    best_first,
-    cells,
+    SweepPoint,
+    answer_points,
     chance,
     choose,
+    grid_of,
     only_guessed,
-    run_cells,
+    rank_points,
     vectors_of,
 )
 from tests.made_stories import made_story
@@ -46,7 +46,7 @@ from tests.made_stories import made_story
 pytestmark = pytest.mark.integration
 
 
-def vector(direction: str, k: int, seed: int, heads: str = "probe") -> SteeringVector:
+def vector(direction: str, k: int, seed: int, heads: str = "probe_accuracy") -> SteeringVector:
     """Large enough that an untrained model says something else."""
     draw = torch.Generator().manual_seed(seed + len(direction))
     heads = torch.randperm(48, generator=draw)[:k].tolist()
@@ -79,7 +79,7 @@ def questions(setting: Setting) -> list[Item]:
     return list(items(generated(stories=splits), splits, "1", Wording(setting)))
 
 
-GRID = cells((2, 6), (-20.0, 0.0, 20.0), ("logistic", "random"))
+GRID = grid_of((2, 6), (-20.0, 0.0, 20.0), ("logistic", "random"))
 
 
 @pytest.mark.parametrize("setting", ["multimodal", "text"])
@@ -111,12 +111,12 @@ def test_cells_equal_one_by_one(
 
     monkeypatch.setattr(module, "extend", counted)
     with Journal(tmp_path / "sweep.jsonl", {}) as journal:
-        table = run_cells(lively, asked, vectors, journal, 3, rows, 4)
+        table = answer_points(lively, asked, vectors, journal, 3, rows, 4)
     assert sizes == together
     assert len(table) == len(asked) * len(GRID)
-    for cell, chosen in vectors.items():
+    for point, chosen in vectors.items():
         model = SteeredModel(lively, chosen)
-        replies = table[table["cell"] == cell.name].set_index("item_id")["reply"]
+        replies = table[table["point"] == point.name].set_index("item_id")["reply"]
         for item in asked:
             prompt = Prompt(item.text, item.clip() if item.clip else None)
             assert replies[item.item_id] == model.generate([prompt], 4)[0]
@@ -127,12 +127,12 @@ def test_initial_beliefs_have_other_numbers_of_frames_and_equal_one_by_one(
     lively: LoadedModel, tmp_path: Path
 ) -> None:
     splits = {3: "validation", 77: "validation"}
-    asked = list(items(generated(stories=splits), splits, "initial", Wording("multimodal")))
-    vectors = vectors_of(cells((2,), (20.0,), ("logistic",)), vector)
+    asked = list(items(generated(stories=splits), splits, "initial", "multimodal"))
+    vectors = vectors_of(grid_of((2,), (20.0,), ("logistic",)), vector)
     with Journal(tmp_path / "sweep.jsonl", {}) as journal:
-        table = run_cells(lively, asked, vectors, journal, 4, "auto", 4)
-    for cell, chosen in vectors.items():
-        model, own = SteeredModel(lively, chosen), table[table["cell"] == cell.name]
+        table = answer_points(lively, asked, vectors, journal, 4, "auto", 4)
+    for point, chosen in vectors.items():
+        model, own = SteeredModel(lively, chosen), table[table["point"] == point.name]
         assert own["item_id"].tolist() == [item.item_id for item in asked]
         for item, reply in zip(asked, own["reply"], strict=True):
             assert item.clip is not None
@@ -166,14 +166,14 @@ def test_rows_follow_from_memory_and_its_end_is_told(
             match="smaller --decode-batch-size, then .* --batch-size, .*; what",
         ),
     ):
-        run_cells(lively, asked, vectors, journal, 3, "auto", 4)
+        answer_points(lively, asked, vectors, journal, 3, "auto", 4)
     assert sizes == [6, 6, 6]
     with Journal(tmp_path / "sweep.jsonl", {}) as journal:
         assert len(journal.answers) == 18
         monkeypatch.setattr(module, "extend", extend)
-        resumed = run_cells(lively, asked, vectors, journal, 3, 5, 4)
+        resumed = answer_points(lively, asked, vectors, journal, 3, 5, 4)
     with Journal(tmp_path / "whole.jsonl", {}) as journal:
-        whole = run_cells(lively, asked, vectors, journal, 3, "auto", 4)
+        whole = answer_points(lively, asked, vectors, journal, 3, "auto", 4)
     pd.testing.assert_frame_equal(resumed, whole)
 
 
@@ -203,11 +203,11 @@ def test_resumes_by_cell(lively: LoadedModel, tmp_path: Path) -> None:
     asked = questions("text")
     path = tmp_path / "sweep.jsonl"
     with Journal(path, {}) as journal:
-        run_cells(lively, asked, vectors_of(GRID[:3], vector), journal, 3, 5, 4)
+        answer_points(lively, asked, vectors_of(GRID[:3], vector), journal, 3, 5, 4)
         kept = path.read_text()
     seen: list[tuple[int, int]] = []
     with Journal(path, {}) as journal:
-        resumed = run_cells(
+        resumed = answer_points(
             lively,
             asked,
             vectors_of(GRID, vector),
@@ -220,7 +220,7 @@ def test_resumes_by_cell(lively: LoadedModel, tmp_path: Path) -> None:
     assert path.read_text().startswith(kept)
     assert seen[0] == (3 * len(asked), len(GRID) * len(asked))
     with Journal(tmp_path / "whole.jsonl", {}) as journal:
-        whole = run_cells(lively, asked, vectors_of(GRID, vector), journal, 3, 5, 4)
+        whole = answer_points(lively, asked, vectors_of(GRID, vector), journal, 3, 5, 4)
     pd.testing.assert_frame_equal(resumed, whole)
 
 
@@ -230,8 +230,14 @@ def test_vectors_for_all_positions_are_refused(lively: LoadedModel, tmp_path: Pa
         Journal(tmp_path / "sweep.jsonl", {}) as journal,
         pytest.raises(SteeringError, match="all"),
     ):
-        run_cells(
-            lively, questions("text"), {Cell("logistic", 2, 1.0): everywhere}, journal, 3, 5, 4
+        answer_points(
+            lively,
+            questions("text"),
+            {SweepPoint("logistic", 2, 1.0): everywhere},
+            journal,
+            3,
+            5,
+            4,
         )
 
 
@@ -241,11 +247,13 @@ def test_a_vector_for_another_model_is_refused(lively: LoadedModel, tmp_path: Pa
         Journal(tmp_path / "sweep.jsonl", {}) as journal,
         pytest.raises(SteeringError, match="9 layers x 8 heads x 16.*6 x 8 x 16"),
     ):
-        run_cells(lively, questions("text"), {Cell("logistic", 2, 1.0): other}, journal, 3, 5, 4)
+        answer_points(
+            lively, questions("text"), {SweepPoint("logistic", 2, 1.0): other}, journal, 3, 5, 4
+        )
 
 
 def test_chosen_on_validation_alone() -> None:
-    best, weaker = Cell("logistic", 2, 5.0), Cell("logistic", 2, 10.0)
+    best, weaker = SweepPoint("logistic", 2, 5.0), SweepPoint("logistic", 2, 10.0)
     rows = [
         {
             "item_id": f"{story}/{condition}",
@@ -253,22 +261,22 @@ def test_chosen_on_validation_alone() -> None:
             "split": "validation",
             "condition": condition,
             "first": condition,
-            "cell": cell.name,
+            "point": point.name,
             "robust_correct": good,
             "robust_invalid": False,
         }
-        for cell, good in ((BASELINE, False), (weaker, True), (best, True))
+        for point, good in ((BASELINE, False), (weaker, True), (best, True))
         for story in ("a", "b")
         for condition in ("TB", "FB")
     ]
     table = pd.DataFrame(rows)
-    assert best_first(table, [BASELINE, weaker, best]) == [best, weaker]
+    assert rank_points(table, [BASELINE, weaker, best]) == [best, weaker]
     with pytest.raises(SteeringError, match="test stories"):
-        best_first(table.assign(split="test"), [best])
-    with pytest.raises(SteeringError, match="no steered cell"):
-        best_first(table, [BASELINE])
+        rank_points(table.assign(split="test"), [best])
+    with pytest.raises(SteeringError, match="no steered point"):
+        rank_points(table, [BASELINE])
     with pytest.raises(HarnessError):
-        best_first(table.drop(columns="story").assign(story=None), [best])
+        rank_points(table.drop(columns="story").assign(story=None), [best])
 
 
 @pytest.mark.parametrize(
@@ -283,13 +291,13 @@ def test_chosen_on_validation_alone() -> None:
 def test_chosen_among_those_that_leave_the_initial_belief_alone(
     wrong: tuple[int, ...], most: float, expected: int, asked: int
 ) -> None:
-    ranked = [Cell("logistic", 2, alpha) for alpha in (5.0, 2.0, 1.0)]
-    calls: list[Cell] = []
+    ranked = [SweepPoint("logistic", 2, alpha) for alpha in (5.0, 2.0, 1.0)]
+    calls: list[SweepPoint] = []
 
-    def initial(cell: Cell, side: str) -> pd.DataFrame:
-        assert side == "initial"
-        calls.append(cell)
-        lost = dict(zip(ranked, wrong, strict=True))[cell]
+    def initial(point: SweepPoint, task: str) -> pd.DataFrame:
+        assert task == "initial"
+        calls.append(point)
+        lost = dict(zip(ranked, wrong, strict=True))[point]
         return pd.DataFrame(
             {
                 "item_id": f"{story}/initial",
@@ -297,11 +305,11 @@ def test_chosen_among_those_that_leave_the_initial_belief_alone(
                 "split": "validation",
                 "condition": "",
                 "first": "",
-                "cell": name,
+                "point": name,
                 "robust_correct": name == BASELINE.name or story >= lost,
                 "robust_invalid": False,
             }
-            for name in (BASELINE.name, cell.name)
+            for name in (BASELINE.name, point.name)
             for story in range(10)
         )
 
@@ -313,10 +321,10 @@ def test_chosen_among_those_that_leave_the_initial_belief_alone(
 
 def test_what_is_only_guessed_puts_no_condition_on_the_choice() -> None:
     """Baselines right on 2 and on 9 of 10, where guessing gets a third; the best falls to none."""
-    best, mild = Cell("logistic", 2, 5.0), Cell("logistic", 2, 1.0)
+    best, mild = SweepPoint("logistic", 2, 5.0), SweepPoint("logistic", 2, 1.0)
 
-    def initial(right: int) -> Callable[[Cell, str], pd.DataFrame]:
-        def answers(cell: Cell, side: str) -> pd.DataFrame:
+    def initial(right: int) -> Callable[[SweepPoint, str], pd.DataFrame]:
+        def answers(point: SweepPoint, task: str) -> pd.DataFrame:
             good = {BASELINE.name: right, best.name: 0, mild.name: right}
             return pd.DataFrame(
                 {
@@ -325,11 +333,11 @@ def test_what_is_only_guessed_puts_no_condition_on_the_choice() -> None:
                     "split": "validation",
                     "condition": "",
                     "first": "",
-                    "cell": name,
+                    "point": name,
                     "robust_correct": story < good[name],
                     "robust_invalid": False,
                 }
-                for name in (BASELINE.name, cell.name)
+                for name in (BASELINE.name, point.name)
                 for story in range(10)
             )
 

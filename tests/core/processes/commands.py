@@ -23,7 +23,7 @@ from sally_anne.core.processes import here
 from sally_anne.core.store import ActivationStore
 from sally_anne.harness.config import EvalConfig
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering.config import SweepConfig
 
 CONFIGS = {"probe": ProbeConfig, "evaluate": EvalConfig, "sweep": SweepConfig}
 
@@ -45,7 +45,7 @@ def run(name: str, config: Any) -> None:
     elif name == "evaluate":
         from sally_anne.harness.run import run  # type: ignore[assignment]
     else:
-        from sally_anne.steering.pipeline import run  # type: ignore[assignment]
+        from sally_anne.steering.sweep import run  # type: ignore[assignment]
     run(config)
 
 
@@ -79,14 +79,14 @@ def write_no_results() -> None:
     """All but the first process leave probes, tables and choices to it."""
     import sally_anne.harness.evaluate
     import sally_anne.probing.pipeline
-    import sally_anne.steering.pipeline
+    import sally_anne.steering.sweep
 
     def refuse(*arguments: Any) -> None:
         raise AssertionError(f"process {os.environ['RANK']} writes results")
 
     sally_anne.harness.evaluate.save = refuse
     sally_anne.probing.pipeline._probe = refuse  # type: ignore[assignment]
-    sally_anne.steering.pipeline.save = refuse
+    sally_anne.steering.sweep.save = refuse
 
 
 def main(plan: dict[str, Any]) -> None:

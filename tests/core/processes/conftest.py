@@ -16,8 +16,8 @@ from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.run import run as evaluate
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
-from sally_anne.steering.pipeline import run as sweep
-from sally_anne.steering.sweep import SweepConfig
+from sally_anne.steering.config import SweepConfig
+from sally_anne.steering.sweep import run as sweep
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +41,7 @@ def options(model_folder: Path) -> dict[str, dict[str, Any]]:
             "alpha": [5.0, 50.0],
             "limit": 4,
             "max_initial_drop": 0.02,
-            "draws": 1,
+            "random_controls": 1,
             "batch_size": 2,
             "decode_batch_size": 4,
             "max_new_tokens": 4,

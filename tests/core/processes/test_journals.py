@@ -19,16 +19,16 @@ from sally_anne.harness.items import Item
 from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.steering.cells import cells, run_cells, vectors_of
+from sally_anne.steering.points import answer_points, grid_of, vectors_of
 from tests.core.processes.in_threads import Killed, together
 
 pytestmark = pytest.mark.integration
 
 ABOUT = {"model": "tiny"}
-GRID = cells((2,), (-20.0, 20.0), ("logistic", "random"))
+GRID = grid_of((2,), (-20.0, 20.0), ("logistic", "random"))
 
 
-def vector(direction: str, k: int, seed: int, heads: str = "probe") -> SteeringVector:
+def vector(direction: str, k: int, seed: int, heads: str = "probe_accuracy") -> SteeringVector:
     draw = torch.Generator().manual_seed(seed + len(direction))
     theta = torch.randn(k, 16, generator=draw, dtype=torch.float64)
     return SteeringVector(
@@ -89,7 +89,7 @@ def run(request: pytest.FixtureRequest, asked: list[Item], models: list[LoadedMo
             if request.param == "ask":
                 model = SteeredModel(loaded)
                 return ask(model, asked, journal, 4, 4, options=True)
-            return run_cells(loaded, asked, vectors_of(GRID, vector), journal, 4, 9, 4)
+            return answer_points(loaded, asked, vectors_of(GRID, vector), journal, 4, 9, 4)
 
     return go
 

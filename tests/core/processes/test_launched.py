@@ -27,7 +27,7 @@ from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
 from sally_anne.probing.pipeline import run
-from sally_anne.steering.pipeline import run as sweep
+from sally_anne.steering.sweep import run as sweep
 from tests.core.processes.commands import config_of
 
 ROOT = Path(__file__).parents[3]
@@ -126,7 +126,7 @@ def test_the_sweep_says_what_its_vector_says(alone: Path, options: dict[str, Any
     said: dict[str, list[str]] = {}
     for cell, steering in (("baseline", None), (saved["chosen"]["name"], vector)):
         model = SteeredModel(loaded, steering)
-        rows = table[(table["split"] == "test") & (table["cell"] == cell)]
+        rows = table[(table["split"] == "test") & (table["point"] == cell)]
         assert list(rows["item_id"]) == [item.item_id for item in items]
         said[cell] = [model.generate([prompt_of(item)], 4)[0] for item in items]
         assert list(rows["reply"]) == said[cell]

@@ -9,14 +9,14 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from sally_anne.experiments.localisation.bench import leaderboard
-from sally_anne.experiments.localisation.recipe import choose_heads, givers, told_apart
-from sally_anne.experiments.localisation.scoring import (
+from sally_anne.experiments.localisation.localisers import (
     auroc,
     average_precision,
     claimed,
     recall_at,
     score,
 )
+from sally_anne.experiments.localisation.plant import choose_heads, sample_donors, separation_loss
 from sally_anne.experiments.localisation.stories import held_out_twins, named_first
 
 TRUTH = np.array([[True, False, False], [False, True, False]])
@@ -55,10 +55,6 @@ def test_a_claim_is_above_the_best_head_of_all_draws_but_one_in_twenty() -> None
     assert (found["hits"], found["false"]) == (1, 1)
 
 
-def test_few_draws_claim_nothing() -> None:
-    assert not claimed(np.full((2, 3), 9.0), np.zeros((18, 2, 3))).any()
-
-
 def test_a_failed_model_does_not_count() -> None:
     rows = [
         {"model": m, "kind": "causal", "failed": m == "c", "localiser": name, "recall": recall}
@@ -90,7 +86,7 @@ def test_planted_heads_have_keys_of_their_own_and_decoys_beside_them(k: int, see
 
 def test_heads_of_another_story_move_the_answer_if_they_are_of_the_other_version() -> None:
     """Twelve rows, the last four of side questions, which nothing moves."""
-    drawn = [givers(12, 8, 0.5, torch.Generator().manual_seed(i)) for i in range(200)]
+    drawn = [sample_donors(12, 8, 0.5, torch.Generator().manual_seed(i)) for i in range(200)]
     taken, moved = (torch.stack(both) for both in zip(*drawn, strict=True))
     own = torch.arange(12).expand_as(taken)
     twins = taken == own ^ 1
@@ -98,11 +94,11 @@ def test_heads_of_another_story_move_the_answer_if_they_are_of_the_other_version
     assert (taken[:, 8:] < 8).any()
     assert not moved[:, 8:].any()
     assert moved[twins & (own < 8)].all()
-    # Half are strangers, of which every eighth is the twin by chance, and half say the same.
+    # Half are random_pairs, of which every eighth is the twin by chance, and half say the same.
     assert twins[:, :8].float().mean() == pytest.approx(1 / 2 + 1 / 16, abs=0.05)
     assert moved[:, :8].float().mean() == pytest.approx(3 / 4, abs=0.05)
     assert ((taken - own) % 2 == moved)[:, :8].all()
-    alone, always = givers(12, 8, 0.0, torch.Generator())
+    alone, always = sample_donors(12, 8, 0.0, torch.Generator())
     assert torch.equal(alone, torch.arange(12) ^ 1)
     assert always.tolist() == 8 * [1] + 4 * [0]
 
@@ -110,13 +106,13 @@ def test_heads_of_another_story_move_the_answer_if_they_are_of_the_other_version
 def test_heads_that_hide_the_belief_say_its_product_with_a_sign() -> None:
     """Six stories, the last two of side questions; in the second and third the sign turns."""
     signs = torch.tensor([0, 1, 1, 0, 0, 0])
-    drawn = [givers(12, 8, 0.5, torch.Generator().manual_seed(i), signs) for i in range(200)]
+    drawn = [sample_donors(12, 8, 0.5, torch.Generator().manual_seed(i), signs) for i in range(200)]
     taken, moved = (torch.stack(both) for both in zip(*drawn, strict=True))
     own = torch.arange(12).expand_as(taken)
     assert moved[(taken == own ^ 1) & (own < 8)].all() and not moved[:, 8:].any()
     # The true version of the first story says what the false one of the second does.
-    for giver, moves in ((1, 1), (2, 1), (3, 0), (4, 1), (5, 0), (6, 0), (7, 1)):
-        assert set(moved[:, 0][taken[:, 0] == giver].tolist()) == {moves}
+    for donor, moves in ((1, 1), (2, 1), (3, 0), (4, 1), (5, 0), (6, 0), (7, 1)):
+        assert set(moved[:, 0][taken[:, 0] == donor].tolist()) == {moves}
 
 
 def test_the_sign_is_the_order_in_which_the_question_names_the_rooms() -> None:
@@ -134,7 +130,7 @@ def test_what_heads_tell_apart_is_the_part_that_has_no_sign() -> None:
     turned = 1.0 - 2.0 * signs[:, None]
     hidden, open_ = torch.zeros(4, 2, 1, 3), torch.zeros(4, 2, 1, 3)
     hidden[:, 0, :, 0], open_[:, 0, :, 1] = turned, 1.0
-    assert told_apart(hidden, signs).item() == 0
-    assert told_apart(open_, signs).item() == pytest.approx(1)
-    assert told_apart(hidden + open_, signs).item() == pytest.approx(0.5)
-    assert told_apart(open_, torch.zeros(4).long()).item() == 0  # one sign alone says nothing
+    assert separation_loss(hidden, signs).item() == 0
+    assert separation_loss(open_, signs).item() == pytest.approx(1)
+    assert separation_loss(hidden + open_, signs).item() == pytest.approx(0.5)
+    assert separation_loss(open_, torch.zeros(4).long()).item() == 0  # one sign alone says nothing

@@ -8,12 +8,15 @@ import torch
 
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.twins import Twins
-from sally_anne.experiments.localisation import bench, steering
-from sally_anne.experiments.localisation.figure import localisation_figure
-from sally_anne.experiments.localisation.localisers import Seen, look, train_part
-from sally_anne.experiments.localisation.planted import GroundTruth, add_decoys, weaken
-from sally_anne.experiments.localisation.stories import held_out_twins, sides, sides_of
-from sally_anne.harness.gridtom import Wording, items
+from sally_anne.experiments.localisation import steering
+from sally_anne.experiments.localisation.localisers import PairStats, collect, train_part
+from sally_anne.experiments.localisation.planted import GroundTruth, add_decoys, attenuate
+from sally_anne.experiments.localisation.stories import (
+    control_questions,
+    control_questions_of,
+    held_out_twins,
+)
+from sally_anne.harness.gridtom import items
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.probing.interchange import read_twins
@@ -31,15 +34,15 @@ def planted() -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def seen(planted: LoadedModel) -> Seen:
-    return look(planted, held_out_twins("test", 10), 1)
+def seen(planted: LoadedModel) -> PairStats:
+    return collect(planted, held_out_twins("test", 10), 1)
 
 
 def test_side_questions_are_those_of_the_benchmark() -> None:
     stories = generated(stories=range(4))
     found = {
         one.samples[i].item_id: (one, i)
-        for one in sides(stories, stories.indices)
+        for one in control_questions(stories, stories.indices)
         for i in range(2)
     }
     assert len(found) == 16
@@ -57,12 +60,12 @@ def test_side_questions_are_those_of_the_benchmark() -> None:
             assert (one.answers[0],) == record.initial[1].answer
             assert record.initial[1].question in one.samples[i].text
     twins = held_out_twins("test", 3)
-    asked = sides_of(twins)
+    asked = control_questions_of(twins)
     assert len(asked) == 6
     assert {one.samples[0].group for one in asked} == {pair.samples[0].group for pair in twins}
 
 
-def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: Seen) -> None:
+def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: PairStats) -> None:
     """One token read beside others after what stands before it, and the whole prompt steered."""
     vector = steering.vectors_at([CARRIER], seen)["mass_mean"]
     pair = held_out_twins("test", 1)[0]
@@ -78,10 +81,12 @@ def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: Seen) -
     assert (found[0] - found[1]).abs().max() > 0.1
 
 
-def test_answers_move_at_the_carrier_and_nowhere_else(planted: LoadedModel, seen: Seen) -> None:
+def test_answers_move_at_the_carrier_and_nowhere_else(
+    planted: LoadedModel, seen: PairStats
+) -> None:
     """Counted again by a loop, one steered run each."""
     twins = held_out_twins("test", 3)
-    asked = sides(generated(), range(2))
+    asked = control_questions(generated(), range(2))
     at = {head: steering.vectors_at([head], seen)["mass_mean"] for head in (CARRIER, (5, 6))}
     found = steering.steered(planted, twins, asked, [*at.values()], (1.0, 8.0))
     right = moved = 0
@@ -100,11 +105,11 @@ def test_answers_move_at_the_carrier_and_nowhere_else(planted: LoadedModel, seen
     np.testing.assert_allclose(found["kl"][1], 0, atol=1e-9)
 
 
-def made_up(shift: np.ndarray) -> Seen:
+def made_up(shift: np.ndarray) -> PairStats:
     """40 twins with one layer of two heads, of width 3; versions differ by ``shift [2, 3]``."""
     noise = np.random.default_rng(0).normal(size=(40, 2, 1, 2, 3)) * 0.1
     noise[:, 0] += shift
-    return Seen(None, noise, np.full((40, 2), "x"))  # type: ignore[arg-type]
+    return PairStats(None, noise, np.full((40, 2), "x"))  # type: ignore[arg-type]
 
 
 def test_directions_are_those_that_were_planted() -> None:
@@ -131,9 +136,9 @@ def test_a_weakened_head_carries_less(planted: LoadedModel) -> None:
     twins = held_out_twins("test", 1)
     kept = {name: weight.clone() for name, weight in planted.model.state_dict().items()}
     try:
-        before = look(planted, twins, 1).effects.effect[0]
-        weaken(planted.model, (CARRIER,), 0.0)
-        after = look(planted, twins, 1).effects.effect[0]
+        before = collect(planted, twins, 1).effects.patch[0]
+        attenuate(planted.model, (CARRIER,), 0.0)
+        after = collect(planted, twins, 1).effects.patch[0]
     finally:
         planted.model.load_state_dict(kept)
     assert abs(before[CARRIER]) > 1e-3 > 1e-6 > np.abs(after).max()
@@ -143,63 +148,12 @@ def estimate(value: float) -> dict[str, float]:
     return {"value": value, "low": value - 0.1, "high": value + 0.1, "n": 3}
 
 
-def test_tables_and_figure_show_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        {"kind": kind, "localiser": name, "models": 3, "recall": estimate(recall)}
-        for kind, name, recall in (
-            ("causal", "probe", 0.6),
-            ("decoy", "probe", 0.2),
-            ("hidden", "probe", 0.1),
-        )
-    ]
-    rows[-1]["models"] = 2
-    rows = [{**row, **{m: estimate(0.5) for m in list(bench.HEADINGS)[1:]}} for row in rows]
-    steered = [
-        {"hidden": hidden, "heads": heads, "direction": direction, "alpha": alpha, "models": 3}
-        | {"moved": estimate(moved), "kept": estimate(kept), "kl": estimate(0.25)}
-        for hidden, heads, direction, alpha, moved, kept in (
-            (False, "planted", "mass_mean", 2.0, 0.8, 0.9),
-            (False, "planted", "mass_mean", 1.0, 0.4, 0.95),
-            (False, "decoys", "logistic", 2.0, 0.7, 0.7),
-            (False, "decoys", "mass_mean", 2.0, 0.0, 1.0),
-            (True, "planted", "mass_mean", 2.0, 0.05, 1.0),
-        )
-    ]
-    console = bench.Console(width=120)
-    bench.print_leaderboard(console, rows)
-    bench.print_steering(console, steered)
-    said = capsys.readouterr().out
-    assert said.count("with a hidden belief") == 1
-    lines = [line.split() for line in said.splitlines() if line[:1] == "│"]
-    assert [line[3:6] for line in lines[:3]] == [
-        ["0.60", "[0.50,", "0.70]"],
-        ["0.20", "[0.10,", "0.30]"],
-        ["0.10", "[0.00,", "0.20]"],
-    ]
-    assert [line[1:2] + line[3:4] + line[5:6] + line[9:10] for line in lines[3:]] == [
-        ["planted", "mass_mean", "80.00", "90.00"],
-        ["decoys", "mass_mean", "0.00", "100.00"],
-        ["planted", "mass_mean", "5.00", "100.00"],
-    ]
-    recovery = [
-        {"hidden": hidden, "localiser": "probe", "strength": s, "recall": estimate(r)}
-        for hidden, s, r in ((False, 0.3, 1), (False, 0.1, 0.5), (True, 0.3, 0.2))
-    ]
-    figure = localisation_figure({"rows": rows, "steering": steered, "recovery": recovery})
-    left, middle, right = figure.axes
-    assert [c.has_yerr for c in left.containers] == [True, True, False]
-    assert [c.lines[0].get_ydata()[0] for c in left.containers] == [0.6, 0.2, 0.1]
-    curves = [line.get_xydata().tolist() for line in middle.lines]
-    assert curves == [[[1, 0], [0.95, 0.4], [0.9, 0.8]], [[1, 0], [1, 0]]]
-    assert [line.get_xydata().tolist() for line in right.lines] == [[[0.1, 0.5], [0.3, 1]]]
-
-
 def test_ranks_are_among_draws(
-    planted: LoadedModel, seen: Seen, monkeypatch: pytest.MonkeyPatch
+    planted: LoadedModel, seen: PairStats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Among draws of its own lengths; ties count against it, and their mean stands beside it."""
 
-    def known(loaded, twins, beside, vectors, alphas=steering.ALPHAS):
+    def known(loaded, twins, questions, vectors, alphas=steering.ALPHAS):
         rows = np.repeat(np.arange(len(vectors), dtype=float)[:, None], len(alphas), axis=1)
         # Three draws for each of four directions.
         rows[-12:] = np.array([0, 1, 5, 0, 1, 5, 0, 1, 1, 4, 4, 5.0])[:, None]
@@ -221,6 +175,6 @@ def test_ranks_are_among_draws(
     assert {row["heads"] for row in rows} == {"planted", "decoys", "mine"}
 
 
-def test_a_head_without_a_difference_is_not_steered(seen: Seen) -> None:
+def test_a_head_without_a_difference_is_not_steered(seen: PairStats) -> None:
     for vector in steering.vectors_at([(0, 0), CARRIER], seen).values():
         assert vector.sigma[0] < 1e-5 < 0.1 < vector.sigma[1]

@@ -21,7 +21,7 @@ from sally_anne.harness.adapters.lm_eval.export import export, steer_config
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.hooks.edit import Gate
 from sally_anne.hooks.geometry import SITES
-from sally_anne.steering.baking import bake_model
+from sally_anne.steering.bake import bake_model
 
 pytestmark = pytest.mark.plugins
 

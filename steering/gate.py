@@ -1,8 +1,7 @@
-"""A gate for a steering vector: a probe that says at which questions to steer.
+"""A gate for a steering vector: a probe that opens it at questions of one condition.
 
 It reads one head at the last token of a question, not later than the first layer that is steered.
-Probes of a run read statements, and mean nothing there, so this one is fitted on questions: both
-sides of each pair of twins.
+Probes of a run read statements, so this one is fitted on questions, both of each pair.
 """
 
 from __future__ import annotations
@@ -39,14 +38,7 @@ OPEN = "open"
 
 @dataclass(frozen=True)
 class FittedGate:
-    """A gate, and how often it is right.
-
-    Attributes:
-        gate: the gate.
-        validation: its accuracy on validation questions, which chose head and threshold.
-        test: its accuracy on test questions, with an interval over their clusters.
-        clusters: how many clusters of test questions there are.
-    """
+    """A gate, its accuracy on validation and test questions, and the number of test clusters."""
 
     gate: Gate
     validation: float
@@ -61,17 +53,14 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
     the gate is measured. Accuracies are printed, and kept in ``fitted["gate"]``.
 
     Args:
-        vector: of the run.
-        folder: of the finished probing run.
+        folder: of the finished probing run that the vector was fitted on.
         opens_at: the condition, as TB or FB.
-        console: where it prints.
 
     Raises:
         SteeringError: the run's samples have no questions, or none of that condition.
         ProbingError: the samples are not those that the run read, no head is early enough, or none
             has a probe with weights.
         OtherModelError: the model is not the one that was probed.
-        RunFolderError, ModelError: run or model cannot be opened.
     """
     opened = reopen(folder)
     probing, twins = opened.probing, opened.twins.get("question")
@@ -79,13 +68,11 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
     if twins is None or opens_at not in conditions:
         known = ", ".join(sorted(set(filter(None, conditions)))) or "none"
         raise SteeringError(
-            f"--gate {opens_at}: the questions of {folder} have no such condition; theirs: {known} "
-            "(of your own samples, twins need a tag `condition`)"
+            f"--gate {opens_at}: the questions of {folder} have the conditions {known} (your own "
+            "samples need a tag `condition`)"
         )
-    loaded = opened.model()
-    x = read_questions(loaded, twins, console)
-    first = min(vector.heads)[0]
-    found = fit_gate(x, opens_at, first, probing.c, probing.max_iter)
+    x = read_questions(opened.model(), twins, console)
+    found = fit_gate(x, opens_at, min(vector.heads)[0], probing.c, probing.max_iter)
     gate, test = found.gate, found.test
     facts = {
         "opens_at": opens_at,
@@ -101,9 +88,8 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
         + ("" if test.low > 0.5 else "; it is not above chance"),
         soft_wrap=True,
     )
-    return replace(
-        vector, gate=gate, positions=LAST_PROMPT, fitted={**vector.fitted, "gate": facts}
-    )
+    fitted = {**vector.fitted, "gate": facts}
+    return replace(vector, gate=gate, positions=LAST_PROMPT, fitted=fitted)
 
 
 def conditions_of(twins: TwinSet) -> list[str]:
@@ -120,14 +106,7 @@ def read_questions(
 ) -> Activations:
     """Head outputs at the last token of questions, ``[N, L, H, D]``, with their ``condition``.
 
-    Args:
-        loaded: the model.
-        twins: all that train and validate are read.
-        console: where it shows how far it is.
-        pairs: at most so many test twins, from all clusters in turn.
-
-    Raises:
-        ProbingError, ModelError: as :func:`probing.interchange.read_twins`.
+    All that train and validate are read, and at most ``pairs`` for test, from all clusters in turn.
     """
     every = len(twins.twins)
     parts: dict[Split, int] = {"train": every, "validation": every, "test": pairs}
@@ -156,15 +135,9 @@ def fit_gate(
 ) -> FittedGate:
     """The probe of the best head up to layer ``last``.
 
-    Weights are of training questions. The head is the best on validation questions, ties by
-    log-loss; the threshold is the one that divides these best, in the middle of the widest gap.
-    Test questions measure it alone.
-
-    Args:
-        x: as of :func:`read_questions`.
-        opens_at: at which condition it opens; all others close it.
-        last: the first layer that is steered; what is read there is not steered yet.
-        c, max_iter: of the probes.
+    Weights are of training questions. Validation questions choose the head, ties by log-loss, and
+    the threshold (:func:`best_threshold`); test questions only measure it. ``last`` is the first
+    layer that is steered; its heads are read before that.
 
     Raises:
         ProbingError: training questions of one side alone, no validation questions, or no head with
@@ -189,13 +162,13 @@ def fit_gate(
     return FittedGate(gate, accuracy, share, len(names))
 
 
-def best_threshold(likely: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
-    """Where probabilities ``[N]`` divide ``wanted [N]`` best, and the accuracy there.
+def best_threshold(likely: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """Where probabilities ``[N]`` divide ``labels [N]`` best, and the accuracy there.
 
     Of equals it is the middle of the widest gap between neighbours, 0 and 1 among them.
     """
     edges = np.unique([0.0, *likely, 1.0])
     cuts = (edges[1:] + edges[:-1]) / 2
-    right = ((likely > cuts[:, None]) == wanted).mean(axis=1)
+    right = ((likely > cuts[:, None]) == labels).mean(axis=1)
     best = np.lexsort((np.diff(edges), right))[-1]
     return float(cuts[best]), float(right[best])

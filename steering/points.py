@@ -1,6 +1,7 @@
-"""The cells of a sweep: which heads, which direction, how strong; answered all at once, and chosen.
+"""The points of a sweep: which heads, direction, strength; answered at once, and chosen.
 
-No vector but at ``all`` touches a prompt's earlier tokens: it is read once; each cell is a row.
+Steering changes only the last prompt token onwards (unless positions are ``all``), so each prompt
+is prefilled once and every point is one row of the decode batch.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from sally_anne.hooks.positions import ALL
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import ROOM, decode, extend, greedy, row_bytes_by_device
 from sally_anne.models.loading import LoadedModel
+from sally_anne.steering.config import ControlTask, RankBy
 from sally_anne.steering.fit import CONTROLS
-from sally_anne.steering.sweep import Heads, Side
 
 # Models of fewer heads are moved by a fraction of what larger ones take, and break sooner.
 SMALL = 256
@@ -48,24 +49,28 @@ WIDE = (-50.0, -20.0, -10.0, -5.0, -2.0, 0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 5
 
 
 @dataclass(frozen=True, order=True)
-class Cell:
+class SweepPoint:
     """One setting; ``k`` 0 is the model as it is.
 
-    ``seed`` is of random directions and heads; ``heads`` by what the steered ones are ranked.
+    ``seed`` is of random directions and heads; ``rank_by`` by what the steered ones are ranked.
     """
 
     direction: str
     k: int
     alpha: float
     seed: int = 0
-    heads: Heads = "probe"
+    rank_by: RankBy = "probe_accuracy"
 
     @property
     def name(self) -> str:
         """Unique, and the same in every run."""
         if not self.k:
             return "baseline"
-        kind = self.direction if self.heads == "probe" else f"{self.direction}/{self.heads}"
+        kind = (
+            self.direction
+            if self.rank_by == "probe_accuracy"
+            else f"{self.direction}/{self.rank_by}"
+        )
         seed = f"/seed{self.seed}" if self.direction in CONTROLS else ""
         return f"{kind}{seed}/K{self.k}/alpha{self.strength}"
 
@@ -75,9 +80,9 @@ class Cell:
         return repr(self.alpha).removesuffix(".0")
 
 
-BASELINE = Cell("none", 0, 0.0)
-# The vector of each cell; None for the baseline.
-Vectors = Mapping[Cell, SteeringVector | None]
+BASELINE = SweepPoint("none", 0, 0.0)
+# The vector of each point; None for the baseline.
+Vectors = Mapping[SweepPoint, SteeringVector | None]
 
 
 def default_ks(n_layers: int, n_heads: int) -> tuple[int, ...]:
@@ -97,17 +102,17 @@ def default_alphas(n_layers: int, n_heads: int) -> tuple[float, ...]:
     return FINE if n_layers * n_heads < SMALL else WIDE
 
 
-def cells(
+def grid_of(
     ks: Sequence[int],
     alphas: Sequence[float],
     directions: Sequence[str],
     seed: int = 0,
-    heads: Sequence[Heads] = ("probe",),
-) -> list[Cell]:
+    rank_by: Sequence[RankBy] = ("probe_accuracy",),
+) -> list[SweepPoint]:
     """All combinations, and the baseline once, first."""
     grid = {
-        Cell(direction, k, float(alpha), seed if direction in CONTROLS else 0, by): None
-        for by in heads
+        SweepPoint(direction, k, float(alpha), seed if direction in CONTROLS else 0, by): None
+        for by in rank_by
         for direction in directions
         for k in ks
         for alpha in alphas
@@ -117,18 +122,18 @@ def cells(
 
 
 def vectors_of(
-    wanted: Sequence[Cell], fit: Callable[[str, int, int, Heads], SteeringVector]
-) -> dict[Cell, SteeringVector | None]:
-    """The vector of each cell; ``fit`` makes one of direction, K, seed and heads, asked once."""
-    keys = {c: (c.direction, c.k, c.seed, c.heads) for c in wanted if c.k}
+    points: Sequence[SweepPoint], fit: Callable[[str, int, int, RankBy], SteeringVector]
+) -> dict[SweepPoint, SteeringVector | None]:
+    """The vector of each point; ``fit`` makes one of direction, K, seed and heads, asked once."""
+    keys = {c: (c.direction, c.k, c.seed, c.rank_by) for c in points if c.k}
     made = {key: fit(*key) for key in dict.fromkeys(keys.values())}
-    return {c: made[keys[c]].with_alpha(c.alpha) if c.k else None for c in wanted}
+    return {c: made[keys[c]].with_alpha(c.alpha) if c.k else None for c in points}
 
 
 @within_memory(
     "use a smaller --decode-batch-size, then a smaller --batch-size, then smaller --max-pixels"
 )
-def run_cells(
+def answer_points(
     loaded: LoadedModel,
     items: Sequence[Item],
     vectors: Vectors,
@@ -138,16 +143,16 @@ def run_cells(
     max_new_tokens: int,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> pd.DataFrame:
-    """Every item in every cell; what the open journal holds is not run again.
+    """Every item in every point; what the open journal holds is not run again.
 
     The journal's processes share the batches of items: ``batch_size`` prompts are read together,
-    and ``decode_batch_size`` answers (prompts x cells) are given together, auto as many as fit.
+    and ``decode_batch_size`` answers (prompts x points) are given together, auto as many as fit.
     ``on_progress`` is told how many of how many answers there are; of several processes, each
     counts what there was before and its own share.
 
     Returns:
-        Those of :func:`sally_anne.harness.results.score`, ``cell, direction, k, alpha, seed,
-        heads``.
+        Those of :func:`sally_anne.harness.results.score`, ``point, direction, k, alpha, seed,
+        rank_by``.
 
     Raises:
         SteeringError: vectors differ in site or positions, or are for all positions.
@@ -157,13 +162,13 @@ def run_cells(
     for vector in vectors.values():
         if vector is not None:
             vector.check(loaded.skeleton)
-    keys = {(cell, i.item_id): f"{cell.name}|{i.item_id}" for cell in vectors for i in items}
+    keys = {(point, i.item_id): f"{point.name}|{i.item_id}" for point in vectors for i in items}
     missing = {pair for pair, key in keys.items() if key not in journal.answers}
 
-    def lacking(cells: Iterable[Cell], batch: Iterable[Item]) -> int:
-        return len(missing.intersection(product(cells, (item.item_id for item in batch))))
+    def lacking(points: Iterable[SweepPoint], batch: Iterable[Item]) -> int:
+        return len(missing.intersection(product(points, (item.item_id for item in batch))))
 
-    left = [cell for cell in vectors if lacking([cell], items)]
+    left = [point for point in vectors if lacking([point], items)]
     batches = [batch for batch in _of_one_shape(items, batch_size) if lacking(left, batch)]
     todo = journal.processes.share(batches)
     done = len(keys) - len(missing)
@@ -178,10 +183,10 @@ def run_cells(
         tokens = inputs["input_ids"].shape[1] + len(ending) + max(max_new_tokens, ROOM)
         held = row_bytes_by_device(loaded.model, tokens)
         rows = rows_that_fit(held, width, journal.processes)
-    deltas = {cell: vector.delta() for cell, vector in vectors.items() if vector is not None}
+    deltas = {point: vector.delta() for point, vector in vectors.items() if vector is not None}
     zero = torch.zeros_like(next(iter(deltas.values()), torch.zeros(())))
     for batch in todo:
-        # Cells are put together without regard to how many items a batch has. Whatever part of a
+        # Points are put together without regard to how many items a batch has. Whatever part of a
         # run was answered before, what is left is then put together as it would have been.
         parts = [
             part
@@ -191,30 +196,30 @@ def run_cells(
         with torch.inference_mode():
             state, endings = prefill_prompts(loaded, [prompt_of(item) for item in batch])
             for part in parts:
-                asked = [(cell, n) for cell, n in part if (cell, batch[n].item_id) in missing]
+                asked = [(point, n) for point, n in part if (point, batch[n].item_id) in missing]
                 if not asked:
                     continue
                 numbers = [number for _, number in part]
                 edited: AbstractContextManager[Any] = nullcontext()
-                if any(cell in deltas for cell, _ in part):
-                    delta = torch.stack([deltas.get(cell, zero) for cell, _ in part])
+                if any(point in deltas for point, _ in part):
+                    delta = torch.stack([deltas.get(point, zero) for point, _ in part])
                     edited = Edit(loaded.model, delta, site, positions)
                 with edited:
                     after = extend(loaded, state, numbers, [endings[number] for number in numbers])
                     tokens = greedy(loaded, after, max_new_tokens)
                 replies = dict(zip(part, decode(loaded, tokens), strict=True))
                 journal.add(
-                    {"item_id": keys[cell, batch[n].item_id], "reply": replies[cell, n]}
-                    for cell, n in asked
+                    {"item_id": keys[point, batch[n].item_id], "reply": replies[point, n]}
+                    for point, n in asked
                 )
                 done += len(asked)
                 on_progress(done, total)
     journal.gather(keys.values())
     tables = [
-        score(items, [journal.answers[keys[cell, item.item_id]] for item in items]).assign(
-            cell=cell.name, **asdict(cell)
+        score(items, [journal.answers[keys[point, item.item_id]] for item in items]).assign(
+            point=point.name, **asdict(point)
         )
-        for cell in vectors
+        for point in vectors
     ]
     return pd.concat(tables, ignore_index=True)
 
@@ -248,83 +253,83 @@ def _common(vectors: Vectors) -> tuple[str, str]:
     return site, positions
 
 
-def cell_metrics(
-    table: pd.DataFrame, parser: str = "robust", unit: Unit | None = None
+def point_metrics(
+    table: pd.DataFrame, reader: str = "robust", unit: Unit | None = None
 ) -> dict[str, Metrics]:
-    """Belief metrics of every cell, by the cell's name, in the table's order."""
+    """Belief metrics of every point, by the point's name, in the table's order."""
     return {
-        str(name): belief_metrics(scores(rows, parser), unit=unit)
-        for name, rows in table.groupby("cell", sort=False)
+        str(name): belief_metrics(scores(rows, reader), unit=unit)
+        for name, rows in table.groupby("point", sort=False)
     }
 
 
-def best_first(
-    table: pd.DataFrame, candidates: Iterable[Cell], parser: str = "robust"
-) -> list[Cell]:
-    """Steered cells by their Both, refusing test stories; ties: the smaller alpha, fewer heads."""
+def rank_points(
+    table: pd.DataFrame, candidates: Iterable[SweepPoint], reader: str = "robust"
+) -> list[SweepPoint]:
+    """Steered points by their Both, refusing test stories; ties: the smaller alpha, fewer heads."""
     _without_test(table)
-    metrics = cell_metrics(table, parser)
+    metrics = point_metrics(table, reader)
     ranked = sorted(
-        (-metrics[cell.name].Both.value, abs(cell.alpha), cell.k, cell.name, cell)
-        for cell in candidates
-        if cell.k
+        (-metrics[point.name].Both.value, abs(point.alpha), point.k, point.name, point)
+        for point in candidates
+        if point.k
     )
     if not ranked:
-        raise SteeringError("there is no steered cell to choose from")
+        raise SteeringError("there is no steered point to choose from")
     return [row[-1] for row in ranked]
 
 
 def choose(
-    ranked: Sequence[Cell],
-    answers: Callable[[Cell, Side], pd.DataFrame],
-    max_drops: Mapping[Side, float],
-    parser: str = "robust",
-    chances: Mapping[Side, float] | None = None,
-) -> Cell:
-    """The best cell that leaves all side questions alone; if none does, the one nearest to it.
+    ranked: Sequence[SweepPoint],
+    answers: Callable[[SweepPoint, ControlTask], pd.DataFrame],
+    max_drops: Mapping[ControlTask, float],
+    reader: str = "robust",
+    chances: Mapping[ControlTask, float] | None = None,
+) -> SweepPoint:
+    """The best point that leaves all control tasks alone, else the one nearest to it.
 
-    Cells are tried from the best on, so that few of them are asked these questions: ``answers``
-    gives those of one kind on validation stories, in the baseline and in a cell. A drop of a kind's
-    accuracy by its ``max_drops``, a share, passes; nearest is who exceeds it least. Kinds that the
-    model can but guess, with these ``chances`` to be right, put no condition on the choice.
+    Points are tried from the best on, so that few are asked these questions: ``answers`` gives
+    those of one kind on validation stories, at the baseline and at a point. A drop of accuracy by
+    ``max_drops``, a share, passes. Kinds that the baseline can only guess, with these ``chances``
+    to be right, put no condition on the choice.
     """
     beyond: list[float] = []
-    for cell in ranked:
-        over = []
-        for side, most in max_drops.items():
-            table = answers(cell, side)
+    for point in ranked:
+        excess = []
+        for task, most in max_drops.items():
+            table = answers(point, task)
             _without_test(table)
-            if chances and only_guessed(table, chances[side], parser):
+            if chances and only_guessed(table, chances[task], reader):
                 continue
-            over.append(-side_gain(table, cell, parser).value - most)
-        beyond.append(max(over, default=0.0))
+            excess.append(-task_gain(table, point, reader).value - most)
+        beyond.append(max(excess, default=0.0))
         # Shares of few questions are not exact in binary.
         if beyond[-1] <= 1e-9:
-            return cell
+            return point
     return ranked[beyond.index(min(beyond))]
 
 
-def side_gain(table: pd.DataFrame, cell: Cell, parser: str) -> Estimate:
-    """How much more often side questions of one kind are answered rightly in a cell."""
-    return paired_accuracy(*before_and_in(table, cell, parser))["overall"]
+def task_gain(table: pd.DataFrame, point: SweepPoint, reader: str) -> Estimate:
+    """Change of accuracy on control questions of one kind, at a point."""
+    return paired_accuracy(*paired_scores(table, point, reader))["overall"]
 
 
-def only_guessed(table: pd.DataFrame, chance: float, parser: str) -> Estimate | None:
-    """The baseline's accuracy on side questions, if its interval reaches below chance.
+def only_guessed(table: pd.DataFrame, chance: float, reader: str) -> Estimate | None:
+    """The baseline's accuracy on control questions, if its interval reaches below chance.
 
-    What is guessed cannot get worse, so that it does not tell what steering costs.
+    An answer that is guessed cannot get worse, so it does not show what steering costs.
     """
-    right = accuracy(scores(table[table["cell"] == BASELINE.name], parser)).overall
+    right = accuracy(scores(table[table["point"] == BASELINE.name], reader)).overall
     return right if right.low < chance else None
 
 
-def before_and_in(
-    table: pd.DataFrame, cell: Cell, parser: str
+def paired_scores(
+    table: pd.DataFrame, point: SweepPoint, reader: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Scores of the same items, as it is and in a cell, which may be asked fewer."""
-    after = table[table["cell"] == cell.name]
-    before = table[(table["cell"] == BASELINE.name) & table["item_id"].isin(after["item_id"])]
-    return scores(before, parser), scores(after, parser)
+    """Scores of the same items at the baseline and at a point, which may be asked fewer."""
+    after = table[table["point"] == point.name]
+    before = table[(table["point"] == BASELINE.name) & table["item_id"].isin(after["item_id"])]
+    return scores(before, reader), scores(after, reader)
 
 
 def _without_test(table: pd.DataFrame) -> None:

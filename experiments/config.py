@@ -1,0 +1,174 @@
+"""Options of the experiments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from sally_anne.core.options import Natural, Positive, Seed
+from sally_anne.data.items import Setting
+from sally_anne.harness.prompting import Baseline
+from sally_anne.steering.config import SteeringOptions
+
+SETTINGS: tuple[Setting, ...] = ("multimodal", "video", "text")
+ORDERS: tuple[Literal["1", "2"], ...] = ("1", "2")
+
+
+@dataclass(frozen=True)
+class Table1Config(SteeringOptions):
+    """Measure table 1.
+
+    Attributes:
+        prompting: ways to put the questions that are measured as well, on the same stories: cot,
+            simtom, few-shot, as of ``sally-anne evaluate``. In AxBench prompts steer better than
+            any vector.
+        settings: which settings.
+        orders: which orders.
+    """
+
+    prompting: tuple[Baseline, ...] = ()
+    settings: tuple[Setting, ...] = SETTINGS
+    orders: tuple[Literal["1", "2"], ...] = ORDERS
+
+    @property
+    def folder(self) -> Path:
+        """Where the table is kept."""
+        return self.out or Path("runs") / f"table1-{Path(self.model).name}"
+
+
+@dataclass(frozen=True)
+class TransferConfig:
+    """Fit on one run, test on another: do heads, probes and directions carry over?
+
+    Attributes:
+        runs: folders of finished probing runs; one is enough with --by.
+        by: a tag by which each run's samples are parted, as condition (TB and FB). Causal heads
+            are of whole runs, so their shares stay empty.
+        label: what probes read; the first run's first by default.
+        k: size of sets of heads.
+        unseen: stories that the source has seen are left out of the target's test; with clusters
+            all stories of their clusters (maps).
+        carried: open the models and exchange the heads that `sally-anne causal` found in the
+            source between twins of the target.
+        alpha: also steer the target with the source's vector (its K best heads) at this strength,
+            in standard deviations, at the last token of the target's belief questions.
+        pairs: of test twins, from all clusters in turn.
+        random_sets: of heads, on the same twins; with --alpha as many random directions.
+        draws: refits on drawn clusters, and on shuffled labels.
+        seed: of all draws.
+        out: folder for transfer.parquet, the figure and results.json.
+        device, device_map: where models are put; as in the runs by default.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    by: str | None = None
+    label: str | None = None
+    k: Annotated[int, tyro.conf.arg(name="K")] = 8
+    unseen: Literal["stories", "clusters"] = "stories"
+    carried: bool = True
+    alpha: float | None = None
+    pairs: int = 60
+    random_sets: int = 100
+    draws: int = 200
+    seed: Seed = 0
+    out: Path | None = None
+    device: str | None = None
+    device_map: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the matrices are kept."""
+        names = [run.resolve().name for run in self.runs]
+        parted = [f"by-{self.by}"] if self.by else []
+        return self.out or Path("runs") / "-".join(["transfer", *names, *parted])
+
+
+@dataclass(frozen=True)
+class LocalisationConfig:
+    """Score localisers on models of which the heads that carry a belief are known.
+
+    Attributes:
+        models: folders of ``sally-anne plant``; all that are shipped by default.
+        localiser: a localiser of your own beside the built-in ones, as package.module:NAME: a
+            function of a model and twins that returns a score for every head.
+        twins: test twins that localisers are given.
+        pairs: of these, so many in which the built-in ones exchange every head.
+        draws: of the null, in which twins are turned at random; 19 are the fewest for 5 %.
+        decoys: also each model with its decoys at work.
+        steered: further test stories that are steered, and asked the side questions; 0 for none.
+        controls: random directions with steps of the same lengths, for each direction.
+        strengths: to which the output of planted heads is weakened, for the curve of recovery, on
+            half the twins and pairs.
+        workers: processes; each has a model.
+        seed: of the draws.
+        out: folder. A run that was stopped goes on with the models that are left; a finished one
+            is made anew.
+    """
+
+    models: tyro.conf.Positional[tuple[Path, ...]] = ()
+    localiser: tuple[str, ...] = ()
+    twins: int = 64
+    pairs: int = 16
+    draws: int = 19
+    decoys: bool = True
+    steered: Natural = 24
+    controls: Natural = 20
+    strengths: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03)
+    workers: int = 2
+    seed: Seed = 0
+    out: Path = Path("runs/localisation")
+
+    @property
+    def folder(self) -> Path:
+        """Where the leaderboard is kept."""
+        return self.out
+
+
+@dataclass(frozen=True)
+class PlantConfig:
+    """Train the upper layers of a shipped tiny model until chosen heads carry the belief.
+
+    Attributes:
+        family: which model class.
+        k: number of heads that carry it.
+        says: what planted heads say: whether the belief is true, or hidden, which of the two rooms
+            in the question's order is believed. Of true and false belief that says nothing.
+        seed: of the choice of heads and of the training.
+        steps: of training.
+        pairs: twins a step.
+        learning_rate: at its highest.
+        cut: the first layer that is trained; heads are planted in it and the next one.
+        maps: random maps of the training stories, 24 stories each.
+        asked: of all these stories, so many for each map are asked side questions, too.
+        verify_pairs: twins of the benchmark's validation stories on which the truth is measured.
+        threads: CPU threads.
+        out: folder; the model's name by default. An existing one is resumed.
+    """
+
+    family: Literal["qwen2-vl", "llava-next-video"] = "qwen2-vl"
+    k: Annotated[int, tyro.conf.arg(name="K")] = 2
+    says: Literal["belief", "hidden"] = "belief"
+    seed: Seed = 0
+    steps: int = 800
+    pairs: int = 8
+    learning_rate: Positive = 2e-3
+    cut: Natural = 5
+    maps: int = 24
+    asked: int = 8
+    verify_pairs: int = 24
+    threads: int = 1
+    out: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        hidden = "-hidden" if self.says == "hidden" else ""
+        return f"{self.family}{hidden}-k{self.k}-s{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the model is written."""
+        return self.out or Path("runs") / "planted" / self.name

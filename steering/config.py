@@ -1,0 +1,276 @@
+"""Options of the steering commands, their types, and the folders that they name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from sally_anne.core.options import Natural, Seed
+from sally_anne.data.items import Setting
+from sally_anne.harness.prompting import Baseline
+from sally_anne.harness.tasks import reply_tokens
+from sally_anne.models.options import DEFAULT_MODEL, ModelOptions
+
+NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
+# By what heads are ranked: the probe's validation accuracy, or what they carry between twins.
+RankBy = Literal["probe_accuracy", "patching"]
+# What steering should leave alone.
+ControlTask = Literal["initial", "reality"]
+Direction = Literal[
+    "logistic",
+    "mass_mean",
+    "pca",
+    "lda",
+    "multinomial:o0p0",
+    "multinomial:o0p1",
+    "multinomial:o1p0",
+    "multinomial:o1p1",
+    "random",
+    "random_heads",
+]
+
+
+@dataclass(frozen=True)
+class SteeringOptions(ModelOptions):
+    """Options of every command that chooses K and alpha.
+
+    Attributes:
+        k: numbers of heads; by default half as many as the model has layers, as many, and twice as
+            many, halved while the largest is more than an eighth of all heads.
+        alpha: strengths, in standard deviations; 0 is always in, once. By default up to 10 either
+            way and fine around 1 for models of fewer than 256 heads, up to 50 for larger ones.
+        direction: how directions are found.
+        rank_by: rank heads by probe accuracy, or by patching: what they carry between validation
+            twins, as `sally-anne causal` writes it. Of several the best is chosen.
+        random_controls: of each kind at the chosen K and alpha; among them the vector is ranked.
+        control_stories: test stories on which they are compared, spread over all of them.
+        leave_out: so many of the chosen heads, the best first, are left out one at a time on the
+            same stories.
+        max_initial_drop: K and alpha may lower the accuracy on initial-belief questions, which
+            steering should leave alone, by so much at most (a share, on validation stories); none
+            does not ask them. Where the model can but guess them this is no condition.
+        max_reality_drop: the same of the question where the participant is in reality.
+        limit: only so many stories of each split, drawn evenly over maps; a probing run that has to
+            be made then has three times so many in all, at least 20.
+        style: plain questions, or questions that ask for a JSON object.
+        data: folder in the release layout; stories are generated if none is given.
+        out: run folder; named after the options by default. An existing one is resumed.
+        batch_size: prompts that are read together.
+        decode_batch_size: answers that are given together; auto takes as many as fit in memory, 64
+            at most.
+        max_new_tokens: length of a reply; 16 by default, and 64 for a JSON object; 512 for thoughts
+            of cot.
+        seed: of random directions and heads.
+        split_seed: which stories test, train and validate.
+        data_seed: seed of generated stories.
+        allow_mismatch: take a probing run of another model, or one without a record of its
+            training stories.
+    """
+
+    k: Annotated[tuple[int, ...] | None, tyro.conf.arg(name="K")] = None
+    alpha: tuple[float, ...] | None = None
+    direction: Direction = "logistic"
+    rank_by: tuple[RankBy, ...] = ("probe_accuracy",)
+    random_controls: int = 20
+    control_stories: int = 100
+    leave_out: Natural = 8
+    max_initial_drop: float | None = 0.01
+    max_reality_drop: float | None = 0.01
+    limit: int | None = None
+    style: Literal["plain", "json"] = "plain"
+    data: Path | None = None
+    out: Path | None = None
+    batch_size: int = 8
+    decode_batch_size: int | Literal["auto"] = "auto"
+    max_new_tokens: int | None = None
+    seed: Seed = 0
+    split_seed: Seed = 0
+    data_seed: Seed = 2025
+    allow_mismatch: bool = False
+
+
+@dataclass(frozen=True)
+class SweepConfig(SteeringOptions):
+    """Steer with every K and alpha, choose on validation stories, report once on test stories.
+
+    Attributes:
+        label: the label that ranks heads and gives directions.
+        towards: value of the label to steer towards; of two values the second (true) by default.
+        controls: also random directions in the same heads, and random heads, each head's step as
+            long as that of the vector.
+        order: belief of first or second order.
+        setting: what the model is given: frames and text, frames, or text.
+        run: probing run that gives heads and directions; made if it is not there.
+        reader: who reads the answers that choose K and alpha.
+        test: report the chosen K and alpha on the test stories.
+        full: print every setting, not the best alone.
+        dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
+            catalogue's models no weights are needed.
+    """
+
+    label: str = "y_p"
+    towards: str | None = None
+    controls: bool = True
+    order: Literal["1", "2"] = "1"
+    setting: Setting = "multimodal"
+    run: Path | None = None
+    reader: Literal["robust", "official"] = "robust"
+    test: bool = True
+    full: bool = False
+    dry_run: bool = False
+
+    @property
+    def reply_tokens(self) -> int:
+        """The most tokens that a reply may have."""
+        return self.max_new_tokens or reply_tokens("gridtom", self.style)
+
+    @property
+    def control_tasks(self) -> dict[ControlTask, float]:
+        """How far the accuracy on each kind of side question that is asked may fall."""
+        most: dict[ControlTask, float | None] = {
+            "initial": self.max_initial_drop,
+            "reality": self.max_reality_drop,
+        }
+        return {task: drop for task, drop in most.items() if drop is not None}
+
+    @property
+    def folder(self) -> Path:
+        """Where the sweep is kept."""
+        if self.out is not None:
+            return self.out
+        parts = [Path(self.model).name or "model", f"order{self.order}", self.setting]
+        parts += [self.direction.replace(":", "-")]
+        for name in ("label", "towards", "rank_by", "style", "split_seed", "data_seed"):
+            if (value := getattr(self, name)) != getattr(SweepConfig, name):
+                told = "-".join(value) if isinstance(value, tuple) else value
+                parts.append(f"{name.replace('_', '')}{told}")
+        if self.data is not None:
+            parts.append(f"data-{own_name(self.data)}")
+        if self.limit is not None:
+            parts.append(f"{self.limit}drawn")
+        return Path("runs") / "sweep" / "-".join(parts)
+
+
+def own_name(path: Path) -> str:
+    """A folder in the name of another: of . and .., too, its own name."""
+    return Path(os.path.abspath(path)).name or "root"
+
+
+@dataclass(frozen=True)
+class VectorConfig:
+    """Make a steering vector from a probing run and save it.
+
+    K and alpha have no default: what moves one model breaks another. A sweep chooses them.
+
+    Attributes:
+        run: folder of a finished probing run; the sweep's by default.
+        sweep: folder of a finished sweep, which gives K and alpha.
+        k: number of heads; what the sweep chose by default.
+        alpha: strength, in standard deviations; what the sweep chose by default.
+        direction: how directions are found.
+        label: the label that ranks heads and gives directions; the sweep's, or the run's first, by
+            default.
+        towards: value of the label to steer towards; the sweep's by default, or of two values the
+            second (true).
+        rank_by: as of `sally-anne sweep`; the sweep's by default, or probe accuracy.
+        positions: at which tokens the vector is applied; last_prompt+generated by default, and with
+            a gate last_prompt.
+        gate: steer only at questions of this condition, TB or FB (of your own twins, their tag
+            condition), as a probe of a head says that is fitted on the run's training questions.
+        seed: of random directions and heads.
+        out: folder of the vector; inside the run's by default.
+    """
+
+    run: Path | None = None
+    sweep: Path | None = None
+    k: Annotated[int | None, tyro.conf.arg(name="K")] = None
+    alpha: float | None = None
+    direction: Direction = "logistic"
+    label: str | None = None
+    towards: str | None = None
+    rank_by: RankBy | None = None
+    positions: Literal["last_prompt", "generated", "last_prompt+generated", "all"] | None = None
+    gate: str | None = None
+    seed: Seed = 0
+    out: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the vector is kept, once run, label, K and alpha are known."""
+        by = "patching" if self.rank_by == "patching" else None
+        gate = self.gate and f"gate-{self.gate.replace('/', '-')}"
+        parts = [self.direction.replace(":", "-"), self.label, self.towards, by, gate]
+        parts.append(f"K{self.k}")
+        name = "-".join(filter(None, [*parts, f"alpha{self.alpha:g}"]))
+        return self.out or (self.run or Path()) / "vectors" / name
+
+
+@dataclass(frozen=True)
+class SideEffectsConfig(ModelOptions):
+    """Measure what a steering vector changes beside what it is for.
+
+    Attributes:
+        vector: folder of a steering vector, or user/name[@revision] on a hub.
+        alpha: strength; the vector's own by default.
+        tasks: what is asked with and without the vector: a task of ``sally-anne evaluate``, with
+            its order after a colon (gridtom:initial), or with its folder after an equals sign
+            (bigtom=FOLDER). One's own are asked as there: mine.jsonl, package.module:NAME.
+        prompts: file with one neutral prompt a line; our own by default.
+        prompting: ways to put the questions that are measured beside steering, on the same items:
+            cot, simtom, few-shot, as of ``sally-anne evaluate``.
+        setting: GridToM: frames and text, frames, or text.
+        limit: only so many stories of each task, drawn as in ``sally-anne evaluate``.
+        out: folder; named after vector and model by default. An existing one is resumed.
+        batch_size: prompts that go through the model together.
+        max_new_tokens: length of a reply; by default 16 to neutral prompts, and what a task needs.
+        allow_mismatch: steer a model that the vector was not fitted on.
+    """
+
+    vector: Path
+    alpha: float | None = None
+    tasks: tuple[str, ...] = ("gridtom:1", "gridtom:initial")
+    prompts: Path = NEUTRAL
+    prompting: tuple[Baseline, ...] = ()
+    setting: Setting = "multimodal"
+    limit: int | None = 50
+    out: Path | None = None
+    batch_size: int = 8
+    max_new_tokens: int | None = None
+    allow_mismatch: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where the measurement is kept."""
+        if self.out is not None:
+            return self.out
+        parts = [Path(self.model).name or "model", own_name(self.vector)]
+        if self.alpha is not None:
+            parts.append(f"alpha{self.alpha:g}")
+        return Path("runs") / "side-effects" / "-".join(parts)
+
+
+@dataclass(frozen=True)
+class BakeConfig:
+    """Write a checkpoint with a steering vector in its weights, which acts at all positions.
+
+    Attributes:
+        vector: folder of a steering vector, or user/name[@revision] on a hub.
+        out: folder of the checkpoint; must be empty, or not there yet.
+        model: catalogue name, hub id or folder.
+        alpha: strength, in standard deviations; the vector's own by default.
+        dtype: of the weights that are written: auto, float32, bfloat16 or float16.
+        revision: branch, tag or commit on the hub.
+        allow_mismatch: bake a vector that was fitted on another model.
+    """
+
+    vector: Path
+    out: Path
+    model: str = DEFAULT_MODEL
+    alpha: float | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    revision: str | None = None
+    allow_mismatch: bool = False
