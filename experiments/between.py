@@ -24,8 +24,8 @@ from sally_anne.core.head import Head
 from sally_anne.data.samples import SPLITS
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.activations import Activations
-from sally_anne.probing.causal import Kind
 from sally_anne.probing.logistic import Problems, solve
+from sally_anne.probing.patching import Kind
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.resampling import REFIT, shuffled
 

@@ -10,7 +10,7 @@ import tyro
 
 from sally_anne.core.options import Natural, Positive, Seed
 from sally_anne.data.items import Setting
-from sally_anne.harness.prompting import Baseline
+from sally_anne.harness.protocols import Baseline
 from sally_anne.steering.config import SteeringOptions
 
 SETTINGS: tuple[Setting, ...] = ("multimodal", "video", "text")
@@ -51,7 +51,7 @@ class TransferConfig:
         k: size of sets of heads.
         unseen: stories that the source has seen are left out of the target's test; with clusters
             all stories of their clusters (maps).
-        carried: open the models and exchange the heads that `sally-anne causal` found in the
+        carried: open the models and exchange the heads that `sally-anne patch` found in the
             source between twins of the target.
         alpha: also steer the target with the source's vector (its K best heads) at this strength,
             in standard deviations, at the last token of the target's belief questions.

@@ -20,17 +20,19 @@ from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.data.items import Setting
 from sally_anne.experiments.config import Table1Config
 from sally_anne.figures.report import NAME, write_index
-from sally_anne.harness.baselines import published
-from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.evaluate import check_items
-from sally_anne.harness.metrics import belief_metrics, over, paired_accuracy, paired_difference
-from sally_anne.harness.pipeline import check
-from sally_anne.harness.pipeline import run as evaluate
-from sally_anne.harness.prompting import Baseline
-from sally_anne.harness.reporting import BELIEF, TIGHT, percent
-from sally_anne.harness.reporting import print_table as table
-from sally_anne.harness.results import scores
-from sally_anne.harness.work import prepare
+from sally_anne.harness.config import EvalConfig, check
+from sally_anne.harness.evaluate import check_items, evaluate
+from sally_anne.harness.protocols import Baseline
+from sally_anne.harness.report import BELIEF, TIGHT, percent, published
+from sally_anne.harness.report import print_table as table
+from sally_anne.harness.score import (
+    belief_metrics,
+    over,
+    paired_accuracy,
+    paired_difference,
+    scores,
+)
+from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.directions import NoDirectionError
@@ -75,7 +77,7 @@ def run(config: Table1Config) -> list[dict[str, Any]]:
     for (setting, order), how in product(parts, config.prompting):
         asked = evaluation(config, setting, order, how)
         # Prompts that the model has no room for are refused before the long work.
-        check_items(loaded, prepare(asked).items, asked.reply_tokens, asked.retold_tokens)
+        check_items(loaded, load_items(asked).items, asked.reply_tokens, asked.retold_tokens)
     for setting, order in parts:
         shared["out"] = config.folder / f"order{order}-{setting}"
         part = SweepConfig(**shared, setting=setting, order=order)
@@ -123,19 +125,19 @@ def steered_rows(part: SweepConfig, found: Sweep) -> list[dict[str, Any]]:
     stories made worse, ``heads``, the loss of Both without each, and ``chosen``. ``initial`` and
     ``reality`` are changes of accuracy on control questions.
     """
-    metrics = point_metrics(found.test, part.reader)
+    metrics = point_metrics(found.test, part.parser)
     rows: list[dict[str, Any]] = []
     for method, name in (("baseline", BASELINE.name), ("+ alpha", found.chosen.name)):
         row = {**_common(part, found), "method": method, "point": name}
         rows.append(row | {m: vars(getattr(metrics[name], m)) for m in BELIEF})
     if found.worse is not None:
         rows[-1]["worse"] = vars(found.worse)
-    for task, gains in found.gains(part.reader).items():
+    for task, gains in found.gains(part.parser).items():
         rows[-1][task] = vars(gains["test"])
     rows[-1] |= {"control_rank": found.control_rank, "heads": found.left_out}
     rows[-1]["chosen"] = asdict(found.chosen)
     tasks = {
-        task: task_range(tables["test"], found.random_controls, part.reader)
+        task: task_range(tables["test"], found.random_controls, part.parser)
         for task, tables in found.control_tasks.items()
     }
     kinds = ranges(lambda name, m: getattr(metrics[name], m).value, found.random_controls)
@@ -182,7 +184,7 @@ def prompted(
             evaluate(each, console=console, loaded=loaded, same_stories_as=vector), part.parser
         )
 
-    before, steered = paired_scores(found.test, found.chosen, part.reader)
+    before, steered = paired_scores(found.test, found.chosen, part.parser)
     after = asked(part.order)
     metrics = belief_metrics(after)
     row = {**_common(part, found), "method": f"{PROMPTING}{how}", "point": how}
@@ -191,7 +193,7 @@ def prompted(
     row["over_steered"] = {k: vars(v) for k, v in paired_difference(steered, after).items()}
     for task, tables in found.control_tasks.items():
         direct = tables["test"][tables["test"]["point"] == BASELINE.name]
-        gain = paired_accuracy(scores(direct, part.reader), asked(task))["overall"]
+        gain = paired_accuracy(scores(direct, part.parser), asked(task))["overall"]
         row[task] = vars(gain)
     return row
 
@@ -250,8 +252,8 @@ def print_table(console: Console, model: str, family: str, rows: list[dict[str, 
         if kind := method.removeprefix("control: ") if method != "+ alpha" else "":
             label = f"{row['Both']['n']} {CONTROL_LABELS[kind]}" if kind in CONTROL_LABELS else kind
         elif chosen := row.get("chosen"):
-            by = "" if chosen["rank_by"] == "probe_accuracy" else f" by {chosen['rank_by']}"
-            label = f"K {chosen['k']}{by}, alpha {chosen['alpha']:g}"
+            by = "" if chosen["rank_by"] == "probe_accuracy" else f"\n  by {chosen['rank_by']}"
+            label = f"K {chosen['k']}, alpha {chosen['alpha']:g}{by}"
         else:
             label = method
         accuracies.append([label, *(row[column] for column in BELIEF)])

@@ -45,8 +45,8 @@ from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.hooks.positions import ALL
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.activations import Activations
-from sally_anne.probing.causal import FOLDER
-from sally_anne.probing.interchange import COLUMNS, Side, read_twins
+from sally_anne.probing.interchange import COLUMNS, Prompt, read_twins
+from sally_anne.probing.patching import FOLDER
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.scan import kept_effects
 from sally_anne.probing.sources import Reopened, reopen
@@ -68,7 +68,7 @@ def run(config: TransferConfig, console: Console | None = None) -> pd.DataFrame:
 
     Returns:
         A row a cell: ``measure`` (accuracy, spearman, overlap, cosine, question_spearman,
-        question_overlap, verdict_spearman, verdict_overlap, share, steered),
+        question_overlap, statement_spearman, statement_overlap, share, steered),
         ``fitted_on``, ``tested_on``, ``value, low, high`` (95 % over the target's ``clusters``),
         ``control`` and ``control_high`` (mean and 97.5 % quantile), ``above`` (whether it is above
         its control), ``n`` (samples or pairs), ``p``, ``heads``, ``note``; of an empty cell
@@ -364,10 +364,10 @@ def measured(
     gaps, along, both = [], [], []
     for pair in pairs:
         a, b = read_twins(loaded, pair, reply, site)
-        gaps.append((a.gap, b.gap))
+        gaps.append((a.logit_diff, b.logit_diff))
         swapped = chosen.unflatten(1, shape)
         to_b, to_a = a.replaced(b.heads, swapped), b.replaced(a.heads, swapped)
-        along.append((a.gap - to_b + to_a - b.gap) / 2)
+        along.append((a.logit_diff - to_b + to_a - b.logit_diff) / 2)
         if deltas:
             first, second = (steered(side, torch.cat(deltas)) for side in (a, b))
             both.append((first > 0) & (second < 0))
@@ -386,13 +386,13 @@ def measured(
     return found
 
 
-def steered(side: Side, values: Tensor, columns: int = COLUMNS) -> np.ndarray:
+def steered(side: Prompt, values: Tensor, columns: int = COLUMNS) -> np.ndarray:
     """Gaps ``[C]`` of one of two twins with values ``[C, L, H, D]`` added at its last token."""
     found = []
     for part in values.split(columns):
         edit = Edit(side.loaded.model, part[None], side.site, ALL)
         with torch.no_grad(), edit:
-            found.append(side.gaps(len(part)).cpu())
+            found.append(side.logit_diffs(len(part)).cpu())
     return torch.cat(found).numpy()
 
 

@@ -33,8 +33,8 @@ PANELS: dict[str, tuple[str, str, tuple[float, float]]] = {
     "question_overlap": ("share of the answer's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
     "share": ("normalised effect on the answer", style.SEQUENTIAL, (0.0, 1.0)),
     "steered": ("gain of both answers right, steered", style.DIVERGING, (-1.0, 1.0)),
-    "verdict_spearman": ("rank correlation, effects on truth", style.DIVERGING, (-1.0, 1.0)),
-    "verdict_overlap": ("share of the statement's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
+    "statement_spearman": ("rank correlation, effects on truth", style.DIVERGING, (-1.0, 1.0)),
+    "statement_overlap": ("share of the statement's heads in common", style.SEQUENTIAL, (0.0, 1.0)),
 }
 FEWEST = 3  # groups that a correlation needs: any two points lie on a line
 WRITTEN_UP_TO = 7  # parts up to which intervals and controls stand in the cells

@@ -11,8 +11,7 @@ import tyro
 
 from sally_anne.core.options import Natural, Seed
 from sally_anne.data.items import Setting
-from sally_anne.harness.prompting import Baseline
-from sally_anne.harness.tasks import reply_tokens
+from sally_anne.harness.protocols import Baseline
 from sally_anne.models.options import DEFAULT_MODEL, ModelOptions
 
 NEUTRAL = Path(__file__).parent / "neutral_prompts.txt"
@@ -45,7 +44,7 @@ class SteeringOptions(ModelOptions):
             way and fine around 1 for models of fewer than 256 heads, up to 50 for larger ones.
         direction: how directions are found.
         rank_by: rank heads by probe accuracy, or by patching: what they carry between validation
-            twins, as `sally-anne causal` writes it. Of several the best is chosen.
+            twins, as `sally-anne patch` writes it. Of several the best is chosen.
         random_controls: of each kind at the chosen K and alpha; among them the vector is ranked.
         control_stories: test stories on which they are compared, spread over all of them.
         leave_out: so many of the chosen heads, the best first, are left out one at a time on the
@@ -105,7 +104,7 @@ class SweepConfig(SteeringOptions):
         order: belief of first or second order.
         setting: what the model is given: frames and text, frames, or text.
         run: probing run that gives heads and directions; made if it is not there.
-        reader: who reads the answers that choose K and alpha.
+        parser: who reads the answers that choose K and alpha.
         test: report the chosen K and alpha on the test stories.
         full: print every setting, not the best alone.
         dry_run: say what the run would ask and need (tokens, memory), and do nothing. Of the
@@ -118,7 +117,7 @@ class SweepConfig(SteeringOptions):
     order: Literal["1", "2"] = "1"
     setting: Setting = "multimodal"
     run: Path | None = None
-    reader: Literal["robust", "official"] = "robust"
+    parser: Literal["robust", "official"] = "robust"
     test: bool = True
     full: bool = False
     dry_run: bool = False
@@ -126,7 +125,7 @@ class SweepConfig(SteeringOptions):
     @property
     def reply_tokens(self) -> int:
         """The most tokens that a reply may have."""
-        return self.max_new_tokens or reply_tokens("gridtom", self.style)
+        return self.max_new_tokens or (64 if self.style == "json" else 16)
 
     @property
     def control_tasks(self) -> dict[ControlTask, float]:

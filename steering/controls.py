@@ -61,7 +61,7 @@ def spread(items: Sequence[Item], stories: int) -> list[Item]:
 
 
 def control_rank(
-    table: pd.DataFrame, chosen: SweepPoint, randoms: Sequence[SweepPoint], reader: str
+    table: pd.DataFrame, chosen: SweepPoint, randoms: Sequence[SweepPoint], parser: str
 ) -> dict[str, Any]:
     """Rank of a vector among its random controls, by Both on the stories that these were asked.
 
@@ -79,7 +79,7 @@ def control_rank(
     asked = table[table["point"] == randoms[0].name]["item_id"]
     table = table[table["item_id"].isin(asked)]
     right = {
-        point: belief_metrics(scores(table[table["point"] == point.name], reader), bootstrap=1).Both
+        point: belief_metrics(scores(table[table["point"] == point.name], parser), bootstrap=1).Both
         for point in (BASELINE, chosen, *randoms)
     }
     gains = {point: each.value - right[BASELINE].value for point, each in right.items()}
@@ -92,7 +92,7 @@ def control_rank(
     for kind, points in _by_kind(randoms).items():
         kinds[kind] = _range([gains[point] for point in points])
         p = max(p, (1 + as_good(points)) / (1 + len(points)))
-        pairs = [paired_scores(table, point, reader) for point in points]
+        pairs = [paired_scores(table, point, parser) for point in points]
         worse[kind] = _range([made_worse(*pair, 1).value for pair in pairs])
     rank = 1 + as_good(randoms)
     return {
@@ -124,12 +124,12 @@ def ranges(
 
 
 def task_range(
-    table: pd.DataFrame, randoms: Sequence[SweepPoint], reader: str
+    table: pd.DataFrame, randoms: Sequence[SweepPoint], parser: str
 ) -> dict[str, dict[str, float]]:
     """Changes of accuracy on control questions, of each kind of control, as of :func:`ranges`."""
     asked = [point for point in randoms if (table["point"] == point.name).any()]
     return {
-        kind: _range([task_gain(table, point, reader).value for point in points])
+        kind: _range([task_gain(table, point, parser).value for point in points])
         for kind, points in _by_kind(asked).items()
     }
 
@@ -162,7 +162,7 @@ def made_worse(before: pd.DataFrame, after: pd.DataFrame, bootstrap: int = 2000)
 
 
 def left_out(
-    table: pd.DataFrame, chosen: SweepPoint, rests: Vectors, heads: Sequence[Head], reader: str
+    table: pd.DataFrame, chosen: SweepPoint, rests: Vectors, heads: Sequence[Head], parser: str
 ) -> list[dict[str, Any]]:
     """Loss of Both without each head: ``layer, head, value, low, high, n``, best first.
 
@@ -172,7 +172,7 @@ def left_out(
     for (layer, head), point in zip(heads, rests, strict=False):
         rest = table[table["point"] == point.name]
         whole = table[(table["point"] == chosen.name) & table["item_id"].isin(rest["item_id"])]
-        loss = paired_difference(scores(rest, reader), scores(whole, reader))["Both"]
+        loss = paired_difference(scores(rest, parser), scores(whole, parser))["Both"]
         losses.append({"layer": layer, "head": head, **asdict(loss)})
     return losses
 

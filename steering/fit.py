@@ -34,7 +34,7 @@ from sally_anne.steering.gate import gated
 
 CONTROLS = ("random", "random_heads")
 # What a head carries of the belief question's answer between validation twins.
-PATCHED = "question_patch_validation"
+PATCHED = "question_effect_validation"
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
 _CLASS = re.compile(r"multinomial:o([01])p([01])")
 # What a vector keeps of the run's options, and of its model where that is known.
@@ -153,7 +153,7 @@ def require_patching(run: Run) -> None:
     if PATCHED not in run.heads or run.heads[PATCHED].isna().any():
         raise SteeringError(
             f"{run.folder / HEADS} does not say what each head carries (column {PATCHED}): run "
-            f"`sally-anne causal {run.folder}` first, or rank heads by --rank-by probe_accuracy"
+            f"`sally-anne patch {run.folder}` first, or rank heads by --rank-by probe_accuracy"
         )
 
 
@@ -279,7 +279,6 @@ def read_sweep(folder: Path) -> dict[str, Any]:
         "config": ("direction", "label", "towards"),
         "about": ("fitted",),
         "chosen": ("k", "alpha", "rank_by"),
-        "run": (),
     }
     return read_object(folder / RESULTS, SteeringError, "sally-anne sweep", parts)
 

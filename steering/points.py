@@ -254,21 +254,21 @@ def _common(vectors: Vectors) -> tuple[str, str]:
 
 
 def point_metrics(
-    table: pd.DataFrame, reader: str = "robust", unit: Unit | None = None
+    table: pd.DataFrame, parser: str = "robust", unit: Unit | None = None
 ) -> dict[str, Metrics]:
     """Belief metrics of every point, by the point's name, in the table's order."""
     return {
-        str(name): belief_metrics(scores(rows, reader), unit=unit)
+        str(name): belief_metrics(scores(rows, parser), unit=unit)
         for name, rows in table.groupby("point", sort=False)
     }
 
 
 def rank_points(
-    table: pd.DataFrame, candidates: Iterable[SweepPoint], reader: str = "robust"
+    table: pd.DataFrame, candidates: Iterable[SweepPoint], parser: str = "robust"
 ) -> list[SweepPoint]:
     """Steered points by their Both, refusing test stories; ties: the smaller alpha, fewer heads."""
     _without_test(table)
-    metrics = point_metrics(table, reader)
+    metrics = point_metrics(table, parser)
     ranked = sorted(
         (-metrics[point.name].Both.value, abs(point.alpha), point.k, point.name, point)
         for point in candidates
@@ -283,7 +283,7 @@ def choose(
     ranked: Sequence[SweepPoint],
     answers: Callable[[SweepPoint, ControlTask], pd.DataFrame],
     max_drops: Mapping[ControlTask, float],
-    reader: str = "robust",
+    parser: str = "robust",
     chances: Mapping[ControlTask, float] | None = None,
 ) -> SweepPoint:
     """The best point that leaves all control tasks alone, else the one nearest to it.
@@ -299,9 +299,9 @@ def choose(
         for task, most in max_drops.items():
             table = answers(point, task)
             _without_test(table)
-            if chances and only_guessed(table, chances[task], reader):
+            if chances and only_guessed(table, chances[task], parser):
                 continue
-            excess.append(-task_gain(table, point, reader).value - most)
+            excess.append(-task_gain(table, point, parser).value - most)
         beyond.append(max(excess, default=0.0))
         # Shares of few questions are not exact in binary.
         if beyond[-1] <= 1e-9:
@@ -309,27 +309,27 @@ def choose(
     return ranked[beyond.index(min(beyond))]
 
 
-def task_gain(table: pd.DataFrame, point: SweepPoint, reader: str) -> Estimate:
+def task_gain(table: pd.DataFrame, point: SweepPoint, parser: str) -> Estimate:
     """Change of accuracy on control questions of one kind, at a point."""
-    return paired_accuracy(*paired_scores(table, point, reader))["overall"]
+    return paired_accuracy(*paired_scores(table, point, parser))["overall"]
 
 
-def only_guessed(table: pd.DataFrame, chance: float, reader: str) -> Estimate | None:
+def only_guessed(table: pd.DataFrame, chance: float, parser: str) -> Estimate | None:
     """The baseline's accuracy on control questions, if its interval reaches below chance.
 
     An answer that is guessed cannot get worse, so it does not show what steering costs.
     """
-    right = accuracy(scores(table[table["point"] == BASELINE.name], reader)).overall
+    right = accuracy(scores(table[table["point"] == BASELINE.name], parser)).overall
     return right if right.low < chance else None
 
 
 def paired_scores(
-    table: pd.DataFrame, point: SweepPoint, reader: str
+    table: pd.DataFrame, point: SweepPoint, parser: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Scores of the same items at the baseline and at a point, which may be asked fewer."""
     after = table[table["point"] == point.name]
     before = table[(table["point"] == BASELINE.name) & table["item_id"].isin(after["item_id"])]
-    return scores(before, reader), scores(after, reader)
+    return scores(before, parser), scores(after, parser)
 
 
 def _without_test(table: pd.DataFrame) -> None:

@@ -76,17 +76,17 @@ class Sweep:
     control_tasks: dict[ControlTask, dict[str, pd.DataFrame]]
     vector: Path
     lineage: Lineage | None
-    unseen: Unseen
+    unseen: LeftOut
     chances: dict[ControlTask, float]
     random_controls: tuple[SweepPoint, ...] = ()
     control_rank: dict[str, Any] | None = None
     left_out: list[dict[str, Any]] = field(default_factory=list)
     worse: Estimate | None = None
 
-    def guessed(self, reader: str) -> dict[ControlTask, dict[str, float]]:
+    def guessed(self, parser: str) -> dict[ControlTask, dict[str, float]]:
         """Accuracy and ``chance`` of the control tasks that the baseline can only guess."""
         rights = {
-            task: only_guessed(tables["validation"], self.chances[task], reader)
+            task: only_guessed(tables["validation"], self.chances[task], parser)
             for task, tables in self.control_tasks.items()
         }
         return {
@@ -95,10 +95,10 @@ class Sweep:
             if right is not None
         }
 
-    def gains(self, reader: str) -> dict[ControlTask, dict[str, Estimate]]:
+    def gains(self, parser: str) -> dict[ControlTask, dict[str, Estimate]]:
         """Change of accuracy on control questions at the chosen point, by kind and split."""
         return {
-            task: {split: task_gain(table, self.chosen, reader) for split, table in tables.items()}
+            task: {split: task_gain(table, self.chosen, parser) for split, table in tables.items()}
             for task, tables in self.control_tasks.items()
         }
 
@@ -109,21 +109,21 @@ def vector_name(config: SweepConfig, vector: SteeringVector) -> str:
     return f"{kind}-K{vector.k}-alpha{vector.alpha:g}-{vector.describe()['numbers'][-6:]}"
 
 
-def _task_metrics(table: pd.DataFrame, split: str, task: ControlTask, reader: str) -> pd.DataFrame:
+def _task_metrics(table: pd.DataFrame, split: str, task: ControlTask, parser: str) -> pd.DataFrame:
     """Accuracy on one kind of control questions, a row a point."""
     rows = []
     for name, part in table.groupby("point", sort=False):
         about = {"split": split, "point": name, **part.iloc[0][FACTS].to_dict(), "measure": task}
-        rows.append(about | asdict(accuracy(scores(part, reader)).overall))
+        rows.append(about | asdict(accuracy(scores(part, parser)).overall))
     return pd.DataFrame(rows)
 
 
-def _metrics_table(table: pd.DataFrame, split: str, reader: str) -> pd.DataFrame:
+def _metrics_table(table: pd.DataFrame, split: str, parser: str) -> pd.DataFrame:
     """A row a point and measure; where ``low`` to ``high`` is over maps, also over stories."""
-    over_stories = point_metrics(table, reader, "story") if over(table) == "map" else {}
+    over_stories = point_metrics(table, parser, "story") if over(table) == "map" else {}
     facts = table.drop_duplicates("point").set_index("point")[FACTS]
     rows = []
-    for name, metrics in point_metrics(table, reader).items():
+    for name, metrics in point_metrics(table, parser).items():
         for measure in BELIEF:
             row = {"split": split, "point": name, **facts.loc[name], "measure": measure}
             row |= asdict(getattr(metrics, measure))
@@ -138,7 +138,7 @@ def save(
     config: SweepConfig, about: dict[str, Any], sweep: Sweep, probed: Path
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Write tables and results; return the metrics and the results."""
-    reader, parts = config.reader, {"validation": sweep.validation}
+    parser, parts = config.parser, {"validation": sweep.validation}
     saved: dict[str, Any] = {
         "config": asdict(config),
         "about": about,
@@ -152,7 +152,7 @@ def save(
         parts["test"] = sweep.test
         saved["test"] = {}
         for point in (sweep.chosen, *sweep.random_controls):
-            pair = paired_scores(sweep.test, point, reader)
+            pair = paired_scores(sweep.test, point, parser)
             differences = {m: asdict(e) for m, e in paired_difference(*pair).items()}
             saved["test"][point.name] = {
                 "difference": differences,
@@ -160,12 +160,12 @@ def save(
             }
         saved["control_rank"], saved["left_out"] = sweep.control_rank, sweep.left_out
         saved["worse"] = None if sweep.worse is None else asdict(sweep.worse)
-    saved["guessed"] = sweep.guessed(reader)
-    for task, gains in sweep.gains(reader).items():
+    saved["guessed"] = sweep.guessed(parser)
+    for task, gains in sweep.gains(parser).items():
         saved[task] = {split: asdict(gain) for split, gain in gains.items()}
-    tables = [_metrics_table(answers, split, reader) for split, answers in parts.items()]
+    tables = [_metrics_table(answers, split, parser) for split, answers in parts.items()]
     tables += [
-        _task_metrics(answers, split, task, reader)
+        _task_metrics(answers, split, task, parser)
         for task, splits in sweep.control_tasks.items()
         for split, answers in splits.items()
     ]

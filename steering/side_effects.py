@@ -18,16 +18,13 @@ from sally_anne.core.console import Console
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.files import reading, write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
-from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.gridtom import Ask
-from sally_anne.harness.metrics import accuracy, paired_accuracy
+from sally_anne.harness.config import EvalConfig, check
+from sally_anne.harness.evaluate import evaluate, require_fits
+from sally_anne.harness.gridtom import Order
 from sally_anne.harness.model import Prompt, SteeredModel
-from sally_anne.harness.pipeline import check
-from sally_anne.harness.pipeline import run as evaluate
-from sally_anne.harness.reporting import print_table
-from sally_anne.harness.results import scores
+from sally_anne.harness.report import print_table
+from sally_anne.harness.score import accuracy, paired_accuracy, scores
 from sally_anne.harness.tasks import TASKS, find_task, short_name
-from sally_anne.harness.vectors import require_fits
 from sally_anne.hooks.batch_size import in_batches, within_memory
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -86,8 +83,8 @@ def evaluation(config: SideEffectsConfig, task: str) -> EvalConfig:
     order = ""
     if name.partition(":")[0] in TASKS:
         name, _, order = name.partition(":")
-    if order and (name != "gridtom" or order not in get_args(Ask)):
-        had = ", ".join(get_args(Ask))
+    if order and (name != "gridtom" or order not in get_args(Order)):
+        had = ", ".join(get_args(Order))
         raise SteeringError(f"--tasks {task}: gridtom has the orders {had}, others none")
     if name != "gridtom" and find_task(name).open_ended:
         raise SteeringError(
@@ -148,7 +145,7 @@ def _answers(
 
     def run(name: str, **changes: Any) -> pd.DataFrame:
         each = replace(asked, out=kept.with_name(f"{kept.name}-{name}"), **changes)
-        return evaluate(each, loaded=loaded, beside=None if each.steer else vector)
+        return evaluate(each, loaded=loaded, same_stories_as=None if each.steer else vector)
 
     steered = {
         "steer": config.vector,

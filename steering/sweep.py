@@ -24,13 +24,12 @@ from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.figures.draw import draw_all
 from sally_anne.figures.report import write_report
 from sally_anne.harness.config import EvalConfig
+from sally_anne.harness.config import check as check_evaluation
 from sally_anne.harness.dry_run import loads_of, tokens_of
-from sally_anne.harness.evaluate import check_items
-from sally_anne.harness.gridtom import shown
+from sally_anne.harness.evaluate import check_items, fitted_on
+from sally_anne.harness.gridtom import choose_stories, items_of, sample_note
 from sally_anne.harness.items import Item
-from sally_anne.harness.pipeline import check as check_evaluation
-from sally_anne.harness.vectors import fitted_on
-from sally_anne.harness.work import Unseen, choose_stories, drawn_how, items_of
+from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.batch_size import AUTO, MOST, in_batches
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import ALLOW_MISMATCH, ModelIdentity, require_same
@@ -154,7 +153,7 @@ def run(
     ) -> pd.DataFrame:
         items, name = questions.items(split, task), f"{task}-{split}" if task else split
         items = items if stories is None else spread(items, stories)
-        journals = Journal(config.folder / f"{name}.jsonl", about | shown(task or ""), processes)
+        journals = Journal(config.folder / f"{name}.jsonl", about, processes)
         with journals as journal, Bars(console) as bar:
             row = bar.add_task(f"{name}: {len(points)} settings x {len(items)} items", total=None)
             return answer_points(
@@ -170,13 +169,13 @@ def run(
 
     validation = answer("validation", grid)
     steered = [point for point in grid if point.direction == config.direction]
-    ranked = rank_points(validation, steered, config.reader)
+    ranked = rank_points(validation, steered, config.parser)
     chances = {task: chance(questions.items("validation", task)) for task in config.control_tasks}
     chosen = choose(
         ranked,
         lambda point, task: answer("validation", (BASELINE, point), task),
         config.control_tasks,
-        config.reader,
+        config.parser,
         chances,
     )
     controls = tuple(
@@ -225,9 +224,9 @@ def run(
         sweep = replace(
             sweep,
             random_controls=tuple(randoms),
-            control_rank=control_rank(test, chosen, randoms, config.reader) if randoms else None,
-            left_out=left_out(test, chosen, rests, best.heads, config.reader),
-            worse=made_worse(*paired_scores(test, chosen, config.reader)),
+            control_rank=control_rank(test, chosen, randoms, config.parser) if randoms else None,
+            left_out=left_out(test, chosen, rests, best.heads, config.parser),
+            worse=made_worse(*paired_scores(test, chosen, config.parser)),
         )
     if processes.first:
         metrics, saved = save(config, about, sweep, probed.folder)
@@ -270,7 +269,7 @@ def _controls(config: SweepConfig) -> tuple[str, ...]:
 
 def unseen_stories(
     asked: Mapping[Split, EvalConfig], stories: StorySet, lineage: Lineage | None
-) -> tuple[dict[Split, dict[int, str]], Unseen, Lineage | None]:
+) -> tuple[dict[Split, dict[int, str]], LeftOut, Lineage | None]:
     """Stories on which K and alpha are chosen, and those on which the choice is reported.
 
     What trained the probes (``lineage``; None where the run does not say) does not validate; what
@@ -298,7 +297,7 @@ class Questions:
         options = config.model_options(*names, "batch_size", "max_new_tokens")
         self._asked = {split: EvalConfig(split=split, **options) for split in SPLITS}
         check_evaluation(self._asked["test"])
-        self.drawn = drawn_how(self._asked["test"])
+        self.drawn = sample_note(self._asked["test"])
         self.stories = open_stories(config.data, config.data_seed)
         self.leave_out(Lineage())
 
@@ -320,7 +319,7 @@ def probing_of(config: SweepConfig, stories: int) -> ProbeConfig:
     options = config.model_options("setting", "data", "batch_size", "split_seed", "data_seed")
     # Nulls and patching are not needed, unless heads are chosen by them.
     if "patching" not in config.rank_by:
-        options |= {"permutations": 0, "causal": False}
+        options |= {"permutations": 0, "patching": False}
     probing = ProbeConfig(order=1 if config.order == "1" else 2, **options)
     if config.limit is None or (probing.folder / CONFIG).exists():
         return probing

@@ -25,8 +25,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import read_side_by_side
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.directions import vector_on
-from sally_anne.probing.interchange import Side as Prompt
-from sally_anne.probing.interchange import read_twins
+from sally_anne.probing.interchange import Prompt, read_twins
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.steering.fit import direction_of
 

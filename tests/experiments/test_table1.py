@@ -75,11 +75,11 @@ def test_rank_harm_and_side_conditions_stand_beside_in_80_columns(specific: bool
     }
     lines = printed([row("baseline"), steered, drawn])
     assert max(map(len, lines)) <= 80
-    (start,) = [number for number, line in enumerate(lines) if line.startswith("Controls:")]
-    values, intervals = below(lines[start:], "K 8 by patching, alpha 0.8")
-    assert values == "K 8 by patching, alpha 0.8 3 of 41 12.5 -2.0 7.0"
+    (start,) = [number for number, line in enumerate(lines) if "Controls:" in line]
+    values, intervals = below(lines[start:], "K 8, alpha 0.8")
+    assert values == "K 8, alpha 0.8 3 of 41 12.5 -2.0 7.0"
     verdict = "" if specific else "not specific "
-    assert intervals == f"{verdict}[10.0, 15.0] [-4.5, 0.5] [4.5, 9.5]"
+    assert intervals == f"by patching {verdict}[10.0, 15.0] [-4.5, 0.5] [4.5, 9.5]"
     assert below(lines[start:], "500 random heads") == [
         "500 random heads 30.0 -40.0 -50.0",
         "[27.5, 32.5] [-42.5, -37.5] [-52.5, -47.5]",

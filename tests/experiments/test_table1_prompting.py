@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import sally_anne.harness.pipeline
+import sally_anne.harness.evaluate
 from sally_anne.core.folder import Journal
 from sally_anne.experiments import table1
 from sally_anne.experiments.config import Table1Config

@@ -227,8 +227,6 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     from sally_anne.core.console import Console
     from sally_anne.experiments.config import TransferConfig
     from sally_anne.experiments.transfer import run
-    from sally_anne.probing.causal import CausalConfig
-    from sally_anne.probing.causal import run as causal
     from sally_anne.probing.config import ProbeConfig
     from sally_anne.probing.patching import PatchingConfig
     from sally_anne.probing.patching import run as causal

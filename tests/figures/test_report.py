@@ -203,15 +203,15 @@ def swept(folder: Path) -> Path:
         "name": "best",
     }
     none = {"k": 0, "alpha": 0.0}
-    rows = rows_of("none", 0, 0.0, both(0.3), cell="baseline")
-    rows += rows_of("logistic", 4, 5.0, both(0.6), cell="best")
-    rows += rows_of("random", 4, 5.0, both(0.2), cell="random/0")
+    rows = rows_of("none", 0, 0.0, both(0.3), point="baseline")
+    rows += rows_of("logistic", 4, 5.0, both(0.6), point="best")
+    rows += rows_of("random", 4, 5.0, both(0.2), point="random/0")
     test = [row | {"split": "test", "value": row["value"] + 0.05} for row in rows]
     items = {"item_id": "q1", "story": "s1", "split": "validation", "answer": "red"}
     replies = [
         items | {"direction": "none", "rank_by": "probe_accuracy", "reply": "blue as ever"} | none,
         items
-        | {name: chosen[name] for name in ("direction", "heads", "k", "alpha")}
+        | {name: chosen[name] for name in ("direction", "rank_by", "k", "alpha")}
         | {"reply": "red now"},
     ]
     with claimed(folder, "a sweep"):

@@ -57,7 +57,7 @@ def without(head: int) -> int:
 
 
 def said(item: Item, right: bool) -> str:
-    """A reply that the robust reader takes for the answer, or for another option."""
+    """A reply that the robust parser takes for the answer, or for another option."""
     if right:
         return " and ".join(item.answer)
     return next(option.text for option in item.options if option.label not in item.answer)

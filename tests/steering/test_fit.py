@@ -211,7 +211,7 @@ def test_lda_is_the_whitened_difference_of_means(made) -> None:
 
 
 def test_heads_by_cause(made, copy) -> None:
-    with pytest.raises(SteeringError, match=r"column question_patch_validation.*sally-anne causal"):
+    with pytest.raises(SteeringError, match=r"column question_effect_validation.*sally-anne patch"):
         fit_vector(copy.folder, K, rank_by="patching")
     path = copy.folder / "heads.parquet"
     table = pd.read_parquet(path)

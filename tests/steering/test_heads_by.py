@@ -104,5 +104,5 @@ def test_a_run_without_causes_is_refused_before_any_work(
     monkeypatch.setattr(sally_anne.steering.sweep, "load_model", lambda **_: pytest.fail("loaded"))
     for start in (lambda c: work(c, Console(file=io.StringIO())), dry_run):
         with pytest.raises(SteeringError, match=f"run `sally-anne patch {config.run}` first"):
-            start(replace(config, heads=heads))
+            start(replace(config, rank_by=heads))
     assert not config.folder.exists()

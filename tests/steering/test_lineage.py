@@ -16,7 +16,7 @@ from sally_anne.data.gridtom.records import StorySet, identity_of
 from sally_anne.data.gridtom.stories import generated, seeded_stories
 from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.work import choose_unseen
+from sally_anne.harness.gridtom import choose_new_stories
 from sally_anne.steering.sweep import unseen_stories
 
 
@@ -127,4 +127,4 @@ def test_where_every_test_story_was_seen_there_is_nothing_to_report() -> None:
     stories = generated()
     everything = frozenset(stories.identity(i).content for i in stories.indices)
     with pytest.raises(HarnessError, match="all 500 test stories of --split-seed 2 were seen"):
-        choose_unseen(EvalConfig(split_seed=2), stories, {SEEN: Lineage(everything).facts()})
+        choose_new_stories(EvalConfig(split_seed=2), stories, {SEEN: Lineage(everything).facts()})

@@ -220,7 +220,7 @@ def test_a_vector_inside_its_controls_is_called_not_specific(
     """A planted useless vector: one random set of heads does as well."""
     monkeypatch.setitem(BELIEFS["test"], DRAWS[3], (7, 10, 0))
     found, printed = sweep()
-    said = "rank 2 of 5, not specific: random draws with steps of the same length do as well"
+    said = "rank 2 of 5, not specific: random controls with steps of the same length do as well"
     assert said in printed.splitlines()
     saved = json.loads((config.folder / "results.json").read_text())["control_rank"]
     assert (saved["rank"], saved["of"], saved["beats_controls"]) == (2, 5, False)

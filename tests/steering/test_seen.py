@@ -22,8 +22,8 @@ from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.lineage import Lineage
 from sally_anne.harness.adapters.lm_eval import export
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.main import run as evaluation
-from sally_anne.harness.work import prepare
+from sally_anne.harness.run import run as evaluation
+from sally_anne.harness.tasks import load_items
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import load_model
 from sally_anne.probing.config import ProbeConfig

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-import sally_anne.harness.pipeline
+import sally_anne.harness.evaluate
 import sally_anne.steering.side_effects
 from sally_anne.core.folder import Journal
 from sally_anne.experiments.train_tiny.families import Family
@@ -154,7 +154,7 @@ def test_every_number_is_where_it_belongs(
         moved.append(steered.alpha)
         return np.repeat([0.0, 1.0], 50)
 
-    monkeypatch.setattr(sally_anne.harness.pipeline, "ask", prepared)
+    monkeypatch.setattr(sally_anne.harness.evaluate, "ask", prepared)
     monkeypatch.setattr(sally_anne.steering.side_effects, "divergences", divergences)
     monkeypatch.setenv("COLUMNS", "160")
     config = SideEffectsConfig(

@@ -127,7 +127,7 @@ def test_initial_beliefs_have_other_numbers_of_frames_and_equal_one_by_one(
     lively: LoadedModel, tmp_path: Path
 ) -> None:
     splits = {3: "validation", 77: "validation"}
-    asked = list(items(generated(stories=splits), splits, "initial", "multimodal"))
+    asked = list(items(generated(stories=splits), splits, "initial", Wording("multimodal")))
     vectors = vectors_of(grid_of((2,), (20.0,), ("logistic",)), vector)
     with Journal(tmp_path / "sweep.jsonl", {}) as journal:
         table = answer_points(lively, asked, vectors, journal, 4, "auto", 4)

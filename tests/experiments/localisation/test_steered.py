@@ -16,7 +16,7 @@ from sally_anne.experiments.localisation.stories import (
     control_questions_of,
     held_out_twins,
 )
-from sally_anne.harness.gridtom import items
+from sally_anne.harness.gridtom import Wording, items
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.probing.interchange import read_twins
@@ -136,9 +136,9 @@ def test_a_weakened_head_carries_less(planted: LoadedModel) -> None:
     twins = held_out_twins("test", 1)
     kept = {name: weight.clone() for name, weight in planted.model.state_dict().items()}
     try:
-        before = collect(planted, twins, 1).effects.patch[0]
+        before = collect(planted, twins, 1).effects.effect[0]
         attenuate(planted.model, (CARRIER,), 0.0)
-        after = collect(planted, twins, 1).effects.patch[0]
+        after = collect(planted, twins, 1).effects.effect[0]
     finally:
         planted.model.load_state_dict(kept)
     assert abs(before[CARRIER]) > 1e-3 > 1e-6 > np.abs(after).max()
