@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from sally_anne.core.errors import SallyAnneError
 from sally_anne.core.head import Head
 from sally_anne.core.run import LEVEL, Run, confounded
-from sally_anne.data.gridtom.contrasts import Scene
+from sally_anne.data.gridtom.samples import Scene
 from sally_anne.data.samples import Sample
 from sally_anne.figures import heatmap, kde, page, patching, style
 from sally_anne.figures.choose import best, heads_of, row_of, select

@@ -25,12 +25,17 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sally_anne.core.errors import ChoiceError
 from sally_anne.core.files import write_atomic
-from sally_anne.data.gridtom.contrasts import build
-from sally_anne.data.gridtom.load_video import PERSPECTIVE_FOLDERS, FolderVideo
 from sally_anne.data.gridtom.plot import PLOTS
-from sally_anne.data.gridtom.records import BeliefCase, StoryRecord, StorySet, beliefs_at_nodes
+from sally_anne.data.gridtom.release import PERSPECTIVE_FOLDERS, FolderVideo, open_stories
 from sally_anne.data.gridtom.render import FPS, HEIGHT, PERSPECTIVES, WIDTH, Perspective, key_frames
-from sally_anne.data.gridtom.stories import generated, open_stories
+from sally_anne.data.gridtom.samples import build
+from sally_anne.data.gridtom.stories import (
+    BeliefCase,
+    StoryRecord,
+    StorySet,
+    beliefs_at_nodes,
+    generated,
+)
 from sally_anne.figures import style
 from sally_anne.figures.config import StoryConfig
 

@@ -11,9 +11,9 @@ from sally_anne.core.errors import ProbingError, SallyAnneError
 from sally_anne.core.options import read_options, spelled
 from sally_anne.core.run import Run
 from sally_anne.data import samples as own
-from sally_anne.data.gridtom import contrasts as gridtom
-from sally_anne.data.gridtom.contrasts import question_twins
-from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom import samples as gridtom
+from sally_anne.data.gridtom.release import open_stories
+from sally_anne.data.gridtom.samples import question_twins
 from sally_anne.data.mmtom_qa import contrasts as mmtom_qa
 from sally_anne.data.mmtom_qa import load as load_mmtom_qa
 from sally_anne.data.samples import Sample, SampleSet

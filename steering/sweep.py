@@ -17,9 +17,9 @@ from sally_anne.core.folder import Journal, claims, require_own, save_config
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import here
 from sally_anne.core.run import CONFIG, Run
-from sally_anne.data.gridtom import splits
-from sally_anne.data.gridtom.records import StorySet
-from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom import samples
+from sally_anne.data.gridtom.release import open_stories
+from sally_anne.data.gridtom.stories import StorySet
 from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.figures.draw import draw_all
 from sally_anne.figures.report import write_report
@@ -343,7 +343,7 @@ def run_for(config: SweepConfig, stories: StorySet) -> Run | ProbeConfig:
     Raises:
         SteeringError: --run is not a finished run, or lacks the effects by which --rank-by ranks.
     """
-    probing = probing_of(config, len(splits.assign(stories, config.split_seed)))
+    probing = probing_of(config, len(samples.assign(stories, config.split_seed)))
     folder = config.run or probing.folder
     if (folder / CONFIG).exists():
         run = Run.open(folder)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sally_anne.data.gridtom.narration import BeliefQuestion, Cast, InitialQuestion
-from sally_anne.data.gridtom.records import BeliefCase, StoryRecord, StorySet
+from sally_anne.data.gridtom.stories import BeliefCase, StoryRecord, StorySet
 
 NODES = (0, 4, 10, 18)
 # The frames that models are shown: the nodes, and what lies halfway.

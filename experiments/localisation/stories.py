@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sally_anne.data.gridtom.contrasts import question_twins
-from sally_anne.data.gridtom.maps import random_layouts
 from sally_anne.data.gridtom.narration import reality
-from sally_anne.data.gridtom.records import StorySet, context_text
-from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.gridtom.samples import question_twins
+from sally_anne.data.gridtom.stories import StorySet, context_text, generated
+from sally_anne.data.gridtom.world import random_layouts
 from sally_anne.data.samples import Sample, Split
 from sally_anne.data.twins import Twins, TwinSet
 from sally_anne.hooks.geometry import find_geometry

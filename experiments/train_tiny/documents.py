@@ -24,7 +24,7 @@ from sally_anne.data.gridtom.narration import (
     second_order,
 )
 from sally_anne.data.gridtom.plot import Condition, Plot
-from sally_anne.data.gridtom.records import beliefs
+from sally_anne.data.gridtom.stories import beliefs
 from sally_anne.data.gridtom.world import COLOURS
 
 

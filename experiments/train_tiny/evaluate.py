@@ -78,8 +78,8 @@ class Item:
 
 def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
     """The prompts of all measures for each story."""
-    from sally_anne.data.gridtom.contrasts import statement_text
-    from sally_anne.data.gridtom.records import context_text
+    from sally_anne.data.gridtom.samples import statement_text
+    from sally_anne.data.gridtom.stories import context_text
 
     for record in stories:
         rng = random.Random(f"evaluate/{record.index}")
@@ -185,7 +185,7 @@ def measure(
 def run(config: EvaluateConfig) -> None:
     """Measure, print, and write the figures down."""
     from sally_anne.core.console import Console
-    from sally_anne.data.gridtom import splits
+    from sally_anne.data.gridtom import samples
     from sally_anne.data.gridtom.stories import generated
     from sally_anne.harness.report import print_table
     from sally_anne.models.loading import load_model
@@ -199,7 +199,7 @@ def run(config: EvaluateConfig) -> None:
             f"--card is for {' and '.join(CARD_WORDS)}, {config.model} is {loaded.family.name}; "
             "leave it out, or write the figures down with --out"
         )
-    test = splits.members(generated(), "test")[: config.stories]
+    test = samples.members(generated(), "test")[: config.stories]
     figures = {
         setting: measure(loaded, generated(stories=test), setting, config.batch_size)
         for setting in ("multimodal", "text", "video")

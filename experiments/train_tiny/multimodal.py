@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from sally_anne.data.gridtom.maps import Layout, random_layouts, start_pairs
 from sally_anne.data.gridtom.plot import Staging, Trace, play
 from sally_anne.data.gridtom.render import Perspective, key_frames, render
+from sally_anne.data.gridtom.world import Layout, random_layouts, start_pairs
 from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.conversations import Maker, Telling, speech

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sally_anne.data.gridtom.maps import COLUMNS, CORRIDOR, DOOR_MARKS, ROOM_MARKS, ROWS
 from sally_anne.data.gridtom.plot import Trace
 from sally_anne.data.gridtom.render import Perspective, key_frames
-from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.data.gridtom.world import COLOURS, COLUMNS, CORRIDOR, DOOR_MARKS, ROOM_MARKS, ROWS
 from sally_anne.experiments.train_tiny.families import HIDDEN, TOKEN_GRIDS, Family, TokenGrid
 from sally_anne.experiments.train_tiny.multimodal import Cinema
 from sally_anne.experiments.train_tiny.trainer import Batch, Level

@@ -11,8 +11,8 @@ from sally_anne.core import run as saved_run
 from sally_anne.core.errors import RecordError
 from sally_anne.core.hub import at_hand, push
 from sally_anne.core.run import HEADS
-from sally_anne.data.gridtom.contrasts import Contrast, Order, plots_of, sample_set
-from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom.release import open_stories
+from sally_anne.data.gridtom.samples import Contrast, Order, plots_of, sample_set
 from sally_anne.data.items import Setting
 from sally_anne.data.samples import Frames, Label, Sample, Split
 from sally_anne.hooks.given_run import NAMES, copy_run

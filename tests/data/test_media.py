@@ -19,7 +19,7 @@ from PIL import EpsImagePlugin, Image, ImageFile
 from sally_anne.core.errors import BenchmarkError, ClipError, MediaError
 from sally_anne.data import media as media_module
 from sally_anne.data import pictures as pictures_module
-from sally_anne.data.gridtom.load_video import FolderVideo
+from sally_anne.data.gridtom.release import FolderVideo
 from sally_anne.data.items import Media, Sampling
 from sally_anne.data.media import (
     Timeline,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sally_anne.data.gridtom import splits
+from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.experiments.train_tiny.evaluate import measure
 from sally_anne.models.loading import load_model
@@ -18,7 +18,7 @@ TINY = ("tiny-qwen2-vl", "tiny-llava-next-video")
 
 @pytest.mark.parametrize("name", TINY)
 def test_abilities_in_the_multimodal_setting(name: str) -> None:
-    test = splits.members(generated(), "test")[::10]
+    test = samples.members(generated(), "test")[::10]
     right = measure(load_model(name), generated(stories=test), "multimodal", 8)
     assert right["initial belief"] >= 0.98
     assert right["statements TB"] >= 0.9

@@ -19,7 +19,7 @@ from PIL import Image
 from sally_anne.core.errors import ChoiceError, MissingRunFileError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claimed
-from sally_anne.data.gridtom.contrasts import sample_set
+from sally_anne.data.gridtom.samples import sample_set
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample
 from sally_anne.figures import page, sweep

@@ -13,9 +13,8 @@ from sally_anne.cli import main
 from sally_anne.core.errors import ChoiceError
 from sally_anne.data.gridtom.build import BuildConfig, build
 from sally_anne.data.gridtom.plot import PLOTS
-from sally_anne.data.gridtom.records import VERSIONS, beliefs, beliefs_at_nodes
 from sally_anne.data.gridtom.render import PERSPECTIVES
-from sally_anne.data.gridtom.stories import generated, story_of
+from sally_anne.data.gridtom.stories import VERSIONS, beliefs, beliefs_at_nodes, generated, story_of
 from sally_anne.figures import story, style
 from sally_anne.figures.config import StoryConfig
 from sally_anne.figures.story import FOOT, GAP, HEAD, film

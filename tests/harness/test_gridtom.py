@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from sally_anne.data.gridtom.narration import InitialQuestion
-from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.data.items import Option
 from sally_anne.harness.gridtom import Wording, items

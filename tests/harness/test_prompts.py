@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.items import BenchmarkItem, Context, Media, Option
 from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig, check

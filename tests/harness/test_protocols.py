@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.gridtom.export import info_line
-from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom.build import info_line
+from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.items import Media
 from sally_anne.data.media import cut
 from sally_anne.harness.config import EvalConfig, check

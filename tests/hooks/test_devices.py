@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sally_anne.core.errors import OutOfMemoryError
 from sally_anne.core.processes import ALONE
 from sally_anne.core.store import ActivationStore
-from sally_anne.data.gridtom import contrasts
+from sally_anne.data.gridtom.samples import build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample
 from sally_anne.data.twins import Twins
@@ -70,7 +70,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
     """Four samples of a story, with frames: two statements on each of two contexts."""
-    return contrasts.build(generated().subset([0]), {0: "test"}, 1, "matched", "multimodal")
+    return build(generated().subset([0]), {0: "test"}, 1, "matched", "multimodal")
 
 
 def opened(name: str, device: str, dtype: str = "float32") -> LoadedModel:

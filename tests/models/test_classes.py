@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from transformers import AutoProcessor, LlavaNextVideoVideoProcessor
 
 from sally_anne.core.errors import ModelError, UnsupportedModelError
-from sally_anne.data.gridtom.contrasts import build
+from sally_anne.data.gridtom.samples import build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Setting
 from sally_anne.harness.config import EvalConfig

@@ -21,7 +21,7 @@ import sally_anne as sa
 from sally_anne.core.console import Console
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.run import Run
-from sally_anne.data.gridtom.contrasts import sample_set
+from sally_anne.data.gridtom.samples import sample_set
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import SPLITS, Sample
 from sally_anne.probing.activations import Activations, items_table

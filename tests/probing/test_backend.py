@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sally_anne.core.errors import StoreMismatchError
-from sally_anne.data.gridtom import contrasts
-from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom.release import open_stories
+from sally_anne.data.gridtom.samples import build
 from sally_anne.models.loading import load_model
 from sally_anne.probing.extraction import fill_store
 
@@ -20,9 +20,7 @@ def test_nnsight_extracts_the_same(model_folder: Path, tmp_path: Path) -> None:
     loaded = load_model(str(model_folder))
     chosen = [0, 1]
     stories = open_stories(None, 2025)
-    samples = contrasts.build(
-        (stories.story(i) for i in chosen), chosen, 1, "matched", "multimodal"
-    )
+    samples = build((stories.story(i) for i in chosen), chosen, 1, "matched", "multimodal")
 
     def activations(name: str, folder: str) -> np.ndarray:
         store = fill_store(loaded, samples, tmp_path / folder, "head_out", 4, {}, backend=name)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import BenchmarkError, OptionError
-from sally_anne.data.gridtom.contrasts import choose_stories
-from sally_anne.data.gridtom.records import Identity, StorySet
+from sally_anne.data.gridtom.samples import choose_stories
+from sally_anne.data.gridtom.stories import Identity, StorySet
 from sally_anne.hooks.geometry import SITES
 from sally_anne.probing import sources
 from sally_anne.probing.config import ProbeConfig, Site

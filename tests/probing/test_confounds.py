@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sally_anne.data.gridtom.contrasts import FEATURES, build
+from sally_anne.data.gridtom.samples import FEATURES, build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.probing.activations import items_table

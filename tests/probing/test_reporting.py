@@ -15,7 +15,7 @@ from rich.console import Console
 
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.run import CONFIG, HEADS, PROBES
-from sally_anne.data.gridtom.contrasts import MEANING
+from sally_anne.data.gridtom.samples import MEANING
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import (

@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 from sally_anne.core.store import ActivationStore
-from sally_anne.data.gridtom.contrasts import build
+from sally_anne.data.gridtom.samples import build
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Setting
 from sally_anne.hooks.capture import Capture

@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression
 
 from sally_anne.cli import main
 from sally_anne.core.console import Console
-from sally_anne.data.gridtom.contrasts import question_twins
-from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom.release import open_stories
+from sally_anne.data.gridtom.samples import question_twins
 from sally_anne.data.samples import Sample, Split
 from sally_anne.data.twins import TwinSet, own_twins
 from sally_anne.harness.model import Prompt, SteeredModel

@@ -11,9 +11,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import BenchmarkError, HarnessError
-from sally_anne.data.gridtom.contrasts import choose_stories
-from sally_anne.data.gridtom.records import StorySet, identity_of
-from sally_anne.data.gridtom.stories import generated, seeded_stories
+from sally_anne.data.gridtom.samples import choose_stories
+from sally_anne.data.gridtom.stories import StorySet, generated, identity_of, seeded_stories
 from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.gridtom import choose_new_stories

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sally_anne.cli import main
-from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom.release import open_stories
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.gridtom import items_of
 from sally_anne.hooks.vector import SteeringVector

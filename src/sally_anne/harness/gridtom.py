@@ -21,10 +21,12 @@ from typing import Any, Literal
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import fingerprint
-from sally_anne.data.gridtom import splits
-from sally_anne.data.gridtom.contrasts import belief_question
+from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.narration import InitialQuestion, initial_questions, reality
-from sally_anne.data.gridtom.records import (
+from sally_anne.data.gridtom.release import open_stories
+from sally_anne.data.gridtom.render import CLIP_SHAPE, FPS, key_frames
+from sally_anne.data.gridtom.samples import belief_question
+from sally_anne.data.gridtom.stories import (
     BeliefCase,
     StoryRecord,
     StorySet,
@@ -32,8 +34,6 @@ from sally_anne.data.gridtom.records import (
     initial_text,
     initial_ticks,
 )
-from sally_anne.data.gridtom.render import CLIP_SHAPE, FPS, key_frames
-from sally_anne.data.gridtom.stories import open_stories
 from sally_anne.data.items import Option, Setting
 from sally_anne.data.lineage import Lineage
 from sally_anne.harness.config import EvalConfig
@@ -164,12 +164,12 @@ def choose_stories(
     say, see :mod:`sally_anne.data.lineage`.
     """
     split = "test" if config.split == "auto" else config.split
-    if split == splits.PUBLISHED:
-        members = splits.published(stories)
+    if split == samples.PUBLISHED:
+        members = samples.published(stories)
     else:
-        members = splits.members(stories, split, config.split_seed)
+        members = samples.members(stories, split, config.split_seed)
     if not members:
-        raise HarnessError(splits.why_none(stories, split))
+        raise HarnessError(samples.why_none(stories, split))
     left = [i for i in members if stories.identity(i).content not in seen]
     if not left:
         raise HarnessError(
@@ -186,7 +186,7 @@ def choose_new_stories(
     config: EvalConfig, stories: StorySet, fitted: Mapping[str, Any] | None
 ) -> tuple[dict[int, str], LeftOut | None]:
     """As :func:`choose_stories`, of test stories without those that a vector was fitted on."""
-    if fitted is None or config.split not in ("auto", "test", splits.PUBLISHED):
+    if fitted is None or config.split not in ("auto", "test", samples.PUBLISHED):
         return choose_stories(config, stories)[0], None
     lineage = Lineage.read(fitted, "the vector")
     chosen, left_out = choose_stories(config, stories, lineage.seen if lineage else ())
@@ -203,7 +203,7 @@ def example_stories(
     contents = {stories.identity(index).content for index in asked}
     rng = random.Random(f"examples/{seed}")
     for split in ("train", "validation", "test"):
-        members = splits.members(stories, split, split_seed)
+        members = samples.members(stories, split, split_seed)
         others = [i for i in members if stories.identity(i).content not in contents]
         if split not in asked.values() and len(others) >= shots:
             return dict.fromkeys(rng.sample(others, min(_STORIES, len(others))), split)

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from sally_anne.core.folder import Journal
 from sally_anne.core.store import ActivationStore
-from sally_anne.data.gridtom.stories import open_stories
+from sally_anne.data.gridtom.release import open_stories
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import prompt_of
 from sally_anne.harness.gridtom import items_of

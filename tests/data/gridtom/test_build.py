@@ -13,9 +13,8 @@ import pytest
 
 from sally_anne.cli import main
 from sally_anne.core.errors import BenchmarkError, FolderError, RecordError
-from sally_anne.data.gridtom.build import BuildConfig, build
-from sally_anne.data.gridtom.export import claimed_build
-from sally_anne.data.gridtom.load import load
+from sally_anne.data.gridtom.build import BuildConfig, build, claimed_build
+from sally_anne.data.gridtom.release import load
 
 pytestmark = pytest.mark.integration
 

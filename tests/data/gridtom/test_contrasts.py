@@ -9,10 +9,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from sally_anne.data.gridtom import splits
-from sally_anne.data.gridtom.contrasts import build
-from sally_anne.data.gridtom.records import StorySet
-from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.gridtom.samples import build
+from sally_anne.data.gridtom.stories import StorySet, generated
 from sally_anne.data.samples import Sample
 
 # (y_p, y_o): first order, the protagonist and the omniscient.
@@ -151,7 +149,7 @@ def test_settings_decide_what_is_told(stories) -> None:
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_ids_are_unique_and_groups_lie_in_one_split(order: Literal[1, 2]) -> None:
-    assigned = {i: splits.SPLITS[i % 3] for i in range(48)}
+    assigned = {i: ("test", "validation", "train")[i % 3] for i in range(48)}
     samples = build(generated(stories=range(48)), assigned, order, "matched", "text")
     assert max(Counter(s.item_id for s in samples).values()) == 1
     assert Counter(story_of(s) for s in samples) == dict.fromkeys(range(48), 4 * order)

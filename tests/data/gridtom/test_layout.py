@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import MapError
-from sally_anne.data.gridtom.maps import (
+from sally_anne.data.gridtom.world import (
     COLUMNS,
     ROWS,
     Layout,

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from sally_anne.core.errors import BenchmarkError, MediaError, RecordError
-from sally_anne.data.gridtom.load import load
+from sally_anne.data.gridtom.release import load
 
 pytestmark = pytest.mark.integration
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.data.gridtom.maps import breadth_first, reachable
+from sally_anne.data.gridtom.world import breadth_first, reachable
 
 CELLS = [(x, y) for x in range(6) for y in range(5)]
 

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from sally_anne.data.gridtom.maps import STEPS, benchmark_layouts, random_layouts
 from sally_anne.data.gridtom.plot import PARTICIPANT, PROTAGONIST, Trace, final_beliefs
 from sally_anne.data.gridtom.stories import Story, generate
+from sally_anne.data.gridtom.world import STEPS, benchmark_layouts, random_layouts
 
 PAIRS = tuple(itertools.product(("TB", "FB"), repeat=2))
 

@@ -9,9 +9,9 @@ import pytest
 
 from sally_anne.core.errors import BenchmarkError, MediaError
 from sally_anne.data.gridtom.narration import BeliefQuestion, Cast, first_order, second_order
-from sally_anne.data.gridtom.records import COMBINATIONS
+from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.render import key_frames
-from sally_anne.data.gridtom.stories import Story, generate, generated, open_stories
+from sally_anne.data.gridtom.stories import COMBINATIONS, Story, generate, generated
 
 
 @pytest.fixture(scope="module")

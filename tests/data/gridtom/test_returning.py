@@ -12,12 +12,16 @@ import pytest
 
 from sally_anne.core.errors import BenchmarkError, RecordError
 from sally_anne.data.gridtom.build import BuildConfig, build
-from sally_anne.data.gridtom.contrasts import question_twins, sample_set
-from sally_anne.data.gridtom.load import load
 from sally_anne.data.gridtom.plot import PARTICIPANT, PLOTS, PROTAGONIST
-from sally_anne.data.gridtom.records import COMBINATIONS, RETURNING, StorySet
-from sally_anne.data.gridtom.splits import assign
-from sally_anne.data.gridtom.stories import generated, open_stories, seeded_stories
+from sally_anne.data.gridtom.release import load, open_stories
+from sally_anne.data.gridtom.samples import assign, question_twins, sample_set
+from sally_anne.data.gridtom.stories import (
+    COMBINATIONS,
+    RETURNING,
+    StorySet,
+    generated,
+    seeded_stories,
+)
 from sally_anne.probing.extraction import items_table
 from sally_anne.probing.reporting import confound_report
 

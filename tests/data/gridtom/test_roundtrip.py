@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from sally_anne.core.errors import BenchmarkError, MediaError
-from sally_anne.data.gridtom.load import load
+from sally_anne.data.gridtom.release import load, open_stories
 from sally_anne.data.gridtom.render import PERSPECTIVES
-from sally_anne.data.gridtom.stories import generated, open_stories
+from sally_anne.data.gridtom.stories import generated
 
 pytestmark = pytest.mark.integration
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from sally_anne.data.gridtom.export import info_line
-from sally_anne.data.gridtom.splits import assign
+from sally_anne.data.gridtom.build import info_line
+from sally_anne.data.gridtom.samples import Contrast, assign, plots_of, sample_set
 from sally_anne.data.gridtom.stories import generated
 
 pytestmark = pytest.mark.integration
@@ -23,9 +25,12 @@ GOLDEN_METADATA = "3baad66af28339bc5a0a2a3aacb60a210b56f0587e619adb288ef6ebb96ed
 # Records and key frames of two stories in all versions and perspectives.
 GOLDEN_FRAMES = "e3bae95ba72fdd01c443e9e05a51d0a556895174cc8fffe14227b756568e45d4"
 
+# All samples of both orders and all contrasts: text, labels, split, tags.
+GOLDEN_SAMPLES = "fc41297b580d6ca78134451659a8aafa8f3ba473ea57d4ea2aac4d98df96c500"
+
 SCRIPT = """
 import hashlib
-from sally_anne.data.gridtom.export import info_line
+from sally_anne.data.gridtom.build import info_line
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.gridtom.render import PERSPECTIVES
 digest = hashlib.sha256()
@@ -42,6 +47,16 @@ def test_metadata() -> None:
     split = assign(generated())
     text = "".join(info_line(record, split.get(record.index)) for record in generated())
     assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN_METADATA
+
+
+def test_samples() -> None:
+    digest = hashlib.sha256()
+    for order, contrast in itertools.product((1, 2), get_args(Contrast)):
+        for s in sample_set(generated(plots=plots_of(contrast)), order, contrast).samples:
+            tags, labels = sorted(s.tags.items()), sorted(s.labels.items())
+            parts = (s.item_id, s.text, labels, s.group, s.split, tags, s.context)
+            digest.update(repr(parts).encode())
+    assert digest.hexdigest() == GOLDEN_SAMPLES
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])

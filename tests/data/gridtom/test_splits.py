@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.data.gridtom.records import StorySet
-from sally_anne.data.gridtom.splits import SPLITS, assign, members, split_of, why_none
-from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.gridtom.samples import assign, members, split_of, why_none
+from sally_anne.data.gridtom.stories import StorySet, generated
+from sally_anne.data.samples import SPLITS
 
 SEEDS = range(5)
 

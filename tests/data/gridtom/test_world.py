@@ -11,8 +11,16 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, WorldObj
 
 from sally_anne.core.errors import BenchmarkError
-from sally_anne.data.gridtom.maps import Cell, Layout, benchmark_layouts
-from sally_anne.data.gridtom.world import TILE, Agent, RoomFloor, World, tile
+from sally_anne.data.gridtom.world import (
+    TILE,
+    Agent,
+    Cell,
+    Layout,
+    RoomFloor,
+    World,
+    benchmark_layouts,
+    tile,
+)
 
 LAYOUT = benchmark_layouts()[0]
 ROOMS = ("red", "green", "blue")

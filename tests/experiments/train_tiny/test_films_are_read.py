@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from sally_anne.data.gridtom import splits
+from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.experiments.train_tiny.evaluate import measure
 from sally_anne.models.loading import LoadedModel, load_model
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 
 SEEING = ("tiny-qwen2-vl", "tiny-llava-next-video")
 # Of 125 test stories, some with each map.
-STORIES = splits.members(generated(), "test")[::20]
+STORIES = samples.members(generated(), "test")[::20]
 SIDES = "statements TB", "statements FB"
 
 

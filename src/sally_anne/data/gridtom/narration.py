@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sally_anne.data.gridtom.maps import COLUMNS, ROWS
 from sally_anne.data.gridtom.plot import Cast, Condition, Plot
 from sally_anne.data.gridtom.render import Perspective
-from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.data.gridtom.world import COLOURS, COLUMNS, ROWS
 
 _SCENE = (
     f"This is a small world seen from above, with {ROWS} rows and {COLUMNS} columns. Grey squares "

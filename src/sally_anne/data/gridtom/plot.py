@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 from minigrid.core.actions import Actions
 
 from sally_anne.core.errors import BenchmarkError
-from sally_anne.data.gridtom.maps import CORRIDOR, STEPS, Cell, Layout, breadth_first
-from sally_anne.data.gridtom.world import Agent, World
+from sally_anne.data.gridtom.world import CORRIDOR, STEPS, Agent, Cell, Layout, World, breadth_first
 
 PARTICIPANT, PROTAGONIST = "participant", "protagonist"
 Condition = Literal["TB", "FB"]

@@ -14,9 +14,8 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 from PIL import Image
 
-from sally_anne.data.gridtom.maps import COLUMNS, ROWS, WALL
 from sally_anne.data.gridtom.plot import State, Trace
-from sally_anne.data.gridtom.world import TILE, World, tile
+from sally_anne.data.gridtom.world import COLUMNS, ROWS, TILE, WALL, World, tile
 
 WIDTH, HEIGHT = COLUMNS * TILE, ROWS * TILE
 # What models are shown of a story: its seven key frames.

@@ -1,4 +1,4 @@
-"""The 648 stories, generated from a seed or read from a folder (paper, section 3.1, appendix I)."""
+"""Story records, cases and sets, and the 648 generated stories (paper, section 3.1, appendix I)."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import hashlib
 import itertools
 import json
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, lru_cache
+from typing import Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 
-from sally_anne.core.errors import BenchmarkError
-from sally_anne.data.gridtom.load import load
-from sally_anne.data.gridtom.maps import Layout, benchmark_layouts, start_pairs
+from sally_anne.core.errors import BenchmarkError, MediaError
 from sally_anne.data.gridtom.narration import (
     BeliefQuestion,
+    InitialQuestion,
+    belief_statement,
     caption,
     environment,
     first_order,
     initial_environment,
     initial_questions,
+    place_statement,
     second_order,
 )
 from sally_anne.data.gridtom.plot import (
@@ -35,19 +37,344 @@ from sally_anne.data.gridtom.plot import (
     final_beliefs,
     play,
 )
-from sally_anne.data.gridtom.records import (
-    CONDITIONS,
-    RETURNING,
-    VERSIONS,
-    BeliefCase,
-    Identity,
-    StoryRecord,
-    StorySet,
-    beliefs,
-    identity_of,
+from sally_anne.data.gridtom.render import PERSPECTIVES, Perspective, key_frames, render
+from sally_anne.data.gridtom.world import COLOURS, Layout, benchmark_layouts, start_pairs
+from sally_anne.data.items import Setting
+
+Order = Literal[1, 2]
+# In every release: two starts, two orientations, six orders of the rooms.
+STORIES_PER_MAP = 24
+# The number of a story in which the participant returns is so much above that of its twin.
+RETURNING = 648
+CONDITIONS: tuple[Condition, Condition] = ("TB", "FB")
+# (first, second) of second order, those without a second-order false belief in front.
+COMBINATIONS = tuple((first, second) for second in CONDITIONS for first in CONDITIONS)
+# All versions: in first order there is no second.
+VERSIONS: tuple[tuple[Condition, Condition | None], ...] = (
+    *((first, None) for first in CONDITIONS),
+    *COMBINATIONS,
 )
-from sally_anne.data.gridtom.render import PERSPECTIVES, Perspective, render
-from sally_anne.data.gridtom.world import COLOURS
+
+
+class Video(Protocol):
+    """Where the frames of one version come from."""
+
+    def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
+        """``uint8 [N, 420, 294, 3]``, for the caller to change; MediaError names file or story."""
+
+
+def beliefs(cast: Cast, first: Condition, second: Condition | None) -> tuple[str, str, str]:
+    """Rooms at the end: reality, the protagonist's belief, what the participant thinks that is.
+
+    ``second`` None is the first-order version, in which the participant is not mistaken.
+    """
+    believed, other = cast.last_room, cast.first_room
+    if first == "FB":
+        believed, other = other, believed
+    return cast.last_room, believed, other if second == "FB" else believed
+
+
+@dataclass(frozen=True)
+class BeliefCase:
+    """One version of one story, as asked in one order.
+
+    Attributes:
+        first: the protagonist's belief condition.
+        second: the participant's; None for order 1.
+        nodes: the frames that bound the three stages.
+        video: source of the frames; not compared.
+    """
+
+    story: int
+    first: Condition
+    second: Condition | None
+    cast: Cast
+    question: BeliefQuestion
+    captions: Mapping[Perspective, str] = field(hash=False)
+    nodes: tuple[int, int, int, int]
+    video: Video = field(compare=False, repr=False)
+
+    @property
+    def order(self) -> Order:
+        """1 asks for the protagonist's belief, 2 for the participant's idea of it."""
+        return 1 if self.second is None else 2
+
+    @property
+    def reality(self) -> str:
+        """Room in which the participant is."""
+        return self.cast.last_room
+
+    @property
+    def believed(self) -> str:
+        """Room in which the protagonist believes it is."""
+        return beliefs(self.cast, self.first, self.second)[1]
+
+    @property
+    def thought(self) -> str:
+        """Room in which the participant thinks that the protagonist believes it is."""
+        return beliefs(self.cast, self.first, self.second)[2]
+
+    @property
+    def length(self) -> int:
+        """Number of frames: the last node is the last frame."""
+        return self.nodes[3] + 1
+
+    def frames(
+        self, perspective: Perspective = "omniscient", ticks: Sequence[int] | None = None
+    ) -> np.ndarray:
+        """Frames ``uint8 [N, 420, 294, 3]``; by default the seven key frames (paper, section 3.2).
+
+        MediaError names a number outside the story, or a file that is missing or damaged.
+        """
+        chosen = list(key_frames(self.nodes)) if ticks is None else [int(t) for t in ticks]
+        if not chosen:
+            raise MediaError(f"story {self.story}: no frame numbers given")
+        if wrong := [t for t in chosen if not 0 <= t < self.length]:
+            raise MediaError(
+                f"story {self.story} (order {self.order}, {self.first}): frame {wrong[0]} does not "
+                f"exist; the frames are 0 to {self.length - 1}"
+            )
+        return self.video.frames(perspective, chosen)
+
+    def statement(self, room: str) -> str:
+        """The belief statement that names ``room``, in this order's form."""
+        if room == self.question.answer:
+            return self.question.statement_true
+        if room in self.question.options:
+            return self.question.statement_false
+        if room not in self.cast[2:]:
+            raise BenchmarkError(
+                f"story {self.story} has no {room!r} room; its rooms are {', '.join(self.cast[2:])}"
+            )
+        return (place_statement if self.order == 1 else belief_statement)(self.cast, room)
+
+
+class Identity(NamedTuple):
+    """What a story is, whatever its number: its ``map``, a hash of its ``content``, its ``plot``.
+
+    Textual twins and renumbered copies share the content, and so do the two plots of one stage.
+    """
+
+    map: str
+    content: str
+    plot: Plot = "move"
+
+
+def identity_of(
+    index: int, cast: Cast, rooms: Sequence[str], map_name: str | None, plot: Plot = "move"
+) -> Identity:
+    """Who a story is: by its map and by the colours of which all its texts are made.
+
+    Its number tells the map where the release does not name it.
+    """
+    one, other = cast.visited(plot)
+    staged = cast._replace(first_room=one, last_room=other)
+    content = hashlib.sha256(f"gridtom {' '.join(staged)} / {' '.join(rooms)}".encode())
+    name = map_name or f"map-{index // STORIES_PER_MAP:02d}"
+    return Identity(name, content.hexdigest()[:16], plot)
+
+
+@dataclass(frozen=True)
+class StoryRecord:
+    """One story with all its versions and questions.
+
+    Attributes:
+        colors: the release's ``colors`` field, in its order.
+        nodes: the frames that bound the three stages, the same in all versions.
+        rooms: the room colours in the order of the release, which tells nothing about the plot.
+        environment: description of the world; ``initial_environment`` leaves out the number and
+            colours of the agents, for the initial-belief questions.
+        versions: all cases, first order before second.
+        map: its name; None where the release does not say.
+        plot: whether the participant has been in the last room before.
+    """
+
+    index: int
+    cast: Cast
+    colors: Mapping[str, str] = field(hash=False)
+    nodes: tuple[int, int, int, int]
+    rooms: tuple[str, str, str]
+    environment: str
+    initial_environment: str
+    initial: tuple[InitialQuestion, ...]
+    versions: tuple[BeliefCase, ...] = field(repr=False)
+    map: str | None = None
+    plot: Plot = "move"
+
+    @property
+    def group(self) -> str:
+        """Name that all variants of this story share; splits never cut a group."""
+        moved = self.index - (RETURNING if self.plot == "return" else 0)
+        return f"story-{moved:04d}"
+
+    @property
+    def identity(self) -> Identity:
+        """What it is, whatever its number."""
+        return identity_of(self.index, self.cast, self.rooms, self.map, self.plot)
+
+    def case(self, order: Order, first: Condition, second: Condition | None = None) -> BeliefCase:
+        """One version; ``second`` is given only and always for order 2."""
+        for case in self.cases(order):
+            if (case.first, case.second) == (first, second):
+                return case
+        hint = "takes no second condition" if order == 1 else "needs first and second condition"
+        raise BenchmarkError(
+            f"story {self.index}: no case with order {order}, first {first!r}, second {second!r}; "
+            f"order {order} {hint}, each 'TB' or 'FB'"
+        )
+
+    def cases(self, order: Order) -> list[BeliefCase]:
+        """All versions asked in ``order``: TB and FB, or the four combinations."""
+        if order not in (1, 2):
+            raise BenchmarkError(f"order must be 1 or 2, got {order!r}")
+        found = [case for case in self.versions if case.order == order]
+        if not found:
+            raise BenchmarkError(
+                f"story {self.index} has no questions of order {order}: its release has no "
+                "second_order_belief field; use generated stories or our own export"
+            )
+        return found
+
+
+def beliefs_at_nodes(record: StoryRecord, case: BeliefCase) -> list[tuple[str, str, str]]:
+    """As :func:`beliefs`, at each of the four nodes; in the first all is in the ``corridor``.
+
+    Until the last stage begins, everybody has seen where the participant went.
+    """
+    alike = ("corridor", record.cast.visited(record.plot)[0], record.cast.first_room)
+    return [*((place,) * 3 for place in alike), beliefs(case.cast, case.first, case.second)]
+
+
+def context_text(
+    record: StoryRecord,
+    case: BeliefCase,
+    perspective: Perspective = "omniscient",
+    setting: Setting = "multimodal",
+    initial: bool = False,
+) -> str:
+    """The world, and the story in words unless it is video alone (GridToM paper, section 3.2).
+
+    ``initial`` is for questions that ask for colours: the world names none. What the paper's
+    initial-belief questions are asked with is :func:`initial_text`.
+    """
+    world = record.initial_environment if initial else record.environment
+    return world if setting == "video" else f"{world} {case.captions[perspective]}"
+
+
+def initial_text(record: StoryRecord, question: InitialQuestion, setting: Setting) -> str:
+    """What is told with an initial-belief question: the world alone, which names no colour.
+
+    The frames must tell (``init_belief.py`` of GridToM's release). Where there are none, in the
+    setting ``text``, our own form tells the parts of the story that those frames show, no more.
+    """
+    if setting != "text":
+        return record.initial_environment
+    told = record.case(1, "FB").captions["omniscient"]
+    _, first, second, _ = record.nodes
+    parts = 1 + (question.section[1] > first) + (question.section[1] > second)
+    told = re.split(rf"\s{parts + 1}[.]\s", told)[0]
+    return f"{record.initial_environment} {told}"
+
+
+def initial_ticks(nodes: tuple[int, int, int, int], question: InitialQuestion) -> tuple[int, ...]:
+    """Those of the key frames that an initial-belief question is about, its section's.
+
+    They are shown of the false-belief version, as in GridToM's release.
+    """
+    start, end = question.section
+    return tuple(tick for tick in key_frames(nodes) if start <= tick <= end)
+
+
+class StorySet(Sequence[StoryRecord]):
+    """Stories of one source, each made when it is first asked for.
+
+    Args:
+        indices: the stories' numbers, in order.
+        make: gives the record of one number.
+        source: where they come from, for people to read.
+        fingerprint: gives the hash of all that determines the data.
+        identity: gives what a number's story is, where that takes no record.
+    """
+
+    def __init__(
+        self,
+        indices: Iterable[int],
+        make: Callable[[int], StoryRecord],
+        source: str,
+        fingerprint: Callable[[], str],
+        identity: Callable[[int], Identity] | None = None,
+    ) -> None:
+        self.indices: tuple[int, ...] = tuple(indices)
+        self.source = source
+        self._known = frozenset(self.indices)
+        self._make = cache(make)
+        self._fingerprint = fingerprint
+        self._identity = identity or (lambda index: self._make(index).identity)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, position: int) -> StoryRecord: ...
+    @overload
+    def __getitem__(self, position: slice) -> StorySet: ...
+    def __getitem__(self, position: int | slice) -> StoryRecord | StorySet:
+        if isinstance(position, slice):
+            return self.subset(self.indices[position])
+        return self.story(self.indices[position])
+
+    def __repr__(self) -> str:
+        return f"StorySet({len(self)} stories, {self.source})"
+
+    def story(self, index: int) -> StoryRecord:
+        """The story numbered ``index`` (not the one at that position)."""
+        self._require([index])
+        return self._make(index)
+
+    def identity(self, index: int) -> Identity:
+        """What the story numbered ``index`` is."""
+        self._require([index])
+        return self._identity(index)
+
+    def _require(self, indices: Iterable[int]) -> None:
+        if missing := [i for i in indices if i not in self._known]:
+            raise BenchmarkError(f"no story {missing[0]} among the {len(self)} of {self.source}")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of what determines the data; a subset's also covers which stories it has."""
+        return self._fingerprint()
+
+    def of_plot(self, plot: Plot) -> StorySet:
+        """Those of one plot.
+
+        Raises:
+            BenchmarkError: there are none.
+        """
+        found = [index for index in self.indices if self.identity(index).plot == plot]
+        if not found:
+            raise BenchmarkError(
+                f"{self.source} has no story of the plot {plot!r}; generated stories have both, "
+                "and so have those of sally-anne build --plots move return"
+            )
+        return self.subset(found)
+
+    def subset(self, indices: Iterable[int]) -> StorySet:
+        """The stories with these numbers, in this order; each is there, and once."""
+        chosen = tuple(indices)
+        if chosen == self.indices:
+            return self
+        if not chosen:
+            raise BenchmarkError(f"no stories chosen from {self.source}")
+        self._require(chosen)
+        if len(set(chosen)) < len(chosen):
+            raise BenchmarkError("the same story is chosen twice")
+
+        def fingerprint() -> str:
+            return hashlib.sha256(f"{self.fingerprint} {chosen}".encode()).hexdigest()
+
+        return StorySet(chosen, self.story, self.source, fingerprint, self.identity)
+
 
 # Raise it with every change that alters a frame or a text of the same seed.
 GENERATOR_VERSION = 1
@@ -238,17 +565,3 @@ def generated(
         lambda index: drawn[index].identity,
     )
     return everything if stories is None else everything.subset(stories)
-
-
-def open_stories(
-    data: Path | None, seed: int = DEFAULT_SEED, plots: tuple[Plot, ...] = PLOTS[:1]
-) -> StorySet:
-    """Stories of a folder with ``info.json``, or (None) generated ones of a seed.
-
-    Raises:
-        BenchmarkError: the folder has none of a plot.
-    """
-    if data is None:
-        return generated(seed, plots=plots)
-    every = load(data)
-    return every.subset(i for plot in plots for i in every.of_plot(plot).indices)

@@ -1,11 +1,19 @@
-"""The grid world: its colours, agents and doors, what is drawn and what can be seen."""
+"""The grid world: its maps, colours, agents and doors, and what can be seen.
+
+The 27 maps were drawn once by :func:`random_layouts` (seed 27) and are fixed in maps.txt.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
 
 import numpy as np
 from minigrid.core.actions import Actions
@@ -20,19 +28,215 @@ from minigrid.utils.rendering import (
     rotate_fn,
 )
 
-from sally_anne.core.errors import BenchmarkError
-from sally_anne.data.gridtom.maps import (
-    COLUMNS,
-    DOOR_MARKS,
-    ROOM_MARKS,
-    ROWS,
-    STEPS,
-    WALL,
-    Cell,
-    Layout,
-    neighbours,
-    reachable,
-)
+from sally_anne.core.errors import BenchmarkError, MapError
+
+Cell = tuple[int, int]
+
+# minigrid's order of directions: right, down, left, up.
+STEPS: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))
+
+
+def neighbours(cell: Cell) -> list[Cell]:
+    """The four cells beside ``cell``, in minigrid's order of directions."""
+    return [(cell[0] + dx, cell[1] + dy) for dx, dy in STEPS]
+
+
+def _steps_from(starts: Iterable[Cell], free: Callable[[Cell], bool]) -> dict[Cell, Cell]:
+    """From where each cell that can be reached is stepped on first, those nearest in front."""
+    came_from = {start: start for start in starts}
+    queue = deque(came_from)
+    while queue:
+        cell = queue.popleft()
+        for beside in neighbours(cell):
+            if beside not in came_from and free(beside):
+                came_from[beside] = cell
+                queue.append(beside)
+    return came_from
+
+
+def breadth_first(start: Cell, goal: Cell, free: Callable[[Cell], bool]) -> list[Cell] | None:
+    """The cells of a shortest walk, without ``start``; None if there is none.
+
+    Ties are broken by the order of directions.
+    """
+    came_from = _steps_from([start], free)
+    if goal not in came_from:
+        return None
+    walk = []
+    while goal != start:
+        walk.append(goal)
+        goal = came_from[goal]
+    return walk[::-1]
+
+
+def reachable(starts: Iterable[Cell], free: Callable[[Cell], bool]) -> set[Cell]:
+    """All cells that can be reached from ``starts`` over cells for which ``free`` holds."""
+    return set(_steps_from(starts, free))
+
+
+ROWS, COLUMNS = 10, 7
+ROOMS = 3
+WALL, CORRIDOR = "#", "."
+ROOM_MARKS = "123"
+# Width and height of a random map's rooms.
+_ROOM_SIZES = ((1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (1, 3), (3, 1))
+DOOR_MARKS = "ABC"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One validated map: a name, and 10 strings of 7 characters."""
+
+    name: str
+    rows: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _validate(self)
+
+    def mark(self, cell: Cell) -> str:
+        """The character at ``cell``; outside the map counts as wall."""
+        x, y = cell
+        return self.rows[y][x] if 0 <= x < COLUMNS and 0 <= y < ROWS else WALL
+
+    def cells(self) -> Iterator[Cell]:
+        """All cells, row by row."""
+        return ((x, y) for y in range(ROWS) for x in range(COLUMNS))
+
+    def marked(self, mark: str) -> list[Cell]:
+        """The cells with this character, row by row."""
+        return [cell for cell in self.cells() if self.mark(cell) == mark]
+
+    @cached_property
+    def doors(self) -> tuple[Cell, ...]:
+        """Door cell of each room."""
+        return tuple(self.marked(mark)[0] for mark in DOOR_MARKS)
+
+    @cached_property
+    def thresholds(self) -> tuple[tuple[Cell, Cell], ...]:
+        """For each room, the corridor cell before its door and the room cell behind it."""
+        pairs = []
+        for mark, door in zip(ROOM_MARKS, self.doors, strict=True):
+            sides = {self.mark(cell): cell for cell in neighbours(door)}
+            pairs.append((sides[CORRIDOR], sides[mark]))
+        return tuple(pairs)
+
+    def room_of(self, cell: Cell) -> int | None:
+        """Index of the room whose floor or door is at ``cell``; None in the corridor."""
+        found = (ROOM_MARKS + DOOR_MARKS).find(self.mark(cell))
+        return None if found < 0 else found % ROOMS
+
+
+def _validate(layout: Layout) -> None:
+    """MapError names the map, the rule and the cell."""
+
+    def require(holds: bool, rule: str) -> None:
+        if not holds:
+            raise MapError(f"map {layout.name}: {rule}")
+
+    def connected(mark: str) -> bool:
+        cells = layout.marked(mark)
+        return reachable(cells[:1], lambda cell: layout.mark(cell) == mark) == set(cells)
+
+    sized = len(layout.rows) == ROWS and all(len(row) == COLUMNS for row in layout.rows)
+    require(sized, f"must have {ROWS} rows of {COLUMNS} cells")
+    marks = "".join(layout.rows)
+    unknown = sorted(set(marks) - set(WALL + CORRIDOR + ROOM_MARKS + DOOR_MARKS))
+    require(not unknown, f"unknown characters {unknown}")
+    for door in DOOR_MARKS:
+        found = marks.count(door)
+        require(found == 1, f"door {door} must occur once, occurs {found} times")
+    for x, y in layout.cells():
+        mark = layout.mark((x, y))
+        on_edge = x in (0, COLUMNS - 1) or y in (0, ROWS - 1)
+        require(not on_edge or mark == WALL, f"the edge must be wall, {(x, y)} is {mark!r}")
+    for mark, door, place in zip(ROOM_MARKS, DOOR_MARKS, layout.doors, strict=True):
+        floor = layout.marked(mark)
+        require(len(floor) >= 2, f"room {mark} needs at least two cells")
+        require(connected(mark), f"room {mark} is in several pieces")
+        for beside in (beside for cell in floor for beside in neighbours(cell)):
+            enclosed = layout.mark(beside) in (mark, WALL, door)
+            require(enclosed, f"room {mark} is not enclosed at {beside}")
+        right, below, left, above = (layout.mark(cell) for cell in neighbours(place))
+        leads = sorted((right, below, left, above)) == sorted((WALL, WALL, CORRIDOR, mark))
+        require(leads, f"door {door} must lead from room {mark} to the corridor")
+        straight = {left, right} in ({WALL}, {CORRIDOR, mark})
+        require(straight, f"door {door} must stand straight between room and corridor")
+    require(len(layout.marked(CORRIDOR)) >= 6, "the corridor needs at least six cells")
+    require(connected(CORRIDOR), "the corridor is in several pieces")
+
+
+@cache
+def benchmark_layouts() -> tuple[Layout, ...]:
+    """The 27 maps, each validated."""
+    text = Path(__file__).with_name("maps.txt").read_text(encoding="ascii").strip()
+    return tuple(
+        Layout(f"map-{i:02d}", tuple(rows.split("\n"))) for i, rows in enumerate(text.split("\n\n"))
+    )
+
+
+def random_layouts(seed: int) -> Iterator[Layout]:
+    """Endless random maps without repetition, none of them one of the 27 benchmark maps."""
+    rng = random.Random(seed)
+    seen = {layout.rows for layout in benchmark_layouts()}
+    names = (f"random-{seed}-{count:05d}" for count in itertools.count())
+    name = next(names)
+    while True:
+        rows = _draw(rng)
+        if rows is None or rows in seen:
+            continue
+        with suppress(MapError):
+            layout = Layout(name, rows)
+            if len(start_pairs(layout)) >= 2:
+                seen.add(rows)
+                name = next(names)
+                yield layout
+
+
+def start_pairs(layout: Layout) -> list[tuple[Cell, Cell]]:
+    """Corridor cells (participant, protagonist) from which every order of rooms can be played.
+
+    The participant must reach each door past the waiting protagonist; neither starts before one.
+    """
+    fronts = {outside for outside, _ in layout.thresholds}
+    corridor = set(layout.marked(CORRIDOR))
+    cells = [cell for cell in layout.marked(CORRIDOR) if cell not in fronts]
+    return [
+        (participant, protagonist)
+        for participant, protagonist in itertools.permutations(cells, 2)
+        if fronts <= reachable([participant], (corridor - {protagonist}).__contains__)
+    ]
+
+
+def _draw(rng: random.Random) -> tuple[str, ...] | None:
+    """One random try: three rectangular rooms with a ring of walls, the rest corridor."""
+    grid = {(x, y): WALL for x in range(COLUMNS) for y in range(ROWS)}
+    inner = [(x, y) for x in range(1, COLUMNS - 1) for y in range(1, ROWS - 1)]
+    rooms: list[list[Cell]] = []
+    ring: set[Cell] = set()
+    for _ in range(ROOMS):
+        width, height = rng.choice(_ROOM_SIZES)
+        x0 = rng.randint(1, COLUMNS - 1 - width)
+        y0 = rng.randint(1, ROWS - 1 - height)
+        floor = [(x, y) for x in range(x0, x0 + width) for y in range(y0, y0 + height)]
+        if not ring.union(*rooms).isdisjoint(floor):
+            return None
+        around = {(x + dx, y + dy) for x, y in floor for dx in (-1, 0, 1) for dy in (-1, 0, 1)}
+        rooms.append(floor)
+        ring |= around - set(floor)
+    taken = ring.union(*rooms)
+    grid |= {cell: CORRIDOR for cell in inner if cell not in taken}
+    for room, floor in enumerate(rooms):
+        grid |= dict.fromkeys(floor, ROOM_MARKS[room])
+        doors = [
+            (x + dx, y + dy)
+            for (x, y), (dx, dy) in itertools.product(floor, STEPS)
+            if grid.get((x + dx, y + dy)) == WALL and grid.get((x + 2 * dx, y + 2 * dy)) == CORRIDOR
+        ]
+        if not doors:
+            return None
+        grid[rng.choice(doors)] = DOOR_MARKS[room]
+    return tuple("".join(grid[x, y] for x in range(COLUMNS)) for y in range(ROWS))
+
 
 COLOURS: tuple[str, ...] = ("red", "green", "blue", "yellow", "purple", "white")
 

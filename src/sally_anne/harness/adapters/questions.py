@@ -20,7 +20,8 @@ import pandas as pd
 from PIL import Image
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.gridtom.splits import PUBLISHED, SPLITS
+from sally_anne.data.gridtom.samples import PUBLISHED
+from sally_anne.data.samples import SPLITS
 from sally_anne.harness.adapters.common import whole
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import facts_of, fitted_on

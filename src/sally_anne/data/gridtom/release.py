@@ -10,28 +10,92 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from sally_anne.core.errors import MediaError, RecordError
-from sally_anne.data.gridtom.load_video import FolderVideo
+import numpy as np
+
+from sally_anne.core.errors import ClipError, MediaError, RecordError
 from sally_anne.data.gridtom.narration import BeliefQuestion, InitialQuestion, unknowing
-from sally_anne.data.gridtom.plot import PLOTS, Cast, Condition
-from sally_anne.data.gridtom.records import (
+from sally_anne.data.gridtom.plot import PLOTS, Cast, Condition, Plot
+from sally_anne.data.gridtom.render import HEIGHT, PERSPECTIVES, WIDTH, Perspective, key_frames
+from sally_anne.data.gridtom.stories import (
     CONDITIONS,
+    DEFAULT_SEED,
     RETURNING,
     VERSIONS,
     BeliefCase,
     StoryRecord,
     StorySet,
     beliefs,
+    generated,
     initial_ticks,
 )
-from sally_anne.data.gridtom.render import PERSPECTIVES, Perspective, key_frames
 from sally_anne.data.gridtom.world import COLOURS
+from sally_anne.data.media import read_frames, timeline_of
+from sally_anne.data.pictures import read_picture
 from sally_anne.data.read import Field, json_lines, read_bytes
+
+PERSPECTIVE_FOLDERS: dict[Perspective, str] = {
+    "omniscient": "full",
+    "protagonist": "protagonist_pov",
+    "participant": "participant_pov",
+}
+VIDEO = "fps3.mp4"
+
+
+@dataclass(frozen=True)
+class FolderVideo:
+    """Frames of one version, whose ``folder`` has one for each perspective."""
+
+    folder: Path
+
+    def frames(self, perspective: Perspective, ticks: Sequence[int]) -> np.ndarray:
+        """Frames ``ticks`` as ``uint8 [N, 420, 294, 3]``; MediaError names a file."""
+        folder = self.folder / PERSPECTIVE_FOLDERS[perspective]
+        try:
+            names = set(os.listdir(folder))
+        except OSError as error:
+            raise MediaError(
+                f"{folder}: no frames from the {perspective} perspective here "
+                f"({error.strerror}); generated stories have all perspectives"
+            ) from error
+        try:
+            if any(name.endswith(".png") for name in names):
+                return np.stack([_read_png(folder / f"{tick}.png") for tick in ticks])
+            if VIDEO not in names:
+                raise MediaError(f"{folder}: has neither PNG frames nor {VIDEO}")
+            return _read_video(folder / VIDEO, ticks)
+        except ClipError as error:
+            raise MediaError(str(error)) from error
+
+
+def _read_png(path: Path) -> np.ndarray:
+    if not path.exists():
+        raise MediaError(f"{path}: this frame is missing")
+    return _sized(path, read_picture(path))
+
+
+def _read_video(path: Path, ticks: Sequence[int]) -> np.ndarray:
+    timeline = timeline_of(path)
+    length = len(timeline.numbers)
+    if missing := [tick for tick in sorted(ticks) if tick >= length]:
+        raise MediaError(
+            f"{path}: frame {missing[0]} lies beyond the video, which ends after {length} frames"
+            f"{timeline.damage}"
+        )
+    places = sorted(set(ticks))
+    return _sized(path, read_frames(timeline, places))[np.searchsorted(places, ticks)]
+
+
+def _sized(path: Path, pixels: np.ndarray) -> np.ndarray:
+    height, width = pixels.shape[-3:-1]
+    if (width, height) != (WIDTH, HEIGHT):
+        raise MediaError(f"{path}: must be {WIDTH} x {HEIGHT}, is {width} x {height}")
+    return pixels
+
 
 INFO = "info.json"
 SETTINGS = "build.json"
@@ -261,3 +325,17 @@ def _inside(field: Field) -> str:
     if "\0" in path or "\\" in path or path.startswith("/") or ".." in path.split("/"):
         field.fail(f"must be a path inside the data folder, is {path!r}")
     return path
+
+
+def open_stories(
+    data: Path | None, seed: int = DEFAULT_SEED, plots: tuple[Plot, ...] = PLOTS[:1]
+) -> StorySet:
+    """Stories of a folder with ``info.json``, or (None) generated ones of a seed.
+
+    Raises:
+        BenchmarkError: the folder has none of a plot.
+    """
+    if data is None:
+        return generated(seed, plots=plots)
+    every = load(data)
+    return every.subset(i for plot in plots for i in every.of_plot(plot).indices)
