@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from sally_anne.experiments.train_tiny.families import (
+from sally_anne.models.tiny import (
     FAMILIES,
     Family,
     build_model,

@@ -27,7 +27,7 @@ from sally_anne.experiments.train_tiny.documents import (
     Scene,
     shuffled_rooms,
 )
-from sally_anne.experiments.train_tiny.families import END_OF_ANSWER, Family
+from sally_anne.models.tiny import END_OF_ANSWER, Family
 
 _MARK = "@@"
 _ASKED = "agents first own belief belief now"

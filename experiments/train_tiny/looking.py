@@ -29,10 +29,10 @@ from sally_anne.experiments.train_tiny.documents import (
     Scene,
     shuffled_rooms,
 )
-from sally_anne.experiments.train_tiny.families import HIDDEN, TOKEN_GRIDS
 from sally_anne.experiments.train_tiny.multimodal import Cinema, random_trace
 from sally_anne.experiments.train_tiny.seeing import CLASSES, cell_contents, token_contents
 from sally_anne.experiments.train_tiny.trainer import Batch, Level, TextBatch, encode, score_text
+from sally_anne.models.tiny import HIDDEN, TOKEN_GRIDS
 
 _N = len(COLOURS)
 FILMS = 1500

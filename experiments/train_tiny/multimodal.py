@@ -21,8 +21,8 @@ from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.conversations import Maker, Telling, speech
 from sally_anne.experiments.train_tiny.documents import Scene
-from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.experiments.train_tiny.trainer import Batch, Level, encode, score_text
+from sally_anne.models.tiny import Family
 
 TRAINING_MAPS = 400
 _MAP_SEED = 20_000

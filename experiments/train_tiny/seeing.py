@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from sally_anne.data.gridtom.plot import Trace
 from sally_anne.data.gridtom.render import Perspective, key_frames
 from sally_anne.data.gridtom.world import COLOURS, COLUMNS, CORRIDOR, DOOR_MARKS, ROOM_MARKS, ROWS
-from sally_anne.experiments.train_tiny.families import HIDDEN, TOKEN_GRIDS, Family, TokenGrid
 from sally_anne.experiments.train_tiny.multimodal import Cinema
 from sally_anne.experiments.train_tiny.trainer import Batch, Level
+from sally_anne.models.tiny import HIDDEN, TOKEN_GRIDS, Family, TokenGrid
 
 _N = len(COLOURS)
 # Floor, open door, closed door and agent of each colour; corridor; wall; hidden.

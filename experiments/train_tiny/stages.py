@@ -21,14 +21,6 @@ from sally_anne.core.folder import claims, save_config
 from sally_anne.experiments.train_tiny import documents, looking, seeing
 from sally_anne.experiments.train_tiny.config import TrainConfig
 from sally_anne.experiments.train_tiny.conversations import checked, mixed, narrated, single
-from sally_anne.experiments.train_tiny.families import (
-    build_model,
-    build_processor,
-    build_tokenizer,
-    decoder_config,
-    decoder_of,
-    deepen,
-)
 from sally_anne.experiments.train_tiny.multimodal import FILMED, Cinema
 from sally_anne.experiments.train_tiny.trainer import (
     CURVE,
@@ -42,6 +34,14 @@ from sally_anne.experiments.train_tiny.trainer import (
     train,
 )
 from sally_anne.models.loading import load_model
+from sally_anne.models.tiny import (
+    build_model,
+    build_processor,
+    build_tokenizer,
+    decoder_config,
+    decoder_of,
+    deepen,
+)
 
 # Stories in a batch, and the token after which a document is cut; two cores pay for every token.
 STORIES, LONGEST = 20, 300

@@ -21,7 +21,6 @@ from sally_anne.core.errors import HarnessError, OutOfMemoryError
 from sally_anne.core.folder import Journal
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Option
-from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import ask, evaluate
 from sally_anne.harness.evaluate import evaluate as work
@@ -32,6 +31,7 @@ from sally_anne.harness.judge import JudgeRequest as Judged
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.harness.score import results_of, score
 from sally_anne.harness.tasks import TaskItems
+from sally_anne.models.tiny import Family
 from tests.harness.made_benchmarks import film
 from tests.made_replies import replied
 from tests.made_stories import KEY_FRAMES, NUMBERS, asked_of, made_stories, replies

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sally_anne.experiments.train_tiny.families import FAMILIES
 from sally_anne.harness.model import Prompt, Recorder, SteeredModel
 from sally_anne.hooks.geometry import find_geometry, o_projs
 from sally_anne.hooks.positions import POSITIONS
@@ -19,6 +18,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import end_tokens
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
+from sally_anne.models.tiny import FAMILIES
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,6 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.items import BenchmarkItem, Context, Media, Option
-from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.dry_run import dry_run
 from sally_anne.harness.evaluate import evaluate
@@ -28,6 +27,7 @@ from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.harness.prompts import _sources, answered, examples_for, set_apart, with_examples
 from sally_anne.harness.protocols import RETOLD, THOUGHTS
 from sally_anne.harness.tasks import load_items
+from sally_anne.models.tiny import Family
 from tests.harness import made_benchmarks as made
 from tests.harness.chat_server import Server, completion
 from tests.made_replies import replied

@@ -19,7 +19,6 @@ from rich.console import Console
 
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.data.items import Benchmark, BenchmarkItem, Option
-from sally_anne.experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.evaluate import evaluate as work
@@ -33,6 +32,7 @@ from sally_anne.harness.tasks import (
     sample_groups,
     short_name,
 )
+from sally_anne.models.tiny import FAMILIES, Family
 from tests.data import made_text_sets as sets
 from tests.harness import made_benchmarks as made
 from tests.made_replies import replied

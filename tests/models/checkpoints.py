@@ -37,7 +37,9 @@ from transformers import (
     WhisperFeatureExtractor,
 )
 
-from sally_anne.experiments.train_tiny.families import (
+from sally_anne.models.families import family_of
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.tiny import (
     BOS,
     EOS,
     PAD,
@@ -45,8 +47,6 @@ from sally_anne.experiments.train_tiny.families import (
     build_processor,
     build_tokenizer,
 )
-from sally_anne.models.families import family_of
-from sally_anne.models.loading import LoadedModel, load_model
 
 LAYERS, HEADS, HIDDEN = 3, 4, 32
 # Far less than a prompt is long.

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sally_anne.experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.tiny import FAMILIES, Family
 
 
 @pytest.fixture(scope="session", params=FAMILIES)

@@ -11,12 +11,12 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, MambaConfig
 
 from sally_anne.core.errors import ModelError, UnknownModelError, UnsupportedModelError
-from sally_anne.experiments.train_tiny.families import FAMILIES, Family, deepen
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models import loading
 from sally_anne.models.loading import load_model
 from sally_anne.models.options import CATALOGUE, DEFAULT_MODEL, Entry
 from sally_anne.models.prompts import encode, open_prompt
+from sally_anne.models.tiny import FAMILIES, Family, deepen
 
 pytestmark = pytest.mark.integration
 

@@ -13,12 +13,12 @@ import torch
 import transformers
 
 from sally_anne.core.errors import HarnessError, ModelError, SallyAnneError
-from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.models import loading
 from sally_anne.models.loading import load_model
 from sally_anne.models.options import ModelOptions
+from sally_anne.models.tiny import Family
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.pipeline import run as probe
 from sally_anne.steering.config import SweepConfig

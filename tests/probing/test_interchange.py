@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from sally_anne.core.errors import ProbingError
 from sally_anne.data.samples import Sample
 from sally_anne.data.twins import Twins, TwinSet
-from sally_anne.experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import SITES, final_norm, find_geometry, o_projs
 from sally_anne.models.decoding import State, extend, prefill, split_common_prefix
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
+from sally_anne.models.tiny import FAMILIES, Family
 from sally_anne.probing import interchange
 from sally_anne.probing.config import ScanOptions
 from sally_anne.probing.interchange import effects_of, read_twins

@@ -14,7 +14,12 @@ import transformers
 
 from sally_anne.cli import main
 from sally_anne.core.errors import SteeringError
-from sally_anne.experiments.train_tiny.families import (
+from sally_anne.hooks.edit import Edit, Gate
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.prompts import encode, reply_prompt
+from sally_anne.models.tiny import (
     FAMILIES,
     Family,
     build_model,
@@ -22,11 +27,6 @@ from sally_anne.experiments.train_tiny.families import (
     build_tokenizer,
     decoder_config,
 )
-from sally_anne.hooks.edit import Edit, Gate
-from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.steering.bake import bake, bake_model
 
 pytestmark = pytest.mark.integration

@@ -14,7 +14,6 @@ import torch
 import sally_anne.harness.evaluate
 import sally_anne.steering.side_effects
 from sally_anne.core.folder import Journal
-from sally_anne.experiments.train_tiny.families import Family
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.items import Item
 from sally_anne.harness.model import Prompt, SteeredModel
@@ -22,6 +21,7 @@ from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
+from sally_anne.models.tiny import Family
 from sally_anne.steering.config import SideEffectsConfig
 from sally_anne.steering.side_effects import divergences, run
 

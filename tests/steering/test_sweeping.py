@@ -15,7 +15,6 @@ from sally_anne.core.folder import Journal
 from sally_anne.data.gridtom.narration import InitialQuestion
 from sally_anne.data.gridtom.stories import generated
 from sally_anne.data.items import Setting
-from sally_anne.experiments.train_tiny.families import FAMILIES, Family
 from sally_anne.harness.gridtom import Wording, items
 from sally_anne.harness.items import Item
 from sally_anne.harness.model import Prompt, SteeredModel, prefill_prompts
@@ -29,6 +28,7 @@ from sally_anne.models.decoding import (
     row_bytes_by_device,
 )
 from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.tiny import FAMILIES, Family
 from sally_anne.steering import points as module
 from sally_anne.steering.points import (
     BASELINE,

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sally_anne.experiments.train_tiny.documents import Piece, verdict
-from sally_anne.experiments.train_tiny.families import build_tokenizer
 from sally_anne.experiments.train_tiny.trainer import EARLY_EXITS, EXIT_WEIGHT, encode, score_text
+from sally_anne.models.tiny import build_tokenizer
 
 TOKENIZER = build_tokenizer()
 DOCUMENTS = [

@@ -12,7 +12,7 @@ from sally_anne.data.gridtom.narration import Cast
 from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.documents import RIGHT, Piece, Scene
-from sally_anne.experiments.train_tiny.families import build_tokenizer
+from sally_anne.models.tiny import build_tokenizer
 
 CAST = Cast("white", "yellow", "red", "green", "purple")
 TOKENIZER = build_tokenizer()

@@ -12,11 +12,11 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.experiments.train_tiny import looking
-from sally_anne.experiments.train_tiny.families import FAMILIES, HIDDEN
 from sally_anne.experiments.train_tiny.looking import Film, FilmReader, Projector, View
 from sally_anne.experiments.train_tiny.multimodal import Cinema
 from sally_anne.experiments.train_tiny.seeing import CLASSES
 from sally_anne.models.options import CATALOGUE
+from sally_anne.models.tiny import FAMILIES, HIDDEN
 
 N = len(COLOURS)
 pytestmark = pytest.mark.integration

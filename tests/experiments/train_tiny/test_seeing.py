@@ -13,8 +13,8 @@ from torch import nn
 from sally_anne.data.gridtom.render import MASKED, TILE, key_frames, render
 from sally_anne.data.gridtom.world import COLOURS, benchmark_layouts
 from sally_anne.experiments.train_tiny import documents, seeing
-from sally_anne.experiments.train_tiny.families import HIDDEN, TokenGrid
 from sally_anne.experiments.train_tiny.multimodal import random_trace, training_maps
+from sally_anne.models.tiny import HIDDEN, TokenGrid
 
 N = len(COLOURS)
 

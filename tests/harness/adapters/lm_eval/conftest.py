@@ -9,7 +9,10 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from sally_anne.experiments.train_tiny.families import (
+from sally_anne.hooks.geometry import find_geometry
+from sally_anne.hooks.vector import SteeringVector
+from sally_anne.models.loading import LoadedModel, load_model
+from sally_anne.models.tiny import (
     FAMILIES,
     Family,
     build_model,
@@ -17,9 +20,6 @@ from sally_anne.experiments.train_tiny.families import (
     build_tokenizer,
     decoder_config,
 )
-from sally_anne.hooks.geometry import find_geometry
-from sally_anne.hooks.vector import SteeringVector
-from sally_anne.models.loading import LoadedModel, load_model
 
 
 @pytest.fixture(scope="session")

@@ -16,11 +16,11 @@ from lm_eval.models.hf_steered import SteeredModel, steer
 
 from sally_anne.cli import main
 from sally_anne.core.errors import HarnessError, SteeringError
-from sally_anne.experiments.train_tiny.families import build_tokenizer, decoder_config
 from sally_anne.harness.adapters.lm_eval.export import export, steer_config
 from sally_anne.harness.adapters.lm_eval.model import SallyAnneLM
 from sally_anne.hooks.edit import Gate
 from sally_anne.hooks.geometry import SITES
+from sally_anne.models.tiny import build_tokenizer, decoder_config
 from sally_anne.steering.bake import bake_model
 
 pytestmark = pytest.mark.plugins

@@ -1,20 +1,17 @@
-"""Vocabulary, text decoder, models and processors of the two tiny models.
+"""Untrained tiny models of both families: vocabulary, text decoder, model and processor.
 
-Towers, processors and chat layouts are in the folders that ship: what is trained has their shape.
+Vocabularies, towers, processors and chat layouts are those of the shipped tiny models.
 """
 
 from __future__ import annotations
 
 import copy
-import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.normalizers import Lowercase
-from tokenizers.pre_tokenizers import Whitespace
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -25,19 +22,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from sally_anne.data.gridtom.narration import (
-    Cast,
-    caption,
-    environment,
-    first_order,
-    initial_questions,
-    second_order,
-)
-from sally_anne.data.gridtom.render import HEIGHT, WIDTH
-from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.models.options import CATALOGUE
 
-SIZE = 320
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<s>", "</s>"
 # The marks of Qwen2-VL's layout, then those of LLaVA-NeXT-Video's.
 _MARKS = (
@@ -45,46 +31,13 @@ _MARKS = (
     *("<|image_pad|>", "<|video_pad|>", "<image>", "<video>"),
 )
 
-# Words of the training documents beside the stories, of the chat layouts, and of the official
-# release's captions and questions (known to the tokenizer, though not trained).
-_MORE_WORDS = """
-user assistant system : ; ! ? . , - ( ) [ ] { } " ' / 0 1 2 3 4 5 6 7 8 9 belief really right
-wrong role last second middle is goes stays question answer choose one or was sees hears then so
-it can now here there they he she his her true false yes no a b c d e none not know which what
-where who how many much initially stands walks towards enters behind itself throughout time over
-does do did close open opened closed shut therefore everything cannot anything happening very
-color should be thinks inside outside unable able to video story proceeds follows as just from
-following colors room grid 2d viewed consisting represents wall cannot penetrated borders
-represent corridor floor own triangles representing agents while same at however that exact
-moment because of this timing actually leaving before after will has have had been with without
-frame picture shows show please only and the an in on for by if then else more most likely least
-"""
-
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Tokenizer whose words are those of the stories and of the training documents."""
-    cast = Cast(*COLOURS[:5])
-    texts = [*COLOURS, environment(COLOURS[:3])]
-    texts += [
-        caption(cast, first, second, perspective)
-        for perspective in ("omniscient", "protagonist", "participant")
-        for first in ("TB", "FB")
-        for second in (None, "TB", "FB")
-    ]
-    texts += [q.question for q in initial_questions(cast, COLOURS[:3], (0, 1, 2, 3))]
-    for belief in (first_order(cast, cast.last_room), second_order(cast, cast.last_room)):
-        texts += [belief.question, belief.statement_true, belief.statement_false]
-    # Words and punctuation marks, as the tokenizer cuts them, in order of sight.
-    seen = re.findall(r"\w+|[^\w\s]+", " ".join([*texts, _MORE_WORDS]).lower())
-    words = list(dict.fromkeys([PAD, UNK, BOS, EOS, *_MARKS, *seen]))
-    if len(words) > SIZE:
-        raise ValueError(f"{len(words)} words do not fit in a vocabulary of {SIZE}")
-    words += [f"<reserved_{i}>" for i in range(SIZE - len(words))]
-    core = Tokenizer(WordLevel({w: i for i, w in enumerate(words)}, unk_token=UNK))
-    core.normalizer = Lowercase()
-    core.pre_tokenizer = Whitespace()
+    """Tokenizer of the shipped models: 320 words of the stories and the training documents."""
     return PreTrainedTokenizerFast(
-        tokenizer_object=core,
+        tokenizer_object=Tokenizer.from_file(
+            str(Path(CATALOGUE["tiny-qwen2-vl"].source) / "tokenizer.json")
+        ),
         pad_token=PAD,
         unk_token=UNK,
         bos_token=BOS,
@@ -101,7 +54,7 @@ HIDDEN = 128
 def decoder_config() -> LlamaConfig:
     """The text decoder's shape: 6 layers x 8 heads x 16."""
     return LlamaConfig(
-        vocab_size=SIZE,
+        vocab_size=320,
         hidden_size=HIDDEN,
         intermediate_size=384,
         num_hidden_layers=6,
@@ -121,12 +74,6 @@ def decoder_config() -> LlamaConfig:
 Family = Literal["qwen2-vl", "llava-next-video"]
 FAMILIES: tuple[Family, ...] = ("qwen2-vl", "llava-next-video")
 
-PATCH = 14
-# Qwen2-VL: 3 x 3 patches of 14 pixels are one token, which is exactly one cell of 42 pixels.
-QWEN_MERGE = 3
-# LLaVA-NeXT-Video's tower is square: 14 x 14 patches, pooled to 7 x 7 tokens a frame.
-LLAVA_SIZE = 196
-
 
 @dataclass(frozen=True)
 class TokenGrid:
@@ -137,9 +84,11 @@ class TokenGrid:
     columns: int
 
 
+# Of clips of 294 x 420 pixels. Qwen2-VL: one token is one cell of 42 pixels in two frames.
+# LLaVA-NeXT-Video: a square of 196 pixels, 14 x 14 patches, pooled to 7 x 7.
 TOKEN_GRIDS: dict[Family, TokenGrid] = {
-    "qwen2-vl": TokenGrid(2, HEIGHT // (PATCH * QWEN_MERGE), WIDTH // (PATCH * QWEN_MERGE)),
-    "llava-next-video": TokenGrid(1, LLAVA_SIZE // PATCH // 2, LLAVA_SIZE // PATCH // 2),
+    "qwen2-vl": TokenGrid(2, 10, 7),
+    "llava-next-video": TokenGrid(1, 7, 7),
 }
 # What closes the assistant's turn.
 END_OF_ANSWER: dict[Family, str] = {"qwen2-vl": "<|im_end|>", "llava-next-video": "</s>"}
