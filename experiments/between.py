@@ -117,8 +117,8 @@ class Part:
         """Of the own probes on samples: right or not, and log-loss in nats, ``[N, L H]`` each."""
         odds, y = self.probes.predict_proba(x.x), x.values(self.label)
         right = self.probes.classes_[odds.argmax(-1)] == y[:, None, None]
-        told = (odds * (y[:, None] == self.probes.classes_)[:, None, None]).sum(-1)
-        loss = -np.log(np.maximum(told, np.finfo(float).tiny))
+        likely = (odds * (y[:, None] == self.probes.classes_)[:, None, None]).sum(-1)
+        loss = -np.log(np.maximum(likely, np.finfo(float).tiny))
         return right.reshape(len(y), -1).astype(float), loss.reshape(len(y), -1)
 
     def lacks(self, kind: str) -> str:
@@ -172,7 +172,7 @@ class Plan:
 def cell(
     value: float, ends: Sequence[float], control: Sequence[float], clusters: int, **more: Any
 ) -> dict[str, Any]:
-    """One cell: with its 95 % interval, and its control as of :func:`beside`.
+    """One cell: with its 95 % interval, and its control as of :func:`control_of`.
 
     It is ``above`` its control if its value is above the quantile, and its interval above the mean.
     """
@@ -184,19 +184,19 @@ def cell(
     }
 
 
-def beside(null: np.ndarray) -> tuple[float, float]:
+def control_of(null: np.ndarray) -> tuple[float, float]:
     """Mean and 97.5 % quantile of what a control gives."""
     return float(null.mean()), percentile_interval(null)[1]
 
 
 def note_on(gap: np.ndarray) -> str:
     """Sums of gaps ``[P]`` of both signs are no answer that could be carried: that is noted."""
-    told = (gap > 0).mean()
-    return "" if told >= 0.75 else f"only {told:.0%} of twins told apart"
+    right = (gap > 0).mean()
+    return "" if right >= 0.75 else f"only {right:.0%} of twins answered rightly"
 
 
 def accuracy(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
-    """Test accuracy of the source's best head; beside labels shuffled within stories.
+    """Test accuracy of the source's best head; the control: labels shuffled within stories.
 
     Of two models, or sites, the head at the same place is fitted anew on the target.
     """
@@ -215,19 +215,21 @@ def accuracy(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
     one.classes_ = fitted.probes.classes_
     one.coef_ = fitted.probes.coef_[best][None, None]
     one.intercept_ = fitted.probes.intercept_[best][None, None]
-    said = one.predict(test.x[head])[:, 0, 0]
+    predicted = one.predict(test.x[head])[:, 0, 0]
     number, count = codes(test.items["cluster"])
-    found = estimate_mean((said == y).astype(float), number, draw_groups(count, seed=plan.seed))
-    null = (said == _shuffled(test, target.label, DRAWS, plan.seed)).mean(1)
+    found = estimate_mean(
+        (predicted == y).astype(float), number, draw_groups(count, seed=plan.seed)
+    )
+    null = (predicted == _shuffled(test, target.label, DRAWS, plan.seed)).mean(1)
     more = {"n": len(test), "note": note, "heads": f"{best[0]}.{best[1]}"}
-    return cell(found.value, (found.low, found.high), beside(null), count, **more)
+    return cell(found.value, (found.low, found.high), control_of(null), count, **more)
 
 
 def cosine(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
     """Mean ``|cos|`` of the directions of both in the source's K best heads.
 
     The interval is of refits on the target's training clusters drawn anew; on the diagonal value
-    and interval are of two halves of them. Beside it refits on labels shuffled within stories.
+    and interval are of two halves of them. Control: refits on labels shuffled within stories.
     """
     if why := source.unlike(target):
         return {"why": f"directions have no common axes: {why}"}
@@ -259,7 +261,7 @@ def cosine(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
     turned = source is not target and float(_cosines(mine, theirs).mean()) < 0
     more = {"n": len(train), "note": "turned round" if turned else ""}
     ends = percentile_interval(np.abs(drawn).mean(1))
-    return cell(value, ends, beside(null), count, **more)
+    return cell(value, ends, control_of(null), count, **more)
 
 
 def codes(values: Sequence[Any]) -> tuple[np.ndarray, int]:
@@ -367,7 +369,7 @@ def rankings(source: Part, target: Part, plan: Plan, by: str) -> Rankings | str:
 def spearman(source: Part, target: Part, plan: Plan, by: str = PROBES) -> dict[str, Any]:
     """Rank correlation over heads of the source's validation with the target's test scores.
 
-    Beside it the source's heads shuffled within their layers: what the layers alone explain. On
+    Control: the source's heads shuffled within their layers: what the layers alone explain. On
     the diagonal it says how well a ranking holds at all.
     """
     found = rankings(source, target, plan, by)
@@ -379,7 +381,7 @@ def spearman(source: Part, target: Part, plan: Plan, by: str = PROBES) -> dict[s
     value, *drawn = rank_correlation(found.own[None], found.theirs)
     if not np.isfinite(value):
         return {"why": "all heads score the same"}
-    control = beside(rank_correlation(mixed, found.theirs[:1]))
+    control = control_of(rank_correlation(mixed, found.theirs[:1]))
     ends = percentile_interval(np.array(drawn))
     return cell(value, ends, control, found.clusters, n=found.n, note=found.note)
 
@@ -387,7 +389,7 @@ def spearman(source: Part, target: Part, plan: Plan, by: str = PROBES) -> dict[s
 def overlap(source: Part, target: Part, plan: Plan, by: str = PROBES) -> dict[str, Any]:
     """Share of the source's K best heads (validation) among the target's K best (test).
 
-    Beside chance, which is hypergeometric; ``p`` is that of as many or more.
+    Control: chance, which is hypergeometric; ``p`` is that of as many or more.
     """
     found = rankings(source, target, plan, by)
     if isinstance(found, str):

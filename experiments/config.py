@@ -92,7 +92,7 @@ class LocalisationConfig:
 
     Attributes:
         models: folders of ``sally-anne plant``; all that are shipped by default.
-        localiser: a localiser of your own beside the built-in ones, as package.module:NAME: a
+        localiser: a localiser of your own, besides the built-in ones, as package.module:NAME: a
             function of a model and twins that returns a score for every head.
         twins: test twins that localisers are given.
         pairs: of these, so many in which the built-in ones exchange every head.

@@ -32,9 +32,9 @@ from sally_anne.experiments.between import (
     Causes,
     Part,
     Plan,
-    beside,
     cell,
     codes,
+    control_of,
     note_on,
 )
 from sally_anne.experiments.config import TransferConfig
@@ -51,8 +51,8 @@ from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.scan import kept_effects
 from sally_anne.probing.sources import Reopened, reopen
 
-# Options by which runs are told apart, where they differ; these by their values alone.
-TOLD_BY = (
+# Options by which runs are named, where they differ; these by their values alone.
+NAMED_BY = (
     *("model", "samples", "task", "setting", "order", "contrast", "site"),
     *("split_seed", "data_seed", "data", "stories", "c"),
 )
@@ -145,14 +145,14 @@ def open_run(folder: Path, config: TransferConfig) -> Reopened:
 def names_of(opened: Sequence[Reopened]) -> list[str]:
     """What tells runs apart: options in which they differ, or their folders."""
     options = [vars(one.probing) for one in opened]
-    differ = [name for name in TOLD_BY if len({str(each[name]) for each in options}) > 1]
+    differ = [name for name in NAMED_BY if len({str(each[name]) for each in options}) > 1]
 
-    def said(name: str, value: Any) -> str:
+    def word(name: str, value: Any) -> str:
         value = Path(value).name if isinstance(value, Path) or name == "model" else value
         return str(value) if name in PLAIN else f"{name.replace('_', ' ')} {value}"
 
     names = [
-        ", ".join(said(name, each[name]) for name in differ if each[name] is not None)
+        ", ".join(word(name, each[name]) for name in differ if each[name] is not None)
         for each in options
     ]
     if len(set(names)) < len(names) or (len(names) > 1 and not all(names)):
@@ -200,9 +200,9 @@ def causes_of(opened: Reopened) -> tuple[dict[str, Causes], dict[str, str]]:
         RunFolderError: what it kept is damaged.
     """
     folder, causes, why = opened.run.folder, {}, {}
-    heads, said = opened.run.heads.sort_values(["layer", "head"]), opened.run.patching
+    heads, patched = opened.run.heads.sort_values(["layer", "head"]), opened.run.patching
     for kind in KINDS:
-        twins, facts = opened.twins.get(kind), said.get(kind, {})
+        twins, facts = opened.twins.get(kind), patched.get(kind, {})
         column = f"{kind}_effect_validation"
         if twins is None:
             why[kind] = f"the samples of {folder} have no {kind} twins"
@@ -231,13 +231,13 @@ def with_model(
     console: Console,
 ) -> list[dict[str, Any]]:
     """The cells of a run's columns for which its model is opened: heads exchanged, and steered."""
-    wanted = [*(["share"] if config.carried else []), *(["steered"] if config.alpha else [])]
+    measures = [*(["share"] if config.carried else []), *(["steered"] if config.alpha else [])]
     twins = opened.twins.get("question")
     pairs = twins.choose("test", config.pairs) if twins else []
     items = stories_of(opened, pairs)
     cells: list[dict[str, Any]] = []
     asked: list[tuple[dict[str, Any], Part]] = []
-    for measure, source, target in product(wanted, sources, targets):
+    for measure, source, target in product(measures, sources, targets):
         why = why_not(measure, source, target, plan)
         if not pairs:
             why = "the target has no test twins of questions"
@@ -292,11 +292,11 @@ def in_words(cell: Mapping[str, Any]) -> str:
     """A cell as it is printed."""
     if cell["why"]:
         return "-"
-    said = (
+    text = (
         f"{cell['value']:.2f} [{cell['low']:.2f}, {cell['high']:.2f}] ({cell['control_high']:.2f})"
     )
     notes = [str(cell["note"]).partition(":")[0], "" if cell["above"] else "not specific"]
-    return "\n".join([said, *filter(None, notes)])
+    return "\n".join([text, *filter(None, notes)])
 
 
 def transfer(*folders: Path | str, **options: Any) -> pd.DataFrame:
@@ -407,7 +407,7 @@ def directions(delta: Tensor, count: int, seed: int) -> Tensor:
 def carried(
     gap: np.ndarray, own: np.ndarray, random: np.ndarray, clusters: Sequence[str], plan: Plan
 ) -> dict[str, Any]:
-    """Share of the gap that a set of heads carries between twins; beside random sets.
+    """Share of the gap that a set of heads carries between twins; the control: random sets.
 
     Args:
         gap: between the twins of each pair, ``[P]``, in logits.
@@ -421,7 +421,7 @@ def carried(
     number, count = codes(clusters)
     times = draw_groups(count, seed=plan.seed)
     share, *ends = (float(each) for each in estimate_shares(own, gap, number, times))
-    control = beside(random.sum(0) / gap.sum())
+    control = control_of(random.sum(0) / gap.sum())
     return cell(share, ends, control, count, n=len(gap), note=note_on(gap))
 
 
@@ -440,4 +440,4 @@ def gained(
     number, count = codes(clusters)
     found = estimate_mean(gains[0], number, draw_groups(count, seed=plan.seed))
     more = {"n": len(plain), "note": f"without {plain.mean():.2f}"}
-    return cell(found.value, (found.low, found.high), beside(gains[1:].mean(1)), count, **more)
+    return cell(found.value, (found.low, found.high), control_of(gains[1:].mean(1)), count, **more)

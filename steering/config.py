@@ -145,8 +145,8 @@ class SweepConfig(SteeringOptions):
         parts += [self.direction.replace(":", "-")]
         for name in ("label", "towards", "rank_by", "style", "split_seed", "data_seed"):
             if (value := getattr(self, name)) != getattr(SweepConfig, name):
-                told = "-".join(value) if isinstance(value, tuple) else value
-                parts.append(f"{name.replace('_', '')}{told}")
+                text = "-".join(value) if isinstance(value, tuple) else value
+                parts.append(f"{name.replace('_', '')}{text}")
         if self.data is not None:
             parts.append(f"data-{own_name(self.data)}")
         if self.limit is not None:
@@ -210,7 +210,7 @@ class VectorConfig:
 
 @dataclass(frozen=True)
 class SideEffectsConfig(ModelOptions):
-    """Measure what a steering vector changes beside what it is for.
+    """Measure the side effects of a steering vector.
 
     Attributes:
         vector: folder of a steering vector, or user/name[@revision] on a hub.
@@ -219,7 +219,7 @@ class SideEffectsConfig(ModelOptions):
             its order after a colon (gridtom:initial), or with its folder after an equals sign
             (bigtom=FOLDER). One's own are asked as there: mine.jsonl, package.module:NAME.
         prompts: file with one neutral prompt a line; our own by default.
-        prompting: ways to put the questions that are measured beside steering, on the same items:
+        prompting: ways to put the questions that are compared with steering, on the same items:
             cot, simtom, few-shot, as of ``sally-anne evaluate``.
         setting: GridToM: frames and text, frames, or text.
         limit: only so many stories of each task, drawn as in ``sally-anne evaluate``.

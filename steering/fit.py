@@ -168,9 +168,9 @@ def _others(
     k, others = len(steered), sorted(h for h in ranked if coef[h].any() and h not in steered)
     if k > len(others):
         raise SteeringError(
-            f"K = {k}: beside the best {k}, only {len(others)} of {len(ranked)} heads have a probe "
-            "with weights, too few for random heads; lower K, or leave this control out (in a "
-            "sweep with --no-controls)"
+            f"K = {k}: besides the best {k}, only {len(others)} of {len(ranked)} heads have a "
+            "probe with weights, too few for random heads; lower K, or leave this control out (in "
+            "a sweep with --no-controls)"
         )
     return [others[i] for i in rng.permutation(len(others))[:k]]
 

@@ -147,7 +147,7 @@ def answer_points(
 
     The journal's processes share the batches of items: ``batch_size`` prompts are read together,
     and ``decode_batch_size`` answers (prompts x points) are given together, auto as many as fit.
-    ``on_progress`` is told how many of how many answers there are; of several processes, each
+    ``on_progress`` gets the number of answers done and in all; of several processes, each
     counts what there was before and its own share.
 
     Returns:

@@ -30,8 +30,8 @@ from sally_anne.probing.probes import HeadProbes
 
 Scores = Callable[[LoadedModel, Sequence[Twins]], np.ndarray]
 NAMES = ("probe", "probe_answer", "patching", "attribution", "ablation", "direct", "random")
-CAUSAL = {"patching": "patch", "attribution": "attribution", "ablation": "ablate"}
-CAUSAL |= {"direct": "direct"}
+CAUSAL = {"patching": "effect", "attribution": "attribution", "ablation": "ablate"}
+CAUSAL |= {"direct": "dla"}
 # Of the twins in the order given, those that a probe is fitted on.
 FITTED = 0.6
 
@@ -66,11 +66,7 @@ def collect(
     pairs: int,
     on_pair: Callable[[], None] = lambda: None,
 ) -> PairStats:
-    """Keep what heads put out in all twins; exchange and ablate every head in the first ``pairs``.
-
-    Raises:
-        ProbingError: answers of a pair begin alike.
-    """
+    """Keep head outputs of all twins; exchange and ablate every head in the first ``pairs``."""
     geometry = find_geometry(loaded.model)
     none = torch.zeros(0, geometry.n_layers, geometry.n_heads, dtype=torch.bool)
     outputs = outputs_of(loaded, twins)
@@ -132,12 +128,9 @@ def train_part(pairs: int) -> int:
 
 
 def probe_accuracy(outputs: np.ndarray, labels: np.ndarray, turned: np.ndarray) -> np.ndarray:
-    """Held-out accuracy of every head's probe ``[L, H]``, labels of ``turned`` pairs exchanged.
+    """Held-out accuracy of every head's probe ``[L, H]``, labels of ``turned [N]`` exchanged.
 
-    Args:
-        outputs: ``[N, 2, L, H, D]``.
-        labels: ``[N, 2]``.
-        turned: bool ``[N]``.
+    ``outputs [N, 2, L, H, D]``, ``labels [N, 2]``.
     """
     x = outputs.reshape(-1, *outputs.shape[2:])
     y = np.where(turned[:, None], labels[:, ::-1], labels).ravel()

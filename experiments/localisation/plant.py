@@ -53,7 +53,7 @@ from sally_anne.models.loading import load_model
 CHECKPOINT, PROGRESS, CURVE = "checkpoint.safetensors", "progress", "loss.csv"
 # Logit of the right answer above its twin's.
 GAP = 6.0
-# Of the squared distance to the wanted gap where something is exchanged; the cross-entropy has 1.
+# Of the squared distance to the expected gap where something is exchanged; the cross-entropy has 1.
 WEIGHT = 10.0
 # Of what heads that hide the belief still tell of it.
 APART = 3.0
@@ -109,30 +109,24 @@ def answer_loss(logits: Tensor, words: Tensor, share: Tensor) -> tuple[Tensor, T
     Args:
         logits: ``[R, V]``.
         words: each row's own answer and its twin's, ``[R, 2]``.
-        share: of the planted heads that were exchanged, ``[R]``; the wanted gap falls evenly
+        share: of the planted heads that were exchanged, ``[R]``; the expected gap falls evenly
             from :data:`GAP` to its opposite.
     """
-    wanted = GAP * (1 - 2 * share)
-    own = torch.sigmoid(wanted)
+    expected = GAP * (1 - 2 * share)
+    own = torch.sigmoid(expected)
     likely = logits.log_softmax(-1).gather(1, words)
     entropy = -(own * likely[:, 0] + (1 - own) * likely[:, 1])
     found = logits.gather(1, words)
-    return entropy, ((found[:, 0] - found[:, 1] - wanted) / GAP) ** 2
+    return entropy, ((found[:, 0] - found[:, 1] - expected) / GAP) ** 2
 
 
 def exchanges(
     planted: Tensor, rows: int, width: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What is exchanged in each of R rows.
+    """What is exchanged in each of R rows: none, all or some of each part.
 
-    Of the planted heads none, all, or some; of the others none, all, or a share; of the stream
-    that enters nothing, all, or some coordinates, as if any of the lower heads were exchanged.
-
-    Args:
-        planted: bool ``[L', H]``.
-        rows: R.
-        width: of the stream.
-        generator: of the draws.
+    The parts are the planted heads (``planted``, bool ``[L', H]``), the other heads, and the
+    coordinates of the stream that enters, as if any of the lower heads were exchanged.
 
     Returns:
         Heads, bool ``[R, L', H]``, the share of the planted ones among them, ``[R]``, and
@@ -161,15 +155,13 @@ def sample_donors(
 ) -> tuple[Tensor, Tensor]:
     """From which row each of R takes its planted heads, and whether that moves its answer.
 
-    Twins, or as many ``random_pairs`` by chance: to a belief question any row of another, to a side
-    question any row. Those in which the heads should say the same leave the answer as it is: of
-    the same version, or with ``signs`` of the same product of version and sign.
+    A share of ``random_pairs`` takes them from any row, the others from their twin. If donor and
+    receiver have the same label, the answer is unchanged; with ``signs`` the label is version XOR
+    sign.
 
     Args:
         rows: R; ``2 i`` and ``2 i + 1`` are twins, true and false belief.
         beliefs: so many at the start have belief questions.
-        random_pairs: share.
-        generator: of the draws.
         signs: 0 or 1 for each twin, ``[R / 2]``.
 
     Returns:
@@ -184,14 +176,9 @@ def sample_donors(
 
 
 def separation_loss(heads: Tensor, signs: Tensor) -> Tensor:
-    """How far planted heads tell the versions apart whatever the sign, 0 to 1: a number.
+    """Share of the squared distance between versions along its mean over both signs, 0 to 1.
 
-    Of the squared distance between versions, what lies along its mean over both signs: there a
-    linear probe of the belief would read it.
-
-    Args:
-        heads: what K planted heads put out in P pairs, ``[P, 2, K, D]``.
-        signs: of the pairs, ``[P]``.
+    There a linear probe of the belief would read it. ``heads [P, 2, K, D]``, ``signs [P]``.
     """
     far = heads[:, 0] - heads[:, 1]
     groups = [far[signs == sign] for sign in (0, 1)]
@@ -253,14 +240,10 @@ def train(
     """Train the upper layers until all steps are done; goes on from a checkpoint in ``folder``.
 
     Args:
-        upper: of the model.
         found: twins as they enter the upper layers.
         heads: to be planted.
         silent: slots that are kept free for decoys: nothing reads them.
-        folder: receives the checkpoint and the loss curve.
-        settings: of the optimisation.
         made_with: options, kept in the checkpoint for :func:`require_same`.
-        report: called with a line now and then.
     """
     planted = torch.zeros(upper.shape, dtype=torch.bool)
     for layer, head in heads:

@@ -35,7 +35,7 @@ def training_stories(maps: int) -> StorySet:
 
 
 def belief_twins(stories: StorySet) -> list[Twins]:
-    """True-belief and false-belief versions of all stories, told in words, with what is asked."""
+    """True-belief and false-belief versions of all stories, in words, with what is asked."""
     return question_twins(stories, setting="text").twins
 
 
@@ -45,7 +45,7 @@ def _benchmark() -> tuple[StorySet, TwinSet]:
 
 
 def held_out_twins(split: Split, most: int) -> list[Twins]:
-    """At most so many twins of the benchmark's stories, told in words."""
+    """At most so many twins of the benchmark's stories, in words."""
     return _benchmark()[1].choose(split, most)
 
 

@@ -193,7 +193,7 @@ def test_shares_by_hand() -> None:
     assert found["control"] == pytest.approx(0.05) and found["above"]
     assert (found["low"], found["high"]) == (0.5, 0.5)
     few = carried(np.array([4.0, -1.0, 2.0]), own, random, ["a", "b", "b"], PLAN)
-    assert found["note"] == "" and few["note"] == "only 67% of twins told apart"
+    assert found["note"] == "" and few["note"] == "only 67% of twins answered rightly"
     assert "does not tell" in carried(-gap, own, random, ["a", "b", "b"], PLAN)["why"]
 
 

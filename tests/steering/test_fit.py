@@ -283,7 +283,7 @@ def test_heads_without_weights_are_passed_over(made, again) -> None:
     for direction, k in (("logistic", 10), ("random_heads", 5)):
         vector = fit_vector(folder, k, direction=direction)
         assert not set(best) & set(vector.heads)
-    with pytest.raises(SteeringError, match="beside the best 6, only 4 of 12 heads"):
+    with pytest.raises(SteeringError, match="besides the best 6, only 4 of 12 heads"):
         fit_vector(folder, 6, direction="random_heads")
     with pytest.raises(ProbingError, match="K = 11: only 10 of 12 heads have a probe"):
         fit_vector(folder, 11)
