@@ -253,7 +253,7 @@ def train(
     begun, seconds = _resume(upper, optimiser, folder)
     _silence(upper, silent)
     curve = folder / CURVE
-    rows = list(csv.parser(curve.read_text().splitlines()))[: begun + 1] if curve.exists() else []
+    rows = list(csv.reader(curve.read_text().splitlines()))[: begun + 1] if curve.exists() else []
     apart = [] if found.signs is None else ["apart"]
     rows = rows or [["step", "loss", "right", "plain", *apart, "exchanged", "seconds"]]
     started = time.monotonic() - seconds
