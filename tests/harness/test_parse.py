@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError
@@ -148,6 +148,7 @@ PIECES = st.lists(
 ).map(" ".join)
 
 
+@settings(deadline=None)
 @given(PIECES | st.text(), st.sampled_from(PARSERS))
 @example("[" * 100_000, "robust")
 @example("the answer is A or " * 5_000, "robust")
