@@ -63,7 +63,7 @@ def numbers_of(log: EvalLog) -> dict[str, dict[str, float]]:
 
 def own_numbers(items: list[Item], replies: list[str], order: str) -> dict[str, dict[str, float]]:
     answers = [{"item_id": i.item_id, "reply": r} for i, r in zip(items, replies, strict=True)]
-    found = results_of(score(items, answers), order)
+    found = results_of(score(items, answers), beliefs=order != "initial")
     return {
         reader: {
             "accuracy" if name == "overall" else name: estimate["value"]

@@ -63,7 +63,8 @@ def our_own(config: EvalConfig, model: SteeredModel, folder: Path, count: int):
     items = load_items(config).items[:count]
     with Journal(folder / "answers.jsonl", {}) as journal:
         table = ask(model, items, journal, BATCH, config.reply_tokens)
-    return dict(zip(table["item_id"], table["reply"], strict=True)), results_of(table, config.order)
+    replies = dict(zip(table["item_id"], table["reply"], strict=True))
+    return replies, results_of(table, beliefs=config.order != "initial")
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any], order: str) -> None:
