@@ -179,7 +179,10 @@ def _judged(
         else nullcontext()
     )
     size = DEFAULT_BATCH if config.batch_size == AUTO else config.batch_size
-    with Journal(config.folder / f"verdicts-{own}.jsonl", judge.about | about) as journal, replies:
+    with (
+        Journal(config.folder / f"verdicts-{own}.jsonl", {**judge.about, **about}) as journal,
+        replies,
+    ):
         return judge_answers(table, judge, journal, size)
 
 
@@ -284,9 +287,9 @@ def _answers(
     retold: int,
 ) -> dict[str, dict[str, Any]]:
     """What a journal keeps of each item of one batch."""
-    first: Sequence[Completion | ChatCompletion] = ()
+    first: Sequence[Any] = ()
     if batch[0].before:
-        first = model.replies(prompts, retold)
+        first = cast(Sequence[Any], model.replies(prompts, retold))
         prompts = [second_step(i, one.text) for i, one in zip(batch, first, strict=True)]
     replies: Sequence[Completion | ChatCompletion] = model.replies(prompts, max_new_tokens)
     answers: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.items import Option
@@ -105,6 +105,7 @@ def parse_words(reply: str, choices: Sequence[str], parser: Parser = "robust") -
     _check_distinct("choice", choices)
     options = [Option(choice, choice) for choice in choices]
     named: set[frozenset[str]] = set()
+    answer: Any
     for answer in json_answers(_after_thinking(reply)):
         texts = answer if isinstance(answer, list) else [answer]
         if all(isinstance(text, str) for text in texts):

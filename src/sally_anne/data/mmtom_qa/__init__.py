@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sally_anne.core.errors import RecordError
 from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
@@ -268,7 +268,7 @@ def read_intervals(path: Path) -> tuple[tuple[int, int], ...]:
     intervals = []
     for number, step in enumerate(steps):
         # Values are not shown: a small pickle can hold one that takes for ever to print.
-        pair = step if isinstance(step, list | tuple) and len(step) == 2 else (None, None)
+        pair: Any = step if isinstance(step, list | tuple) and len(step) == 2 else (None, None)
         whole = all(
             isinstance(n, int | float)
             and not isinstance(n, bool)
@@ -297,7 +297,7 @@ def read_pickle(data: bytes) -> object:
             if instruction.name not in INSTRUCTIONS:
                 raise ValueError(f"uses instruction {instruction.name}; refused")
             # A place in a table that would be made as long as the file says.
-            if instruction.name in ("PUT", "LONG_BINPUT") and int(argument) > len(data):
+            if instruction.name in ("PUT", "LONG_BINPUT") and int(str(argument)) > len(data):
                 raise ValueError(f"uses a memo of {argument} places; refused")
         return pickle.loads(data)
     # What a damaged file makes of its instructions: no stack left, a wrong operand.
