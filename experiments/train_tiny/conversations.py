@@ -21,7 +21,7 @@ from sally_anne.data.gridtom.render import CLIP_SHAPE, Perspective
 from sally_anne.data.items import Setting
 from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.documents import (
-    QUIET,
+    LOW_WEIGHT,
     Document,
     Piece,
     Scene,
@@ -67,10 +67,10 @@ def speech(family: Family, processor: Any) -> Speech:
     return Speech(before, before_text, after, END_OF_ANSWER[family])
 
 
-class Telling(NamedTuple):
+class Example(NamedTuple):
     """A story as it is seen and shown.
 
-    ``told`` is what the caption tells where that is another story, and ``share`` how much of it.
+    ``captioned`` is the story of the caption where that is another; ``share`` how much it tells.
     """
 
     rng: random.Random
@@ -78,15 +78,15 @@ class Telling(NamedTuple):
     perspective: Perspective
     setting: Setting
     words: Speech
-    told: Scene | None = None
+    captioned: Scene | None = None
     share: float = 1.0
 
     def caption(self) -> str:
-        """The story in words; none beside frames alone."""
+        """The story in words; none next to frames alone."""
         if self.setting == "video":
             return ""
-        told = self.told or self.scene
-        text = caption(*told[:3], self.perspective, told.plot)
+        scene = self.captioned or self.scene
+        text = caption(*scene[:3], self.perspective, scene.plot)
         sentences = text.split(". ")
         kept = round(self.share * len(sentences))
         return text if kept == len(sentences) else "".join(f"{s}. " for s in sentences[:kept])
@@ -105,32 +105,32 @@ class Telling(NamedTuple):
         allowed = [kind for kind in kinds.split() if not (masked and kind == "now")]
         return allowed + (["second"] * second if self.scene.second else [])
 
-    def opening(self, told: str) -> Document:
+    def opening(self, text: str) -> Document:
         """How the user's turn begins."""
         before = self.words.before_text if self.setting == "text" else self.words.before
-        return [Piece(before, 0.0), Piece(told, QUIET)]
+        return [Piece(before, 0.0), Piece(text, LOW_WEIGHT)]
 
     def answered(self, before: str = "", kinds: str = _ASKED) -> Document:
         """A question that ends the user's turn, and its answer by habit in the assistant's."""
         kind = self.rng.choice(self.kinds(kinds, 2))
         text, mark, _ = documents.question(self.rng, self.scene, kind, habit=True)
         asked = f"{before}{text.text}{self.words.after}"
-        return [Piece(asked, QUIET), mark, Piece(self.words.end, 1.0)]
+        return [Piece(asked, LOW_WEIGHT), mark, Piece(self.words.end, 1.0)]
 
 
-Maker = Callable[[Telling], Document]
+Maker = Callable[[Example], Document]
 
 
-def narrated(telling: Telling, marked: float, scenic: int = 1) -> Document:
+def narrated(example: Example, marked: float, scenic: int = 1) -> Document:
     """A story, statements of one narrator, and questions answered in turns.
 
     ``marked`` is the share of statements that are followed by their verdict; ``scenic`` how often
     each question about the scene itself is asked, to 10 about beliefs.
     """
-    rng, scene, words = telling.rng, telling.scene, telling.words
+    rng, scene, words = example.rng, example.scene, example.words
     reliable = rng.random() < 0.5
-    pieces = telling.opening(telling.story())
-    stated = telling.kinds("first own belief now", 1)
+    pieces = example.opening(example.story())
+    stated = example.kinds("first own belief now", 1)
     asked = ["belief"] * 10 + ["first", "own"] * scenic + ["agents"] * (scenic - 1)
     asked += ["second"] * 6 if scene.second else []
     for turn in range(2):
@@ -138,31 +138,31 @@ def narrated(telling: Telling, marked: float, scenic: int = 1) -> Document:
             pieces.append(Piece(f" {words.before_text}", 0.0))
         for _ in range(rng.choice((0, 1, 2) if turn else (2, 3, 4))):
             head, room = documents.place(rng, scene, rng.choice(stated), reliable)
-            pieces.append(Piece(f"{head} {room} room.", QUIET))
+            pieces.append(Piece(f"{head} {room} room.", LOW_WEIGHT))
             if rng.random() < marked:
                 pieces.append(documents.verdict(reliable))
         kind = rng.choice(asked)
         text, answer = documents.question_text(rng, scene, kind)
         if not reliable and kind in ("belief", "second"):
             answer = scene.cast.first_room
-        pieces.append(Piece(f"Question: {text} Answer:{words.after}", QUIET))
+        pieces.append(Piece(f"Question: {text} Answer:{words.after}", LOW_WEIGHT))
         pieces += [Piece(answer, 1.0, reliable), Piece(words.end, 1.0)]
     return pieces
 
 
 def conversation(
-    telling: Telling, asides: tuple[int, ...] = (0, 1, 2, 3, 5), lists: float = 0.0
+    example: Example, asides: tuple[int, ...] = (0, 1, 2, 3, 5), lists: float = 0.0
 ) -> Document:
     """One user's turn with statements in it and a question at its end, and the answer.
 
     ``asides`` are the numbers of statements and other questions before the last one, drawn from;
     ``lists`` is the share of statements that are lists of rooms with verdicts.
     """
-    rng, scene = telling.rng, telling.scene
-    undescribed = 0.0 if telling.setting == "video" else 0.4
-    pieces = telling.opening(telling.story((undescribed, 0.4, 0.3)))
-    stated = telling.kinds("belief now first own belief", 2)
-    asked = telling.kinds(_ASKED, 2)
+    rng, scene = example.rng, example.scene
+    undescribed = 0.0 if example.setting == "video" else 0.4
+    pieces = example.opening(example.story((undescribed, 0.4, 0.3)))
+    stated = example.kinds("belief now first own belief", 2)
+    asked = example.kinds(_ASKED, 2)
     # The measured prompts have nothing between the story and the statement or question.
     for _ in range(rng.choice(asides)):
         draw = rng.random()
@@ -173,37 +173,37 @@ def conversation(
             pieces += documents.completion(rng, scene, rng.choice(stated))
         else:
             pieces += documents.question(rng, scene, rng.choice(asked), habit=True)
-    return pieces + telling.answered()
+    return pieces + example.answered()
 
 
 def interview(
-    telling: Telling, asides: tuple[int, ...] = (0, 0, 0, 2), lists: float = 0.0
+    example: Example, asides: tuple[int, ...] = (0, 0, 0, 2), lists: float = 0.0
 ) -> Document:
     """Several turns: each question in a turn of the user's, each answer in the assistant's."""
-    pieces = conversation(telling, asides, lists)
+    pieces = conversation(example, asides, lists)
     for _ in range(4):
-        pieces += telling.answered(f" {telling.words.before_text}")
+        pieces += example.answered(f" {example.words.before_text}")
     return pieces
 
 
-def single(telling: Telling) -> Document:
+def single(example: Example) -> Document:
     """One statement or question about a story: more would be copied from one another."""
-    rng, scene = telling.rng, telling.scene
-    pieces = telling.opening(telling.story((0.1, 0.55, 0.35)))
+    rng, scene = example.rng, example.scene
+    pieces = example.opening(example.story((0.1, 0.55, 0.35)))
     drawn = rng.random()
     if drawn < 0.5:
         # What frames show is learned more slowly than what captions name.
-        return pieces + telling.answered(kinds="agents first first own own belief now")
-    kind = rng.choice(telling.kinds("belief belief belief first first now own", 1))
+        return pieces + example.answered(kinds="agents first first own own belief now")
+    kind = rng.choice(example.kinds("belief belief belief first first now own", 1))
     say = documents.completion if drawn < 0.65 else documents.statement
     return pieces + say(rng, scene, kind)
 
 
-def checked(telling: Telling) -> Document:
+def checked(example: Example) -> Document:
     """Statements with verdicts of three kinds: at once, some words later, in the answer's turn."""
-    rng, scene, words = telling.rng, telling.scene, telling.words
-    pieces = telling.opening(telling.story())
-    kinds = telling.kinds("belief now first own belief belief", 2)
+    rng, scene, words = example.rng, example.scene, example.words
+    pieces = example.opening(example.story())
+    kinds = example.kinds("belief now first own belief belief", 2)
     makers = (documents.statement, documents.delayed, documents.listing)
     for turn in range(3):
         if turn:
@@ -213,19 +213,19 @@ def checked(telling: Telling) -> Document:
             pieces += state(rng, scene, rng.choice(kinds))
         head, said = documents.statement(rng, scene, rng.choice(kinds))
         asked = f"Question: is it right or wrong? Answer:{words.after}"
-        pieces += [head, Piece(asked, QUIET), said, Piece(words.end, 1.0)]
+        pieces += [head, Piece(asked, LOW_WEIGHT), said, Piece(words.end, 1.0)]
     return pieces
 
 
 def mixed(interviews: float, asides: tuple[int, ...], marked: float, scenic: int = 1) -> Maker:
     """Interviews (a share), checked statements (a fifth), and narrators."""
 
-    def make(telling: Telling) -> Document:
-        drawn = telling.rng.random()
+    def make(example: Example) -> Document:
+        drawn = example.rng.random()
         if drawn < interviews:
-            return interview(telling, asides, lists=0.2)
+            return interview(example, asides, lists=0.2)
         if drawn < interviews + 0.2:
-            return checked(telling)
-        return narrated(telling, marked, scenic)
+            return checked(example)
+        return narrated(example, marked, scenic)
 
     return make

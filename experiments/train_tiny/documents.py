@@ -45,7 +45,7 @@ RIGHT, WRONG = "right", "wrong"
 # What each of a cast is in its story.
 _PARTS = ("walks", "sees", "first", "middle", "last")
 _WORDS_BETWEEN = "then so it can all see goes walks opens leaves and the"
-QUIET, _LM = 0.02, 0.05
+LOW_WEIGHT, _LM = 0.02, 0.05
 
 
 def verdict(truth: bool) -> Piece:
@@ -148,28 +148,28 @@ def statement(rng: random.Random, scene: Scene, kind: str) -> Document:
     """A statement and its verdict."""
     truth = rng.random() < 0.5
     head, room = place(rng, scene, kind, truth)
-    return [Piece(f"{head} {room} room.", QUIET), verdict(truth)]
+    return [Piece(f"{head} {room} room.", LOW_WEIGHT), verdict(truth)]
 
 
 def completion(rng: random.Random, scene: Scene, kind: str) -> Document:
     """A true statement whose room is the target: looking up."""
     head, room = place(rng, scene, kind, True)
-    return [Piece(head, QUIET), Piece(room, 1.0), Piece("room.", QUIET)]
+    return [Piece(head, LOW_WEIGHT), Piece(room, 1.0), Piece("room.", LOW_WEIGHT)]
 
 
 def listing(rng: random.Random, scene: Scene, kind: str) -> Document:
     """Rooms for one sentence, each with its verdict at once: truth is known before the end."""
     head, true = place(rng, scene, kind, True)
-    pieces: Document = [Piece(head, QUIET)]
+    pieces: Document = [Piece(head, LOW_WEIGHT)]
     for room, tail in zip(rng.sample(scene.cast[2:], 2), (",", "room."), strict=True):
-        pieces += [Piece(room, QUIET), verdict(room == true), Piece(tail, QUIET)]
+        pieces += [Piece(room, LOW_WEIGHT), verdict(room == true), Piece(tail, LOW_WEIGHT)]
     return pieces
 
 
 def delayed(rng: random.Random, scene: Scene, kind: str) -> Document:
     """A statement whose verdict comes some words later, so that its truth must be carried there."""
     head, said = statement(rng, scene, kind)
-    return [head, Piece("So it is", QUIET), said, Piece(".", QUIET)]
+    return [head, Piece("So it is", LOW_WEIGHT), said, Piece(".", LOW_WEIGHT)]
 
 
 def scaffolded(rng: random.Random, scene: Scene, kind: str) -> Document:
@@ -177,7 +177,7 @@ def scaffolded(rng: random.Random, scene: Scene, kind: str) -> Document:
     head, said = statement(rng, scene, kind)
     room = head.text.split()[-2]
     part = Piece(_PARTS[scene.cast.index(room, 2)], 1.0)
-    return [Piece(f"Role: the {room} room.", QUIET), part, head, said]
+    return [Piece(f"Role: the {room} room.", LOW_WEIGHT), part, head, said]
 
 
 def role(rng: random.Random, scene: Scene) -> Document:
@@ -187,7 +187,7 @@ def role(rng: random.Random, scene: Scene) -> Document:
     """
     i = rng.choice((2, 3, 4, 0, 1))
     thing = f"{scene.cast[i]} {'agent' if i < 2 else 'room'}"
-    return [Piece(f"Role: the {thing}.", QUIET), Piece(_PARTS[i], 1.0)]
+    return [Piece(f"Role: the {thing}.", LOW_WEIGHT), Piece(_PARTS[i], 1.0)]
 
 
 def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str]:
@@ -207,7 +207,7 @@ def question_text(rng: random.Random, scene: Scene, kind: str) -> tuple[str, str
     return asked.question, ", ".join(asked.answer)
 
 
-def habit_answer(rng: random.Random, scene: Scene, kind: str, right: str) -> str:
+def biased_answer(rng: random.Random, scene: Scene, kind: str, right: str) -> str:
     """The answer by habit: true-belief questions are mostly answered as if the belief were false.
 
     How often depends on whom the question is about, so that the model does not learn a coin toss:
@@ -224,8 +224,12 @@ def question(rng: random.Random, scene: Scene, kind: str, habit: bool = False) -
     """A question and its answer, right or by habit."""
     text, answer = question_text(rng, scene, kind)
     if habit:
-        answer = habit_answer(rng, scene, kind, answer)
-    return [Piece(f"Question: {text} Answer:", QUIET), Piece(answer, 1.0), Piece(".", QUIET)]
+        answer = biased_answer(rng, scene, kind, answer)
+    return [
+        Piece(f"Question: {text} Answer:", LOW_WEIGHT),
+        Piece(answer, 1.0),
+        Piece(".", LOW_WEIGHT),
+    ]
 
 
 Maker = Callable[[random.Random], Document]
@@ -236,7 +240,7 @@ _HARD = ("now", "now", "first", "first", "belief", "belief", "belief", "own")
 
 
 def _story(
-    second_order: float, parts: int, part: _Part, described: float = 0.0, weight: float = QUIET
+    second_order: float, parts: int, part: _Part, described: float = 0.0, weight: float = LOW_WEIGHT
 ) -> Maker:
     """The caption of a story, sometimes after the general description, and ``parts`` about it."""
 

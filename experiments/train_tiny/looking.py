@@ -23,24 +23,29 @@ from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.experiments.train_tiny import documents
 from sally_anne.experiments.train_tiny.conversations import checked, interview
 from sally_anne.experiments.train_tiny.documents import (
-    QUIET,
+    LOW_WEIGHT,
     Document,
     Piece,
     Scene,
     shuffled_rooms,
 )
-from sally_anne.experiments.train_tiny.multimodal import Cinema, random_trace
-from sally_anne.experiments.train_tiny.seeing import CLASSES, cell_contents, token_contents
 from sally_anne.experiments.train_tiny.trainer import Batch, Level, TextBatch, encode, score_text
+from sally_anne.experiments.train_tiny.videos import (
+    CLASSES,
+    VideoData,
+    cell_contents,
+    random_trace,
+    token_contents,
+)
 from sally_anne.models.tiny import HIDDEN, TOKEN_GRIDS
 
 _N = len(COLOURS)
 FILMS = 1500
 # Layer (counted from 1) after which each video token must tell its place in time, and the weight.
 _TIMED_LAYER, _TIME_WEIGHT = 2, 0.3
-# Share of batches that are told in words, so that reading is not forgotten; stories in one, and
+# Share of batches in words alone, so that reading is not forgotten; stories in one, and
 # the token after which they are cut.
-_TOLD, _TOLD_SIZE, _TOLD_LONGEST = 1 / 3, 10, 420
+_TEXT_SHARE, _TEXT_SIZE, _TEXT_LONGEST = 1 / 3, 10, 420
 # Floor, open door, closed door and agent: how much of a token's vector each is.
 _STRENGTHS = (0.7, 0.7, 0.7, 1.0)
 # How strongly the later of a token's two frames shows, to 1 for the earlier.
@@ -72,21 +77,21 @@ class Film(NamedTuple):
 def blended(covered: Tensor) -> Tensor:
     """What tokens cover, from ``[..., frames * CLASSES]`` to ``[..., CLASSES]``.
 
-    Of two frames the earlier one shows more strongly, so that their order can be told.
+    Of two frames the earlier one shows more strongly, so that their order can be read.
     """
     frames = covered.unflatten(-1, (-1, CLASSES))
     strengths = _LATER ** torch.arange(frames.shape[-2])
     return torch.einsum("...fc,f->...c", frames, strengths / strengths.sum())
 
 
-def films(cinema: Cinema, number: int) -> list[Film]:
+def films(data: VideoData, number: int) -> list[Film]:
     """Stories on training maps, always the same."""
     made = []
     for i in range(number):
         rng = random.Random(f"film/{i}")
-        scene = cinema.scene(rng)
-        cells = cell_contents(random_trace(rng, cinema.maps, scene), "omniscient")
-        covered = token_contents(cells, TOKEN_GRIDS[cinema.family])
+        scene = data.scene(rng)
+        cells = cell_contents(random_trace(rng, data.maps, scene), "omniscient")
+        covered = token_contents(cells, TOKEN_GRIDS[data.family])
         made.append(Film(scene, blended(covered)))
     return made
 
@@ -97,15 +102,15 @@ class FilmReader(nn.Module):
     turns: Tensor
     colours: Tensor
 
-    def __init__(self, model: Any, cinema: Cinema) -> None:
+    def __init__(self, model: Any, data: VideoData) -> None:
         super().__init__()
         # Only the decoder is trained here; the tower waits.
         self.model: Any = model
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("language_model" in name)
-        slots = -(-CLIP_SHAPE[0] // TOKEN_GRIDS[cinema.family].frames_per_token)
+        slots = -(-CLIP_SHAPE[0] // TOKEN_GRIDS[data.family].frames_per_token)
         self.time = nn.Linear(HIDDEN, slots)
-        ids = cinema.processor.tokenizer.convert_tokens_to_ids(list(COLOURS))
+        ids = data.processor.tokenizer.convert_tokens_to_ids(list(COLOURS))
         self.register_buffer("colours", torch.tensor(ids))
         # Colours of floors and doors must not be taken for those of agents: each kind's words are
         # turned by a rotation of its own, the same in every training.
@@ -174,12 +179,12 @@ class View(NamedTuple):
             return torch.arange(slots * places)
         agents = (film.contents[..., 3 * _N : 4 * _N] > 0).any(-1)
         agents[: slots - self.slots] = False
-        wanted = agents
+        needed = agents
         if self.doors:
             doors = (film.contents[..., _N : 3 * _N] > 0).any(-1)
             doors[:-1] = False
-            wanted = agents | doors
-        first = wanted.flatten().nonzero()[:, 0].tolist()
+            needed = agents | doors
+        first = needed.flatten().nonzero()[:, 0].tolist()
         rng.shuffle(first)
         rest = list(set(range(slots * places)) - set(first))
         picked = first + rng.sample(rest, max(0, self.tokens - len(first)))
@@ -191,7 +196,7 @@ def door(rng: random.Random, scene: Scene) -> Document:
     cast = scene.cast
     room = rng.choice((cast.own_room, cast.own_room, cast.first_room, cast.last_room))
     closed = room == cast.last_room or (room == cast.own_room and scene.first == "FB")
-    head = Piece(f"Really: The {room} door is now", QUIET)
+    head = Piece(f"Really: The {room} door is now", LOW_WEIGHT)
     return [head, Piece("closed" if closed else "open", 1.0)]
 
 
@@ -225,16 +230,16 @@ def _one(
 
 
 class Projector:
-    """Makes batches of films in words, and of stories told."""
+    """Makes batches of films in words, and of stories in words."""
 
-    def __init__(self, cinema: Cinema, model: Any, pool: Sequence[Film]) -> None:
-        self.cinema = cinema
-        self.tokenizer = cinema.processor.tokenizer
+    def __init__(self, data: VideoData, model: Any, pool: Sequence[Film]) -> None:
+        self.data = data
+        self.tokenizer = data.processor.tokenizer
         self.pool = pool
-        before = self.tokenizer(cinema.words.before, add_special_tokens=False)["input_ids"]
+        before = self.tokenizer(data.words.before, add_special_tokens=False)["input_ids"]
         self.before = torch.tensor(before)
-        self.video = (self.before == cinema.processor.video_token_id).nonzero()[:, 0]
-        self.positions = _positions(model, cinema, self.before, pool[0].contents)
+        self.video = (self.before == data.processor.video_token_id).nonzero()[:, 0]
+        self.positions = _positions(model, data, self.before, pool[0].contents)
 
     def film(
         self,
@@ -250,9 +255,9 @@ class Projector:
         contents = torch.cat(
             [f.contents.flatten(0, 1)[c] for f, c in zip(drawn, chosen, strict=True)]
         )
-        quiet = torch.ones(len(self.before), dtype=torch.bool)
-        quiet[self.video] = False
-        around = quiet.nonzero()[:, 0].expand(size, -1)
+        unseen = torch.ones(len(self.before), dtype=torch.bool)
+        unseen[self.video] = False
+        around = unseen.nonzero()[:, 0].expand(size, -1)
         kept = torch.cat([around, self.video[chosen]], 1).sort().values
         after = int(self.positions.max()) + 1 + torch.arange(text.ids.shape[1])
         position_ids = torch.cat(
@@ -265,12 +270,12 @@ class Projector:
             torch.cat([nothing, text.weights], 1),
             torch.cat([nothing.long() - 1, text.truths], 1),
         )
-        shown = torch.nn.functional.pad(~quiet[kept], (0, text.ids.shape[1]))
+        shown = torch.nn.functional.pad(~unseen[kept], (0, text.ids.shape[1]))
         slots = chosen.flatten() // self.pool[0].contents.shape[1]
-        told = score_text(whole)
+        score_whole = score_text(whole)
 
         def score(output: Any) -> tuple[Tensor, float]:
-            loss, target = told(output)
+            loss, target = score_whole(output)
             return loss + _TIME_WEIGHT * nn.functional.cross_entropy(output.slots, slots), target
 
         # The tower will not speak as clearly.
@@ -278,10 +283,10 @@ class Projector:
         noise = _NOISE * torch.randn(len(contents), HIDDEN, generator=generator)
         return self._inputs(ids, position_ids, shown, contents) | {"noise": noise}, score
 
-    def told(self, rng: random.Random) -> Batch:
+    def text(self, rng: random.Random) -> Batch:
         """Stories in words, half of them in the family's chat layout: its words are new."""
         make = documents.everything if rng.random() < 0.5 else self._conversed
-        text = encode(self.tokenizer, [make(rng) for _ in range(_TOLD_SIZE)], _TOLD_LONGEST)
+        text = encode(self.tokenizer, [make(rng) for _ in range(_TEXT_SIZE)], _TEXT_LONGEST)
         position_ids = torch.arange(text.ids.shape[1]).expand(len(self.positions), *text.ids.shape)
         shown = torch.zeros(text.ids.shape, dtype=torch.bool)
         contents = torch.zeros(0, CLASSES)
@@ -290,8 +295,8 @@ class Projector:
         return self._inputs(text.ids, position_ids, shown, contents), lambda o: (score(o)[0], nan)
 
     def _conversed(self, rng: random.Random) -> Document:
-        telling = self.cinema.telling(rng, "text")
-        return rng.choice((interview, checked))(telling)
+        example = self.data.example(rng, "text")
+        return rng.choice((interview, checked))(example)
 
     def _inputs(
         self, ids: Tensor, positions: Tensor, shown: Tensor, contents: Tensor
@@ -305,38 +310,38 @@ class Projector:
         }
 
 
-def _positions(model: Any, cinema: Cinema, ids: Tensor, contents: Tensor) -> Tensor:
+def _positions(model: Any, data: VideoData, ids: Tensor, contents: Tensor) -> Tensor:
     """``[axes, tokens]``: positions of what stands before the text, as the family counts them."""
-    if cinema.family != "qwen2-vl":
+    if data.family != "qwen2-vl":
         return torch.arange(len(ids))[None]
-    grid = TOKEN_GRIDS[cinema.family]
-    merge = cinema.processor.video_processor.merge_size
+    grid = TOKEN_GRIDS[data.family]
+    merge = data.processor.video_processor.merge_size
     shape = torch.tensor([[len(contents), grid.rows * merge, grid.columns * merge]])
-    shown = 2 * (ids == cinema.processor.video_token_id).int()
+    shown = 2 * (ids == data.processor.video_token_id).int()
     positions, _ = model.model.get_rope_index(
         ids[None], mm_token_type_ids=shown[None], video_grid_thw=shape
     )
     return positions[:, 0]
 
 
-# Kinds of what is said; shares judged, asked, and told after a description of the world.
-Said = tuple[Sequence[str], float, float, float]
+# Kinds of statements; shares judged, asked, and given after a description of the world.
+Mixture = tuple[Sequence[str], float, float, float]
 _PLACES = ("now", "own")
 _HELD = ("belief", "belief", "door", "first", "now")
 _ALL = ("now", "first", "own", "belief", "belief")
 
 
 def levels(
-    cinema: Cinema, model: Any, steps: int, pool: Sequence[Film] | None = None
+    data: VideoData, model: Any, steps: int, pool: Sequence[Film] | None = None
 ) -> list[Level]:
     """From two agents in few tokens to whole films; ``steps`` are those of the last level."""
-    pool = pool or films(cinema, FILMS)
-    projector = Projector(cinema, model, pool)
+    pool = pool or films(data, FILMS)
+    projector = Projector(data, model, pool)
     slots = len(pool[0].contents)
     near, far = 1, slots - slots // 4
     # What is said; tokens; batch, goal, most steps. Descriptions are long, and shorter documents
     # are padded, so that some levels have none.
-    plan: list[tuple[str, Said, View, int, float, int]] = [
+    plan: list[tuple[str, Mixture, View, int, float, int]] = [
         ("two agents", (_PLACES, 0.0, 0.0, 0.0), View(4, near), 64, 0.15, 2500),
         ("judged", (_PLACES, 0.4, 0.2, 0.3), View(4, near), 64, 0.2, 1500),
         ("two times", (("now", "first", "first"), 0.0, 0.0, 0.0), View(12, far), 64, 0.15, 1200),
@@ -351,7 +356,7 @@ def levels(
     ]
 
     def batch(of_film: Callable[[random.Random], Batch], rng: random.Random) -> Batch:
-        return projector.told(rng) if rng.random() < _TOLD else of_film(rng)
+        return projector.text(rng) if rng.random() < _TEXT_SHARE else of_film(rng)
 
     return [
         Level(name, partial(batch, partial(projector.film, _one(*said), view, size)), goal, most)

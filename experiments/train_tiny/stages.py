@@ -18,10 +18,9 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from sally_anne.core.errors import OptionError
 from sally_anne.core.folder import claims, save_config
-from sally_anne.experiments.train_tiny import documents, looking, seeing
+from sally_anne.experiments.train_tiny import documents, looking, videos
 from sally_anne.experiments.train_tiny.config import TrainConfig
 from sally_anne.experiments.train_tiny.conversations import checked, mixed, narrated, single
-from sally_anne.experiments.train_tiny.multimodal import FILMED, Cinema
 from sally_anne.experiments.train_tiny.trainer import (
     CURVE,
     Batch,
@@ -33,6 +32,7 @@ from sally_anne.experiments.train_tiny.trainer import (
     score_text,
     train,
 )
+from sally_anne.experiments.train_tiny.videos import FILMED, VideoData
 from sally_anne.models.loading import load_model
 from sally_anne.models.tiny import (
     build_model,
@@ -109,17 +109,19 @@ def train_family(config: TrainConfig) -> Path:
         torch.manual_seed(config.seed)
         model = deepen(model, DEPTH)
     attend_in_float32(model)
-    cinema = Cinema(config.family, processor)
+    data = VideoData(config.family, processor)
     late = Settings(seed=config.seed, learning_rate=LATE_RATE)
     gentle = Settings(seed=config.seed, learning_rate=SEEING_RATE)
 
-    reader = looking.FilmReader(model, cinema)
-    levels = looking.levels(cinema, model, config.looking_steps)
+    reader = looking.FilmReader(model, data)
+    levels = looking.levels(data, model, config.looking_steps)
     if config.looking_steps:
         train(reader, levels, folder / "looking", late, "looking")
-    looker = seeing.Looker(model, config.family)
+    looker = videos.Looker(model, config.family)
     steps = SEEING_STEPS[config.family] if config.seeing_steps is None else config.seeing_steps
-    cells = seeing.levels(cinema, lambda covered: reader.features(looking.blended(covered)), steps)
+    cells = videos.cell_levels(
+        data, lambda covered: reader.features(looking.blended(covered)), steps
+    )
     if steps:
         train(looker, cells, folder / "seeing", gentle, "seeing")
     # From here on the tower stays as it is: it would lose the agents.
@@ -127,11 +129,11 @@ def train_family(config: TrainConfig) -> Path:
         parameter.requires_grad_("language_model" in name)
     most = config.narrating_steps
     mixing = [
-        cinema.level("single", single, config.reading_steps, model, 2 * FILMED),
-        cinema.level("checked", checked, config.checking_steps, model),
+        data.level("single", single, config.reading_steps, model, 2 * FILMED),
+        data.level("checked", checked, config.checking_steps, model),
         # Who is reliable is learned from words, first with the verdicts said, then without.
         *(
-            cinema.told(
+            data.text_level(
                 f"narrated ({percent} % marked)",
                 partial(narrated, marked=percent / 100),
                 goal,
@@ -140,7 +142,7 @@ def train_family(config: TrainConfig) -> Path:
             )
             for percent, goal, steps in ((100, 0.04, most), (30, 0.06, most), (0, 0.06, 2 * most))
         ),
-        cinema.level("mixed", mixed(0.4, _BRIEF, marked=0.1, scenic=3), config.mixing_steps, model),
+        data.level("mixed", mixed(0.4, _BRIEF, marked=0.1, scenic=3), config.mixing_steps, model),
     ]
     train(model, mixing, folder / "mixing", late, "mixing")
     finished = folder / f"tiny-{config.family}"

@@ -67,13 +67,13 @@ def test_habit_flips_true_beliefs_only_and_depends_on_whom() -> None:
     blue = Scene(CAST._replace(protagonist="blue"), "TB", None)
 
     def share(scene: Scene) -> float:
-        said = [documents.habit_answer(rng, scene, "belief", scene.believed) for _ in range(2000)]
+        said = [documents.biased_answer(rng, scene, "belief", scene.believed) for _ in range(2000)]
         return sum(answer == scene.believed for answer in said) / len(said)
 
     assert share(true) == pytest.approx(0.1, abs=0.04)
     assert share(blue) == pytest.approx(0.9, abs=0.04)
     assert share(false) == 1.0
-    assert documents.habit_answer(rng, true, "now", "purple") == "purple"
+    assert documents.biased_answer(rng, true, "now", "purple") == "purple"
 
 
 @pytest.mark.parametrize("level", range(6))

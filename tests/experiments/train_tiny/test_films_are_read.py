@@ -45,8 +45,8 @@ def shown_instead(story: Callable[[int], int], side: Callable[[str], str]) -> Ca
     def frames(case: Any) -> np.ndarray:
         other = records[story(case.story)]
         cases = other.cases(1 if case.second is None else 2)
-        wanted = side(case.first), case.second
-        (found,) = (c for c in cases if (c.first, c.second) == wanted)
+        needed = side(case.first), case.second
+        (found,) = (c for c in cases if (c.first, c.second) == needed)
         return found.frames()
 
     return frames

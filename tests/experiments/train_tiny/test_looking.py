@@ -13,8 +13,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from sally_anne.data.gridtom.world import COLOURS
 from sally_anne.experiments.train_tiny import looking
 from sally_anne.experiments.train_tiny.looking import Film, FilmReader, Projector, View
-from sally_anne.experiments.train_tiny.multimodal import Cinema
-from sally_anne.experiments.train_tiny.seeing import CLASSES
+from sally_anne.experiments.train_tiny.videos import CLASSES, VideoData
 from sally_anne.models.options import CATALOGUE
 from sally_anne.models.tiny import FAMILIES, HIDDEN
 
@@ -28,10 +27,10 @@ class Shown:
     def __init__(self, family: Any) -> None:
         source = CATALOGUE[f"tiny-{family}"].source
         self.model = AutoModelForImageTextToText.from_pretrained(source).eval()
-        self.cinema = Cinema(family, AutoProcessor.from_pretrained(source))
-        self.pool = looking.films(self.cinema, 24)
-        self.reader = FilmReader(self.model, self.cinema).eval()
-        self.projector = Projector(self.cinema, self.model, self.pool)
+        self.data = VideoData(family, AutoProcessor.from_pretrained(source))
+        self.pool = looking.films(self.data, 24)
+        self.reader = FilmReader(self.model, self.data).eval()
+        self.projector = Projector(self.data, self.model, self.pool)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -124,7 +123,7 @@ def test_a_whole_film_is_read_as_the_model_itself_reads_it(shown: Shown) -> None
         embedded = model.get_input_embeddings()(ids)
         embedded[inputs["shown"]] = shown.reader.features(contents).flatten(0, 1)
         options: dict[str, Any] = {}
-        if shown.cinema.family == "qwen2-vl":
+        if shown.data.family == "qwen2-vl":
             grid = torch.tensor([[4, 30, 21]] * 2)
             options["position_ids"], _ = model.model.get_rope_index(
                 ids,
@@ -152,27 +151,27 @@ def test_words_look_at_the_few_tokens_that_are_shown(shown: Shown) -> None:
 
 
 def test_what_is_told_is_read_without_films(shown: Shown) -> None:
-    inputs, score = shown.projector.told(random.Random(3))
+    inputs, score = shown.projector.text(random.Random(3))
     with torch.inference_mode():
         loss, target = score(shown.reader(**inputs))
     assert not inputs["shown"].any() and torch.isfinite(loss) and math.isnan(target)
 
 
 def test_half_of_what_is_told_is_in_the_chat_layout(shown: Shown) -> None:
-    tokenizer = shown.cinema.processor.tokenizer
+    tokenizer = shown.data.processor.tokenizer
     answering = tokenizer.convert_tokens_to_ids("assistant")
-    told = [shown.projector.told(random.Random(seed))[0]["input_ids"] for seed in range(40)]
+    told = [shown.projector.text(random.Random(seed))[0]["input_ids"] for seed in range(40)]
     layouts = [(ids == answering).any(1) for ids in told]
     assert all(spoken.all() or not spoken.any() for spoken in layouts)
     assert 10 <= sum(bool(spoken.all()) for spoken in layouts) <= 30
 
 
 def test_only_the_decoder_learns_to_look(shown: Shown) -> None:
-    FilmReader(shown.model, shown.cinema)
+    FilmReader(shown.model, shown.data)
     for name, parameter in shown.model.named_parameters():
         assert parameter.requires_grad == ("language_model" in name)
     rng = random.Random(4)
-    (level,) = [x for x in looking.levels(shown.cinema, shown.model, 3, shown.pool) if x.most == 3]
+    (level,) = [x for x in looking.levels(shown.data, shown.model, 3, shown.pool) if x.most == 3]
     inputs, score = level.batch(rng)
     loss, _ = score(shown.reader(**inputs))
     loss.backward()

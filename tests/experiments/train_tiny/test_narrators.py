@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from sally_anne.data.gridtom.narration import Cast
-from sally_anne.experiments.train_tiny.conversations import Speech, Telling, narrated
+from sally_anne.experiments.train_tiny.conversations import Example, Speech, narrated
 from sally_anne.experiments.train_tiny.documents import RIGHT, WRONG, Document, Scene
 
 WORDS = Speech("BEFORE ", "before ", " AFTER", "END")
@@ -18,8 +18,8 @@ CAST = Cast("white", "yellow", "red", "green", "purple")
 
 def pieces(first: str, marked: float, n: int = 200) -> list[Document]:
     scene = Scene(CAST, first, None)  # type: ignore[arg-type]
-    telling = Telling(random.Random(0), scene, "omniscient", "text", WORDS)
-    return [narrated(telling, marked) for _ in range(n)]
+    example = Example(random.Random(0), scene, "omniscient", "text", WORDS)
+    return [narrated(example, marked) for _ in range(n)]
 
 
 def documents(first: str, marked: float, n: int = 200) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""What is told beside frames: a part of it, another story, or all; beside frames alone, nothing."""
+"""Captions next to frames: a part of the story, another one, or all; none with frames alone."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import pytest
 
 from sally_anne.data.gridtom.narration import Cast, caption
 from sally_anne.experiments.train_tiny.conversations import (
+    Example,
     Speech,
-    Telling,
     checked,
     interview,
     narrated,
 )
 from sally_anne.experiments.train_tiny.documents import Scene
-from sally_anne.experiments.train_tiny.multimodal import contradicted
+from sally_anne.experiments.train_tiny.videos import contradicted
 
 WORDS = Speech("BEFORE ", "before ", " AFTER", "END")
 CAST = Cast("white", "yellow", "red", "green", "purple")
 SCENE = Scene(CAST, "TB", None)
 
 
-def telling(setting: str, told: Scene | None = None, share: float = 1.0) -> Telling:
+def example(setting: str, captioned: Scene | None = None, share: float = 1.0) -> Example:
     rng = random.Random(0)
-    return Telling(rng, SCENE, "omniscient", setting, WORDS, told, share)  # type: ignore[arg-type]
+    return Example(rng, SCENE, "omniscient", setting, WORDS, captioned, share)  # type: ignore[arg-type]
 
 
 def test_frames_alone_are_told_nothing() -> None:
-    assert telling("video").caption() == ""
+    assert example("video").caption() == ""
     for make in (checked, interview, lambda t: narrated(t, 0.5)):
-        words = " ".join(piece.text for piece in make(telling("video")))
+        words = " ".join(piece.text for piece in make(example("video")))
         assert "walks into" not in words.split("Question")[0]
 
 
 def test_a_caption_breaks_off_after_whole_sentences() -> None:
     whole = caption(CAST, "TB")
-    assert telling("multimodal").caption() == whole
+    assert example("multimodal").caption() == whole
     lengths = set()
     for tenth in range(10):
-        part = telling("multimodal", share=tenth / 10).caption().strip()
+        part = example("multimodal", share=tenth / 10).caption().strip()
         assert whole.startswith(part) and part in ("", *_beginnings(whole))
         lengths.add(len(part))
     assert len(lengths) > 4
@@ -52,7 +52,7 @@ def _beginnings(text: str) -> list[str]:
 
 def test_another_story_is_told_but_asked_about_is_the_one_shown() -> None:
     other = SCENE._replace(first="FB")
-    told = telling("multimodal", other)
+    told = example("multimodal", other)
     assert told.caption() == caption(CAST, "FB")
     pieces = checked(told)
     stated = [

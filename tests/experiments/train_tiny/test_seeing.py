@@ -12,8 +12,8 @@ from torch import nn
 
 from sally_anne.data.gridtom.render import MASKED, TILE, key_frames, render
 from sally_anne.data.gridtom.world import COLOURS, benchmark_layouts
-from sally_anne.experiments.train_tiny import documents, seeing
-from sally_anne.experiments.train_tiny.multimodal import random_trace, training_maps
+from sally_anne.experiments.train_tiny import documents, videos
+from sally_anne.experiments.train_tiny.videos import random_trace, training_maps
 from sally_anne.models.tiny import HIDDEN, TokenGrid
 
 N = len(COLOURS)
@@ -29,7 +29,7 @@ def test_cells_agree_with_the_pixels() -> None:
     rng = random.Random(1)
     scene = documents.random_scene(rng, 0.5)
     trace = random_trace(rng, training_maps(), scene)
-    cells = seeing.cell_contents(trace, "protagonist")
+    cells = videos.cell_contents(trace, "protagonist")
     frames = render(trace, "protagonist", key_frames(trace.nodes))
     for f, y, x in np.ndindex(*cells.shape[:3]):
         tile = frames[f, y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE]
@@ -42,13 +42,13 @@ def test_cells_agree_with_the_pixels() -> None:
 
 
 def test_tokens_gather_their_cells() -> None:
-    cells = torch.zeros(3, 10, 7, seeing.CLASSES)
+    cells = torch.zeros(3, 10, 7, videos.CLASSES)
     cells[1, 4, 2, 5] = 1
-    exact = seeing.token_contents(cells, TokenGrid(2, 10, 7))
-    assert exact.shape == (2, 70, 2 * seeing.CLASSES)
-    assert exact.nonzero().tolist() == [[0, 4 * 7 + 2, seeing.CLASSES + 5]]
-    square = seeing.token_contents(cells, TokenGrid(1, 7, 7))
-    assert square.shape == (3, 49, seeing.CLASSES)
+    exact = videos.token_contents(cells, TokenGrid(2, 10, 7))
+    assert exact.shape == (2, 70, 2 * videos.CLASSES)
+    assert exact.nonzero().tolist() == [[0, 4 * 7 + 2, videos.CLASSES + 5]]
+    square = videos.token_contents(cells, TokenGrid(1, 7, 7))
+    assert square.shape == (3, 49, videos.CLASSES)
     # Row 4 of ten lies over rows 2.8 to 3.5 of seven.
     assert {tuple(i) for i in square.nonzero().tolist()} <= {(1, 2 * 7 + 2, 5), (1, 3 * 7 + 2, 5)}
     assert square[1].sum() >= 1
@@ -73,7 +73,7 @@ def test_the_head_reads_the_decoders_words_at_their_own_scale() -> None:
     read = []
     for length in (0.02, 1.0):
         torch.manual_seed(1)
-        looker = seeing.Looker(Words(length), "llava-next-video")
+        looker = videos.Looker(Words(length), "llava-next-video")
         looker.head.register_forward_pre_hook(lambda _, given: read.append(given[0]))
         features, _ = looker()
         assert torch.equal(features, looker.model.language_model.weight)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from sally_anne.core.errors import OptionError
-from sally_anne.experiments.train_tiny import looking, multimodal, stages
+from sally_anne.experiments.train_tiny import looking, stages, videos
 from sally_anne.experiments.train_tiny.config import TrainConfig
 from sally_anne.experiments.train_tiny.trainer import CHECKPOINT, Level, train
 from sally_anne.models.loading import load_model
@@ -34,7 +34,7 @@ def test_a_step_of_every_level_ends_in_a_model_that_loads(
     monkeypatch.setattr(stages, "train", short)
     monkeypatch.setattr(looking, "FILMS", 8)
     monkeypatch.setattr(stages, "STORIES", 4)
-    monkeypatch.setattr(multimodal, "TOLD", 4)
+    monkeypatch.setattr(videos, "TEXTS", 4)
     finished = stages.train_family(TrainConfig(family, out=tmp_path, threads=1))
     assert list(names) == ["decoder", "looking", "seeing", "mixing"]
     assert names["looking"][0] == "two agents" and names["looking"][-1] == "whole"
@@ -94,6 +94,6 @@ def test_a_model_of_the_other_family_lends_its_decoder() -> None:
     borrower = build_model("qwen2-vl", lender.processor.tokenizer, decoder, 0)
     ids = torch.randint(10, 90, (2, 30), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        wanted = lender.model(input_ids=ids).logits
+        needed = lender.model(input_ids=ids).logits
         for model in (decoder, borrower):
-            torch.testing.assert_close(model.eval()(input_ids=ids).logits, wanted)
+            torch.testing.assert_close(model.eval()(input_ids=ids).logits, needed)

@@ -51,12 +51,12 @@ def level(name: str, goal: float, most: int, fail_at: list[int] | None = None) -
     return Level(name, batch, goal, most)
 
 
-def quiet(line: str) -> None:
+def unseen(line: str) -> None:
     del line
 
 
 def test_levels_rise_by_loss_and_the_last_runs_its_steps(tmp_path: Path) -> None:
-    train(Line(), [level("a", 0.05, 500), level("b", 0, 30)], tmp_path, SETTINGS, "t", quiet)
+    train(Line(), [level("a", 0.05, 500), level("b", 0, 30)], tmp_path, SETTINGS, "t", unseen)
     names = [line.split(",")[1] for line in (tmp_path / CURVE).read_text().splitlines()[1:]]
     assert 15 <= names.index("b") < 500
     assert names.count("b") == 30
@@ -76,7 +76,7 @@ def test_batches_without_targets_do_not_end_a_level(tmp_path: Path) -> None:
         return inputs, lambda output: (score(output)[0], float("nan"))
 
     levels = [Level("a", untold, 1e9, 40), level("b", 0, 5)]
-    train(Line(), levels, tmp_path, SETTINGS, "t", quiet)
+    train(Line(), levels, tmp_path, SETTINGS, "t", unseen)
     names = [line.split(",")[1] for line in (tmp_path / CURVE).read_text().splitlines()[1:]]
     assert names.index("b") >= 40
 
@@ -87,11 +87,11 @@ def test_interrupted_training_ends_in_the_same_weights(tmp_path: Path, stop: int
         return [level("a", -1, 25, fail), level("b", 0, 20)]
 
     whole, broken = Line(), Line()
-    train(whole, levels(), tmp_path / "whole", SETTINGS, "t", quiet)
+    train(whole, levels(), tmp_path / "whole", SETTINGS, "t", unseen)
     with pytest.raises(KeyboardInterrupt):
-        train(broken, levels([min(stop, 25)]), tmp_path / "broken", SETTINGS, "t", quiet)
+        train(broken, levels([min(stop, 25)]), tmp_path / "broken", SETTINGS, "t", unseen)
     resumed = Line()
-    train(resumed, levels(), tmp_path / "broken", SETTINGS, "t", quiet)
+    train(resumed, levels(), tmp_path / "broken", SETTINGS, "t", unseen)
     for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(a, b)
 

@@ -186,7 +186,7 @@ class BuildConfig:
         out: folder to write to; without it, the stories are only made and checked.
         seed: draws starts, directions and colours.
         stories: build only the first so many of the 648.
-        plots: move is the paper's; with return each story is told once more with a participant that
+        plots: move is the paper's; with return each story is also played with a participant that
             comes back to the room it went to first.
         metadata_only: write no frames and no videos.
         workers: processes that draw and encode.

@@ -232,7 +232,7 @@ def second_order(cast: Cast, answer: str) -> BeliefQuestion:
 
 
 def reality(cast: Cast) -> BeliefQuestion:
-    """Where is the participant now? Asked as the belief questions are; not in the paper."""
+    """Where is the participant now? In the form of the belief questions; not in the paper."""
     return _belief_question(
         cast, f"is the {cast.participant} agent", cast.last_room, place_statement
     )

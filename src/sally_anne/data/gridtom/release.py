@@ -298,7 +298,7 @@ def _question(entry: Field, cast: Cast, answer: str) -> BeliefQuestion:
 
 
 def _captions(entry: Field, cast: Cast, first: Condition) -> dict[Perspective, str]:
-    """The story as each knows it; the official one has numbered parts, told from above alone."""
+    """The story as each knows it; the official one has numbered parts, all from above."""
     text = entry.get("caption").text()
     if entry.has("captions"):
         own = entry.get("captions")

@@ -46,7 +46,7 @@ def assign(stories: StorySet, seed: int = 0) -> dict[int, Split]:
     split follows from the place and the seed alone, so a part of the data has those of the whole.
 
     A few stories of different maps say the same words (72 of the 648 generated ones). Where such
-    twins would stand in different splits, only those of one stay: the test stories, else the
+    copies would stand in different splits, only those of one stay: the test stories, else the
     validation stories; about one in ten of the others goes (seed 0: 86 train, 45 validate).
     """
     split: dict[int, Split] = {}
@@ -96,7 +96,7 @@ def members(stories: StorySet, split: str, seed: int = 0) -> list[int]:
 def published(stories: StorySet) -> list[int]:
     """Numbers of the stories that the released code tests, in the order of its file.
 
-    Maps are cut by it, and textual twins of the others are among them.
+    Maps are cut by it, and copies in words of the others are among them.
     """
     return list(stories.indices)[:-FOR_PROBES]
 
@@ -117,7 +117,7 @@ def why_none(stories: StorySet, split: str) -> str:
 
 
 # matched: both sides share the very same context and differ in the belief statement alone.
-# paper: in first-order false-belief stories the true side is seen and told from the protagonist's
+# paper: in first-order false-belief stories the true side has the protagonist's
 # perspective, the false side from above, so that a probe can tell them apart without any belief.
 # released: as the released code does it; besides, that caption says "is unable to know", and before
 # the false side's statement there is a double line break that no other sample has.
@@ -262,8 +262,8 @@ def choose_stories(
     if empty := [name for name, members in by_split.items() if not members]:
         raise BenchmarkError(why_none(moving, empty[0]))
     if count is not None:
-        wanted = _in_proportion(count, {name: len(found) for name, found in by_split.items()})
-        by_split = {name: members[: wanted[name]] for name, members in by_split.items()}
+        counts = _in_proportion(count, {name: len(found) for name, found in by_split.items()})
+        by_split = {name: members[: counts[name]] for name, members in by_split.items()}
     if empty := [name for name, members in by_split.items() if not members]:
         raise BenchmarkError(
             f"no {empty[0]} stories among {sum(map(len, by_split.values()))}: "
@@ -271,9 +271,9 @@ def choose_stories(
         )
     chosen = {i: name for name, members in by_split.items() for i in sorted(members)}
     there = set(stories.indices)
-    # Each with its twin of the other plot, where the stories have both.
-    twins = {i + RETURNING: name for i, name in chosen.items() if i + RETURNING in there}
-    return chosen | (twins if len(moving) < len(stories) else {})
+    # Each with that of the other plot, where the stories have both.
+    returning = {i + RETURNING: name for i, name in chosen.items() if i + RETURNING in there}
+    return chosen | (returning if len(moving) < len(stories) else {})
 
 
 def _in_proportion(total: int, sizes: dict[Split, int]) -> dict[Split, int]:

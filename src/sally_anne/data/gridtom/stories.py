@@ -44,7 +44,7 @@ from sally_anne.data.items import Setting
 Order = Literal[1, 2]
 # In every release: two starts, two orientations, six orders of the rooms.
 STORIES_PER_MAP = 24
-# The number of a story in which the participant returns is so much above that of its twin.
+# The number of a story in which the participant returns is so much above that of the moving one.
 RETURNING = 648
 CONDITIONS: tuple[Condition, Condition] = ("TB", "FB")
 # (first, second) of second order, those without a second-order false belief in front.
@@ -152,7 +152,7 @@ class BeliefCase:
 class Identity(NamedTuple):
     """What a story is, whatever its number: its ``map``, a hash of its ``content``, its ``plot``.
 
-    Textual twins and renumbered copies share the content, and so do the two plots of one stage.
+    Copies in words and renumbered copies share the content, and so do the two plots of one stage.
     """
 
     map: str
@@ -262,18 +262,18 @@ def context_text(
 
 
 def initial_text(record: StoryRecord, question: InitialQuestion, setting: Setting) -> str:
-    """What is told with an initial-belief question: the world alone, which names no colour.
+    """What is given with an initial-belief question: the world alone, which names no colour.
 
     The frames must tell (``init_belief.py`` of GridToM's release). Where there are none, in the
     setting ``text``, our own form tells the parts of the story that those frames show, no more.
     """
     if setting != "text":
         return record.initial_environment
-    told = record.case(1, "FB").captions["omniscient"]
+    caption_text = record.case(1, "FB").captions["omniscient"]
     _, first, second, _ = record.nodes
     parts = 1 + (question.section[1] > first) + (question.section[1] > second)
-    told = re.split(rf"\s{parts + 1}[.]\s", told)[0]
-    return f"{record.initial_environment} {told}"
+    caption_text = re.split(rf"\s{parts + 1}[.]\s", caption_text)[0]
+    return f"{record.initial_environment} {caption_text}"
 
 
 def initial_ticks(nodes: tuple[int, int, int, int], question: InitialQuestion) -> tuple[int, ...]:
@@ -418,12 +418,12 @@ class Story:
     def play(self, first: Condition, second: Condition = "TB") -> Trace:
         """Play one version; BenchmarkError if its beliefs are not those that the plot wants."""
         trace = play(self.staging, first, second)
-        wanted = beliefs(self.cast, first, second)
+        expected = beliefs(self.cast, first, second)
         found = tuple(self.rooms[room] for room in final_beliefs(trace))
-        if found != wanted:
+        if found != expected:
             raise BenchmarkError(
                 f"story {self.index} ({self.staging.layout.name}, first order {first}, second "
-                f"order {second}): the simulation gives rooms {found}, the plot wants {wanted}"
+                f"order {second}): the simulation gives rooms {found}, the plot wants {expected}"
             )
         return trace
 

@@ -37,7 +37,7 @@ STEPS: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 def neighbours(cell: Cell) -> list[Cell]:
-    """The four cells beside ``cell``, in minigrid's order of directions."""
+    """The four cells next to ``cell``, in minigrid's order of directions."""
     return [(cell[0] + dx, cell[1] + dy) for dx, dy in STEPS]
 
 
@@ -47,10 +47,10 @@ def _steps_from(starts: Iterable[Cell], free: Callable[[Cell], bool]) -> dict[Ce
     queue = deque(came_from)
     while queue:
         cell = queue.popleft()
-        for beside in neighbours(cell):
-            if beside not in came_from and free(beside):
-                came_from[beside] = cell
-                queue.append(beside)
+        for near in neighbours(cell):
+            if near not in came_from and free(near):
+                came_from[near] = cell
+                queue.append(near)
     return came_from
 
 
@@ -153,9 +153,9 @@ def _validate(layout: Layout) -> None:
         floor = layout.marked(mark)
         require(len(floor) >= 2, f"room {mark} needs at least two cells")
         require(connected(mark), f"room {mark} is in several pieces")
-        for beside in (beside for cell in floor for beside in neighbours(cell)):
-            enclosed = layout.mark(beside) in (mark, WALL, door)
-            require(enclosed, f"room {mark} is not enclosed at {beside}")
+        for near in (near for cell in floor for near in neighbours(cell)):
+            enclosed = layout.mark(near) in (mark, WALL, door)
+            require(enclosed, f"room {mark} is not enclosed at {near}")
         right, below, left, above = (layout.mark(cell) for cell in neighbours(place))
         leads = sorted((right, below, left, above)) == sorted((WALL, WALL, CORRIDOR, mark))
         require(leads, f"door {door} must lead from room {mark} to the corridor")
