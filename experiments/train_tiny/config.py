@@ -1,4 +1,4 @@
-"""``sally-anne train-tiny --family qwen2-vl``: train a shipped tiny model from scratch.
+"""Options of ``sally-anne train-tiny`` and ``sally-anne evaluate-tiny``.
 
 In stages, each resumable: a text decoder (shared by both families), looking up in films that are
 given in the decoder's own words, the vision tower, and the whole model on frames and text.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from sally_anne.core.options import Natural, Seed
+from sally_anne.models.options import DEFAULT_MODEL
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,22 @@ class TrainConfig:
     def folder(self) -> Path:
         """Where the stages are kept; both families go on from one decoder there."""
         return self.out
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Measure a tiny model on the test stories.
+
+    Attributes:
+        model: catalogue name or folder.
+        stories: so many test stories; 500 are all.
+        batch_size: contexts that are read together.
+        out: write the figures to this JSON file as well.
+        card: write the model card to this file as well (tiny models only).
+    """
+
+    model: str = DEFAULT_MODEL
+    stories: int = 100
+    batch_size: int = 16
+    out: Path | None = None
+    card: Path | None = None

@@ -15,9 +15,21 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import torch
+from rich.progress import track
+
+from sally_anne.core.console import Console
 from sally_anne.core.errors import OptionError
 from sally_anne.core.files import write_atomic
-from sally_anne.models.options import DEFAULT_MODEL
+from sally_anne.data.gridtom import samples
+from sally_anne.data.gridtom.samples import statement_text
+from sally_anne.data.gridtom.stories import context_text, generated
+from sally_anne.experiments.train_tiny.config import EvaluateConfig
+from sally_anne.experiments.train_tiny.documents import Scene, place
+from sally_anne.harness.report import print_table
+from sally_anne.models.decoding import decode, extend, greedy, prefill, split_common_prefix
+from sally_anne.models.loading import load_model
+from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 
 _SIDES = "statements TB", "statements FB"
 # Both sides of a pair: where frames alone are given, verdicts that follow the film shown.
@@ -45,25 +57,6 @@ CARD_WORDS = {
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
-    """Measure a tiny model on the test stories.
-
-    Attributes:
-        model: catalogue name or folder.
-        stories: so many test stories; 500 are all.
-        batch_size: contexts that are read together.
-        out: write the figures to this JSON file as well.
-        card: write the model card to this file as well (tiny models only).
-    """
-
-    model: str = DEFAULT_MODEL
-    stories: int = 100
-    batch_size: int = 16
-    out: Path | None = None
-    card: Path | None = None
-
-
-@dataclass(frozen=True)
 class Item:
     """One prompt, and words that must all, or must not, be said after it."""
 
@@ -78,8 +71,6 @@ class Item:
 
 def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
     """The prompts of all measures for each story."""
-    from sally_anne.data.gridtom.samples import statement_text
-    from sally_anne.data.gridtom.stories import context_text
 
     for record in stories:
         rng = random.Random(f"evaluate/{record.index}")
@@ -122,7 +113,6 @@ def items(stories: Iterable[Any], setting: str) -> Iterator[Item]:
 
 def _two_facts(rng: random.Random, case: Any, truth: bool) -> str:
     """Statements about other facts than the belief: where both agents went first."""
-    from sally_anne.experiments.train_tiny.documents import Scene, place
 
     scene = Scene(case.cast, case.first, None)
     parts = [place(rng, scene, kind, truth) for kind in ("first", "own")]
@@ -141,11 +131,6 @@ def measure(
     ``batch_size`` contexts are read together; what is asked about one shares it. ``frames`` gives
     what is shown with a case, ``uint8 [F, height, width, 3]``: other films show what is read.
     """
-    import torch
-    from rich.progress import track
-
-    from sally_anne.models.decoding import decode, extend, greedy, prefill, split_common_prefix
-    from sally_anne.models.prompts import encode, open_prompt, reply_prompt
 
     video = setting != "text"
     right: dict[str, list[bool]] = {name: [] for name in MEASURES}
@@ -184,11 +169,6 @@ def measure(
 
 def run(config: EvaluateConfig) -> None:
     """Measure, print, and write the figures down."""
-    from sally_anne.core.console import Console
-    from sally_anne.data.gridtom import samples
-    from sally_anne.data.gridtom.stories import generated
-    from sally_anne.harness.report import print_table
-    from sally_anne.models.loading import load_model
 
     for path in filter(None, (config.out, config.card)):
         if not path.parent.is_dir():

@@ -206,7 +206,7 @@ COMMANDS: dict[str, Command] = {
     "evaluate-tiny": Command(
         "measure what a tiny model can do",
         "sally_anne.experiments.train_tiny.evaluate:run",
-        "sally_anne.experiments.train_tiny.evaluate:EvaluateConfig",
+        "sally_anne.experiments.train_tiny.config:EvaluateConfig",
     ),
     "export-lm-eval": Command(
         "write a steering vector as lm-eval's own `steered` model reads it",

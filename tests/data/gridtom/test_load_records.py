@@ -56,55 +56,38 @@ CAST = generated(stories=[30])[0].cast
     [
         ("index", ..., "field index is missing"),
         ("index", -1, "field index must be a whole number"),
-        ("index", True, "field index must be a whole number"),
-        ("env_desc", ..., "field env_desc is missing"),
         ("init_env_desc", " ", "field init_env_desc must be a text"),
-        ("colors", ["red"], "field colors must be an object"),
-        ("colors.protagonist", ..., "field colors.protagonist is missing"),
         ("colors.protagonist", "pink", "field colors.protagonist must be one of red, green"),
         ("colors.room_2", "orange", "field colors.room_2 must be one of"),
-        ("colors.room_2", {}, "field colors.room_2 must be one of"),
         ("colors.room_2", CAST.protagonist, "field colors must all differ"),
         ("colors.room_3", ..., "field colors must name two agents and three rooms, names 4"),
         ("nodes", [0, 5, 5, 9], "field nodes must increase"),
-        ("nodes", [0, 9, 5, 12], "field nodes must increase"),
         ("nodes", [0, 5, 9], "field nodes must have 4 elements, has 3"),
-        ("nodes", [0, 5.5, 9, 12], r"field nodes\[1\] must be a whole number"),
-        ("init_belief", ..., "field init_belief is missing"),
         ("init_belief.0.answer", [], r"field init_belief\[0\].answer must name different"),
         ("init_belief.1.answer", "pink", r"field init_belief\[1\].answer must be one of"),
         ("init_belief.2.section", [0, 999], r"field init_belief\[2\].section must lie within"),
         ("init_belief.1.section", [1, 2], r"init_belief\[1\].section must hold one of the frames"),
         ("init_belief.2.choices", [], r"field init_belief\[2\].answer names .* not among"),
-        ("first_order_belief", [], "field first_order_belief must have 2 elements, has 0"),
         (
             "first_order_belief.0.type",
             "FalseBelief",
             "one entry for each combination of type",
         ),
-        ("first_order_belief.0.options", ["red"], r"\[0\].options must have 2 elements"),
         ("first_order_belief.0.options", [CAST.own_room, CAST.last_room], r"\[0\].options must be"),
         ("first_order_belief.0.answer", CAST.first_room, "has the same answer"),
         ("first_order_belief.1.answer", CAST.own_room, r"\[0\].options must be the rooms"),
         ("first_order_belief.1.belief_true", "It is there.", r"\[1\].belief_true must name the"),
-        ("first_order_belief.1.caption", ..., r"\[1\].caption is missing"),
         ("first_order_belief.1.captions.participant", ..., r"captions.participant is missing"),
         ("second_order_belief", [1, 2, 3, 4], r"second_order_belief\[0\] must be an object"),
         ("second_order_belief.0.first", "FB", "one entry for each combination"),
         ("second_order_belief.2.answer", CAST.last_room, r"\[2\].answer is .* makes it"),
         ("second_order_belief.2.frames", "../x", r"\[2\].frames must be a path inside"),
-        ("second_order_belief.2.frames", "/x", r"\[2\].frames must be a path inside"),
     ],
 )
 def test_a_bad_field_is_named(tmp_path, path, value, problem) -> None:
     folder = write(tmp_path, edited("index", 0), edited(path, value))
     with pytest.raises(RecordError, match=rf"info\.json, line 2.*: .*{problem}"):
         load(folder)
-
-
-def test_the_story_is_named_too(tmp_path) -> None:
-    with pytest.raises(RecordError, match=r"line 1 \(story 30\): field nodes must increase"):
-        load(write(tmp_path, edited("nodes", [3, 2, 1, 0])))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from sally_anne.core.errors import OptionError
 from sally_anne.core.options import read_options
 from sally_anne.experiments.train_tiny import stages
-from sally_anne.experiments.train_tiny.config import TrainConfig
-from sally_anne.experiments.train_tiny.evaluate import EvaluateConfig, run
+from sally_anne.experiments.train_tiny.config import EvaluateConfig, TrainConfig
+from sally_anne.experiments.train_tiny.evaluate import run
 
 
 def test_a_training_can_be_repeated_by_its_folder(
@@ -39,6 +39,8 @@ def test_a_card_of_another_family_is_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = SimpleNamespace(family=SimpleNamespace(name="llama"))
-    monkeypatch.setattr("sally_anne.models.loading.load_model", lambda name: opened)
+    monkeypatch.setattr(
+        "sally_anne.experiments.train_tiny.evaluate.load_model", lambda name: opened
+    )
     with pytest.raises(OptionError, match="--card is for qwen2-vl and .*, mine is llama"):
         run(EvaluateConfig("mine", card=tmp_path / "card.md"))
