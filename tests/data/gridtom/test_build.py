@@ -89,7 +89,7 @@ def test_other_options_are_refused_and_change_nothing(export: Path, change, prob
 
 def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(FolderError, match=r"other files \(thesis\.txt\), not a benchmark build"):
+    with pytest.raises(FolderError, match="thesis"):
         build(BuildConfig(out=tmp_path, stories=1, metadata_only=True))
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 

@@ -130,5 +130,5 @@ def test_a_picture_with_a_palette_is_read() -> None:
 def test_a_picture_of_another_format_is_refused() -> None:
     file = io.BytesIO()
     Image.new("RGB", (3, 2)).save(file, "EPS")
-    with pytest.raises(HarnessError, match="it is no PNG or JPEG or WEBP"):
+    with pytest.raises(HarnessError, match="PNG or JPEG or WEBP"):
         messages.picture(f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}")

@@ -122,7 +122,7 @@ def test_all_benchmarks_are_tasks(files) -> None:
             "view must be one of multimodal, video, audio, audiovisual, text, none, is",
         ),
         ({"data": "x", "view": "video"}, "--view video: bigtom has text, none only"),
-        ({"data": "x", "style": "json"}, "--style is for --task gridtom"),
+        ({"data": "x", "style": "json"}, "--style is for other tasks"),
     ],
 )
 def test_what_is_wrong_is_named(files, options, message) -> None:
