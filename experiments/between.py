@@ -24,10 +24,9 @@ from sally_anne.core.head import Head
 from sally_anne.data.samples import SPLITS
 from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.probing.activations import Activations
-from sally_anne.probing.logistic import Problems, solve
 from sally_anne.probing.patching import Kind
 from sally_anne.probing.probes import HeadProbes
-from sally_anne.probing.resampling import REFIT, shuffled
+from sally_anne.probing.solver import REFIT, SKLEARN_TOLERANCE, fit_heads, shuffled
 
 # Shuffles of a ranking or of test labels, and draws of an interval without fits.
 DRAWS = 1000
@@ -299,16 +298,18 @@ def _refits(
     if times is not None:
         codes = np.broadcast_to(codes, times.shape)
     x = np.stack([train.x[:, layer, head] for layer, head in heads], axis=1)
-    problems = Problems(
+    fits = fit_heads(
         torch.from_numpy(x),
         torch.from_numpy(np.ascontiguousarray(codes)),
         len(part.probes.classes_),
         part.blank.c,
         None if times is None else torch.from_numpy(np.ascontiguousarray(times)),
-        lambda index: str(Head(*heads[index])),
+        REFIT,
+        part.blank.max_iter,
+        SKLEARN_TOLERANCE,
+        lambda index: Head(*heads[index]),
     )
-    fits = solve(problems, replace(REFIT, max_iter=part.blank.max_iter))
-    return fits.coef.flatten(2).transpose(0, 1).numpy()
+    return torch.stack([fit.coef.flatten(1) for fit in fits], 1).numpy()
 
 
 # How heads are ranked: by probes, or by effects between a kind of twins.

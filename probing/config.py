@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+import tyro
+
 from sally_anne.core.options import Natural, Positive, Seed
 from sally_anne.data.items import Setting
 from sally_anne.models.options import ModelOptions
@@ -144,3 +146,23 @@ class ProbeConfig(ModelOptions, ScanOptions):
                     value = Path(os.path.abspath(value)).name or "root"
                 parts.append(form.format(value))
         return Path("runs") / "-".join(parts)
+
+
+@dataclass(frozen=True)
+class NullsConfig:
+    """Test every head of a probing run against permuted labels, and draw its groups anew.
+
+    Attributes:
+        run: folder of a finished probing run; the table nulls-SPLIT.parquet is written into it.
+        permutations: of the labels within groups, the same for all heads.
+        bootstraps: draws of training and of held-out groups with replacement, for 95 % intervals;
+            0 for none.
+        split: samples that score. Heads are chosen by validation; test is for the report.
+        seed: of permutations and draws.
+    """
+
+    run: tyro.conf.Positional[Path]
+    permutations: int = 1000
+    bootstraps: Natural = 0
+    split: Literal["validation", "test"] = "validation"
+    seed: Seed = 0

@@ -24,8 +24,8 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, Solver
 from sally_anne.probing.directions import best_heads, towards_class
-from sally_anne.probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve
 from sally_anne.probing.probe_file import FILE, KEPT, read, write
+from sally_anne.probing.solver import SKLEARN_TOLERANCE, fit_heads
 
 MEASURED = ("validation", "test")
 
@@ -288,18 +288,21 @@ class HeadProbes(Shared, BaseEstimator):
     def _fit_at_once(self, x: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         """As :meth:`_fit_in_turn`."""
         _, layers, heads, width = x.shape
-        problems = Problems(
-            torch.from_numpy(np.require(x, requirements=["C", "W"])).flatten(1, 2),
-            torch.from_numpy(codes.reshape(1, -1)),
-            len(self.classes_),
-            self.c,
-            name=lambda index: str(Head(*divmod(index, heads))),
+        fits = list(
+            fit_heads(
+                torch.from_numpy(np.ascontiguousarray(x)).flatten(1, 2),
+                torch.from_numpy(codes.reshape(1, -1)),
+                len(self.classes_),
+                self.c,
+                max_iter=self.max_iter,
+                zero_tolerance=SKLEARN_TOLERANCE,
+                name=lambda index: Head(*divmod(index, heads)),
+            )
         )
-        fits = solve(problems, Settings(max_iter=self.max_iter, zero_weight_tol=SKLEARN_TOLERANCE))
         return (
-            fits.coef.numpy().reshape(layers, heads, -1, width),
-            fits.intercept.numpy().reshape(layers, heads, -1),
-            int((~fits.converged).sum()),
+            np.stack([fit.coef[0] for fit in fits]).reshape(layers, heads, -1, width),
+            np.stack([fit.intercept[0] for fit in fits]).reshape(layers, heads, -1),
+            sum(not bool(fit.converged[0]) for fit in fits),
         )
 
     def decision_function(self, x: np.ndarray) -> np.ndarray:

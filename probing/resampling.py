@@ -1,62 +1,32 @@
-"""All heads' probes fitted again and again: on permuted labels, or on groups drawn anew."""
+"""Heads' probes fitted again: on permuted labels, groups drawn anew, other splits, control tasks.
+
+``sally-anne nulls RUN`` says which heads of a run score more than chance, and how surely.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-import torch
+from rich.markup import escape
+from rich.table import Table
+from scipy.stats import false_discovery_control
 
 from sally_anne.core.bootstrap import draw_groups, percentile_interval
+from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import ProbingError
-from sally_anne.core.head import Head
+from sally_anne.core.files import write_atomic
+from sally_anne.core.folder import claimed
+from sally_anne.core.run import LEVEL, Run
 from sally_anne.probing.activations import Activations
-from sally_anne.probing.config import DEFAULT_C
-from sally_anne.probing.logistic import SKLEARN_TOLERANCE, Problems, Settings, solve_blocks
+from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, NullsConfig
+from sally_anne.probing.solver import groups_and_codes, permutation_test, refit
 
-# Accuracies do not depend on more digits; heads at zero weights stay there, as in a run.
-REFIT = Settings(tolerance=1e-4, zero_weight_tol=SKLEARN_TOLERANCE)
-
-
-@dataclass(frozen=True)
-class PermutationTest:
-    """Held-out accuracies with the true labels and with permuted ones.
-
-    Attributes:
-        observed: ``[L, H]``.
-        null: ``[P, L, H]``, a permutation a row, the same for all heads.
-        unconverged: number of probes, of ``(1 + P) L H``, that did not reach their tolerance.
-    """
-
-    observed: np.ndarray
-    null: np.ndarray
-    unconverged: int
-
-    @property
-    def p_values(self) -> np.ndarray:
-        """Each head by itself, ``[L, H]``: the true labels count as one permutation."""
-        return (1 + (self.null >= self.observed).sum(axis=0)) / (1 + len(self.null))
-
-    @property
-    def p_fwer(self) -> np.ndarray:
-        """``[L, H]``, the chance that the best of all heads would score as well (single-step max
-        statistic, Westfall and Young 1993, section 2.3)."""
-        best = self.null.max(axis=(1, 2), keepdims=True)
-        return (1 + (best >= self.observed).sum(axis=0)) / (1 + len(best))
-
-    def threshold(self, level: float = 0.05) -> float:
-        """A head has a corrected p-value of at most ``level`` if it scores more than this.
-
-        Infinite if there are too few permutations for that.
-        """
-        if not 0 < level < 1:
-            raise ProbingError(f"level must be between 0 and 1, got {level}")
-        best = np.sort(self.null.max(axis=(1, 2)))[::-1]
-        # So many permutations may reach what the head scores.
-        allowed = int(np.floor(level * (1 + len(best)) + 1e-9)) - 1
-        return float(best[allowed]) if allowed >= 0 else float("inf")
+# Heads of each label that are printed.
+PRINTED = 10
 
 
 @dataclass(frozen=True)
@@ -82,39 +52,6 @@ class Bootstrap:
         return low, high
 
 
-def permutation_test(
-    train: Activations,
-    held: Activations,
-    label: str,
-    count: int = 1000,
-    c: float = DEFAULT_C,
-    seed: int = 0,
-    settings: Settings = REFIT,
-) -> PermutationTest:
-    """Fit all heads on the true and on permuted labels, and score them on held-out samples.
-
-    Labels are permuted within groups, of training and of held-out samples, and a group never is in
-    both; each permutation is the same for all heads, so that the largest accuracy over heads has
-    its null distribution, too.
-
-    Args:
-        train, held: activations to fit, and to score.
-        label: which label.
-        count: number of permutations.
-        c: inverse penalty.
-        seed: of the permutations.
-        settings: how exact the fits are, and on which device.
-
-    Raises:
-        ProbingError: a group is in both parts, nothing to permute, a class is missing among the
-            training samples, or a head's activations hold NaN or infinity.
-    """
-    groups, codes = _groups_and_codes(train, held, label)
-    vectors = np.concatenate([codes[None], shuffled(codes, groups, count, seed)])
-    accuracy, _, unconverged = _refit(train, held, vectors, c, settings)
-    return PermutationTest(accuracy[0], accuracy[1:], unconverged)
-
-
 def bootstrap(
     train: Activations,
     held: Activations,
@@ -122,18 +59,18 @@ def bootstrap(
     count: int = 1000,
     c: float = DEFAULT_C,
     seed: int = 0,
-    settings: Settings = REFIT,
+    max_iter: int = DEFAULT_MAX_ITER,
 ) -> Bootstrap:
     """Fit all heads on groups drawn with replacement, as weights of their samples.
 
     Arguments and errors as of :func:`permutation_test`.
     """
-    _, codes = _groups_and_codes(train, held, label)
+    _, codes = groups_and_codes(train, held, label)
     draw = np.random.default_rng(seed)
     drawn = [group_weights(part.items["group"].to_numpy(), count, draw) for part in (train, held)]
     weights = np.concatenate([np.ones((1, len(codes))), np.concatenate(drawn, axis=1)])
     vectors = np.broadcast_to(codes, weights.shape)
-    accuracy, cosine, unconverged = _refit(train, held, vectors, c, settings, weights)
+    accuracy, cosine, unconverged = refit(train, held, vectors, c, max_iter, weights)
     return Bootstrap(accuracy[0], accuracy[1:], cosine[1:], unconverged)
 
 
@@ -146,7 +83,6 @@ def stability(
     c: float = DEFAULT_C,
     count: int = 10,
     seed: int = 0,
-    settings: Settings = REFIT,
 ) -> dict[str, dict[str, float]]:
     """How far the ranking of heads stays when other samples train, and at other C.
 
@@ -158,7 +94,7 @@ def stability(
         top: numbers of the heads that the run ranks first, layer by layer.
         accuracy: the run's validation accuracy, ``[L H]``.
         c: inverse penalty; a tenth and ten times of it are tried as well.
-        count, seed, settings: of new splits, as of :func:`permutation_test`.
+        count, seed: of new splits, as of :func:`permutation_test`.
 
     Returns:
         For ``resplits`` and ``c``: Spearman's correlation with the run's accuracies, mean and
@@ -180,7 +116,7 @@ def stability(
         trains = np.array([~m for m in masks])
         weights = np.concatenate([trains, np.array(masks)], axis=1).astype(float)
         both = np.tile(codes, (len(masks), 2))
-        return _refit(pool, pool, both, at, settings, weights)[0].reshape(len(masks), -1)
+        return refit(pool, pool, both, at, DEFAULT_MAX_ITER, weights)[0].reshape(len(masks), -1)
 
     usable = [m for m in chosen if len(np.unique(codes[~m])) == codes.max() + 1]
     found = {"resplits": fitted(usable, c)} if usable else {}
@@ -210,7 +146,7 @@ def control_accuracy(
     c: float = DEFAULT_C,
     count: int = 10,
     seed: int = 0,
-    settings: Settings = REFIT,
+    max_iter: int = DEFAULT_MAX_ITER,
 ) -> np.ndarray:
     """Accuracy of labels that say nothing but can be learned by heart (Hewitt and Liang 2019).
 
@@ -223,7 +159,7 @@ def control_accuracy(
         types: type of each sample of both.
         classes: so many, each given to as many types.
         count: of control tasks, of which the mean is taken.
-        c, seed, settings: as of :func:`permutation_test`.
+        c, seed, max_iter: as of :func:`permutation_test`.
 
     Returns:
         ``[L, H]``, on held-out samples whose type trains; NaN where there are fewer types than
@@ -237,34 +173,7 @@ def control_accuracy(
     code = np.concatenate([code, np.searchsorted(names, np.asarray(types[1])[known])])
     draw = np.random.default_rng(seed)
     given = np.array([draw.permutation(np.arange(len(names)) % classes) for _ in range(count)])
-    return _refit(train, part, given[:, code], c, settings)[0].mean(axis=0)
-
-
-def shuffled(labels: np.ndarray, groups: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
-    """Labels permuted within each group: ``[count, N]``.
-
-    Every story keeps its labels, dealt to its samples anew, so classes stay balanced in each story
-    and in each split. A ProbingError says if that changes nothing.
-    """
-    labels, groups = np.asarray(labels), np.asarray(groups)
-    if labels.ndim != 1 or labels.shape != groups.shape or not len(labels):
-        raise ProbingError(f"need labels and groups [N], got {labels.shape} and {groups.shape}")
-    if count < 1:
-        raise ProbingError(f"at least 1 permutation is needed, got {count}")
-    _, group = np.unique(groups, return_inverse=True)
-    _, code = np.unique(labels, return_inverse=True)
-    pairs = np.unique(np.stack([group, code]), axis=1)
-    if pairs.shape[1] == group.max() + 1:
-        raise ProbingError(
-            "all samples of a group have the same label, in every group: permuting within groups "
-            "changes nothing"
-        )
-    # Samples sorted by group; random keys sort them anew within it.
-    places = np.argsort(group, kind="stable")
-    keys = group + np.random.default_rng(seed).random((count, len(group)))
-    out = np.empty((count, len(labels)), dtype=labels.dtype)
-    out[:, places] = labels[np.argsort(keys, axis=1, kind="stable")]
-    return out
+    return refit(train, part, given[:, code], c, max_iter)[0].mean(axis=0)
 
 
 def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
@@ -273,73 +182,134 @@ def group_weights(groups: np.ndarray, count: int, draw: np.random.Generator) -> 
     return draw_groups(len(names), count, draw, "multinomial")[:, member]
 
 
-def _groups_and_codes(
-    train: Activations, held: Activations, label: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Groups ``[N + M]`` and codes of the labels, of training samples and of those held out."""
-    parts = [part.items["group"].to_numpy() for part in (train, held)]
-    if not all(map(len, parts)):
-        raise ProbingError("there must be samples to train on and others that are held out")
-    if len(cut := np.intersect1d(*parts)):
-        raise ProbingError(
-            f"{len(cut)} groups train and are held out ({cut[0]} is one): a split must not cut a "
-            "group"
-        )
-    values = np.concatenate([train.values(label), held.values(label)])
-    return np.concatenate(parts), np.unique(values, return_inverse=True)[1]
-
-
-def _refit(
-    train: Activations,
-    held: Activations,
-    codes: np.ndarray,
-    c: float,
-    settings: Settings,
-    weights: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Fit P label vectors ``[P, N + M]`` on the training samples of all heads.
+def run(config: NullsConfig, console: Console | None = None) -> pd.DataFrame:
+    """Write and print the table.
 
     Returns:
-        Accuracy on held-out samples, cosine to the weights of the first label vector (each
-        ``[P, L, H]``), and how many probes did not converge.
+        One row a head: ``layer``, ``head`` and of each label ``{label}_accuracy``, ``_p`` of the
+        head alone, ``_p_fwer`` against the best of all heads, ``_threshold`` above which that is at
+        most ``LEVEL``, and with bootstraps ``_low`` and ``_high``.
+
+    Raises:
+        ProbingError: no such samples, or a label that permuting within groups does not change.
     """
-    n, count, (layers, heads) = len(train), len(codes), train.x.shape[1:3]
-    own, other = (
-        torch.from_numpy(np.require(part.x, requirements=["C", "W"])).flatten(1, 2)
-        for part in (train, held)
+    console = console or Console()
+    saved = Run.open(config.run)
+    with claimed(config.run, "a probing run"):
+        x = Activations(saved.activations(), saved.samples, saved.labels)
+        train, held = x.train, x.part(config.split)
+        if not len(held):
+            raise ProbingError(f"{config.run} has no {config.split} samples")
+        heads = saved.heads[["layer", "head"]].copy()
+        place = heads["layer"].to_numpy(), heads["head"].to_numpy()
+        how = saved.number("c"), config.seed, int(saved.number("max_iter"))
+        for label in saved.labels:
+            with stage(console, f"{label}: {config.permutations} permutations"):
+                test = permutation_test(train, held, label, config.permutations, *how)
+            columns = {"accuracy": test.observed, "p": test.p_values, "p_fwer": test.p_fwer}
+            if config.bootstraps:
+                with stage(console, f"{label}: {config.bootstraps} bootstraps"):
+                    again = bootstrap(train, held, label, config.bootstraps, *how)
+                columns["low"], columns["high"] = again.interval()
+            own = {f"{label}_{name}": each[place] for name, each in columns.items()}
+            heads = heads.assign(**own, **{f"{label}_threshold": test.threshold(LEVEL)})
+            _print(console, heads, label, list(columns), config)
+            console.print(f"mean of the null {test.null.mean():.3f}")
+        path = config.run / f"nulls-{config.split}.parquet"
+        write_atomic(path, heads.to_parquet(None, index=False))
+    console.print(f"table: {escape(str(path))}", soft_wrap=True)
+    return heads
+
+
+def _print(
+    console: Console, heads: pd.DataFrame, label: str, columns: Sequence[str], config: NullsConfig
+) -> None:
+    """The best heads of a label, and how many are above the threshold."""
+    best = heads.sort_values([f"{label}_p_fwer", f"{label}_p"], kind="stable").head(PRINTED)
+    table = Table(title=f"{label}, {config.split}", title_justify="left")
+    for name in ("layer", "head", *columns):
+        table.add_column(name.replace("p_fwer", "p of the best"), justify="right")
+    for _, row in best.iterrows():
+        numbers = [f"{row[f'{label}_{name}']:.3f}" for name in columns]
+        table.add_row(str(int(row["layer"])), str(int(row["head"])), *numbers)
+    console.print(table)
+    threshold = float(heads[f"{label}_threshold"].iloc[0])
+    if math.isinf(threshold):
+        console.print(
+            f"{config.permutations} permutations are too few for any head to stand out at "
+            f"{LEVEL:.0%}: take at least {math.ceil(1 / LEVEL) - 1};"
+        )
+        return
+    count = int((heads[f"{label}_p_fwer"] <= LEVEL).sum())
+    console.print(
+        f"{count} of {len(heads)} heads above {threshold:.3f}, which the best of all heads "
+        f"exceeds in {LEVEL:.0%} of the permutations;"
     )
-    labels = torch.from_numpy(np.ascontiguousarray(codes))
-    times = None if weights is None else torch.from_numpy(weights)
-    problems = Problems(
-        own,
-        labels[:, :n],
-        int(codes.max()) + 1,
-        c,
-        None if times is None else times[:, :n],
-        lambda index: str(Head(*divmod(index, heads))),
-    )
-    accuracy, cosine = np.empty((2, count, layers * heads))
-    unconverged, whole = 0, torch.empty(0)
-    for (block, part), fits in solve_blocks(problems, settings):
-        device = fits.coef.device
-        x = other[:, block].to(device).transpose(0, 1).float()
-        coef = fits.coef.flatten(2)
-        logits = torch.bmm(fits.coef.float().flatten(1, 2), x.mT).unflatten(1, fits.coef.shape[1:3])
-        logits += fits.intercept.float()[..., None]
-        binary = problems.n_classes == 2
-        predicted = (logits[:, :, 0] > 0).long() if binary else logits.argmax(2)
-        right = predicted == labels[part, n:].to(device)
-        # Counts, so that equal accuracies compare as equal.
-        if times is None:
-            counted = right.sum(-1).T
-        else:
-            counted = torch.einsum("bpm,pm->pb", right.double(), times[part, n:].to(device))
-        accuracy[part, block] = counted.cpu().numpy()
-        if part.start == 0:
-            whole = coef[:, :1]
-        size = torch.linalg.vector_norm(coef, dim=-1) * torch.linalg.vector_norm(whole, dim=-1)
-        cosine[part, block] = (torch.linalg.vecdot(coef, whole) / size).T.cpu().numpy()
-        unconverged += int((~fits.converged).sum())
-    accuracy /= len(held) if weights is None else weights[:, n:].sum(-1, keepdims=True)
-    shape = (count, layers, heads)
-    return accuracy.reshape(shape), cosine.reshape(shape), unconverged
+
+
+def null_columns(
+    x: Activations,
+    heads: pd.DataFrame,
+    c: float,
+    max_iter: int,
+    permutations: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The table of heads, with what permuted labels say of each label's validation accuracy.
+
+    Args:
+        x: activations with their samples.
+        heads: the table, with ``layer`` and ``head``.
+        c, max_iter: as the probes were fitted.
+        permutations: of labels within groups, the same for all heads.
+        seed: of them.
+
+    Returns:
+        The table with ``{label}_p`` of the head alone, ``{label}_q`` (Benjamini and Hochberg over
+        heads), ``{label}_p_fwer`` (against the best of all heads) and ``{label}_threshold``,
+        above which that is at most ``LEVEL``. All NaN where permuting changes nothing.
+    """
+    place = heads["layer"].to_numpy(), heads["head"].to_numpy()
+    found = heads.copy()
+    for label in x.labels:
+        columns = [f"{label}_{name}" for name in ("p", "q", "p_fwer", "threshold")]
+        try:
+            test = permutation_test(x.train, x.validation, label, permutations, c, seed, max_iter)
+        except ProbingError:
+            found[columns] = float("nan")
+            continue
+        p = test.p_values[place]
+        values = (p, false_discovery_control(p), test.p_fwer[place], test.threshold(LEVEL))
+        for column, value in zip(columns, values, strict=True):
+            found[column] = value
+    return found
+
+
+def selectivity_columns(
+    x: Activations, heads: pd.DataFrame, types: Mapping[str, str], c: float, seed: int = 0
+) -> pd.DataFrame:
+    """The table of heads with ``{label}_selectivity``: validation accuracy less that of controls.
+
+    Args:
+        x: activations with their samples.
+        heads: the table.
+        types: the type of each sample by its name, see
+            :func:`probing.resampling.control_accuracy`; the table stays as it is without.
+        c: as the probes were fitted.
+        seed: of control tasks.
+    """
+    if not types:
+        return heads
+    train, held = x.train, x.validation
+    kinds = [[types[name] for name in part.items["item_id"]] for part in (train, held)]
+    place = heads["layer"].to_numpy(), heads["head"].to_numpy()
+    found, by_classes = heads.copy(), {}
+    for label in x.labels:
+        classes = len(np.unique(train.values(label)))
+        if classes not in by_classes:
+            by_classes[classes] = control_accuracy(
+                train, held, (kinds[0], kinds[1]), classes, c, seed=seed
+            )
+        own = heads[f"{label}_validation_accuracy"]
+        found[f"{label}_selectivity"] = own - by_classes[classes][place]
+    return found

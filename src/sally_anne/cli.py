@@ -45,8 +45,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "nulls": Command(
         "test a probing run's heads against permuted labels",
-        "sally_anne.probing.nulls:run",
-        "sally_anne.probing.nulls:NullsConfig",
+        "sally_anne.probing.resampling:run",
+        "sally_anne.probing.config:NullsConfig",
     ),
     "patch": Command(
         "exchange heads between twins: which are used",

@@ -14,7 +14,8 @@ from rich.console import Console
 from sally_anne.core.errors import FolderError, MissingRunFileError, RunFolderError
 from sally_anne.core.folder import claimed
 from sally_anne.probing import resampling
-from sally_anne.probing.nulls import NullsConfig, run
+from sally_anne.probing.config import NullsConfig
+from sally_anne.probing.resampling import run
 
 pytestmark = pytest.mark.integration
 
@@ -50,7 +51,7 @@ def test_few_permutations_reach_no_threshold(finished: Path, tmp_path: Path, mon
     steps, test = [], resampling.permutation_test
 
     def watched(*args):
-        steps.append(args[-1].max_iter)
+        steps.append(args[-1])
         return test(*args)
 
     monkeypatch.setattr(resampling, "permutation_test", watched)

@@ -11,13 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from sally_anne.core.errors import OptionError, ProbingError
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.probes import HeadProbes
-from sally_anne.probing.resampling import (
-    PermutationTest,
-    bootstrap,
-    group_weights,
-    permutation_test,
-    shuffled,
-)
+from sally_anne.probing.resampling import bootstrap, group_weights
+from sally_anne.probing.solver import PermutationTest, permutation_test, shuffled
 
 C = 0.05
 
@@ -60,10 +55,6 @@ def test_all_orders_within_a_group_are_as_likely() -> None:
 def test_labels_that_groups_decide_are_refused() -> None:
     with pytest.raises(ProbingError, match="permuting within groups changes nothing"):
         shuffled(np.array([0, 0, 1]), np.array(["a", "a", "b"]), 3)
-    with pytest.raises(ProbingError, match="need labels and groups"):
-        shuffled(np.array([0, 1]), np.array(["a"]), 3)
-    with pytest.raises(ProbingError, match="at least 1 permutation"):
-        shuffled(np.array([0, 1]), np.array(["a", "a"]), 0)
 
 
 def test_accuracies_are_those_of_the_probes(made) -> None:

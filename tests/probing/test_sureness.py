@@ -12,10 +12,15 @@ from sally_anne.core.console import Console
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
-from sally_anne.probing.nulls import null_columns, selectivity_columns
 from sally_anne.probing.pipeline import fit_probes, rank_heads
 from sally_anne.probing.reporting import add_intervals, print_summary, summarise
-from sally_anne.probing.resampling import control_accuracy, permutation_test, stability
+from sally_anne.probing.resampling import (
+    control_accuracy,
+    null_columns,
+    selectivity_columns,
+    stability,
+)
+from sally_anne.probing.solver import permutation_test
 
 LABELS = ("y_p", "y_o")
 

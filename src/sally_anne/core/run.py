@@ -92,6 +92,14 @@ class Run:
         """The options of the run."""
         return self.saved["config"]
 
+    def number(self, name: str) -> float:
+        """An option that is a number."""
+        value = self.config.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            path = self.folder / CONFIG
+            raise RunFolderError(f"{path}: config.{name} should be a number, is {value!r}")
+        return value
+
     @property
     def title(self) -> list[str]:
         """What was probed: model; order and contrast, or whose samples; setting, site, position.
