@@ -234,7 +234,7 @@ class PermutationTest:
         return (1 + (best >= self.observed).sum(axis=0)) / (1 + len(best))
 
     def threshold(self, level: float = 0.05) -> float:
-        """Accuracy above which ``p_fwer`` is at most ``level``; infinite of too few permutations."""
+        """Accuracy above which ``p_fwer`` is at most ``level``; infinite if they are too few."""
         if not 0 < level < 1:
             raise ProbingError(f"level must be between 0 and 1, got {level}")
         best = np.sort(self.null.max(axis=(1, 2)))[::-1]
