@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.core.folder import Journal
-from sally_anne.data.fields import Field
 from sally_anne.data.items import BenchmarkItem, Context
 from sally_anne.data.muma_tom import load
+from sally_anne.data.read import Field
 from sally_anne.harness.limp import (
     _agreement,
     _agreement_line,

@@ -395,7 +395,7 @@ ROOT = Path(__file__).parents[2]
 FILM_TASK = ROOT / "docs" / "examples" / "film_task.jsonl"
 MODULE = """
 from dataclasses import replace
-from sally_anne.data.bigtom import BIGTOM
+from sally_anne.data.text_sets import BIGTOM
 
 MINE = replace(BIGTOM, name="mine")
 OTHER = 3

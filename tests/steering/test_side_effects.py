@@ -33,7 +33,7 @@ def test_tasks_by_name_order_and_folder() -> None:
 def test_tasks_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [path for path in sys.path if path])
-    (tmp_path / "odd_tasks.py").write_text("from sally_anne.data.bigtom import BIGTOM as ODD\n")
+    (tmp_path / "odd_tasks.py").write_text("from sally_anne.data.text_sets import BIGTOM as ODD\n")
     own = tmp_path / "a=1" / "film.jsonl"
     own.parent.mkdir()
     own.write_text(QUESTION)

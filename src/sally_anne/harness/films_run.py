@@ -22,8 +22,8 @@ from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
-from sally_anne.data.fields import json_lines, read_bytes
 from sally_anne.data.items import Option
+from sally_anne.data.read import json_lines, read_bytes
 from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
 from sally_anne.harness.config import check_endpoint, saved_options
 from sally_anne.harness.films import FilmsConfig

@@ -20,11 +20,11 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
-from sally_anne.data.clips import read_clip
-from sally_anne.data.fields import Field
 from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.media import read_clip
 from sally_anne.data.muma_tom import MUMA_TOM, People, people
 from sally_anne.data.pictures import MOST_PIXELS
+from sally_anne.data.read import Field
 from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint, open_endpoint
 from sally_anne.harness.config import check_second, saved_options
 from sally_anne.harness.limp_reading import (

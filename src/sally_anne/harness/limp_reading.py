@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from sally_anne.core.errors import HarnessError, RecordError
-from sally_anne.data.fields import Field, read_json
 from sally_anne.data.items import BenchmarkItem
 from sally_anne.data.muma_tom import People, cleaned
+from sally_anne.data.read import Field, read_json
 from sally_anne.harness.planning import likely_prompt
 
 Account = str | tuple[str, ...]

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sally_anne.data.fields import Field, named_lines
 from sally_anne.data.moments import SILENCE
+from sally_anne.data.read import Field, named_lines
 from sally_anne.data.transcripts import read_transcript, within
 
 # MoMentS has one right option and three wrong ones (section 3.3).

@@ -23,11 +23,11 @@ from sally_anne.core.errors import (
     ModelError,  # noqa: E402
     SteeringError,  # noqa: E402
 )
-from sally_anne.data.clips import read_clip  # noqa: E402
 from sally_anne.data.items import (
     Media,  # noqa: E402
     Sampling,  # noqa: E402
 )
+from sally_anne.data.media import read_clip  # noqa: E402
 from sally_anne.harness.adapters.lmms_eval import manifest  # noqa: E402
 from sally_anne.harness.adapters.lmms_eval.model import SallyAnne  # noqa: E402
 from sally_anne.harness.model import Prompt, SteeredModel  # noqa: E402

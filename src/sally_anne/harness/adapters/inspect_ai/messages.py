@@ -20,9 +20,8 @@ from inspect_ai import model
 from PIL import Image
 
 from sally_anne.core.errors import ClipError, HarnessError
-from sally_anne.data.clips import MOST_PIXELS
+from sally_anne.data.media import FRAME_PIXELS, Frames, decode_counting, opened_video
 from sally_anne.data.pictures import check_file, opened
-from sally_anne.data.video import Frames, decode_counting, opened_video
 from sally_anne.harness.adapters.common import laid_out, one_clip
 from sally_anne.harness.model import Completion, Prompt
 from sally_anne.models.loading import LoadedModel
@@ -113,7 +112,7 @@ def video(reference: str, frames: int | None = None) -> np.ndarray:
                 f"{count} frames; say with -M frames=8 how many to take, spread evenly"
             )
         chosen = np.linspace(0, count - 1, min(count, frames or count)).round().astype(int)
-        kept = Frames(chosen.tolist(), MOST_PIXELS)
+        kept = Frames(chosen.tolist(), FRAME_PIXELS)
         with opened_video(name, data) as (container, stream):
             decode_counting(container, stream, kept)
         assert kept.pixels is not None

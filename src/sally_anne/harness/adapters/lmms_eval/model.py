@@ -19,8 +19,8 @@ from PIL import Image
 from tqdm import tqdm
 
 from sally_anne.core.errors import BenchmarkError, HarnessError
-from sally_anne.data.clips import read_clip
 from sally_anne.data.items import Media, Sampling
+from sally_anne.data.media import read_clip
 from sally_anne.harness.adapters.common import (
     SAMPLING,
     Decoding,

@@ -1,3 +1,0 @@
-"""Old name of text_sets."""
-
-from sally_anne.data.text_sets import BIGTOM  # noqa: F401

@@ -1,3 +1,0 @@
-"""Old name of media."""
-
-from sally_anne.data.media import *  # noqa: F403
