@@ -156,12 +156,21 @@ def shell(code: str) -> str:
     return done.stdout
 
 
-def assert_shown(shown: str, said: str) -> None:
-    """Each line that a page shows was said, in this order; numbers within a quarter, or a tenth."""
-    lines = iter(said.splitlines())
-    for wanted in shown.splitlines():
-        if wanted.strip() not in ("", "..."):
-            assert any(fits(wanted, line) for line in lines), f"{wanted!r} is not in\n{said}"
+def assert_shown(shown: str, printed: str) -> None:
+    """Each line that a page shows is printed, in this order, however the lines are wrapped.
+
+    Numbers are within a quarter, or a tenth.
+    """
+    words, begin = printed.split(), 0
+    for line in shown.splitlines():
+        if line.strip() not in ("", "..."):
+            n = len(line.split())
+            at = next(
+                (i for i in range(begin, len(words)) if fits(line, " ".join(words[i : i + n]))),
+                None,
+            )
+            assert at is not None, f"{line!r} is not in\n{printed}"
+            begin = at + n
 
 
 def fits(wanted: str, line: str) -> bool:
