@@ -75,7 +75,7 @@ def test_tables_of_other_runs(tmp_path: Path) -> None:
     results = {"robust": {"overall": SHARE, "groups": {"type": {"belief": SHARE}}}}
     write_json(tmp_path / "answers" / "results.json", {"config": {}, "results": results})
     assert table_of(tmp_path / "answers").to_dict("records") == [
-        {"reader": "robust", "part": part, "measure": "overall", **SHARE}
+        {"parser": "robust", "part": part, "measure": "overall", **SHARE}
         for part in ("", "type: belief")
     ]
     row = {"order": 1, "method": "baseline", "TB": SHARE}
@@ -97,7 +97,7 @@ def test_a_wrong_call_is_one_line(run, tmp_path: Path) -> None:
 
 
 def compared(run: str, items: str, first: float, second: float) -> dict:
-    row = {"reader": "robust", "measure": "overall", "items": items, "run": run, "n": 40}
+    row = {"parser": "robust", "measure": "overall", "items": items, "run": run, "n": 40}
     row |= {"against": "plain"}
     for name, value in (("first", first), ("second", second), ("difference", second - first)):
         row |= {name: value, f"{name}_low": value - 0.1, f"{name}_high": value + 0.1}

@@ -175,7 +175,7 @@ def test_columns_and_verdict_of_a_run(
     # One kind anew leaves what was found of the other, in the table and beside it.
     sa.patch(folder, kinds=("question",), pairs=3)
     later, after = Run.open(folder).heads, json.loads((folder / "patching.json").read_text())
-    assert after["conclusion"] == saved["conclusion"] and after["question"]["pairs"] == 3
+    assert after["statement"] == saved["statement"] and after["question"]["pairs"] == 3
     own = [name for name in heads if str(name).startswith("statement_")]
     pd.testing.assert_frame_equal(later[own], heads[own])
     assert (later["question_effect_validation"] == heads["question_effect_validation"]).all()

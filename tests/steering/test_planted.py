@@ -115,6 +115,6 @@ def test_a_vector_elsewhere_is_not_specific(
 ) -> None:
     found, lines, _ = swept(planted(*ELSEWHERE), harmed, tmp_path / "sweep")
     assert found.control_rank is not None and not found.control_rank["beats_controls"]
-    verdict = "not specific: random draws with steps of the same length do as well"
+    verdict = "not specific: random controls with steps of the same length do as well"
     assert f"rank 41 of 41, {verdict}" in lines
     assert not any("above all its controls" in line for line in lines)

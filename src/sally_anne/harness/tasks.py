@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
 # Tasks that make their own questions, by name; the other names are of benchmarks' records.
 _MADE = {"gridtom": "sally_anne.harness.gridtom:GridToM"}
-TASKS = (
-    *(*_MADE, "moments", "mmtom_qa", "muma_tom", "mimeqa", "bigtom"),
-    *("tomi", "hi_tom", "fantom", "opentom", "tombench"),
-)
+# Sets of stories in words, which one module reads.
+TEXT_SETS = ("bigtom", "tomi", "hi_tom", "fantom", "opentom", "tombench")
+TASKS = (*_MADE, "moments", "mmtom_qa", "muma_tom", "mimeqa", *TEXT_SETS)
 GROUP = "sally_anne.tasks"
 # An item's group (story, film, episode) and its tags, by kind.
 Row = tuple[str, Mapping[str, Sequence[str]]]
@@ -187,7 +186,8 @@ def load_items(config: EvalConfig, fitted: Mapping[str, Any] | None = None) -> T
 def find_task(task: str) -> Benchmark:
     """The benchmark that ``--task`` names, or a HarnessError."""
     if task in TASKS and task not in _MADE:
-        benchmark: Benchmark = pkgutil.resolve_name(f"sally_anne.data.{task}:{task.upper()}")
+        module = "text_sets" if task in TEXT_SETS else task
+        benchmark: Benchmark = pkgutil.resolve_name(f"sally_anne.data.{module}:{task.upper()}")
         return benchmark
     if (path := own_file(task)) is not None:
         there = path.stat() if path.exists() else None
