@@ -35,13 +35,13 @@ ALL_SEEN = "the source has seen all test stories of the target"
 
 @dataclass(frozen=True, eq=False)
 class Causes:
-    """What each head of a run carries between twins of one kind.
+    """What each head of a run carries within pairs of one kind.
 
     Attributes:
-        validation: share of the gap between validation twins, ``[L H]`` layer by layer.
-        gap: between the P test twins, ``[P]``, in logits.
+        validation: share of the gap between validation pairs, ``[L H]`` layer by layer.
+        gap: between the P test pairs, ``[P]``, in logits.
         carried: of it what goes along with each head, ``[P, L H]``.
-        items: of the test twins, a row each, ``content`` and ``cluster`` as of :class:`Part`.
+        items: of the test pairs, a row each, ``content`` and ``cluster`` as of :class:`Part`.
     """
 
     validation: np.ndarray
@@ -66,7 +66,7 @@ class Part:
         label: what is read.
         blank: probes with the run's settings.
         identity: of the model.
-        causes: what `sally-anne patch` found of the run, by kind of twins.
+        causes: what `sally-anne patch` found of the run, by kind of pairs.
         why: of other kinds, why it is not known.
     """
 
@@ -121,10 +121,10 @@ class Part:
         return right.reshape(len(y), -1).astype(float), loss.reshape(len(y), -1)
 
     def lacks(self, kind: str) -> str:
-        """Why it is not known what heads carry between twins of a kind; empty if it is."""
+        """Why it is not known what heads carry within pairs of a kind; empty if it is."""
         if kind in self.causes:
             return ""
-        return self.why.get(kind, f"{self.name}: heads have not been exchanged between twins")
+        return self.why.get(kind, f"{self.name}: heads have not been exchanged within pairs")
 
     def unlike(self, other: Part) -> str:
         """Why this one's directions mean nothing in the other; empty if they do."""
@@ -191,7 +191,7 @@ def control_of(null: np.ndarray) -> tuple[float, float]:
 def note_on(gap: np.ndarray) -> str:
     """Sums of gaps ``[P]`` of both signs are no answer that could be carried: that is noted."""
     right = (gap > 0).mean()
-    return "" if right >= 0.75 else f"only {right:.0%} of twins answered rightly"
+    return "" if right >= 0.75 else f"only {right:.0%} of pairs answered rightly"
 
 
 def accuracy(source: Part, target: Part, plan: Plan) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def _refits(
     return torch.stack([fit.coef.flatten(1) for fit in fits], 1).numpy()
 
 
-# How heads are ranked: by probes, or by effects between a kind of twins.
+# How heads are ranked: by probes, or by effects within pairs of a kind.
 PROBES, KINDS = "probes", get_args(Kind)
 
 
@@ -321,9 +321,9 @@ class Rankings:
     """Two rankings of all heads, numbered layer by layer.
 
     Attributes:
-        own: the source's scores on its validation samples or twins, ``[L H]``.
+        own: the source's scores on its validation samples or pairs, ``[L H]``.
         first: its heads, best first.
-        theirs: the target's scores on test samples or twins that the source has not seen,
+        theirs: the target's scores on test samples or pairs that the source has not seen,
             ``[1 + DRAWS, L H]``, the first of all clusters once, the others of clusters drawn.
         ties: what breaks ties of these, the lower the better.
         clusters: that were drawn.
@@ -341,7 +341,7 @@ class Rankings:
 
 
 def rankings(source: Part, target: Part, plan: Plan, by: str) -> Rankings | str:
-    """Both rankings ``by`` probes or by effects between a kind of twins, or why there are none."""
+    """Both rankings ``by`` probes or by effects within pairs of a kind, or why there are none."""
     if source.shape != target.shape:
         return "{} x {} heads against {} x {}".format(*source.shape, *target.shape)
     if by == PROBES:
@@ -358,9 +358,9 @@ def rankings(source: Part, target: Part, plan: Plan, by: str) -> Rankings | str:
     mine, theirs = source.causes[by], target.causes[by]
     kept = plan.unseen(source, theirs.items)
     if not kept.any():
-        return "the source has seen all test twins of the target"
+        return "the source has seen all test pairs of the target"
     times, count = _times(theirs.items["cluster"][kept], plan)
-    # In logits, not as shares: where a model has twins the wrong way round, heads keep their order.
+    # In logits, not as shares: where a model has pairs the wrong way round, heads keep their order.
     effects = times @ theirs.carried[kept] / times.sum(1)[:, None]
     note = note_on(theirs.gap[kept])
     ties = np.zeros_like(effects)

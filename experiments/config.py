@@ -52,11 +52,11 @@ class TransferConfig:
         unseen: stories that the source has seen are left out of the target's test; with clusters
             all stories of their clusters (maps).
         carried: open the models and exchange the heads that `sally-anne patch` found in the
-            source between twins of the target.
+            source within pairs of the target.
         alpha: also steer the target with the source's vector (its K best heads) at this strength,
             in standard deviations, at the last token of the target's belief questions.
-        pairs: of test twins, from all clusters in turn.
-        random_sets: of heads, on the same twins; with --alpha as many random directions.
+        pairs: of test pairs, from all clusters in turn.
+        random_sets: of heads, on the same pairs; with --alpha as many random directions.
         draws: refits on drawn clusters, and on shuffled labels.
         seed: of all draws.
         out: folder for transfer.parquet, the figure and results.json.
@@ -93,15 +93,15 @@ class LocalisationConfig:
     Attributes:
         models: folders of ``sally-anne plant``; all that are shipped by default.
         localiser: a localiser of your own, besides the built-in ones, as package.module:NAME: a
-            function of a model and twins that returns a score for every head.
-        twins: test twins that localisers are given.
+            function of a model and pairs that returns a score for every head.
+        test_pairs: test pairs that localisers are given.
         pairs: of these, so many in which the built-in ones exchange every head.
-        draws: of the null, in which twins are turned at random; 19 are the fewest for 5 %.
+        draws: of the null, in which pairs are turned at random; 19 are the fewest for 5 %.
         decoys: also each model with its decoys at work.
         steered: further test stories that are steered, and asked the side questions; 0 for none.
         controls: random directions with steps of the same lengths, for each direction.
         strengths: to which the output of planted heads is weakened, for the curve of recovery, on
-            half the twins and pairs.
+            half the test pairs and pairs.
         workers: processes; each has a model.
         seed: of the draws.
         out: folder. A run that was stopped goes on with the models that are left; a finished one
@@ -110,7 +110,7 @@ class LocalisationConfig:
 
     models: tyro.conf.Positional[tuple[Path, ...]] = ()
     localiser: tuple[str, ...] = ()
-    twins: int = 64
+    test_pairs: int = 64
     pairs: int = 16
     draws: int = 19
     decoys: bool = True
@@ -138,12 +138,12 @@ class PlantConfig:
             in the question's order is believed. Of true and false belief that says nothing.
         seed: of the choice of heads and of the training.
         steps: of training.
-        pairs: twins a step.
+        pairs: pairs a step.
         learning_rate: at its highest.
         cut: the first layer that is trained; heads are planted in it and the next one.
         maps: random maps of the training stories, 24 stories each.
         asked: of all these stories, so many for each map are asked side questions, too.
-        verify_pairs: twins of the benchmark's validation stories on which the truth is measured.
+        verify_pairs: pairs of the benchmark's validation stories on which the truth is measured.
         threads: CPU threads.
         out: folder; the model's name by default. An existing one is resumed.
     """

@@ -1,7 +1,7 @@
 """``sally-anne transfer RUN RUN ...``: what is fitted on one run, tested on another.
 
 Matrices, rows fitted on and columns tested on: accuracy of the best head's probe, |cos| of
-directions, rank correlation and overlap of heads by probes and by what they carry between twins,
+directions, rank correlation and overlap of heads by probes and by what they carry within pairs,
 and the share of the answer's gap that causal heads carry.
 """
 
@@ -25,7 +25,7 @@ from sally_anne.core.console import Bars, Console, stage
 from sally_anne.core.errors import ProbingError
 from sally_anne.core.files import write_json
 from sally_anne.core.folder import RESULTS, claims, save_config
-from sally_anne.data.twins import Twins
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.between import (
     KINDS,
     MEASURES,
@@ -45,7 +45,7 @@ from sally_anne.hooks.identity import ModelIdentity
 from sally_anne.hooks.positions import ALL
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.activations import Activations
-from sally_anne.probing.interchange import COLUMNS, Prompt, read_twins
+from sally_anne.probing.interchange import COLUMNS, Prompt, read_pair
 from sally_anne.probing.patching import FOLDER
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.scan import kept_effects
@@ -194,7 +194,7 @@ def parts_of(opened: Reopened, name: str, config: TransferConfig) -> list[Part]:
 
 
 def causes_of(opened: Reopened) -> tuple[dict[str, Causes], dict[str, str]]:
-    """What `sally-anne patch` found of a run's heads, by kind of twins, or why that is lacking.
+    """What `sally-anne patch` found of a run's heads, by kind of pairs, or why that is lacking.
 
     Raises:
         RunFolderError: what it kept is damaged.
@@ -202,22 +202,26 @@ def causes_of(opened: Reopened) -> tuple[dict[str, Causes], dict[str, str]]:
     folder, causes, why = opened.run.folder, {}, {}
     heads, patched = opened.run.heads.sort_values(["layer", "head"]), opened.run.patching
     for kind in KINDS:
-        twins, facts = opened.twins.get(kind), patched.get(kind, {})
+        pair_set, facts = opened.pair_sets.get(kind), patched.get(kind, {})
         column = f"{kind}_effect_validation"
-        if twins is None:
-            why[kind] = f"the samples of {folder} have no {kind} twins"
-        elif column not in heads or facts.get("twins") != twins.fingerprint or "kept" not in facts:
+        if pair_set is None:
+            why[kind] = f"the samples of {folder} have no {kind} pairs"
+        elif (
+            column not in heads
+            or facts.get("pair_set") != pair_set.fingerprint
+            or "kept" not in facts
+        ):
             why[kind] = f"`sally-anne patch {folder}` has not been run, or by an earlier version"
         else:
             gap, carried = kept_effects(folder / FOLDER, facts)
-            stories = stories_of(opened, twins.choose("test", facts["scan"]["pairs"]))
+            stories = stories_of(opened, pair_set.choose("test", facts["scan"]["pairs"]))
             ranked_by = heads[column].to_numpy()
             causes[kind] = Causes(ranked_by, gap, carried.reshape(len(gap), -1), stories)
     return causes, why
 
 
-def stories_of(opened: Reopened, pairs: Sequence[Twins]) -> pd.DataFrame:
-    """Of each pair of twins which story it is, ``content``, and its ``cluster``."""
+def stories_of(opened: Reopened, pairs: Sequence[ContrastPair]) -> pd.DataFrame:
+    """Of each pair which story it is, ``content``, and its ``cluster``."""
     content = [opened.data.identities[pair.samples[0].group] for pair in pairs]
     return pd.DataFrame({"content": content, "cluster": [pair.cluster for pair in pairs]})
 
@@ -232,25 +236,25 @@ def with_model(
 ) -> list[dict[str, Any]]:
     """The cells of a run's columns for which its model is opened: heads exchanged, and steered."""
     measures = [*(["share"] if config.carried else []), *(["steered"] if config.alpha else [])]
-    twins = opened.twins.get("question")
-    pairs = twins.choose("test", config.pairs) if twins else []
+    pair_set = opened.pair_sets.get("question")
+    pairs = pair_set.choose("test", config.pairs) if pair_set else []
     items = stories_of(opened, pairs)
     cells: list[dict[str, Any]] = []
     asked: list[tuple[dict[str, Any], Part]] = []
     for measure, source, target in product(measures, sources, targets):
         why = why_not(measure, source, target, plan)
         if not pairs:
-            why = "the target has no test twins of questions"
+            why = "the target has no test pairs of questions"
         elif config.by is not None:
-            why = "twins of questions join the parts of one run"
+            why = "pairs of questions join the parts of one run"
         elif not why and not plan.unseen(source, items).any():
-            why = "the source has seen all test twins of the target"
+            why = "the source has seen all test pairs of the target"
         about = {"measure": measure, "fitted_on": source.name, "tested_on": target.name}
         if why:
             cells.append({**about, "why": why})
         else:
             asked.append((about, source))
-    if not asked or twins is None:
+    if not asked or pair_set is None:
         return cells
     loaded = opened.model()
     kept = [plan.unseen(source, items) for _, source in asked]
@@ -259,7 +263,7 @@ def with_model(
         found = measured(
             loaded,
             pairs,
-            twins.reply,
+            pair_set.reply,
             opened.probing.site,
             [(about["measure"], source) for about, source in asked],
             kept,
@@ -324,7 +328,7 @@ def why_not(measure: str, source: Part, target: Part, plan: Plan) -> str:
 
 def measured(
     loaded: LoadedModel,
-    pairs: Sequence[Twins],
+    pairs: Sequence[ContrastPair],
     reply: bool,
     site: str,
     asked: Sequence[tuple[str, Part]],
@@ -338,8 +342,8 @@ def measured(
 
     Args:
         loaded: its model.
-        pairs: its test twins.
-        reply: as of `sally_anne.data.twins.TwinSet`.
+        pairs: its test pairs.
+        reply: as of `sally_anne.data.pairs.PairSet`.
         site: where heads are exchanged and steered.
         asked: measure and source of each cell.
         kept: for each, which pairs the source has not seen, bool ``[P]``, some of them.
@@ -363,7 +367,7 @@ def measured(
     ]
     gaps, along, both = [], [], []
     for pair in pairs:
-        a, b = read_twins(loaded, pair, reply, site)
+        a, b = read_pair(loaded, pair, reply, site)
         gaps.append((a.logit_diff, b.logit_diff))
         swapped = chosen.unflatten(1, shape)
         to_b, to_a = a.replaced(b.heads, swapped), b.replaced(a.heads, swapped)
@@ -387,7 +391,7 @@ def measured(
 
 
 def steered(side: Prompt, values: Tensor, columns: int = COLUMNS) -> np.ndarray:
-    """Gaps ``[C]`` of one of two twins with values ``[C, L, H, D]`` added at its last token."""
+    """Gaps ``[C]`` of one of a pair with values ``[C, L, H, D]`` added at its last token."""
     found = []
     for part in values.split(columns):
         edit = Edit(side.loaded.model, part[None], side.site, ALL)
@@ -407,17 +411,17 @@ def directions(delta: Tensor, count: int, seed: int) -> Tensor:
 def carried(
     gap: np.ndarray, own: np.ndarray, random: np.ndarray, clusters: Sequence[str], plan: Plan
 ) -> dict[str, Any]:
-    """Share of the gap that a set of heads carries between twins; the control: random sets.
+    """Share of the gap that a set of heads carries within pairs; the control: random sets.
 
     Args:
-        gap: between the twins of each pair, ``[P]``, in logits.
+        gap: between the two of each pair, ``[P]``, in logits.
         own: of it what goes along with the set, ``[P]``.
         random: with random sets, ``[P, R]``.
         clusters: of each pair.
         plan: how.
     """
     if gap.mean() <= 0:
-        return {"why": "the model does not tell the target's twins apart: no gap to be carried"}
+        return {"why": "the model does not tell the target's pairs apart: no gap to be carried"}
     number, count = codes(clusters)
     times = draw_groups(count, seed=plan.seed)
     share, *ends = (float(each) for each in estimate_shares(own, gap, number, times))
@@ -428,7 +432,7 @@ def carried(
 def gained(
     plain: np.ndarray, steered: np.ndarray, clusters: Sequence[str], plan: Plan
 ) -> dict[str, Any]:
-    """Share of pairs that a vector sets right in both twins, less what it spoils.
+    """Share of pairs that a vector sets right in both inputs of a pair, less what it spoils.
 
     Args:
         plain: whether both are right without it, ``[P]``.

@@ -17,8 +17,8 @@ from sally_anne.core.bootstrap import draw_groups, estimate_mean
 from sally_anne.core.console import Console, stage
 from sally_anne.core.errors import GeometryError, NonFiniteError, OutOfMemoryError, ProbingError
 from sally_anne.core.head import Head
+from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import SPLITS
-from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.batch_size import within_memory
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing import baselines as ask
@@ -46,7 +46,7 @@ LEFT_OUT = (GeometryError, NonFiniteError, OutOfMemoryError, ProbingError)
 def audit_of(
     loaded: LoadedModel,
     probed: ProbeRun,
-    questions: TwinSet | None,
+    questions: PairSet | None,
     clusters: Mapping[str, str],
     stories: int,
     seed: int,
@@ -57,7 +57,7 @@ def audit_of(
     Args:
         loaded: the model.
         probed: the run.
-        questions: twins at whose last token the believed room's colour is asked for, if any.
+        questions: pairs at whose last token the believed room's colour is asked for, if any.
         clusters: what is drawn anew for intervals, by group.
         stories: how many groups the model reads anew, at most.
         seed: of random weights, films and shuffling.
@@ -115,10 +115,10 @@ def audit_of(
     with stage(console, f"a random-init baseline reads {len(samples)} samples"):
 
         def untrained() -> list[Baseline]:
-            twin = ask.random_init_baseline(loaded, seed)
-            return ask.refitted(twin, probed, chosen, samples, "untrained", *ask.TWIN)
+            pair = ask.random_init_baseline(loaded, seed)
+            return ask.refitted(pair, probed, chosen, samples, "untrained", *ask.RANDOM_INIT)
 
-        rows += _tried(untrained, "untrained", ask.TWIN, labels)
+        rows += _tried(untrained, "untrained", ask.RANDOM_INIT, labels)
     seen = all(sample.shows for sample in samples)
     changed = ask.film_changes(samples, seed) if seen else {}
     for name in ask.FILMS:

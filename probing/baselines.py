@@ -13,8 +13,8 @@ from accelerate import dispatch_model
 
 from sally_anne.core.errors import GeometryError, ProbingError
 from sally_anne.core.head import Head
+from sally_anne.data.pairs import VERDICT, ContrastPair, PairSet
 from sally_anne.data.samples import SPLITS, Frames, Sample
-from sally_anne.data.twins import VERDICT, Twins, TwinSet
 from sally_anne.hooks.batch_size import AUTO, within_memory
 from sally_anne.hooks.geometry import HEAD_OUT
 from sally_anne.models.decoding import extend, prefill
@@ -34,7 +34,7 @@ from sally_anne.probing.interchange import logit_directions
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.surface import Baseline, ProbeRun
 
-TWIN = ("random-init baseline", "random-init baseline, standardised")
+RANDOM_INIT = ("random-init baseline", "random-init baseline, standardised")
 FILMS = ("text alone", "blank film", "shuffled film", "another story's film")
 
 
@@ -154,7 +154,7 @@ def direct_rows(
 def random_init_baseline(loaded: LoadedModel, seed: int) -> LoadedModel:
     """The same configuration with random weights, on the same devices.
 
-    What the model keeps on disk, its twin keeps in memory.
+    What the model keeps on disk, its counterpart keeps in memory.
 
     Raises:
         OutOfMemoryError: it does not fit beside the model.
@@ -169,10 +169,10 @@ def random_init_baseline(loaded: LoadedModel, seed: int) -> LoadedModel:
         torch.manual_seed(seed)
         made = type(model)(loaded.config).to(model.dtype)
         dispatch_model(made, places, skip_keys=model._skip_keys_device_placement)
-    twin = replace(loaded)
+    pair = replace(loaded)
     # In place of the property that reads the weights.
-    twin.__dict__["model"] = made.eval()
-    return twin
+    pair.__dict__["model"] = made.eval()
+    return pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,26 +274,26 @@ def probed_rows(
 
 
 def content_rows(
-    loaded: LoadedModel, run: ProbeRun, twins: TwinSet, counts: Mapping[str, int], label: str,
+    loaded: LoadedModel, run: ProbeRun, pair_set: PairSet, counts: Mapping[str, int], label: str,
     head: Head,
-) -> list[tuple[str, np.ndarray, list[Twins]]]:  # fmt: skip
-    """Whether heads tell the twin's own answer from the other one, at the question's last token.
+) -> list[tuple[str, np.ndarray, list[ContrastPair]]]:  # fmt: skip
+    """Whether heads tell an input's own answer from the other one, at the question's last token.
 
-    Multinomial probes of the answer are fitted on both twins, and both are asked for: of a true and
+    Multinomial probes of the answer are fitted on all inputs, and both are asked for: of a true and
     a false belief, the colour of the believed room against that of the room that is believed in by
-    the other twin. What always names the same of the two tells half of them.
+    its counterpart. What always names the same of the two tells half of them.
 
     Returns:
         Of the ``head`` that ``label`` is read from best, and of the best for this: its name, which
-        share of each pair of test twins is told, ``[n]``, and these.
+        share of each pair of test pairs is told, ``[n]``, and these.
     """
-    pairs = {split: twins.choose(split, counts[split]) for split in SPLITS}
+    pairs = {split: pair_set.choose(split, counts[split]) for split in SPLITS}
     if not all(pairs.values()):
-        raise ProbingError(f"there are no {twins.kind} twins in one of the splits")
+        raise ProbingError(f"there are no {pair_set.kind} pairs in one of the splits")
     every = [pair for split in SPLITS for pair in pairs[split]]
-    layout = reply_prompt if twins.reply else open_prompt
+    layout = reply_prompt if pair_set.reply else open_prompt
 
-    def heads_of(pair: Twins) -> np.ndarray:
+    def heads_of(pair: ContrastPair) -> np.ndarray:
         prompts = [layout(loaded, s.turns, s.shows) for s in pair.samples]
         read = []
         for sample, prompt in zip(pair.samples, prompts, strict=True):
@@ -315,7 +315,7 @@ def content_rows(
         odds = odds.reshape(-1, 2, *odds.shape[1:])
         shares = []
         for each, answers in zip(odds, said[own], strict=True):
-            # A word that no training twin has is given no odds.
+            # A word that no training pair has is given no odds.
             first, second = (each[..., np.array(classes) == word].sum(-1) for word in answers)
             gap = first - second
             shares.append((np.heaviside(gap[0], 0.5) + np.heaviside(-gap[1], 0.5)) / 2)

@@ -38,15 +38,15 @@ _NAMED = {
 
 @dataclass(frozen=True, kw_only=True)
 class ScanOptions:
-    """How many heads and twins are exchanged, to see which are used.
+    """How many heads and pairs are exchanged, to see which are used.
 
     Attributes:
-        pairs: of test twins, from all clusters (maps) in turn.
+        pairs: of test pairs, from all clusters (maps) in turn.
         validation_pairs: by which heads are ranked.
         sizes: of the sets of heads.
-        random_sets: of each size, on the same twins.
+        random_sets: of each size, on the same pairs.
         exact: exchange each head by itself; else they are ranked by attribution patching, one
-            gradient a twin, as models of many heads need.
+            gradient an input, as models of many heads need.
         seed: of random sets, and of permutations.
     """
 
@@ -99,7 +99,7 @@ class ProbeConfig(ModelOptions, ScanOptions):
         c: inverse strength of the probes' penalty.
         max_iter: limit of the solver's iterations.
         permutations: of the labels within stories, for each head's null; 0 for none.
-        patching: exchange every head between twins, and say whether what is readable is used.
+        patching: exchange every head within pairs, and say whether what is readable is used.
         split_seed: which stories, or groups of samples, test, train and validate.
         data_seed: seed of generated stories.
         figures: draw the figures.

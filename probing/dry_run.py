@@ -10,8 +10,8 @@ from sally_anne.core.folder import require_own
 from sally_anne.core.options import check_options
 from sally_anne.core.run import ACTIVATIONS
 from sally_anne.core.store import INDEX_NAME, ActivationStore, Index, mismatch
+from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import Sample
-from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.backends import NATIVE
 from sally_anne.hooks.batch_size import AUTO
 from sally_anne.hooks.geometry import Geometry, find_geometry, slice_width
@@ -22,7 +22,7 @@ from sally_anne.probing.activations import items_table
 from sally_anne.probing.config import DEFAULT_BATCH, ProbeConfig
 from sally_anne.probing.extraction import cut, plan_batches, stored_size
 from sally_anne.probing.pipeline import has_both, require_same_probes
-from sally_anne.probing.sources import open_samples, twin_sets
+from sally_anne.probing.sources import open_pairs, open_samples
 
 # Of one permutation of one label, a head's one number of one training sample: 32 heads of width
 # 128, 344 samples, 1,000 permutations took 6.8 s on two busy cores.
@@ -74,7 +74,7 @@ def dry_run(config: ProbeConfig, console: Console | None = None) -> dict[str, Fi
             )
         )
     if config.patching:
-        figures.append(_scan(config, twin_sets(config, data), len(labels), geometry, tokens))
+        figures.append(_scan(config, open_pairs(config, data), len(labels), geometry, tokens))
     return show(console or Console(), loaded.name, figures)
 
 
@@ -102,7 +102,7 @@ def _loads(
 
 def _scan(
     config: ProbeConfig,
-    twins: Mapping[str, TwinSet],
+    pair_sets: Mapping[str, PairSet],
     labels: int,
     geometry: Geometry,
     tokens: Sequence[int],
@@ -113,8 +113,8 @@ def _scan(
     """
     heads = geometry.n_layers * geometry.n_heads if config.exact else 0
     sets = len(config.sizes) * (1 + labels + config.random_sets)
-    ranked = sum(len(t.choose("validation", config.validation_pairs)) for t in twins.values())
-    tested = sum(len(t.choose("test", config.pairs)) for t in twins.values())
+    ranked = sum(len(t.choose("validation", config.validation_pairs)) for t in pair_sets.values())
+    tested = sum(len(t.choose("test", config.pairs)) for t in pair_sets.values())
     contexts = (ranked + tested) * sum(tokens) / len(tokens)
     read = round(2 * (contexts + ranked * heads + tested * (2 * heads + sets)))
     of_heads = "L x H, and on test twice that + sets" if config.exact else "sets on test"

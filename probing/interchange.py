@@ -1,9 +1,8 @@
-"""What each head carries: its output is exchanged between twins, and the answer looked at.
+"""Interchange: the heads' outputs of one input of a pair are put into the other.
 
-One run's heads are replaced, at one token, by those of its twin. The effect is taken in logits, as
-the part of the difference that goes along: 1 where a set of heads carries all that tells
-them apart, 0 where it carries nothing. Only what stands at that one token is exchanged, so all
-heads together carry 1.
+They are replaced at one token. The effect is in logits, as a share of the difference within the
+pair: 1 where a set of heads carries all of it, 0 where it carries none. Only what stands at that
+one token is exchanged, so all heads together carry 1.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sally_anne.core.errors import GeometryError, ProbingError
-from sally_anne.data.twins import Twins
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import HEAD_OUT, RESID, final_norm, find_geometry, o_projs
@@ -39,14 +38,14 @@ COLUMNS = 256
 
 @dataclass(frozen=True)
 class Prompt:
-    """One of two twins, read up to its last token.
+    """One of a pair, read up to its last token.
 
     Attributes:
         loaded: the model.
         state: after all but the last token.
         row: of the state.
         token: the last one.
-        words: first tokens of both twins' answers.
+        words: first tokens of both answers.
         site: where heads are exchanged, see `hooks.geometry`.
     """
 
@@ -58,7 +57,7 @@ class Prompt:
     site: str = HEAD_OUT
 
     def logit_diffs(self, count: int = 1) -> Tensor:
-        """Logit of the first twin's answer above the second's, ``[count]``, of equal readings."""
+        """Logit of the first input's answer above the second's, ``[count]``, of equal readings."""
         logits = read_side_by_side(self.loaded, self.state, self.row, self.token, count)
         # Apple's GPUs have no float64.
         first, second = logits[:, list(self.words)].cpu().double().unbind(1)
@@ -154,15 +153,15 @@ def logit_directions(model: Any, words: tuple[int, int], scale: Tensor | float =
         return torch.stack([part.cpu() for part in parts]).unflatten(1, (geometry.n_heads, -1))
 
 
-def read_twins(
-    loaded: LoadedModel, twins: Twins, reply: bool, site: str = HEAD_OUT
+def read_pair(
+    loaded: LoadedModel, pair: ContrastPair, reply: bool, site: str = HEAD_OUT
 ) -> tuple[Prompt, Prompt]:
     """Read both, and what two statements on one context share once.
 
     Args:
         loaded: the model.
-        twins: the pair.
-        reply: as of `sally_anne.data.twins.TwinSet`.
+        pair: the pair.
+        reply: as of `sally_anne.data.pairs.PairSet`.
         site: where heads will be exchanged, see `hooks.geometry`.
 
     Raises:
@@ -170,15 +169,15 @@ def read_twins(
         ModelError, ContextError, ClipError: a prompt cannot be made.
     """
     layout = reply_prompt if reply else open_prompt
-    samples = twins.samples
+    samples = pair.samples
     prompts = [layout(loaded, sample.turns, sample.shows) for sample in samples]
     words = []
     for prompt in prompts:
-        first, second = (tokens[0] for tokens in continuations(loaded, prompt, twins.answers))
+        first, second = (tokens[0] for tokens in continuations(loaded, prompt, pair.answers))
         if first == second:
             raise ProbingError(
-                f"twins {twins.name}: their answers {twins.answers[0]!r} and "
-                f"{twins.answers[1]!r} begin with the same token, so no logit tells them apart"
+                f"pair {pair.name}: their answers {pair.answers[0]!r} and "
+                f"{pair.answers[1]!r} begin with the same token, so no logit tells them apart"
             )
         words.append((first, second))
     one = samples[0].context and samples[0].context == samples[1].context
@@ -206,10 +205,10 @@ def read_twins(
 
 @dataclass(frozen=True)
 class Effects:
-    """Of P pairs of twins, in logits; see :func:`sally_anne.core.bootstrap.estimate_shares`.
+    """Of P pairs, in logits; see :func:`sally_anne.core.bootstrap.estimate_shares`.
 
     Attributes:
-        logit_diff: ``[P]``, the logit_diff of the first twin less that of the second.
+        logit_diff: ``[P]``, of the first input less that of the second.
         effect: ``[P, L, H]``, what goes along when one head is exchanged, half of it each way.
         ablate: likewise, what is lost of it when a head is replaced by its mean in both.
         dla: likewise, by direct logit attribution; NaN where it is not defined.
@@ -229,7 +228,7 @@ class Effects:
 
 def effects_of(
     loaded: LoadedModel,
-    twins: Twins,
+    pair: ContrastPair,
     reply: bool,
     sets: Tensor,
     mean: Tensor | None = None,
@@ -240,17 +239,17 @@ def effects_of(
 
     Args:
         loaded: the model.
-        twins: the pair.
-        reply, site: as of :func:`read_twins`.
+        pair: the pair.
+        reply, site: as of :func:`read_pair`.
         sets: sets of heads, bool ``[S, L, H]``.
         mean: head outputs that ablate, ``[L, H, D]``; ``ablate`` is NaN without.
         exact: also exchange and ablate every head by itself; else these are NaN.
 
     Raises:
-        As :func:`read_twins`; ModelError: as
+        As :func:`read_pair`; ModelError: as
         :func:`sally_anne.models.decoding.read_side_by_side`.
     """
-    a, b = read_twins(loaded, twins, reply, site)
+    a, b = read_pair(loaded, pair, reply, site)
     logit_diff, shape = a.logit_diff - b.logit_diff, a.heads.shape[:2]
     each = torch.eye(shape[0] * shape[1], dtype=torch.bool).unflatten(1, shape)
     effect = ablate = dla = np.full(shape, np.nan)

@@ -26,14 +26,14 @@ from sally_anne.probing.resampling import null_columns, selectivity_columns
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sally_anne.data.pairs import PairSet
     from sally_anne.data.samples import SampleSet
-    from sally_anne.data.twins import TwinSet
     from sally_anne.models.loading import LoadedModel
     from sally_anne.probing.scan import PatchingResult
 
 FOLDER = "patching"
 Kind = Literal["question", "statement"]
-# What each kind of twins adds to the table of heads, after its name.
+# What each kind of pairs adds to the table of heads, after its name.
 COLUMNS = (
     *("effect_validation", "effect", "effect_low", "effect_high", "ablate", "dla", "attribution"),
     "conclusion",
@@ -42,15 +42,15 @@ COLUMNS = (
 NULLS = "nulls"
 # Clusters below which an interval says little.
 FEW = 5
-NO_TWINS = (
-    "no samples are twins, so that heads cannot be exchanged between them: give two samples of one "
-    "group that differ in one thing a common twin, and each its answer"
+NO_PAIRS = (
+    "no samples are pairs, so that heads cannot be exchanged between them: give two samples of one "
+    "group that differ in one thing a common pair, and each its answer"
 )
 
 
 @dataclass(frozen=True)
 class PatchingConfig:
-    """Exchange every head's output between twins of one story: which heads does the answer need?
+    """Exchange every head's output within pairs of one story: which heads does the answer need?
 
     Attributes:
         run: folder of a finished probing run; columns are added to its heads.parquet, which
@@ -87,14 +87,14 @@ def conclusion(
         readable: of each row of ``cause.heads``, whether its probe is above its null. The best
             ``k`` by probe are if so many are, those by patching if half of them are. None where
             that was not tested.
-        which: what twins decide, e.g. "the belief question's answer".
+        which: what pairs decide, e.g. "the belief question's answer".
     """
     if not _told(cause.facts):
         told = f"{cause.facts['pair_accuracy']:.0%}"
-        return f"The model tells {told} of the twins apart: {which} shows nothing to be carried."
+        return f"The model tells {told} of the pairs apart: {which} shows nothing to be carried."
     few = cause.facts["clusters_drawn"]
     if few < 2:
-        return f"For {which}, all twins are of one of the {cause.facts['clusters']}: no interval."
+        return f"For {which}, all pairs are of one of the {cause.facts['clusters']}: no interval."
     sets = cause.sets.set_index(["by", "k"])
     probed, causal, drawn = (sets.loc[(by, k)] for by in (label, "patching", "random"))
     order = cause.heads["effect_validation"].to_numpy().argsort(kind="stable")[::-1][:k]
@@ -106,14 +106,14 @@ def conclusion(
         f"For {which}, the {k} heads from which {label} is read best carry {_range(probed)} of the "
         f"difference; random sets of {k} carry {drawn['effect']:.2f}, and 97.5 % of them at most "
         f"{causal['random_high']:.2f}: {in_words(enough, _is_used(probed))}. The {k} "
-        f"that carry most on validation twins carry {_range(causal)}: "
+        f"that carry most on validation pairs carry {_range(causal)}: "
         f"{in_words(half, _is_used(causal))}{counted}."
         + (f" Intervals are over {few} {cause.facts['clusters']}, too few." if few < FEW else "")
     )
 
 
 def _told(facts: Mapping[str, Any]) -> bool:
-    """Whether the model tells most twins apart, so that there is something to carry."""
+    """Whether the model tells most pairs apart, so that there is something to carry."""
     return bool(facts["pair_accuracy"] >= 0.75 and facts["mean_logit_diff"] > 0)
 
 
@@ -126,7 +126,7 @@ def _range(row: pd.Series) -> str:
 
 
 def print_patching(console: Console, said: Mapping[str, Any], spoken: Mapping[str, str]) -> None:
-    """What ``patching.json`` holds: for each kind of twins the sets of heads, and the conclusion.
+    """What ``patching.json`` holds: for each kind of pairs the sets of heads, and the conclusion.
 
     Args:
         console: where it prints.
@@ -157,7 +157,7 @@ def _print_cause(
     console.print(table)
     told = round(facts["pair_accuracy"] * facts["pairs"])
     console.print(
-        f"{facts['pairs']} test twins of {facts['clusters_drawn']} {facts['clusters']}, of which "
+        f"{facts['pairs']} test pairs of {facts['clusters_drawn']} {facts['clusters']}, of which "
         f"the model tells {told} apart (mean difference {facts['mean_logit_diff']:.2f} logits)"
     )
     with_what = {"attribution": "attribution patching"} | {
@@ -174,7 +174,7 @@ def _print_cause(
 
 def explain(
     loaded: LoadedModel,
-    twins: Mapping[str, TwinSet],
+    pair_sets: Mapping[str, PairSet],
     heads: pd.DataFrame,
     how: ScanOptions,
     folder: Path,
@@ -182,11 +182,11 @@ def explain(
     spoken: Mapping[str, str],
     site: str = "head_out",
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Scan all kinds of twins and say what is used.
+    """Scan all kinds of pairs and say what is used.
 
     Args:
         loaded: the model.
-        twins: by kind.
+        pair_sets: by kind.
         heads: the table of a run, with the columns of its nulls.
         how: how much is exchanged.
         folder: of the run; effects on each pair are kept in its folder ``patching``.
@@ -206,7 +206,7 @@ def explain(
     # None where labels do not vary within groups, so that there is nothing to permute.
     readable = None if null.isna().any() else (null <= LEVEL).tolist()
     said: dict[str, Any] = {}
-    for kind, found in twins.items():
+    for kind, found in pair_sets.items():
         with Bars(console) as bar:
             task = bar.add_task(f"exchanging heads ({kind})", total=None)
             cause = scan(
@@ -225,14 +225,14 @@ def explain(
         own = cause.heads.rename(columns={name: f"{kind}_{name}" for name in COLUMNS})
         heads = heads.drop(columns=[f"{kind}_{name}" for name in COLUMNS], errors="ignore")
         heads = heads.merge(own, on=["layer", "head"], how="left", validate="1:1")
-        # Where nothing can be said of the twins, nothing is said of heads.
+        # Where nothing can be said of the pairs, nothing is said of heads.
         asked = how.exact and _told(cause.facts) and cause.facts["clusters_drawn"] > 1
         heads[f"{kind}_conclusion"] = conclusions(heads, kind, first) if asked else ""
         words = conclusion(cause, first, max(how.sizes), readable, which)
         words = words.replace(first, spoken.get(first, first))
         said[kind] = {
             "scan": how.scan_options,
-            "twins": found.fingerprint,
+            "pair_set": found.fingerprint,
             **cause.facts,
             "sets": [
                 {name: value for name, value in row.items() if value == value}
@@ -251,7 +251,7 @@ def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
 
     Raises:
         RunFolderError, FolderError: the folder is not that of a finished run, or a run is writing.
-        ProbingError: the samples have no twins; or as :func:`scan`.
+        ProbingError: the samples have no pairs; or as :func:`scan`.
         OtherModelError: the model is not the one that was probed.
     """
     from sally_anne.probing.sources import reopen
@@ -264,13 +264,15 @@ def run(config: PatchingConfig, console: Console | None = None) -> pd.DataFrame:
         given = {name: value for name, value in asked.items() if value is not None}
         permutations = opened.probing.permutations or ProbeConfig.permutations
         probing = replace(opened.probing, **given, permutations=permutations)
-        twins = {str(kind): opened.twins[kind] for kind in config.kinds if kind in opened.twins}
-        if not twins:
-            raise ProbingError(f"{config.run}: {NO_TWINS}")
+        pair_sets = {
+            str(kind): opened.pair_sets[kind] for kind in config.kinds if kind in opened.pair_sets
+        }
+        if not pair_sets:
+            raise ProbingError(f"{config.run}: {NO_PAIRS}")
         loaded = opened.model()
         spoken = {label: label.upper() for label in opened.data.meaning}
         add_null(probing, opened.data, console)
-        said = add_patching(probing, loaded, twins, console, spoken)
+        said = add_patching(probing, loaded, pair_sets, console, spoken)
     print_patching(console, said, spoken)
     folder = escape(shlex.quote(str(config.run)))
     again = f"sally-anne figures {folder} && sally-anne report {folder}"
@@ -306,7 +308,7 @@ def add_null(config: ProbeConfig, data: SampleSet, console: Console) -> bool:
 def add_patching(
     config: ProbeConfig,
     loaded: LoadedModel,
-    twins: Mapping[str, TwinSet],
+    pair_sets: Mapping[str, PairSet],
     console: Console,
     spoken: Mapping[str, str],
 ) -> dict[str, Any]:
@@ -324,9 +326,9 @@ def add_patching(
     how = json.loads(json.dumps(config.scan_options))
     left = {
         kind: found
-        for kind, found in twins.items()
+        for kind, found in pair_sets.items()
         if "kept" not in done.get(kind, {})
-        or (done[kind].get("scan"), done[kind].get("twins")) != (how, found.fingerprint)
+        or (done[kind].get("scan"), done[kind].get("pair_set")) != (how, found.fingerprint)
     }
     if left:
         begun = time.monotonic()
@@ -348,7 +350,7 @@ def add_patching(
         done |= said
         write_json(path, null | done)
         console.print(f"[dim]patching scan: {time.monotonic() - begun:.0f} s[/dim]")
-    return {kind: done[kind] for kind in twins}
+    return {kind: done[kind] for kind in pair_sets}
 
 
 def _keep(saved: Run, heads: pd.DataFrame, facts: Mapping[str, Any]) -> None:

@@ -37,8 +37,8 @@ from sally_anne.core.run import (
     Run,
 )
 from sally_anne.core.store import ActivationStore
+from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import Sample, SampleSet
-from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.identity import SEEN
 from sally_anne.models.loading import LoadedModel, load_model
@@ -48,7 +48,7 @@ from sally_anne.models.videos import check_room, crop_notes
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER, ProbeConfig
 from sally_anne.probing.extraction import fill_store
-from sally_anne.probing.patching import NO_TWINS, add_null, add_patching, print_patching
+from sally_anne.probing.patching import NO_PAIRS, add_null, add_patching, print_patching
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.probing.reporting import (
     add_intervals,
@@ -57,7 +57,7 @@ from sally_anne.probing.reporting import (
     print_summary,
     summarise,
 )
-from sally_anne.probing.sources import open_samples, twin_sets
+from sally_anne.probing.sources import open_pairs, open_samples
 
 # The entry of config.json that says for which inputs the rest holds.
 FINISHED = "finished"
@@ -105,7 +105,7 @@ def run(
     if processes.first:
         require_same_probes(config)
     data = open_samples(config)
-    twins = twin_sets(config, data) if config.patching else {}
+    pair_sets = open_pairs(config, data) if config.patching else {}
     shown = any(sample.shows for sample in data.samples)
     loaded = load_model(**config.opening() | {"device_map": device_map}, videos=shown)
     unknown = _check_inputs(loaded, data, console)
@@ -136,7 +136,7 @@ def run(
         found = _probe(config, data, loaded, store, about, console)
     spoken = {label: label.upper() for label in data.meaning}
     add_null(config, data, console)
-    said, why = _causes(config, loaded, twins, console, spoken)
+    said, why = _causes(config, loaded, pair_sets, console, spoken)
     if not (folder / PROMPTS).exists():
         _keep_prompts(folder / PROMPTS, data.samples)
     heads = Run.open(folder).heads
@@ -225,17 +225,17 @@ def _keep_prompts(path: Path, samples: Sequence[Sample]) -> None:
 def _causes(
     config: ProbeConfig,
     loaded: LoadedModel,
-    twins: Mapping[str, TwinSet],
+    pair_sets: Mapping[str, PairSet],
     console: Console,
     spoken: Mapping[str, str],
 ) -> tuple[Mapping[str, Any], str]:
     """What the scan says, and why it says nothing: the probes are worth having without it."""
     if not config.patching:
         return {}, ""
-    if not twins:
-        return {}, f"Which heads are used was not asked: {NO_TWINS}"
+    if not pair_sets:
+        return {}, f"Which heads are used was not asked: {NO_PAIRS}"
     try:
-        return add_patching(config, loaded, twins, console, spoken), ""
+        return add_patching(config, loaded, pair_sets, console, spoken), ""
     except (RunFolderError, StoreError):
         raise
     except SallyAnneError as error:

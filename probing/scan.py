@@ -1,4 +1,4 @@
-"""The patching scan: every head exchanged between twins, ranked on some, reported on others."""
+"""The patching scan: every head exchanged within pairs, ranked on some, reported on others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from sally_anne.core.bootstrap import draw_groups, estimate_shares, percentile_interval
 from sally_anne.core.errors import ProbingError, RunFolderError
 from sally_anne.core.files import reading, write_atomic
-from sally_anne.data.twins import Twins, TwinSet
+from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.hooks.geometry import HEAD_OUT, find_geometry
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.config import ScanOptions
@@ -27,16 +27,16 @@ from sally_anne.probing.interchange import Effects, effects_of
 
 @dataclass(frozen=True)
 class PatchingResult:
-    """What one kind of twins shows of all heads.
+    """What one kind of pairs shows of all heads.
 
     Attributes:
         heads: a row a head: ``layer, head, effect_validation, effect, effect_low, effect_high,
-            ablate, dla, attribution``, shares of the logit_diff; all but the first on test twins.
+            ablate, dla, attribution``, shares of the logit_diff; all but the first on test pairs.
         sets: a row a set of heads: ``by`` (patching, a label, or random), ``k, effect, low, high``;
             of random ones the middle 95 % of the draws, of the others an interval over clusters,
             ``random_high`` the 97.5 % quantile of random sets, ``above`` the share of them that
             reaches as much.
-        facts: numbers of twins and clusters, mean logit_diff, share of twins told apart, Spearman's
+        facts: numbers of pairs and clusters, mean logit_diff, share answered rightly, Spearman's
             correlations of ``effect_validation`` with ``attribution`` and with each label's
             validation accuracy, and as ``kept`` the files of the test pairs, for `kept_effects`.
     """
@@ -48,18 +48,18 @@ class PatchingResult:
 
 def scan(
     loaded: LoadedModel,
-    twins: TwinSet,
+    pair_set: PairSet,
     ranked: Mapping[str, pd.DataFrame],
     how: ScanOptions,
     folder: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     site: str = HEAD_OUT,
 ) -> PatchingResult:
-    """Exchange heads between twins: ranked on validation twins, reported on test twins.
+    """Exchange heads within pairs: ranked on validation pairs, reported on test pairs.
 
     Args:
         loaded: the model.
-        twins: of one kind.
+        pairs: of one kind.
         ranked: for each label its heads, best by probe first, with ``layer`` and ``head``.
         how: how much.
         folder: keeps the effects on each pair, so that a scan that was stopped goes on.
@@ -67,7 +67,7 @@ def scan(
         site: where heads are exchanged, as their probes read them.
 
     Raises:
-        ProbingError: no twins in a split, a size above the number of heads, or answers that begin
+        ProbingError: no pairs in a split, a size above the number of heads, or answers that begin
             alike.
         ModelError: the model cannot read tokens side by side.
     """
@@ -81,20 +81,20 @@ def scan(
         raise ProbingError("--sizes names no size of a set of heads")
     if max(how.sizes) > count:
         raise ProbingError(f"--sizes {max(how.sizes)}: {loaded.name} has {count} heads")
-    validation = twins.choose("validation", how.validation_pairs)
-    test = twins.choose("test", how.pairs)
+    validation = pair_set.choose("validation", how.validation_pairs)
+    test = pair_set.choose("test", how.pairs)
     for split, found in (("validation", validation), ("test", test)):
         if not found:
-            raise ProbingError(f"there are no {twins.kind} twins in the {split} split")
+            raise ProbingError(f"there are no {pair_set.kind} pairs in the {split} split")
     total = len(validation) + len(test)
-    facts = loaded.identity.facts(), loaded.changes, twins.kind, site, how.exact
+    facts = loaded.identity.facts(), loaded.changes, pair_set.kind, site, how.exact
     about = [repr(facts), *(pair.fingerprint for pair in validation)]
 
     def effects(
-        pairs: Sequence[Twins], sets: Tensor, mean: Tensor | None, before: int
+        pairs: Sequence[ContrastPair], sets: Tensor, mean: Tensor | None, before: int
     ) -> tuple[Effects, list[str]]:
         def work(i: int) -> Mapping[str, np.ndarray]:
-            return asdict(effects_of(loaded, pairs[i], twins.reply, sets, mean, how.exact, site))
+            return asdict(effects_of(loaded, pairs[i], pair_set.reply, sets, mean, how.exact, site))
 
         members = sets.numpy().tobytes().hex()
         files = [_file([*about, pair.fingerprint, members]) for pair in pairs]
@@ -151,8 +151,8 @@ def scan(
         mean_share = float(draws.mean())
         rows.append({"by": "random", "k": k, "effect": mean_share, "low": least, "high": most})
     said: dict[str, Any] = {
-        "place": twins.place,
-        "clusters": twins.clusters,
+        "place": pair_set.place,
+        "clusters": pair_set.clusters,
         "pairs": len(test),
         "clusters_drawn": int(cluster.max()) + 1,
         "mean_logit_diff": float(on_test.logit_diff.mean()),
@@ -192,11 +192,11 @@ def _chosen(
 
 
 def kept_effects(folder: Path, facts: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """What a scan kept of each of its P test twins, in their order.
+    """What a scan kept of each of its P test pairs, in their order.
 
     Args:
         folder: where it kept it.
-        facts: of one kind of twins, as in ``patching.json``.
+        facts: of one kind of pairs, as in ``patching.json``.
 
     Returns:
         Gaps ``[P]``, and what goes along with each head ``[P, L, H]``, in logits: exchanged, or by

@@ -13,11 +13,11 @@ from sally_anne.core.run import Run
 from sally_anne.data import samples as own
 from sally_anne.data.gridtom import samples as gridtom
 from sally_anne.data.gridtom.release import open_stories
-from sally_anne.data.gridtom.samples import question_twins
+from sally_anne.data.gridtom.samples import question_pairs
 from sally_anne.data.mmtom_qa import contrasts as mmtom_qa
 from sally_anne.data.mmtom_qa import load as load_mmtom_qa
+from sally_anne.data.pairs import PairSet, own_pairs, statement_pairs
 from sally_anne.data.samples import Sample, SampleSet
-from sally_anne.data.twins import TwinSet, own_twins, statement_twins
 from sally_anne.hooks.identity import ModelIdentity, require_same
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.probing.config import ProbeConfig
@@ -60,25 +60,25 @@ def open_samples(config: ProbeConfig) -> SampleSet:
     return own.sample_set(samples, config.samples.name, config.split_seed, facts)
 
 
-def twin_sets(config: ProbeConfig, data: SampleSet) -> dict[str, TwinSet]:
-    """The twins that a run's samples have, by kind; none where nothing says which are twins.
+def open_pairs(config: ProbeConfig, data: SampleSet) -> dict[str, PairSet]:
+    """The pairs that a run's samples have, by kind; none where nothing says which are pairs.
 
     Raises:
-        RecordError: samples of the user's own name twins that are none.
+        RecordError: a pair of the user's own is none.
         BenchmarkError: the stories cannot be read.
     """
     found = {}
     if config.samples is None and config.task == "gridtom":
         plots = gridtom.plots_of(config.contrast)
         stories = open_stories(config.data, config.data_seed, plots)
-        found["question"] = question_twins(
+        found["question"] = question_pairs(
             stories, config.order, config.setting, config.stories, config.split_seed
         )
     elif config.samples is not None:
-        found["question"] = own_twins(data.samples)
+        found["question"] = own_pairs(data.samples)
     label = next(iter(data.samples[0].labels))
-    found["statement"] = statement_twins(data.samples, label, data.clusters)
-    return {kind: twins for kind, twins in found.items() if twins.twins}
+    found["statement"] = statement_pairs(data.samples, label, data.clusters)
+    return {kind: pairs for kind, pairs in found.items() if pairs.pairs}
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class Reopened:
         return {group: self.data.clusters.get(group, group) for group in groups}
 
     @cached_property
-    def twins(self) -> dict[str, TwinSet]:
-        """As of :func:`twin_sets`."""
-        return twin_sets(self.probing, self.data)
+    def pair_sets(self) -> dict[str, PairSet]:
+        """As of :func:`open_pairs`."""
+        return open_pairs(self.probing, self.data)
 
     def model(self) -> LoadedModel:
         """The model that was probed.

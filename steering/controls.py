@@ -15,7 +15,7 @@ import pandas as pd
 
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.head import Head
-from sally_anne.data.twins import in_turn
+from sally_anne.data.pairs import in_turn
 from sally_anne.harness.items import Item
 from sally_anne.harness.report import BELIEF, percent
 from sally_anne.harness.score import belief_metrics, over, paired_difference, scores

@@ -33,7 +33,7 @@ from sally_anne.steering.config import Direction, RankBy, SweepConfig, VectorCon
 from sally_anne.steering.gate import gated
 
 CONTROLS = ("random", "random_heads")
-# What a head carries of the belief question's answer between validation twins.
+# What a head carries of the belief question's answer between validation pairs.
 PATCHED = "question_effect_validation"
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
 _CLASS = re.compile(r"multinomial:o([01])p([01])")
@@ -70,7 +70,7 @@ def fit_vector(
         label: ranks heads and gives directions; the run's first by default.
         positions: where it will be applied.
         towards: value of the label to steer towards; of two values the second (true) by default.
-        rank_by: ``probe_accuracy``, or ``patching``: the normalised effect on validation twins.
+        rank_by: ``probe_accuracy``, or ``patching``: the normalised effect on validation pairs.
         norm_matched_to: the vector that random directions and heads control; by default the
             logistic one.
 

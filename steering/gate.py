@@ -19,19 +19,19 @@ from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.head import Head
+from sally_anne.data.pairs import PairSet
 from sally_anne.data.samples import Split
-from sally_anne.data.twins import TwinSet
 from sally_anne.hooks.edit import Gate
 from sally_anne.hooks.positions import LAST_PROMPT
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import DEFAULT_C, DEFAULT_MAX_ITER
-from sally_anne.probing.interchange import read_twins
+from sally_anne.probing.interchange import read_pair
 from sally_anne.probing.probes import HeadProbes, best_heads
 from sally_anne.probing.sources import reopen
 
-# Pairs of test twins on which a gate is measured.
+# Pairs of test pairs on which a gate is measured.
 TEST_PAIRS = 100
 OPEN = "open"
 
@@ -63,15 +63,15 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
         OtherModelError: the model is not the one that was probed.
     """
     opened = reopen(folder)
-    probing, twins = opened.probing, opened.twins.get("question")
-    conditions = [] if twins is None else conditions_of(twins)
-    if twins is None or opens_at not in conditions:
+    probing, pair_set = opened.probing, opened.pair_sets.get("question")
+    conditions = [] if pair_set is None else conditions_of(pair_set)
+    if pair_set is None or opens_at not in conditions:
         known = ", ".join(sorted(set(filter(None, conditions)))) or "none"
         raise SteeringError(
             f"--gate {opens_at}: the questions of {folder} have the conditions {known} (your own "
             "samples need a tag `condition`)"
         )
-    x = read_questions(opened.model(), twins, console)
+    x = read_questions(opened.model(), pair_set, console)
     found = fit_gate(x, opens_at, min(vector.heads)[0], probing.c, probing.max_iter)
     gate, test = found.gate, found.test
     facts = {
@@ -84,7 +84,7 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
     console.print(
         f"gate: {Head(gate.layer, gate.head)} tells at the last token whether a question is "
         f"{escape(opens_at)}: {test.value:.3f} [{test.low:.3f}, {test.high:.3f}] of {test.n} test "
-        f"questions of {found.clusters} {twins.clusters} (validation {found.validation:.3f})"
+        f"questions of {found.clusters} {pair_set.clusters} (validation {found.validation:.3f})"
         + ("" if test.low > 0.5 else "; it is not above chance"),
         soft_wrap=True,
     )
@@ -92,33 +92,33 @@ def gated(vector: SteeringVector, folder: Path, opens_at: str, console: Console)
     return replace(vector, gate=gate, positions=LAST_PROMPT, fitted=fitted)
 
 
-def conditions_of(twins: TwinSet) -> list[str]:
+def conditions_of(pair_set: PairSet) -> list[str]:
     """The condition of each sample of each pair, ``2 P``; empty where nothing says it."""
     return [
         sample.tags.get("condition", condition)
-        for pair in twins.twins
-        for sample, condition in zip(pair.samples, twins.conditions, strict=True)
+        for pair in pair_set.pairs
+        for sample, condition in zip(pair.samples, pair_set.conditions, strict=True)
     ]
 
 
 def read_questions(
-    loaded: LoadedModel, twins: TwinSet, console: Console, pairs: int = TEST_PAIRS
+    loaded: LoadedModel, pair_set: PairSet, console: Console, pairs: int = TEST_PAIRS
 ) -> Activations:
     """Head outputs at the last token of questions, ``[N, L, H, D]``, with their ``condition``.
 
     All that train and validate are read, and at most ``pairs`` for test, from all clusters in turn.
     """
-    every = len(twins.twins)
+    every = len(pair_set.pairs)
     parts: dict[Split, int] = {"train": every, "validation": every, "test": pairs}
-    chosen = [pair for split, most in parts.items() for pair in twins.choose(split, most)]
+    chosen = [pair for split, most in parts.items() for pair in pair_set.choose(split, most)]
     heads = []
     with Bars(console) as bar:
         for pair in bar.track(chosen, description="reading questions"):
-            sides = read_twins(loaded, pair, twins.reply)
+            sides = read_pair(loaded, pair, pair_set.reply)
             heads += [side.heads.float().cpu().numpy() for side in sides]
     items = pd.DataFrame(
         {
-            "condition": conditions_of(replace(twins, twins=chosen)),
+            "condition": conditions_of(replace(pair_set, pair_set=chosen)),
             "split": [pair.split for pair in chosen for _ in pair.samples],
             "cluster": [pair.cluster for pair in chosen for _ in pair.samples],
         }

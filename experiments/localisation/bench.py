@@ -30,7 +30,7 @@ from sally_anne.core.folder import RESULTS, claims, save_config
 from sally_anne.core.head import Head
 from sally_anne.core.options import check_options
 from sally_anne.core.processes import exit_with_parent
-from sally_anne.data.twins import Twins
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import LocalisationConfig
 from sally_anne.experiments.localisation.localisers import (
     NAMES,
@@ -52,7 +52,7 @@ from sally_anne.experiments.localisation.planted import (
     read_truth,
 )
 from sally_anne.experiments.localisation.steering import steering_rows
-from sally_anne.experiments.localisation.stories import control_questions_of, held_out_twins
+from sally_anne.experiments.localisation.stories import control_questions_of, held_out_pairs
 from sally_anne.figures import style
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel
@@ -94,15 +94,15 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
         ProbingError: a localiser returns something else than a score for every head.
     """
     own = {name: localiser_named(name) for name in config.localiser}
-    every = held_out_twins("test", config.twins + config.steered)
-    twins, further = every[: config.twins], every[config.twins :]
+    every = held_out_pairs("test", config.test_pairs + config.steered)
+    contrast_pairs, further = every[: config.test_pairs], every[config.test_pairs :]
     seed = zlib.crc32(f"{config.seed}/{folder.name}".encode())
     rows: list[dict[str, Any]] = []
     known = read_truth(folder)
     kinds = ("causal", "decoy") if config.decoys and known.decoys else ("causal",)
     for kind in ("hidden",) if known.hidden else kinds:
         loaded, truth = open_planted(folder, decoys=kind == "decoy")
-        seen, found = _localise(loaded, twins, config.pairs, config.draws, own, seed)
+        seen, found = _localise(loaded, contrast_pairs, config.pairs, config.draws, own, seed)
         planted = truth.mask(seen.effects.effect.shape[1:])
         for name, scores in found.items():
             row = score(scores[0], scores[1:], planted)
@@ -120,7 +120,7 @@ def measure(folder: Path, config: LocalisationConfig) -> dict[str, list[dict[str
     for strength in config.strengths:
         loaded, truth = open_planted(folder, config.decoys and not known.hidden)
         attenuate(loaded.model, truth.heads, strength)
-        fewer, pairs = twins[: max(5, len(twins) // 2)], max(1, config.pairs // 2)
+        fewer, pairs = contrast_pairs[: max(5, len(contrast_pairs) // 2)], max(1, config.pairs // 2)
         seen, found = _localise(loaded, fewer, pairs, 0, own, seed)
         weaker += [
             {"localiser": name, "strength": strength, "recall": recall_at(scores[0], planted)}
@@ -152,17 +152,20 @@ def kept_or_measured(folder: Path, config: LocalisationConfig) -> dict[str, list
 
 def _localise(
     loaded: LoadedModel,
-    twins: Sequence[Twins],
+    contrast_pairs: Sequence[ContrastPair],
     pairs: int,
     draws: int,
     own: dict[str, Scores],
     seed: int,
 ) -> tuple[PairStats, dict[str, np.ndarray]]:
     """What built-in localisers look at, and the scores of all, ``[1 + draws, L, H]``."""
-    seen, turns = collect(loaded, twins, pairs), random_swaps(len(twins), draws, seed)
+    seen, turns = (
+        collect(loaded, contrast_pairs, pairs),
+        random_swaps(len(contrast_pairs), draws, seed),
+    )
     found = {name: scores_of(name, seen, turns, seed) for name in NAMES}
     for name, given in own.items():
-        found[name] = scores_by(given, name, loaded, twins, turns)
+        found[name] = scores_by(given, name, loaded, contrast_pairs, turns)
     return seen, found
 
 
@@ -226,7 +229,7 @@ def print_steering(console: Console, rows: Sequence[dict[str, Any]]) -> None:
         own = [row for row in shown if row["hidden"] == hidden]
         title = (
             f"steering by {SHOWN_ALPHA:g} standard deviations, {_models(own)}"
-            f"{' with a hidden belief' if hidden else ''}: answers that become the twin's, side "
+            f"{' with a hidden belief' if hidden else ''}: answers that flip, side "
             "questions still right; cosine to what exchanging adds, rank among random directions "
             "of equal steps"
         )
@@ -269,29 +272,29 @@ def run(config: LocalisationConfig, console: Console | None = None) -> pd.DataFr
         the measures of :data:`HEADINGS`.
 
     Raises:
-        OptionError: no models, more pairs than twins, or a localiser that cannot be had.
+        OptionError: no models, more pairs than test pairs, or a localiser that cannot be had.
         ModelError: a folder is not what ``sally-anne plant`` writes.
     """
     console = console or Console()
     check_options(config)
-    if config.pairs > config.twins:
-        raise OptionError(f"--pairs {config.pairs} is more than --twins {config.twins}")
+    if config.pairs > config.test_pairs:
+        raise OptionError(f"--pairs {config.pairs} is more than --test-pairs {config.test_pairs}")
     folders = [*config.models] or shipped()
     if not folders:
         raise OptionError("no models are shipped here; give folders of `sally-anne plant`")
     if len(set(names := [folder.name for folder in folders])) < len(names):
         raise OptionError(f"two models have the same name: {', '.join(sorted(names))}")
     truths = {folder: read_truth(folder) for folder in folders}
-    twins = held_out_twins("test", config.twins + config.steered)
-    if len(twins) < config.twins + config.steered:
+    contrast_pairs = held_out_pairs("test", config.test_pairs + config.steered)
+    if len(contrast_pairs) < config.test_pairs + config.steered:
         raise OptionError(
-            f"--twins {config.twins} and --steered {config.steered} are more than the "
-            f"{len(twins)} test twins"
+            f"--test-pairs {config.test_pairs} and --steered {config.steered} are more than the "
+            f"{len(contrast_pairs)} test pairs"
         )
     for name in config.localiser:
         # Before long work; what it returns is looked at.
         loaded = open_planted(folders[0])[0]
-        scores_by(localiser_named(name), name, loaded, twins[:5], random_swaps(5, 0, 0))
+        scores_by(localiser_named(name), name, loaded, contrast_pairs[:5], random_swaps(5, 0, 0))
     save_config(config.folder, asdict(config))
     rows: dict[str, list[dict[str, Any]]] = {TABLE: [], STEERING: [], RECOVERY: []}
     with Bars(console) as bar:

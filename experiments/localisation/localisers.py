@@ -1,12 +1,12 @@
-"""Localisers: what gives every head a score, from a model and twins.
+"""Localisers: what gives every head a score, from a model and pairs.
 
-A localiser of your own is a function of a model and twins that returns scores ``[L, H]``, higher
+A localiser of your own is a function of a model and pairs that returns scores ``[L, H]``, higher
 for heads that matter more:
 
-    def my_localiser(loaded: LoadedModel, twins: Sequence[Twins]) -> np.ndarray: ...
+    def my_localiser(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> np.ndarray: ...
 
-Its null is what it gives where some twins are turned: their two samples change places and their
-answers do not, so that over twins nothing goes with the answer.
+Its null is what it gives where some pairs are turned: their two samples change places and their
+answers do not, so that over pairs nothing goes with the answer.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import torch
 from scipy.stats import rankdata
 
 from sally_anne.core.errors import OptionError, ProbingError
-from sally_anne.data.twins import Twins
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel
-from sally_anne.probing.interchange import Effects, effects_of, read_twins
+from sally_anne.probing.interchange import Effects, effects_of, read_pair
 from sally_anne.probing.probes import HeadProbes
 
-Scores = Callable[[LoadedModel, Sequence[Twins]], np.ndarray]
+Scores = Callable[[LoadedModel, Sequence[ContrastPair]], np.ndarray]
 NAMES = ("probe", "probe_answer", "patching", "attribution", "ablation", "direct", "random")
 CAUSAL = {"patching": "effect", "attribution": "attribution", "ablation": "ablate"}
 CAUSAL |= {"direct": "dla"}
-# Of the twins in the order given, those that a probe is fitted on.
+# Of the pairs in the order given, those that a probe is fitted on.
 FITTED = 0.6
 
 
@@ -42,8 +42,8 @@ class PairStats:
 
     Attributes:
         effects: of the first P pairs, see :class:`probing.interchange.Effects`.
-        outputs: of heads at the last prompt token of both twins, ``[N, 2, L, H, D]``, N >= P.
-        answers: of both twins, ``[N, 2]``.
+        outputs: of heads at the last prompt token of both inputs, ``[N, 2, L, H, D]``, N >= P.
+        answers: of both inputs of a pair, ``[N, 2]``.
     """
 
     effects: Effects
@@ -51,39 +51,41 @@ class PairStats:
     answers: np.ndarray
 
 
-def outputs_of(loaded: LoadedModel, twins: Sequence[Twins]) -> torch.Tensor:
-    """What heads put out at the last prompt token of both twins, ``[N, 2, L, H, D]``."""
+def outputs_of(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> torch.Tensor:
+    """What heads put out at the last prompt token of both inputs of a pair, ``[N, 2, L, H, D]``."""
     sides = [
-        torch.stack([side.heads.float() for side in read_twins(loaded, pair, True)])
-        for pair in twins
+        torch.stack([side.heads.float() for side in read_pair(loaded, pair, True)])
+        for pair in contrast_pairs
     ]
     return torch.stack(sides)
 
 
 def collect(
     loaded: LoadedModel,
-    twins: Sequence[Twins],
+    contrast_pairs: Sequence[ContrastPair],
     pairs: int,
     on_pair: Callable[[], None] = lambda: None,
 ) -> PairStats:
-    """Keep head outputs of all twins; exchange and ablate every head in the first ``pairs``."""
+    """Keep head outputs of all pairs; exchange and ablate every head in the first ``pairs``."""
     geometry = find_geometry(loaded.model)
     none = torch.zeros(0, geometry.n_layers, geometry.n_heads, dtype=torch.bool)
-    outputs = outputs_of(loaded, twins)
+    outputs = outputs_of(loaded, contrast_pairs)
     mean, found = outputs.mean((0, 1)), []
-    for pair in twins[:pairs]:
+    for pair in contrast_pairs[:pairs]:
         found.append(effects_of(loaded, pair, True, none, mean))
         on_pair()
     names = Effects.__dataclass_fields__
     joined = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
-    return PairStats(Effects(**joined), outputs.numpy(), np.array([pair.answers for pair in twins]))
+    return PairStats(
+        Effects(**joined), outputs.numpy(), np.array([pair.answers for pair in contrast_pairs])
+    )
 
 
-def swap_pairs(twins: Sequence[Twins], turned: np.ndarray) -> list[Twins]:
-    """Twins of which those in ``turned``, bool ``[P]``, have their samples the other way round."""
+def swap_pairs(contrast_pairs: Sequence[ContrastPair], turned: np.ndarray) -> list[ContrastPair]:
+    """Pairs of which those in ``turned``, bool ``[P]``, have their samples the other way round."""
     return [
         replace(pair, samples=pair.samples[::-1]) if turns else pair
-        for pair, turns in zip(twins, turned, strict=True)
+        for pair, turns in zip(contrast_pairs, turned, strict=True)
     ]
 
 
@@ -96,9 +98,9 @@ def random_swaps(pairs: int, draws: int, seed: int) -> np.ndarray:
 def scores_of(name: str, seen: PairStats, turns: np.ndarray, seed: int = 0) -> np.ndarray:
     """What a built-in localiser gives for each row of ``turns``, ``[1 + R, L, H]``.
 
-    ``patching``, ``attribution``, ``ablation`` and ``direct`` are means over twins of the effect on
+    ``patching``, ``attribution``, ``ablation`` and ``direct`` are means over pairs of the effect on
     the answer, in logits, as of :class:`probing.interchange.Effects`; ``probe`` is the accuracy of
-    a logistic regression that tells true belief from false, on twins that it was not fitted on, and
+    a logistic regression that tells true belief from false, on pairs that it was not fitted on, and
     ``probe_answer`` that of one that reads the right answer; ``random`` is drawn.
 
     Raises:
@@ -123,7 +125,7 @@ def versions(pairs: int) -> np.ndarray:
 
 
 def train_part(pairs: int) -> int:
-    """Of so many twins, how many a probe is fitted on."""
+    """Of so many pairs, how many a probe is fitted on."""
     return round(pairs * FITTED)
 
 
@@ -139,7 +141,11 @@ def probe_accuracy(outputs: np.ndarray, labels: np.ndarray, turned: np.ndarray) 
 
 
 def scores_by(
-    given: Scores, name: str, loaded: LoadedModel, twins: Sequence[Twins], turns: np.ndarray
+    given: Scores,
+    name: str,
+    loaded: LoadedModel,
+    contrast_pairs: Sequence[ContrastPair],
+    turns: np.ndarray,
 ) -> np.ndarray:
     """What a localiser of somebody's own gives for each row of ``turns``, ``[1 + R, L, H]``.
 
@@ -150,7 +156,7 @@ def scores_by(
     shape = geometry.n_layers, geometry.n_heads
     found = []
     for turned in turns:
-        scores = np.asarray(given(loaded, swap_pairs(twins, turned)), dtype=float)
+        scores = np.asarray(given(loaded, swap_pairs(contrast_pairs, turned)), dtype=float)
         if scores.shape != shape or not np.isfinite(scores).all():
             raise ProbingError(
                 f"localiser {name}: wants finite scores of shape {list(shape)} (layers, heads), "
@@ -214,7 +220,7 @@ def claimed(scores: np.ndarray, null: np.ndarray, level: float = LEVEL) -> np.nd
 
     Args:
         scores: ``[L, H]``.
-        null: scores of R draws in which twins are turned at random, ``[R, L, H]``.
+        null: scores of R draws in which pairs are turned at random, ``[R, L, H]``.
         level: of p.
     """
     best = null.reshape(len(null), -1).max(1)

@@ -1,7 +1,7 @@
 """Interchange training: chosen heads, and no others, carry the belief to the answer.
 
 As in strict interchange intervention training (SIIT), of which InterpBench is made: what is
-exchanged between twins at the last token must move the answer as far as the exchanged share of the
+exchanged within pairs at the last token must move the answer as far as the exchanged share of the
 planted heads says, whatever else is exchanged with them; answers to questions about something else
 must not move at all. Planted heads are also exchanged with those of other stories: else they may
 say which room is believed, and not whether the belief is true. Lower layers stay as they were, so
@@ -40,7 +40,7 @@ from sally_anne.experiments.localisation.planted import (
 )
 from sally_anne.experiments.localisation.stories import (
     Streams,
-    belief_twins,
+    belief_pairs,
     control_questions,
     named_first,
     streams,
@@ -51,26 +51,26 @@ from sally_anne.models.decoding import CACHE
 from sally_anne.models.loading import load_model
 
 CHECKPOINT, PROGRESS, CURVE = "checkpoint.safetensors", "progress", "loss.csv"
-# Logit of the right answer above its twin's.
+# Logit of the right answer above its counterpart's.
 GAP = 6.0
 # Of the squared distance to the expected gap where something is exchanged; the cross-entropy has 1.
 WEIGHT = 10.0
 # Of what heads that hide the belief still tell of it.
 APART = 3.0
-# A step's twins are read once, and then exchanged in so many ways, which cost one token each.
+# A step's pairs are read once, and then exchanged in so many ways, which cost one token each.
 EXCHANGES = 6
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers of the optimisation; twins a step with belief questions and with side questions."""
+    """Numbers of the optimisation; pairs a step with belief questions and with side questions."""
 
     seed: int = 0
     steps: int = 500
     pairs: int = 8
     control_pairs: int = 4
     learning_rate: float = 2e-3
-    # Of the rows, how many take their planted heads from any story, not from their twin.
+    # Of the rows, how many take their planted heads from any story, not from their counterpart.
     random_pairs: float = 0.5
     warm_up: int = 20
     # Share of the steps after which the rate falls, to a twentieth.
@@ -108,7 +108,7 @@ def answer_loss(logits: Tensor, words: Tensor, share: Tensor) -> tuple[Tensor, T
 
     Args:
         logits: ``[R, V]``.
-        words: each row's own answer and its twin's, ``[R, 2]``.
+        words: each row's own answer and its counterpart's, ``[R, 2]``.
         share: of the planted heads that were exchanged, ``[R]``; the expected gap falls evenly
             from :data:`GAP` to its opposite.
     """
@@ -155,14 +155,14 @@ def sample_donors(
 ) -> tuple[Tensor, Tensor]:
     """From which row each of R takes its planted heads, and whether that moves its answer.
 
-    A share of ``random_pairs`` takes them from any row, the others from their twin. If donor and
+    A share of ``random_pairs`` takes them from any row, the others from their pair. If donor and
     receiver have the same label, the answer is unchanged; with ``signs`` the label is version XOR
     sign.
 
     Args:
-        rows: R; ``2 i`` and ``2 i + 1`` are twins, true and false belief.
+        rows: R; ``2 i`` and ``2 i + 1`` are a pair, true and false belief.
         beliefs: so many at the start have belief questions.
-        signs: 0 or 1 for each twin, ``[R / 2]``.
+        signs: 0 or 1 for each pair, ``[R / 2]``.
 
     Returns:
         Rows, ``[R]``, and 0 or 1, ``[R]``.
@@ -196,12 +196,12 @@ def step_loss(
     random_pairs: float,
     generator: torch.Generator,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss of some twins, and what to show of it; ``chosen [P]`` are their rows."""
+    """The loss of some pairs, and what to show of it; ``chosen [P]`` are their rows."""
     mask = found.mask[chosen].flatten(0, 1)
     longest = int(mask.sum(1).max())
     mask, stream = mask[:, -longest:], found.stream[chosen].flatten(0, 1)[:, -longest:]
     words = found.words[chosen].flatten(0, 1)
-    rows, twin = len(mask), torch.arange(len(mask)) ^ 1
+    rows, pair = len(mask), torch.arange(len(mask)) ^ 1
     # ControlQuestion questions stand last.
     beliefs = 2 * int((chosen < found.beliefs).sum())
     read = upper.read(stream, mask)
@@ -217,9 +217,9 @@ def step_loss(
         loss, shown = loss + APART * apart, shown | {"apart": float(apart.detach())}
     for _ in range(EXCHANGES):
         heads, share, coordinates = exchanges(planted, rows, stream.shape[-1], generator)
-        moved = torch.where(coordinates, last[twin], last)
+        moved = torch.where(coordinates, last[pair], last)
         donor, moves = sample_donors(rows, beliefs, random_pairs, generator, signs)
-        given = torch.where(planted[..., None], read.heads[donor], read.heads[twin])
+        given = torch.where(planted[..., None], read.heads[donor], read.heads[pair])
         logits = upper.exchange(read, moved, given, heads)
         entropy, distance = answer_loss(logits, words, share * moves)
         loss = loss + (entropy.mean() + WEIGHT * distance.mean()) / EXCHANGES
@@ -240,7 +240,7 @@ def train(
     """Train the upper layers until all steps are done; goes on from a checkpoint in ``folder``.
 
     Args:
-        found: twins as they enter the upper layers.
+        found: pairs as they enter the upper layers.
         heads: to be planted.
         silent: slots that are kept free for decoys: nothing reads them.
         made_with: options, kept in the checkpoint for :func:`require_same`.
@@ -508,11 +508,11 @@ def run(config: PlantConfig) -> Path:
     stories = training_stories(config.maps)
     every = stories.indices
     drawn = random.Random("sides").sample(every, min(config.maps * config.asked, len(every)))
-    twins = belief_twins(stories)
-    found = streams(loaded, twins, config.cut, control_questions(stories, drawn))
+    contrast_pairs = belief_pairs(stories)
+    found = streams(loaded, contrast_pairs, config.cut, control_questions(stories, drawn))
     if config.says == "hidden":
         signs = torch.zeros(len(found), dtype=torch.long)
-        signs[: len(twins)] = named_first(twins)
+        signs[: len(contrast_pairs)] = named_first(contrast_pairs)
         found = replace(found, signs=signs)
     settings = Settings(
         seed=config.seed,

@@ -20,14 +20,14 @@ from torch import Tensor
 from sally_anne.core.errors import ModelError
 from sally_anne.core.files import read_object, reading, write_atomic
 from sally_anne.core.head import Head
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.data.samples import Split
-from sally_anne.data.twins import Twins
 from sally_anne.experiments.localisation.localisers import outputs_of, probe_accuracy, versions
-from sally_anne.experiments.localisation.stories import control_questions_of, held_out_twins
+from sally_anne.experiments.localisation.stories import control_questions_of, held_out_pairs
 from sally_anne.hooks.geometry import Geometry, find_geometry, o_projs
 from sally_anne.hooks.identity import file_hash
 from sally_anne.models.loading import LoadedModel, load_model
-from sally_anne.probing.interchange import effects_of, read_twins
+from sally_anne.probing.interchange import effects_of, read_pair
 
 TRUTH, DIFFERENCE = "truth.json", "difference.safetensors"
 MADE_BY = "sally-anne plant"
@@ -53,13 +53,13 @@ class GroundTruth:
         decoys: layer and head of slots that nothing reads, and the planted head of the same layer
             that each is made to repeat.
         recipe: options that it was made with.
-        carried: share of the gap between twins that goes along with each planted head.
+        carried: share of the gap within pairs that goes along with each planted head.
         other: the largest such share, up or down, of any other head.
         rest: what goes along with all other heads at once.
         together: what goes along with all planted heads at once.
         right: share of right answers, by condition, and to the side questions.
         readable: accuracy of the best planted head's probe of true and false belief.
-        pairs: twins on which all but the last was measured.
+        pairs: pairs on which all but the last was measured.
     """
 
     base: str
@@ -220,24 +220,24 @@ def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
     than the other one.
     """
     loaded, truth = open_planted(folder)
-    twins = held_out_twins(split, most)
-    questions = control_questions_of(twins)
+    contrast_pairs = held_out_pairs(split, most)
+    questions = control_questions_of(contrast_pairs)
     geometry = find_geometry(loaded.model)
     planted = truth.mask((geometry.n_layers, geometry.n_heads))
     sets = torch.from_numpy(np.stack([planted, ~planted]))
-    found = [effects_of(loaded, pair, True, sets) for pair in twins]
+    found = [effects_of(loaded, pair, True, sets) for pair in contrast_pairs]
     gap = sum(float(one.logit_diff[0]) for one in found)
     share = sum(one.effect[0] for one in found) / gap
-    asked = [read_twins(loaded, pair, True) for pair in twins]
-    outputs = outputs_of(loaded, held_out_twins("train", _READ)).numpy()
+    asked = [read_pair(loaded, pair, True) for pair in contrast_pairs]
+    outputs = outputs_of(loaded, held_out_pairs("train", _READ)).numpy()
     labels = versions(len(outputs))
     accuracy = probe_accuracy(outputs, labels, np.zeros(len(outputs), dtype=bool))
     # In side questions the first word is right in both versions.
     kept: dict[str, list[bool]] = {}
     for one in questions:
-        pair = Twins(one.samples, one.answers, "")
+        pair = ContrastPair(one.samples, one.answers, "")
         kept.setdefault(one.kind, []).extend(
-            x.logit_diff > 0 for x in read_twins(loaded, pair, True)
+            x.logit_diff > 0 for x in read_pair(loaded, pair, True)
         )
     return {
         "carried": tuple(float(share[head]) for head in truth.heads),
@@ -250,7 +250,7 @@ def verified(folder: Path, split: Split, most: int) -> dict[str, Any]:
             **{kind: float(np.mean(right)) for kind, right in kept.items()},
         },
         "readable": float(accuracy[planted].max()),
-        "pairs": len(twins),
+        "pairs": len(contrast_pairs),
     }
 
 

@@ -1,6 +1,6 @@
 """Steering where the heads are known: how far answers move, and at what price.
 
-At a set of heads, `alpha * sigma * theta` is added at the last token, towards what the twin of a
+At a set of heads, `alpha * sigma * theta` is added at the last token, towards what the other of a
 story says; theta is fitted on other stories.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sally_anne.core.head import Head
-from sally_anne.data.twins import Twins
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.localisation.localisers import PairStats, train_part
 from sally_anne.experiments.localisation.planted import GroundTruth
 from sally_anne.experiments.localisation.stories import ControlQuestion
@@ -25,7 +25,7 @@ from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.decoding import read_side_by_side
 from sally_anne.models.loading import LoadedModel
 from sally_anne.probing.directions import vector_on
-from sally_anne.probing.interchange import Prompt, read_twins
+from sally_anne.probing.interchange import Prompt, read_pair
 from sally_anne.probing.probes import HeadProbes
 from sally_anne.steering.fit import direction_of
 
@@ -38,7 +38,7 @@ _COLUMNS = 64
 def vectors_at(heads: Sequence[Head], seen: PairStats) -> dict[str, SteeringVector]:
     """Vectors from the second version to the first, on heads, by each direction.
 
-    Fitted on the twins that a probe is fitted on. Heads without a difference are not steered.
+    Fitted on the pairs that a probe is fitted on. Heads without a difference are not steered.
 
     Args:
         heads: K* of them.
@@ -86,7 +86,7 @@ def _logits(reading: Prompt, deltas: Tensor) -> Tensor:
 
 def steered(
     loaded: LoadedModel,
-    twins: Sequence[Twins],
+    contrast_pairs: Sequence[ContrastPair],
     questions: Sequence[ControlQuestion],
     vectors: Sequence[SteeringVector],
     alphas: Sequence[float] = ALPHAS,
@@ -98,28 +98,28 @@ def steered(
 
     Args:
         loaded: the model.
-        twins: P stories' belief questions.
+        contrast_pairs: P stories' belief questions.
         questions: their side questions.
         vectors: V of them.
         alphas: A strengths.
 
     Returns:
         ``[V, A]`` each, of two answers that which is likelier: ``moved``, share of the answers that
-        were right and become the twin's;
+        were right and become the counterpart's;
         ``kept``, share of the side answers that were right and stay so; ``kl``, mean divergence of
         the side questions' next token from what it was, in nats.
     """
     ups = torch.stack([vector.delta(alpha) for vector in vectors for alpha in alphas])
     moved, kept, kl = [], [], []
-    for pair in twins:
-        for reading, sign in zip(read_twins(loaded, pair, True), (1, -1), strict=True):
+    for pair in contrast_pairs:
+        for reading, sign in zip(read_pair(loaded, pair, True), (1, -1), strict=True):
             if sign * reading.logit_diff > 0:
                 logits = _logits(reading, -sign * ups)
                 gap = logits[:, reading.words[0]] - logits[:, reading.words[1]]
                 moved.append((sign * gap < 0).numpy())
     for one in questions:
-        pair = Twins(one.samples, one.answers, "")
-        for reading in read_twins(loaded, pair, True):
+        pair = ContrastPair(one.samples, one.answers, "")
+        for reading in read_pair(loaded, pair, True):
             both = _logits(reading, torch.cat([torch.zeros_like(ups[:1]), ups, -ups]))
             said = both.log_softmax(-1)
             far = (said[0].exp() * (said[0] - said[1:])).sum(-1)
@@ -136,7 +136,7 @@ def steered(
 def true_directions(heads: Sequence[Head], seen: PairStats) -> np.ndarray:
     """What exchanging planted heads adds, on stories that vectors are not fitted on: ``[K, D]``.
 
-    Unit vectors along the mean difference between twins.
+    Unit vectors along the mean difference within pairs.
     """
     part = train_part(len(seen.outputs))
     far = (seen.outputs[part:, 0] - seen.outputs[part:, 1]).mean(0)
@@ -149,7 +149,7 @@ def steering_rows(
     truth: GroundTruth,
     seen: PairStats,
     best: Mapping[str, Sequence[Head]],
-    twins: Sequence[Twins],
+    contrast_pairs: Sequence[ContrastPair],
     questions: Sequence[ControlQuestion],
     draws: int = 20,
     seed: int = 0,
@@ -161,7 +161,7 @@ def steering_rows(
         truth: what is true of it.
         seen: what localisers looked at; vectors are fitted on it.
         best: the K* best heads of each localiser by its name; also the planted ones and decoys.
-        twins, questions: stories to steer, none of those in ``seen``.
+        contrast_pairs, questions: stories to steer, none of those in ``seen``.
         draws: for each direction, so many random ones at the planted heads with its steps' lengths.
         seed: of these.
 
@@ -184,7 +184,7 @@ def steering_rows(
         for kind in DIRECTIONS
         for turned in turned_at_random(vectors["planted", kind], draws, seed)
     ]
-    found = steered(loaded, twins, questions, [*vectors.values(), *controls])
+    found = steered(loaded, contrast_pairs, questions, [*vectors.values(), *controls])
     drawn = {
         kind: {name: values[at : at + draws] for name, values in found.items()}
         for at, kind in zip(range(len(vectors), 10**9, draws or 1), DIRECTIONS, strict=False)

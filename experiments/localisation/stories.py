@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from sally_anne.data.gridtom.narration import reality
-from sally_anne.data.gridtom.samples import question_twins
+from sally_anne.data.gridtom.samples import question_pairs
 from sally_anne.data.gridtom.stories import StorySet, context_text, generated
 from sally_anne.data.gridtom.world import random_layouts
+from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import Sample, Split
-from sally_anne.data.twins import Twins, TwinSet
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.models.loading import LoadedModel
 from sally_anne.models.prompts import continuations, encode, reply_prompt
@@ -34,18 +34,18 @@ def training_stories(maps: int) -> StorySet:
     return generated(_STORY_SEED, layouts=list(itertools.islice(random_layouts(_MAP_SEED), maps)))
 
 
-def belief_twins(stories: StorySet) -> list[Twins]:
+def belief_pairs(stories: StorySet) -> list[ContrastPair]:
     """True-belief and false-belief versions of all stories, in words, with what is asked."""
-    return question_twins(stories, setting="text").twins
+    return question_pairs(stories, setting="text").pairs
 
 
 @cache
-def _benchmark() -> tuple[StorySet, TwinSet]:
-    return (stories := generated()), question_twins(stories, setting="text")
+def _benchmark() -> tuple[StorySet, PairSet]:
+    return (stories := generated()), question_pairs(stories, setting="text")
 
 
-def held_out_twins(split: Split, most: int) -> list[Twins]:
-    """At most so many twins of the benchmark's stories, in words."""
+def held_out_pairs(split: Split, most: int) -> list[ContrastPair]:
+    """At most so many pairs of the benchmark's stories, in words."""
     return _benchmark()[1].choose(split, most)
 
 
@@ -92,35 +92,35 @@ def control_questions(stories: StorySet, chosen: Sequence[int]) -> list[ControlQ
     return found
 
 
-def control_questions_of(twins: Sequence[Twins]) -> list[ControlQuestion]:
-    """Both side questions of the benchmark's stories that twins are of."""
+def control_questions_of(contrast_pairs: Sequence[ContrastPair]) -> list[ControlQuestion]:
+    """Both side questions of the benchmark's stories that pairs are of."""
     stories = _benchmark()[0]
-    groups = {pair.samples[0].group for pair in twins}
+    groups = {pair.samples[0].group for pair in contrast_pairs}
     return control_questions(
         stories, [i for i in stories.indices if stories.story(i).group in groups]
     )
 
 
-def named_first(twins: Sequence[Twins]) -> Tensor:
+def named_first(contrast_pairs: Sequence[ContrastPair]) -> Tensor:
     """1 where the question names the first version's right answer before the other, ``[N]``."""
-    asked = [pair.samples[0].text.rpartition("Question:")[2] for pair in twins]
+    asked = [pair.samples[0].text.rpartition("Question:")[2] for pair in contrast_pairs]
     first = [
         text.rindex(pair.answers[0]) < text.rindex(pair.answers[1])
-        for text, pair in zip(asked, twins, strict=True)
+        for text, pair in zip(asked, contrast_pairs, strict=True)
     ]
     return torch.tensor(first).long()
 
 
 @dataclass(frozen=True)
 class Streams:
-    """N twins as the residual stream enters a layer; side questions last.
+    """N pairs as the residual stream enters a layer; side questions last.
 
     Attributes:
         stream: ``[N, 2, T, hidden]``, padded on the left.
         mask: of tokens, ``[N, 2, T]``.
-        words: for each twin the first token of its answer, and of the other one, ``[N, 2, 2]``.
+        words: for each pair the first token of its answer, and of the other one, ``[N, 2, 2]``.
         beliefs: how many are belief questions.
-        signs: 0 or 1 for each twin, ``[N]``, by which planted heads turn what they say of the
+        signs: 0 or 1 for each pair, ``[N]``, by which planted heads turn what they say of the
             belief; none turn it.
     """
 
@@ -141,12 +141,12 @@ class _EnoughError(Exception):
 
 def streams(
     loaded: LoadedModel,
-    twins: Sequence[Twins],
+    contrast_pairs: Sequence[ContrastPair],
     layer: int,
     questions: Sequence[ControlQuestion] = (),
 ) -> Streams:
-    """Run all layers below one, whose input is kept, on twins and side questions."""
-    every: list[Twins | ControlQuestion] = [*twins, *questions]
+    """Run all layers below one, whose input is kept, on pairs and side questions."""
+    every: list[ContrastPair | ControlQuestion] = [*contrast_pairs, *questions]
     prompts = [reply_prompt(loaded, side.turns, False) for pair in every for side in pair.samples]
     words = []
     for i, pair in enumerate(every):
@@ -176,4 +176,4 @@ def streams(
     mask = inputs["attention_mask"]
     pairs = (len(every), 2)
     stream = torch.cat(found).unflatten(0, pairs)
-    return Streams(stream, mask.unflatten(0, pairs), torch.tensor(words), len(twins))
+    return Streams(stream, mask.unflatten(0, pairs), torch.tensor(words), len(contrast_pairs))

@@ -49,7 +49,7 @@ COMMANDS: dict[str, Command] = {
         "sally_anne.probing.config:NullsConfig",
     ),
     "patch": Command(
-        "exchange heads between twins: which are used",
+        "exchange heads within pairs: which are used",
         "sally_anne.probing.patching:run",
         "sally_anne.probing.patching:PatchingConfig",
     ),

@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 FIRST_PAGE = (DOCS / "index.md").read_text()
 MODELS = ("tiny-qwen2-vl", "tiny-llava-next-video")
 # Least test accuracy of the best Y_p head of each, and share of the answer's gap that eight heads
-# carry which few validation twins ranked.
+# carry which few validation pairs ranked.
 FLOOR, CARRIED = 0.95, 0.8
 # In which steps in the heads that are read best mend answers, if not by more than others; in the
 # other they do nothing, as the docs say.
@@ -52,14 +52,14 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module", params=MODELS)
 def run_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The main job on each shipped model, with all 648 stories, and few of the twins."""
+    """The main job on each shipped model, with all 648 stories, and few of the pairs."""
     folder = tmp_path_factory.mktemp("run") / request.param
     done = main_job(folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 heads from which Y_P is read best" in " ".join(done.stdout.split())
     assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
     if folder.name == "tiny-qwen2-vl":
-        # What the site's first page shows of it, as far as the number of twins plays no part.
+        # What the site's first page shows of it, as far as the number of pairs plays no part.
         shown, _, _ = FIRST_PAGE.partition("```text\n")[2].partition("For the question")
         assert_shown(shown, done.stdout)
     return folder

@@ -89,7 +89,7 @@ def test_effects_that_are_planted_equal_or_turned_round() -> None:
     assert overlap(source, turned, PLAN, "question")["value"] == 0.0
 
 
-def test_effects_are_of_twins_that_the_source_has_not_seen() -> None:
+def test_effects_are_of_pairs_that_the_source_has_not_seen() -> None:
     source, target = (with_causes(name, [float(i) for i in range(12)]) for name in "ab")
     items = target.causes["question"].items.copy()
     items.loc[:1, "content"] = HERE.seen["content"].iloc[0]
@@ -97,7 +97,7 @@ def test_effects_are_of_twins_that_the_source_has_not_seen() -> None:
     assert spearman(source, half, PLAN, "question")["n"] == 4
     items = items.assign(content=HERE.seen["content"].iloc[0])
     seen = replace(target, causes={"question": replace(target.causes["question"], items=items)})
-    assert "seen all test twins" in spearman(source, seen, PLAN, "question")["why"]
+    assert "seen all test pairs" in spearman(source, seen, PLAN, "question")["why"]
     lacking = replace(target, causes={}, why={"question": "not asked"})
     assert overlap(source, lacking, PLAN, "question") == {"why": "not asked"}
 
@@ -193,7 +193,7 @@ def test_shares_by_hand() -> None:
     assert found["control"] == pytest.approx(0.05) and found["above"]
     assert (found["low"], found["high"]) == (0.5, 0.5)
     few = carried(np.array([4.0, -1.0, 2.0]), own, random, ["a", "b", "b"], PLAN)
-    assert found["note"] == "" and few["note"] == "only 67% of twins answered rightly"
+    assert found["note"] == "" and few["note"] == "only 67% of pairs answered rightly"
     assert "does not tell" in carried(-gap, own, random, ["a", "b", "b"], PLAN)["why"]
 
 
@@ -251,7 +251,7 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     assert len(table) == 10 * 4
     assert table["fitted_on"].unique().tolist() == ["split seed 0", "split seed 1"]
     assert (table["value"].notna() | (table["why"] != "")).all()
-    # The same heads on the same twins of one run as the scan itself.
+    # The same heads on the same pairs of one run as the scan itself.
     cells = table[table["measure"] == "share"].set_index(["fitted_on", "tested_on"])
     for seed, folder in enumerate(folders):
         sets = json.loads((folder / "patching.json").read_text())["question"]["sets"]
@@ -269,7 +269,7 @@ def test_runs_of_a_tiny_model(model_folder: Path, tmp_path: Path) -> None:
     by = run(replace(config, runs=(folders[0],), by="condition", out=tmp_path / "by"), quiet)
     assert by["fitted_on"].unique().tolist() == ["FB", "TB"]
     assert by.loc[by["measure"] == "share", "why"].unique().tolist() == [
-        "twins of questions join the parts of one run"
+        "pairs of questions join the parts of one run"
     ]
     for wrong, words in (
         ({"by": "mood"}, "--by mood: the samples of .* have the tags condition"),

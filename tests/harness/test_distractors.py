@@ -93,9 +93,9 @@ def test_all_orders_are_asked_once_and_labels_stay_in_place() -> None:
 
 
 def test_an_option_that_says_the_same_is_right_too() -> None:
-    twins = (Option("A", "joy"), *OPTIONS[1:])
-    assert verdict(by_text("joy"), options=twins, exact=True).right == 24
-    first = verdict(lambda q, o: "A", options=twins, exact=True)
+    pairs = (Option("A", "joy"), *OPTIONS[1:])
+    assert verdict(by_text("joy"), options=pairs, exact=True).right == 24
+    first = verdict(lambda q, o: "A", options=pairs, exact=True)
     assert first.right == 12
 
 

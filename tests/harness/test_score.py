@@ -450,11 +450,11 @@ def test_questions_of_one_story_are_drawn_together_in_belief_intervals() -> None
     """Two variables that agree in each story say no more than one of them does."""
     items, replies = bigtom()
     kept = [n for n, i in enumerate(items) if i.tags["variable"] == ("action",)]
-    twins = [
+    pairs = [
         replace(items[n], item_id=f"{n}b", tags=items[n].tags | {"variable": ("x",)}) for n in kept
     ]
     one = scored([items[n] for n in kept], [replies[n] for n in kept])
-    two = scored([*(items[n] for n in kept), *twins], [replies[n] for n in kept] * 2)
+    two = scored([*(items[n] for n in kept), *pairs], [replies[n] for n in kept] * 2)
     alone, both = (results_of(table, ())["robust"]["belief"]["FB"] for table in (one, two))
     assert (both["n"], alone["n"]) == (12, 6)
     assert (both["low"], both["high"]) == (alone["low"], alone["high"])

@@ -22,8 +22,8 @@ from sally_anne.core.processes import ALONE
 from sally_anne.core.store import ActivationStore
 from sally_anne.data.gridtom.samples import build
 from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.data.samples import Sample
-from sally_anne.data.twins import Twins
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.batch_size import fitting
 from sally_anne.hooks.geometry import find_geometry
@@ -155,7 +155,7 @@ def effects(loaded: LoadedModel) -> dict[str, np.ndarray]:
     shape = find_geometry(loaded.skeleton)
     sets = torch.ones(1, shape.n_layers, shape.n_heads, dtype=torch.bool)
     mean = torch.zeros(shape.n_layers, shape.n_heads, shape.head_dim)
-    return vars(effects_of(loaded, Twins((a, b), rooms, "g"), True, sets, mean))
+    return vars(effects_of(loaded, ContrastPair((a, b), rooms, "g"), True, sets, mean))
 
 
 def test_effects_of_heads_as_on_the_cpu(device: str) -> None:

@@ -278,7 +278,7 @@ def test_own_samples_with_films_are_audited(tmp_path: Path, carry: Callable[...,
 
 
 @pytest.mark.integration
-def test_a_twin_that_does_not_fit_costs_its_own_rows_alone(
+def test_a_model_that_does_not_fit_costs_its_own_rows_alone(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -288,9 +288,9 @@ def test_a_twin_that_does_not_fit_costs_its_own_rows_alone(
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     printed = io.StringIO()
     table = run(AuditConfig(run=folder, stories=12), Console(file=printed, width=250))
-    twins = table[table["kind"] == "untrained"]
-    assert len(twins) == 4 and twins["accuracy"].isna().all()
-    assert twins["why"].str.contains("out of memory: it does not fit beside the model").all()
+    pairs = table[table["kind"] == "untrained"]
+    assert len(pairs) == 4 and pairs["accuracy"].isna().all()
+    assert pairs["why"].str.contains("out of memory: it does not fit beside the model").all()
     assert table[table["row"].isin(("verdict token", "bag of words"))]["accuracy"].notna().all()
     said = " ".join(printed.getvalue().split())
     assert (

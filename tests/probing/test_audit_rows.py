@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
+from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import Sample, Split, sample_set
-from sally_anne.data.twins import Twins, TwinSet
 from sally_anne.models.loading import load_model
 from sally_anne.probing import baselines
 from sally_anne.probing.activations import Activations, items_table
@@ -186,7 +186,7 @@ def test_who_always_names_the_last_room_tells_half_of_the_contents(
         for i in range(count):
             last, first = colours[i % 3], colours[(i + 1) % 3]
             sides = (Sample(f"{split}{i}{c}", "Q", group=f"{split}{i}", split=split) for c in "ab")
-            pairs.append(Twins(tuple(sides), (last, first), f"map {i}"))  # type: ignore[arg-type]
+            pairs.append(ContrastPair(tuple(sides), (last, first), f"map {i}"))  # type: ignore[arg-type]
             # Of the first head what is believed, of the second the last room of both.
             code = np.eye(3)[[colours.index(last), colours.index(first)]]
             x.append(np.stack([code, code[[0, 0]]], axis=1)[:, None])
@@ -195,8 +195,8 @@ def test_who_always_names_the_last_room_tells_half_of_the_contents(
         baselines, "each_piece", lambda _, __, every: (heads[pair.name] for pair in every)
     )
     run = probed(samples({True: (1,), False: (1,)}))
-    twins = TwinSet("question", pairs, True, "the last prompt token", "maps", ("TB", "FB"))
-    told = baselines.content_rows(None, run, twins, GROUPS, "y", (0, 1))  # type: ignore[arg-type]
+    pairs = PairSet("question", pairs, True, "the last prompt token", "maps", ("TB", "FB"))
+    told = baselines.content_rows(None, run, pairs, GROUPS, "y", (0, 1))  # type: ignore[arg-type]
     assert [(name, right.tolist()) for name, right, _ in told] == [
         ("y's head (L0H1)", [0.5] * 10),
         ("best head for it (L0H0)", [1.0] * 10),
@@ -209,9 +209,9 @@ def test_an_random_init_baseline_is_put_where_the_model_is(
 ) -> None:
     loaded = load_model(str(model_folder), device_map="cpu")
     model = loaded.model.to(torch.bfloat16)
-    twin = baselines.random_init_baseline(loaded, 0).model
-    assert twin.dtype == torch.bfloat16 and not twin.training
-    own, other = (m.state_dict() for m in (model, twin))
+    pair = baselines.random_init_baseline(loaded, 0).model
+    assert pair.dtype == torch.bfloat16 and not pair.training
+    own, other = (m.state_dict() for m in (model, pair))
     assert own.keys() == other.keys()
     assert not torch.equal(own["lm_head.weight"], other["lm_head.weight"])
     again = baselines.random_init_baseline(loaded, 0).model.state_dict()

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from sally_anne.core.errors import ProbingError
+from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import Sample
-from sally_anne.data.twins import Twins, TwinSet
 from sally_anne.hooks.edit import Edit
 from sally_anne.hooks.geometry import SITES, final_norm, find_geometry, o_projs
 from sally_anne.models.decoding import State, extend, prefill, split_common_prefix
@@ -22,7 +22,7 @@ from sally_anne.models.prompts import encode, reply_prompt
 from sally_anne.models.tiny import FAMILIES, Family
 from sally_anne.probing import interchange
 from sally_anne.probing.config import ScanOptions
-from sally_anne.probing.interchange import effects_of, read_twins
+from sally_anne.probing.interchange import effects_of, read_pair
 from sally_anne.probing.scan import scan
 
 pytestmark = pytest.mark.integration
@@ -31,14 +31,14 @@ CARRIER = (3, 5)
 TEXT = "The {} agent is in the {} room. Question: which room is it in? Answer:"
 
 
-def pair(number: int = 0, split: str = "test") -> Twins:
+def pair(number: int = 0, split: str = "test") -> ContrastPair:
     rooms = ("red", "blue") if number % 2 else ("green", "purple")
     agent = ("white", "yellow", "black")[number % 3]
     a, b = (
         Sample(f"{number}-{room}", TEXT.format(agent, room), group=f"g{number}", split=split)
         for room in rooms
     )
-    return Twins((a, b), rooms, f"g{number}")
+    return ContrastPair((a, b), rooms, f"g{number}")
 
 
 def opened(folder: Path) -> LoadedModel:
@@ -79,12 +79,12 @@ def no_sets(loaded: LoadedModel) -> Tensor:
 
 def test_side_by_side_is_one_by_one(lively: LoadedModel) -> None:
     """Columns of one pass are runs of their own."""
-    twins = pair()
-    a, b = read_twins(lively, twins, True)
+    both_inputs = pair()
+    a, b = read_pair(lively, both_inputs, True)
     shape = a.heads.shape[:2]
     chosen = torch.rand(5, *shape, generator=torch.Generator().manual_seed(0)) < 0.3
     found = a.replaced(b.heads, chosen, columns=3)
-    prompt = reply_prompt(lively, twins.samples[0].text, False)
+    prompt = reply_prompt(lively, both_inputs.samples[0].text, False)
     cut = split_common_prefix(lively, [prompt])
     expected = []
     with torch.no_grad():
@@ -117,7 +117,7 @@ def test_the_planted_carrier_is_found_and_nothing_else(planted: LoadedModel) -> 
     (gap,) = effects.logit_diff
     shares = effects.effect[0] / gap
     assert shares[CARRIER] == pytest.approx(1, abs=1e-4)
-    # Ablated alike in both, twins are told apart no more.
+    # Ablated alike in both, pairs are told apart no more.
     assert effects.ablate[0][CARRIER] / gap == pytest.approx(1, abs=1e-4)
     others = np.ones(shares.shape, dtype=bool)
     others[CARRIER] = False
@@ -130,7 +130,7 @@ def test_direct_attribution_adds_up_where_nothing_else_writes(planted: LoadedMod
     for layer in planted.model.get_decoder().layers:
         mlp: nn.Module = layer.mlp  # type: ignore[assignment]
         mlp.down_proj.weight.data.zero_()  # type: ignore[union-attr]
-    side, _ = read_twins(planted, pair(), True)
+    side, _ = read_pair(planted, pair(), True)
     model = planted.model
     embedded = model.get_input_embeddings().weight[side.token]
     out = model.get_output_embeddings().weight
@@ -147,7 +147,7 @@ def test_direct_attribution_adds_up_where_nothing_else_writes(planted: LoadedMod
 
 
 def test_the_gradient_is_that_of_small_steps(lively: LoadedModel) -> None:
-    side, _ = read_twins(lively, pair(), True)
+    side, _ = read_pair(lively, pair(), True)
     direction = torch.randn(side.heads.shape, generator=torch.Generator().manual_seed(2))
     # Of one layer: what later heads make of it is part of its effect.
     one = torch.zeros(1, *side.heads.shape[:2], dtype=torch.bool)
@@ -166,16 +166,16 @@ def sets_of(loaded: LoadedModel) -> dict[str, pd.DataFrame]:
     return {"y_p": table.sort_values("y_p_validation_accuracy", ascending=False)}
 
 
-def twins_of(test: int = 6) -> TwinSet:
+def pairs_of(test: int = 6) -> PairSet:
     pairs = [pair(i, "validation") for i in range(4)] + [pair(10 + i) for i in range(test)]
-    return TwinSet("question", pairs, True, "the last prompt token")
+    return PairSet("question", pairs, True, "the last prompt token")
 
 
 def test_scan_reports_the_planted_set(planted: LoadedModel, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     how = ScanOptions(sizes=(1, 4), random_sets=30)
     ranked = sets_of(planted)
-    cause = scan(planted, twins_of(), ranked, how, tmp_path / "kept", lambda *at: told.append(at))
+    cause = scan(planted, pairs_of(), ranked, how, tmp_path / "kept", lambda *at: told.append(at))
     assert told[0] == (0, 10) and told[-1] == (10, 10)
     best = cause.heads.loc[cause.heads["effect_validation"].idxmax()]
     assert (best["layer"], best["head"]) == CARRIER
@@ -192,10 +192,10 @@ def test_scan_reports_the_planted_set(planted: LoadedModel, tmp_path: Path) -> N
     assert cause.facts["pairs"] == 6 and cause.facts["clusters_drawn"] == 6
     assert len(list((tmp_path / "kept").iterdir())) == 10
     again = ScanOptions(sizes=(1, 4), random_sets=30, exact=False)
-    found = scan(planted, twins_of(), ranked, again, None)
+    found = scan(planted, pairs_of(), ranked, again, None)
     assert found.heads["effect"].isna().all() and found.heads["attribution"].notna().all()
     # Of one cluster there is a share, and no interval.
-    alone = TwinSet("question", [replace(t, cluster="m") for t in twins_of().twins], True, "")
+    alone = PairSet("question", [replace(t, cluster="m") for t in pairs_of().pairs], True, "")
     one = scan(planted, alone, ranked, how, tmp_path / "kept")
     assert one.sets["low"].isna().tolist() == [True, True, False, True, True, False]
     assert one.heads[["effect_low", "effect_high"]].isna().all(axis=None)
@@ -210,13 +210,13 @@ def test_a_scan_that_was_stopped_goes_on(planted: LoadedModel, tmp_path: Path) -
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        scan(planted, twins_of(), ranked, how, tmp_path, stop)
+        scan(planted, pairs_of(), ranked, how, tmp_path, stop)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert len(kept) == 7
-    found = scan(planted, twins_of(), ranked, how, tmp_path)
+    found = scan(planted, pairs_of(), ranked, how, tmp_path)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert list(found.sets["by"]) == ["patching", "y_p", "random"]
-    whole = scan(planted, twins_of(), ranked, how)
+    whole = scan(planted, pairs_of(), ranked, how)
     pd.testing.assert_frame_equal(found.heads, whole.heads)
     pd.testing.assert_frame_equal(found.sets, whole.sets)
 
@@ -224,17 +224,17 @@ def test_a_scan_that_was_stopped_goes_on(planted: LoadedModel, tmp_path: Path) -
 def test_what_cannot_be_asked_is_named(planted: LoadedModel) -> None:
     ranked = sets_of(planted)
     with pytest.raises(ProbingError, match="--sizes 65: .* has 48 heads"):
-        scan(planted, twins_of(), ranked, ScanOptions(sizes=(65,)))
+        scan(planted, pairs_of(), ranked, ScanOptions(sizes=(65,)))
     with pytest.raises(ProbingError, match="--sizes names no size"):
-        scan(planted, twins_of(), ranked, ScanOptions(sizes=()))
-    with pytest.raises(ProbingError, match="no question twins in the test split"):
-        scan(planted, twins_of(0), ranked, ScanOptions())
+        scan(planted, pairs_of(), ranked, ScanOptions(sizes=()))
+    with pytest.raises(ProbingError, match="no question pairs in the test split"):
+        scan(planted, pairs_of(0), ranked, ScanOptions())
     for label in ("patching", "random"):
         with pytest.raises(ProbingError, match=f"a label is called '{label}', as sets"):
-            scan(planted, twins_of(), {label: ranked["y_p"]}, ScanOptions())
-    same = Twins(pair().samples, ("red", "red"), "g")
+            scan(planted, pairs_of(), {label: ranked["y_p"]}, ScanOptions())
+    same = ContrastPair(pair().samples, ("red", "red"), "g")
     with pytest.raises(ProbingError, match="begin with the same token"):
-        read_twins(planted, same, True)
+        read_pair(planted, same, True)
 
 
 def test_statements_on_one_context_are_read_once(
@@ -242,7 +242,7 @@ def test_statements_on_one_context_are_read_once(
 ) -> None:
     """The same numbers as each by itself, and as with films of unlike shape."""
     a, b = pair().samples
-    shared = Twins((replace(a, context="c"), replace(b, context="c")), ("red", "blue"), "g")
+    shared = ContrastPair((replace(a, context="c"), replace(b, context="c")), ("red", "blue"), "g")
     rows: list[int] = []
     begin = interchange.prefill
 
@@ -251,11 +251,11 @@ def test_statements_on_one_context_are_read_once(
         return begin(loaded, inputs)
 
     monkeypatch.setattr(interchange, "prefill", counted)
-    once = read_twins(lively, shared, False)
-    both = read_twins(lively, replace(shared, samples=(a, b)), False)
+    once = read_pair(lively, shared, False)
+    both = read_pair(lively, replace(shared, samples=(a, b)), False)
     assert rows == [1, 2]
     monkeypatch.setattr(Sample, "shape", lambda sample: (len(sample.item_id),))
-    apart = read_twins(lively, replace(shared, samples=(a, replace(b, item_id="longer"))), False)
+    apart = read_pair(lively, replace(shared, samples=(a, replace(b, item_id="longer"))), False)
     assert rows == [1, 2, 1, 1]
     for sides in (both, apart):
         for side, other in zip(once, sides, strict=True):

@@ -1,4 +1,4 @@
-"""The causal command: columns, conclusions, own twins."""
+"""The causal command: columns, conclusions, own pairs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import sally_anne as sa
 from sally_anne.core.console import Console
 from sally_anne.core.errors import OptionError, ProbingError, RecordError
 from sally_anne.core.run import Run, conclusions
+from sally_anne.data.pairs import PairSet, own_pairs, statement_pairs
 from sally_anne.data.samples import Sample, read_samples
-from sally_anne.data.twins import TwinSet, own_twins, statement_twins
 from sally_anne.probing.patching import PatchingConfig, conclusion, run
 from sally_anne.probing.scan import PatchingResult
 
@@ -57,7 +57,7 @@ def test_verdicts(probed: float, causal: float, readable: list[int], expected: l
 
 def test_a_model_that_tells_nothing_apart_gets_no_conclusion() -> None:
     said = conclusion(made_cause(0.9, 0.9, told=0.5), "y_p", 2, [True] * 4, "the answer")
-    assert said == "The model tells 50% of the twins apart: the answer shows nothing to be carried."
+    assert said == "The model tells 50% of the pairs apart: the answer shows nothing to be carried."
 
 
 def test_what_was_not_tested_is_not_denied() -> None:
@@ -66,27 +66,27 @@ def test_what_was_not_tested_is_not_denied() -> None:
     assert "0.20: not used" in said and said.endswith("0.95]: used.")
     one = replace(cause, facts={**cause.facts, "clusters_drawn": 1})
     said = conclusion(one, "y_p", 2, None, "the answer")
-    assert said == "For the answer, all twins are of one of the maps: no interval."
+    assert said == "For the answer, all pairs are of one of the maps: no interval."
     few = replace(cause, facts={**cause.facts, "clusters_drawn": 2, "clusters": "groups"})
     said = conclusion(few, "y_p", 2, None, "the answer")
     assert said.endswith("Intervals are over 2 groups, too few.")
 
 
-def test_other_answers_are_other_twins() -> None:
-    (found,) = own_twins([sample("a"), sample("b")]).twins
+def test_other_answers_are_other_pairs() -> None:
+    (found,) = own_pairs([sample("a"), sample("b")]).pairs
     other = replace(found, answers=("a", "c"))
     assert found.fingerprint != other.fingerprint
-    assert TwinSet("question", [found], True, "").fingerprint != (
-        TwinSet("question", [other], True, "").fingerprint
+    assert PairSet("question", [found], True, "").fingerprint != (
+        PairSet("question", [other], True, "").fingerprint
     )
 
 
-def sample(name: str, twin: str = "t", answer: str = "", group: str = "g") -> Sample:
-    return Sample(name, "words", group=group, split="test", twin=twin, answer=answer or name)
+def sample(name: str, pair: str = "t", answer: str = "", group: str = "g") -> Sample:
+    return Sample(name, "words", group=group, split="test", pair=pair, answer=answer or name)
 
 
-def test_own_twins() -> None:
-    (found,) = own_twins([sample("a"), sample("b"), sample("c", twin="")]).twins
+def test_own_pairs() -> None:
+    (found,) = own_pairs([sample("a"), sample("b"), sample("c", pair="")]).pairs
     assert (found.answers, found.cluster, found.split) == (("a", "b"), "g", "test")
     for samples, words in (
         ([sample("a")], "named by 1 samples"),
@@ -95,26 +95,26 @@ def test_own_twins() -> None:
         ([sample("a"), sample("b", answer="a")], "an answer each"),
     ):
         with pytest.raises(RecordError, match=f"'t'.*{words}"):
-            own_twins(samples)
+            own_pairs(samples)
 
 
-def test_statement_twins_share_their_context() -> None:
+def test_statement_pairs_share_their_context() -> None:
     samples = [
         Sample(f"{context}{truth}", "words", labels={"y": truth}, group="g", context=context)
         for context in ("one", "two", "")
         for truth in (False, True)
     ][:-3]
-    found = statement_twins(samples, "y", {"g": "map-1"})
-    (twins,) = found.twins
-    assert [s.labels["y"] for s in twins.samples] == [True, False]
-    assert (twins.answers, twins.cluster, found.clusters) == (("right", "wrong"), "map-1", "maps")
+    found = statement_pairs(samples, "y", {"g": "map-1"})
+    (pairs,) = found.pairs
+    assert [s.labels["y"] for s in pairs.samples] == [True, False]
+    assert (pairs.answers, pairs.cluster, found.clusters) == (("right", "wrong"), "map-1", "maps")
 
 
-def test_twins_of_all_clusters_in_turn() -> None:
-    samples = [sample(n, twin=n[0], group=n[0]) for n in ("a1", "a2", "b1", "b2", "c1", "c2")]
-    found = own_twins(samples)
-    twins = [replace(t, cluster="z" if t.cluster != "a" else "y") for t in found.twins]
-    chosen = replace(found, twins=twins).choose("test", 2)
+def test_pairs_of_all_clusters_in_turn() -> None:
+    samples = [sample(n, pair=n[0], group=n[0]) for n in ("a1", "a2", "b1", "b2", "c1", "c2")]
+    found = own_pairs(samples)
+    pairs = [replace(t, cluster="z" if t.cluster != "a" else "y") for t in found.pairs]
+    chosen = replace(found, pairs=pairs).choose("test", 2)
     assert {t.cluster for t in chosen} == {"y", "z"}
     assert found.choose("train", 5) == []
 
@@ -147,7 +147,7 @@ def test_columns_and_verdict_of_a_run(
     for kind in ("question", "statement"):
         wanted = ("effect_validation", "effect", "ablate", "dla")
         assert heads[[f"{kind}_{name}" for name in (*wanted, "attribution")]].notna().all().all()
-        # These stories' test twins are of one map, so nothing is said of heads.
+        # These stories' test pairs are of one map, so nothing is said of heads.
         assert heads[[f"{kind}_effect_low", f"{kind}_effect_high"]].isna().all(axis=None)
         assert set(heads[f"{kind}_conclusion"]) == {""}
     assert opened.labels == Run.open(finished).labels
@@ -199,29 +199,29 @@ def test_wrong_options_in_a_notebook(finished: Path) -> None:
 
 
 @pytest.mark.integration
-def test_own_samples_with_twins(tmp_path: Path, carry: Callable[..., str]) -> None:
+def test_own_samples_with_pairs(tmp_path: Path, carry: Callable[..., str]) -> None:
     lines = []
     for i in range(12):
         for room, other in (("red", "blue"), ("blue", "red")):
             text = f"The white agent is in the {room} room. Story {i}. Which room is it in? Answer:"
-            # A label may be called as twins are.
+            # A label may be called as pairs are.
             line = {"text": text, "labels": {"question": room == "red"}, "group": f"g{i}"}
-            lines.append(line | {"twin": f"t{i}", "answer": room, "tags": {"other": other}})
+            lines.append(line | {"pair": f"t{i}", "answer": room, "tags": {"other": other}})
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    assert read_samples(path)[3].twin == "t1"
+    assert read_samples(path)[3].pair == "t1"
     carry(tmp_path / "run", samples=path, stories=None, setting="multimodal")
     options = PatchingConfig(run=tmp_path / "run", sizes=(1,), random_sets=3)
     heads = run(options, Console(quiet=True))
     assert "question_effect" in heads and "statement_effect" not in heads
     assert heads["question_rank"].notna().all() and "question_test_accuracy" in heads
-    bare = [{k: v for k, v in line.items() if k not in ("twin", "answer")} for line in lines]
+    bare = [{k: v for k, v in line.items() if k not in ("pair", "answer")} for line in lines]
     path.write_text("\n".join(map(json.dumps, bare)))
     carry(tmp_path / "bare", samples=path, stories=None, setting="multimodal")
     told = carry(tmp_path / "bare", samples=path, stories=None, setting="multimodal", patching=True)
-    assert "Which heads are used was not asked: no samples are twins" in told
-    assert "a common twin, and each its answer" in told
-    with pytest.raises(ProbingError, match="no samples are twins"):
+    assert "Which heads are used was not asked: no samples are pairs" in told
+    assert "a common pair, and each its answer" in told
+    with pytest.raises(ProbingError, match="no samples are pairs"):
         run(replace(options, run=tmp_path / "bare"), Console(quiet=True))
 
 

@@ -16,9 +16,9 @@ from sklearn.linear_model import LogisticRegression
 from sally_anne.cli import main
 from sally_anne.core.console import Console
 from sally_anne.data.gridtom.release import open_stories
-from sally_anne.data.gridtom.samples import question_twins
+from sally_anne.data.gridtom.samples import question_pairs
+from sally_anne.data.pairs import PairSet, own_pairs
 from sally_anne.data.samples import Sample, Split
-from sally_anne.data.twins import TwinSet, own_twins
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.capture import Capture
 from sally_anne.hooks.geometry import find_geometry
@@ -100,16 +100,16 @@ def test_the_threshold_lies_in_the_widest_of_the_best_gaps(
     assert found == pytest.approx((threshold, right))
 
 
-def test_twins_of_your_own_say_their_condition_by_a_tag() -> None:
+def test_pairs_of_your_own_say_their_condition_by_a_tag() -> None:
     tasks = [
-        Sample(f"s{i}", "x", group="g", split="train", twin="t", answer=a, tags={"condition": tag})
+        Sample(f"s{i}", "x", group="g", split="train", pair="t", answer=a, tags={"condition": tag})
         for i, (a, tag) in enumerate((("red", "seen"), ("blue", "unseen")))
     ]
-    assert conditions_of(own_twins(tasks)) == ["seen", "unseen"]
-    assert conditions_of(own_twins([replace(task, tags={}) for task in tasks])) == ["", ""]
-    second = question_twins(open_stories(None), order=2, setting="text", count=20)
-    assert conditions_of(second) == ["TB", "FB"] * len(second.twins)
-    assert all(t.samples[1].item_id.endswith("/FB/question") for t in second.twins)
+    assert conditions_of(own_pairs(tasks)) == ["seen", "unseen"]
+    assert conditions_of(own_pairs([replace(task, tags={}) for task in tasks])) == ["", ""]
+    second = question_pairs(open_stories(None), order=2, setting="text", count=20)
+    assert conditions_of(second) == ["TB", "FB"] * len(second.pairs)
+    assert all(t.samples[1].item_id.endswith("/FB/question") for t in second.pairs)
 
 
 @pytest.fixture(scope="module", params=["tiny-qwen2-vl", "tiny-llava-next-video"])
@@ -119,21 +119,21 @@ def shipped(request: pytest.FixtureRequest) -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def twins() -> TwinSet:
-    found = question_twins(open_stories(None), setting="text")
+def pairs() -> PairSet:
+    found = question_pairs(open_stories(None), setting="text")
     most: dict[Split, int] = {"train": 16, "validation": 6, "test": 3}
     chosen = [pair for split, n in most.items() for pair in found.choose(split, n)]
-    return replace(found, twins=chosen)
+    return replace(found, pair_set=chosen)
 
 
 @pytest.fixture(scope="module")
-def vector(shipped: LoadedModel, twins: TwinSet) -> SteeringVector:
+def vector(shipped: LoadedModel, pair_set: PairSet) -> SteeringVector:
     """Two random heads, and a gate that opens at false beliefs."""
     geometry = find_geometry(shipped.model)
     heads = ((2, 1), (geometry.n_layers - 1, 0))
     torch.manual_seed(0)
     theta = torch.nn.functional.normalize(torch.randn(2, geometry.head_dim).double(), dim=-1)
-    x = read_questions(shipped, twins, Console(file=io.StringIO()))
+    x = read_questions(shipped, pair_set, Console(file=io.StringIO()))
     gate = fit_gate(x, "FB", 2, 1.0).gate
     shape = geometry.n_layers, geometry.n_heads
     return SteeringVector(
@@ -142,9 +142,9 @@ def vector(shipped: LoadedModel, twins: TwinSet) -> SteeringVector:
 
 
 @pytest.fixture(scope="module")
-def prompts(twins: TwinSet) -> list[Prompt]:
+def prompts(pair_set: PairSet) -> list[Prompt]:
     """Questions on true and on false beliefs in turn."""
-    return [Prompt(s.text) for pair in twins.choose("test", 3) for s in pair.samples]
+    return [Prompt(s.text) for pair in pair_set.choose("test", 3) for s in pair.samples]
 
 
 @pytest.mark.integration
@@ -211,7 +211,7 @@ def test_the_command_fits_vector_and_gate(
     assert gate.layer <= min(vector.heads)[0]
     # What it is at the questions' ends, one question at a time.
     loaded = load_model(str(vector.fitted["model"]))
-    found = question_twins(open_stories(None), setting="text", count=24).choose("test", 100)
+    found = question_pairs(open_stories(None), setting="text", count=24).choose("test", 100)
     right = []
     for pair in found:
         for sample, wanted in zip(pair.samples, (False, True), strict=True):

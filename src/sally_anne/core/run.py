@@ -131,7 +131,7 @@ class Run:
 
     @cached_property
     def patching(self) -> dict[str, Any]:
-        """``patching.json``, what patching said of each kind of twins; empty without it."""
+        """``patching.json``, what patching said of each kind of pairs; empty without it."""
         path = self.folder / PATCHING
         if not path.exists():
             return {}
@@ -255,7 +255,7 @@ def in_words(readable: bool | None, used: bool) -> str:
 
 
 def conclusions(heads: pd.DataFrame, kind: str, label: str) -> list[str]:
-    """Of each row of a table of heads, whether it is readable and used, for one kind of twins.
+    """Of each row of a table of heads, whether it is readable and used, for one kind of pairs.
 
     Readable is a head whose family-wise p is at most :data:`LEVEL`; used is one whose normalised
     effect is above its equal part of all, with its interval.

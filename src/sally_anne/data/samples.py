@@ -25,7 +25,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 ROLES = ("system", "user", "assistant")
 FIELDS = (
     "item_id", "text", "messages", "images", "video", "labels", "group", "split", "tags",
-    "twin", "answer",
+    "pair", "answer",
 )  # fmt: skip
 # Columns of a table of samples; a label or tag of such a name would hide one.
 RESERVED = ("item_id", "group", "split", "layer", "head", "op")
@@ -67,9 +67,9 @@ class Sample:
         tags: further columns of tables.
         context: samples of one group and context have the same pictures and words but for their
             ends, so that these are read once; empty where nothing is shared.
-        twin: a key that two samples of one group share, which differ in one thing: between them the
+        pair: a key that two samples of one group share, which differ in one thing: between them the
             patching scan exchanges heads.
-        answer: of a twin, the word that the model should say after it.
+        answer: of a pair, the word that the model should say after it.
     """
 
     item_id: str
@@ -83,7 +83,7 @@ class Sample:
     tags: Mapping[str, str] = field(default_factory=dict)
     context: str = ""
     # Not in hashes of the samples that heads are read from, which are older than these.
-    twin: str = field(default="", repr=False)
+    pair: str = field(default="", repr=False)
     answer: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
@@ -292,7 +292,7 @@ def _sample(name: str, record: Field, folder: Path) -> Sample:
         group=record.opt("group", Field.text) or "",
         split=record.get("split").one_of(SPLITS) if record.has("split") else None,  # type: ignore[arg-type]
         tags={k: tag.text() for k, tag in (record.opt("tags", Field.entries) or {}).items()},
-        twin=record.opt("twin", Field.text) or "",
+        pair=record.opt("pair", Field.text) or "",
         answer=record.opt("answer", Field.text) or "",
     )
     try:

@@ -14,7 +14,7 @@ from sally_anne.core.errors import BenchmarkError, RecordError
 from sally_anne.data.gridtom.build import BuildConfig, build
 from sally_anne.data.gridtom.plot import PARTICIPANT, PLOTS, PROTAGONIST
 from sally_anne.data.gridtom.release import load, open_stories
-from sally_anne.data.gridtom.samples import assign, question_twins, sample_set
+from sally_anne.data.gridtom.samples import assign, question_pairs, sample_set
 from sally_anne.data.gridtom.stories import (
     COMBINATIONS,
     RETURNING,
@@ -113,12 +113,12 @@ def test_the_two_plots_of_a_stage_are_one_group(both: StorySet) -> None:
         assert sample.split == split[int(sample.group.removeprefix("story-"))]
     for index in (0, 100, 647):
         assert both.identity(index)[:2] == both.identity(index + RETURNING)[:2]
-    twins = question_twins(both, 1, "text", 40).twins
-    assert len(twins) == 80 and len({pair.name for pair in twins}) == 80
-    assert {pair.answers[0] != pair.answers[1] for pair in twins} == {True}
+    pairs = question_pairs(both, 1, "text", 40).pairs
+    assert len(pairs) == 80 and len({pair.name for pair in pairs}) == 80
+    assert {pair.answers[0] != pair.answers[1] for pair in pairs} == {True}
     # Those of the other contrasts are asked as if there was no other plot.
-    asked = {pair.name: pair for pair in question_twins(generated(), 1, "text", 40).twins}
-    assert asked.items() <= {pair.name: pair for pair in twins}.items()
+    asked = {pair.name: pair for pair in question_pairs(generated(), 1, "text", 40).pairs}
+    assert asked.items() <= {pair.name: pair for pair in pairs}.items()
 
 
 @pytest.mark.integration

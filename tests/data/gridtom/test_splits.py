@@ -40,7 +40,7 @@ def test_the_default_split() -> None:
     assert members(generated(), "validation")[0] == 72
 
 
-def test_what_is_left_out_are_four_stories_of_a_tested_map_and_twins() -> None:
+def test_what_is_left_out_are_four_stories_of_a_tested_map_and_pairs() -> None:
     stories = generated()
     split = assign(stories)
     left = [i for i in stories.indices if i not in split]
@@ -53,14 +53,14 @@ def test_what_is_left_out_are_four_stories_of_a_tested_map_and_twins() -> None:
     assert all(stories.identity(i).content in kept for i in left if i not in surplus)
 
 
-def test_twins_say_the_same_in_every_text() -> None:
+def test_stories_of_one_content_say_the_same_in_every_text() -> None:
     stories = generated()
     by_content: dict[str, list[int]] = {}
     for index in stories.indices:
         by_content.setdefault(stories.identity(index).content, []).append(index)
-    twins = [group for group in by_content.values() if len(group) > 1]
-    assert sum(map(len, twins)) == 72
-    for group in twins:
+    pairs = [group for group in by_content.values() if len(group) > 1]
+    assert sum(map(len, pairs)) == 72
+    for group in pairs:
         first, *others = (stories.story(i) for i in group)
         for other in others:
             assert other.environment == first.environment
@@ -74,7 +74,7 @@ def test_twins_say_the_same_in_every_text() -> None:
 def test_a_part_of_the_data_has_the_splits_of_the_whole(indices: set[int], seed: int) -> None:
     whole = assign(generated(), seed)
     part = assign(generated().subset(sorted(indices)), seed)
-    # All that differs: a story may come back whose twin in another split is not in the part.
+    # All that differs: a story may come back whose pair in another split is not in the part.
     assert {i: whole[i] for i in part if i in whole} == {
         i: s for i, s in part.items() if i in whole
     }

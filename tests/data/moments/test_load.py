@@ -260,8 +260,8 @@ def test_the_official_validation_split() -> None:
     assert cues == dict(zip(CUES, (218, 162, 134), strict=True))
     # 23 records say null, 3 have an empty list.
     assert sum("cue" not in item.tags for item in items) == 26
-    twins = [i for i in items if len({option.text for option in i.options}) < 4]
-    assert [item.item_id for item in twins] == ["gRDwb"]
+    pairs = [i for i in items if len({option.text for option in i.options}) < 4]
+    assert [item.item_id for item in pairs] == ["gRDwb"]
     for item in items:
         (media,) = item.media
         assert media.start == 0.0 < media.focus < media.end <= media.length

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sally_anne.core.errors import ProbingError
-from sally_anne.data.twins import Twins
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.config import LocalisationConfig
 from sally_anne.experiments.localisation import bench
 from sally_anne.experiments.localisation import plant as recipe
@@ -39,7 +39,7 @@ from sally_anne.experiments.localisation.planted import (
     write_truth,
 )
 from sally_anne.experiments.localisation.steering import steered, vectors_at
-from sally_anne.experiments.localisation.stories import Streams, held_out_twins, streams
+from sally_anne.experiments.localisation.stories import Streams, held_out_pairs, streams
 from sally_anne.hooks.geometry import o_projs
 from sally_anne.models.loading import LoadedModel, load_model
 
@@ -57,7 +57,7 @@ def columns(head: int) -> slice:
 def carried_by_one(loaded: LoadedModel) -> None:
     """From the fifth layer on nothing but one head reaches the answer, and none before it.
 
-    Lower layers read, but what enters layer 5 at the last token is the same for all twins, as the
+    Lower layers read, but what enters layer 5 at the last token is the same for all, as the
     heads below are silent; other tokens know their words and what embeddings tell.
     """
     with torch.no_grad():
@@ -77,8 +77,8 @@ def planted(request: pytest.FixtureRequest) -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def twins() -> list[Twins]:
-    return held_out_twins("test", 10)
+def contrast_pairs() -> list[ContrastPair]:
+    return held_out_pairs("test", 10)
 
 
 def folder_of(tmp_path: Path, base: str) -> Path:
@@ -94,9 +94,11 @@ def folder_of(tmp_path: Path, base: str) -> Path:
     return tmp_path
 
 
-def test_effects_are_of_the_carrier_alone(planted: LoadedModel, twins: list[Twins]) -> None:
-    seen = collect(planted, twins, 4)
-    turns = random_swaps(len(twins), 19, 0)
+def test_effects_are_of_the_carrier_alone(
+    planted: LoadedModel, contrast_pairs: list[ContrastPair]
+) -> None:
+    seen = collect(planted, contrast_pairs, 4)
+    turns = random_swaps(len(contrast_pairs), 19, 0)
     truth = GroundTruth("", (CARRIER,)).mask((8, 8))
     for name in ("patching", "attribution", "ablation", "direct"):
         scores = np.abs(scores_of(name, seen, turns)[0])
@@ -106,12 +108,14 @@ def test_effects_are_of_the_carrier_alone(planted: LoadedModel, twins: list[Twin
     assert patched[CARRIER] == pytest.approx(seen.effects.logit_diff.mean(), rel=1e-4)
 
 
-def test_turned_twins_have_opposite_effects(planted: LoadedModel, twins: list[Twins]) -> None:
-    """Worked out from what was seen, and measured on turned twins."""
-    turns = np.zeros((2, len(twins)), dtype=bool)
+def test_turned_pairs_have_opposite_effects(
+    planted: LoadedModel, contrast_pairs: list[ContrastPair]
+) -> None:
+    """Worked out from what was seen, and measured on turned pairs."""
+    turns = np.zeros((2, len(contrast_pairs)), dtype=bool)
     turns[1, [0, 2]] = True
-    seen = collect(planted, twins, 4)
-    again = collect(planted, swap_pairs(twins, turns[1]), 4)
+    seen = collect(planted, contrast_pairs, 4)
+    again = collect(planted, swap_pairs(contrast_pairs, turns[1]), 4)
     found, measured = (scores_of("patching", s, turns) for s in (seen, again))
     np.testing.assert_allclose(found[1], measured[0], atol=1e-4)
     # Without the turns the probe reads the same answers from the same outputs.
@@ -121,13 +125,13 @@ def test_turned_twins_have_opposite_effects(planted: LoadedModel, twins: list[Tw
 
 
 def test_decoys_say_what_the_carrier_says_and_nothing_hears_it(
-    planted: LoadedModel, twins: list[Twins]
+    planted: LoadedModel, contrast_pairs: list[ContrastPair]
 ) -> None:
-    before = collect(planted, twins[:2], 2)
+    before = collect(planted, contrast_pairs[:2], 2)
     kept = {name: weight.clone() for name, weight in planted.model.state_dict().items()}
     try:
         add_decoys(planted.model, DECOYS)
-        after = collect(planted, twins[:2], 2)
+        after = collect(planted, contrast_pairs[:2], 2)
     finally:
         planted.model.load_state_dict(kept)
     np.testing.assert_allclose(after.effects.logit_diff, before.effects.logit_diff, atol=1e-5)
@@ -139,31 +143,33 @@ def test_decoys_say_what_the_carrier_says_and_nothing_hears_it(
         assert np.abs(after.effects.effect[:, layer, slot]).max() < 1e-5
 
 
-def test_a_localiser_of_ones_own(planted: LoadedModel, twins: list[Twins]) -> None:
+def test_a_localiser_of_ones_own(planted: LoadedModel, contrast_pairs: list[ContrastPair]) -> None:
     asked: list[list[str]] = []
 
-    def first_head(loaded: LoadedModel, given: Sequence[Twins]) -> np.ndarray:
+    def first_head(loaded: LoadedModel, given: Sequence[ContrastPair]) -> np.ndarray:
         asked.append([pair.samples[0].item_id for pair in given])
         return np.eye(8)
 
     turns = random_swaps(3, 2, 1)
-    found = scores_by(first_head, "mine", planted, twins[:3], turns)
+    found = scores_by(first_head, "mine", planted, contrast_pairs[:3], turns)
     assert found.shape == (3, 8, 8)
-    assert asked[0] == [pair.samples[0].item_id for pair in twins[:3]]
+    assert asked[0] == [pair.samples[0].item_id for pair in contrast_pairs[:3]]
     for row, names in zip(turns, asked, strict=True):
-        assert names == [p.samples[int(t)].item_id for p, t in zip(twins[:3], row, strict=True)]
+        assert names == [
+            p.samples[int(t)].item_id for p, t in zip(contrast_pairs[:3], row, strict=True)
+        ]
     with pytest.raises(ProbingError, match=r"mine: wants finite scores of shape \[8, 8\]"):
-        scores_by(lambda loaded, given: np.zeros(8), "mine", planted, twins[:3], turns)
+        scores_by(lambda loaded, given: np.zeros(8), "mine", planted, contrast_pairs[:3], turns)
 
 
-def zeros(loaded: LoadedModel, twins: Sequence[Twins]) -> np.ndarray:
+def zeros(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> np.ndarray:
     return np.zeros(8)
 
 
-def best(loaded: LoadedModel, twins: Sequence[Twins]) -> np.ndarray:
+def best(loaded: LoadedModel, contrast_pairs: Sequence[ContrastPair]) -> np.ndarray:
     """A localiser that knows."""
     scores = np.zeros((8, 8))
-    right = [pair.samples[0].item_id.endswith("TB/question") for pair in twins]
+    right = [pair.samples[0].item_id.endswith("TB/question") for pair in contrast_pairs]
     scores[CARRIER] = abs(np.mean(right) - 0.5)
     return scores
 
@@ -191,7 +197,7 @@ def test_the_command(
     config = LocalisationConfig(
         (folder,),
         (name,),
-        twins=10,
+        test_pairs=10,
         pairs=4,
         draws=19,
         steered=2,
@@ -235,25 +241,27 @@ def test_the_command(
 
 
 @pytest.fixture(scope="module")
-def few(twins: list[Twins]) -> Streams:
-    return streams(load_model("tiny-qwen2-vl-text"), twins[:4], 5)
+def few(contrast_pairs: list[ContrastPair]) -> Streams:
+    return streams(load_model("tiny-qwen2-vl-text"), contrast_pairs[:4], 5)
 
 
-def test_upper_layers_are_the_whole_model(planted: LoadedModel, twins: list[Twins]) -> None:
+def test_upper_layers_are_the_whole_model(
+    planted: LoadedModel, contrast_pairs: list[ContrastPair]
+) -> None:
     """Plain, and with heads exchanged as `sally_anne.probing.interchange` does it."""
     base = planted.name
     whole = load_model(base)
-    found = streams(whole, twins[:2], 5)
-    seen = collect(whole, twins[:2], 2)
+    found = streams(whole, contrast_pairs[:2], 5)
+    seen = collect(whole, contrast_pairs[:2], 2)
     upper = UpperLayers(load_model(base).model, 5)
     rows = found.stream.flatten(0, 1), found.mask.flatten(0, 1)
     with torch.no_grad():
         read = upper.read(*rows)
-        twin = [1, 0, 3, 2]
+        pair = [1, 0, 3, 2]
         for head in ((5, 7), (5, 2), (6, 0)):
             chosen = torch.zeros(4, *upper.shape, dtype=torch.bool)
             chosen[:, head[0] - 5, head[1]] = True
-            moved = upper.exchange(read, rows[0][:, -1], read.heads[twin], chosen)
+            moved = upper.exchange(read, rows[0][:, -1], read.heads[pair], chosen)
             gaps = [
                 (logits.view(2, 2, -1).gather(2, found.words[:, :1].expand(-1, 2, -1)))
                 for logits in (read.logits, moved)
@@ -341,11 +349,11 @@ def test_scores_of_nothing_are_at_chance() -> None:
 
 
 @pytest.mark.parametrize("folder", bench.shipped(), ids=lambda path: path.name)
-def test_shipped_models_are_what_they_say(folder: Path, twins: list[Twins]) -> None:
-    """By exchanging every head between twins that its truth was not measured on, and steering."""
+def test_shipped_models_are_what_they_say(folder: Path, contrast_pairs: list[ContrastPair]) -> None:
+    """By exchanging every head within pairs that its truth was not measured on, and steering."""
     loaded, truth = open_planted(folder)
     assert not truth.failed and min(truth.right.values()) >= 0.9
-    seen = collect(loaded, twins, 3)
+    seen = collect(loaded, contrast_pairs, 3)
     effects = seen.effects
     share = effects.effect.sum(0) / effects.logit_diff.sum()
     planted = truth.mask(share.shape)
@@ -356,9 +364,9 @@ def test_shipped_models_are_what_they_say(folder: Path, twins: list[Twins]) -> N
         assert share[layer, head] > 0.03
     decoys = [slot for slot, _ in truth.decoys][: truth.k]
     vectors = [vectors_at(heads, seen)["mass_mean"] for heads in (truth.heads, decoys)]
-    moved = steered(loaded, held_out_twins("test", 14)[10:], [], vectors, [2.0])["moved"]
+    moved = steered(loaded, held_out_pairs("test", 14)[10:], [], vectors, [2.0])["moved"]
     assert moved[1] == 0
-    told = outputs_of(loaded, held_out_twins("test", 40)).numpy()
+    told = outputs_of(loaded, held_out_pairs("test", 40)).numpy()
     accuracy = probe_accuracy(told, versions(40), np.zeros(40, dtype=bool))[planted]
     if truth.hidden:
         assert accuracy.max() <= 0.7

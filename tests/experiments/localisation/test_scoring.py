@@ -17,7 +17,7 @@ from sally_anne.experiments.localisation.localisers import (
     score,
 )
 from sally_anne.experiments.localisation.plant import choose_heads, sample_donors, separation_loss
-from sally_anne.experiments.localisation.stories import held_out_twins, named_first
+from sally_anne.experiments.localisation.stories import held_out_pairs, named_first
 
 TRUTH = np.array([[True, False, False], [False, True, False]])
 
@@ -89,13 +89,13 @@ def test_heads_of_another_story_move_the_answer_if_they_are_of_the_other_version
     drawn = [sample_donors(12, 8, 0.5, torch.Generator().manual_seed(i)) for i in range(200)]
     taken, moved = (torch.stack(both) for both in zip(*drawn, strict=True))
     own = torch.arange(12).expand_as(taken)
-    twins = taken == own ^ 1
+    swapped = taken == own ^ 1
     assert (taken[:, :8] < 8).all()
     assert (taken[:, 8:] < 8).any()
     assert not moved[:, 8:].any()
-    assert moved[twins & (own < 8)].all()
-    # Half are random_pairs, of which every eighth is the twin by chance, and half say the same.
-    assert twins[:, :8].float().mean() == pytest.approx(1 / 2 + 1 / 16, abs=0.05)
+    assert moved[swapped & (own < 8)].all()
+    # Half are random_pairs, of which every eighth is the pair by chance, and half say the same.
+    assert swapped[:, :8].float().mean() == pytest.approx(1 / 2 + 1 / 16, abs=0.05)
     assert moved[:, :8].float().mean() == pytest.approx(3 / 4, abs=0.05)
     assert ((taken - own) % 2 == moved)[:, :8].all()
     alone, always = sample_donors(12, 8, 0.0, torch.Generator())
@@ -116,10 +116,10 @@ def test_heads_that_hide_the_belief_say_its_product_with_a_sign() -> None:
 
 
 def test_the_sign_is_the_order_in_which_the_question_names_the_rooms() -> None:
-    twins = held_out_twins("test", 40)
-    signs = named_first(twins)
+    contrast_pairs = held_out_pairs("test", 40)
+    signs = named_first(contrast_pairs)
     assert 5 <= int(signs.sum()) <= 35
-    for pair, sign in zip(twins, signs.tolist(), strict=True):
+    for pair, sign in zip(contrast_pairs, signs.tolist(), strict=True):
         asked = pair.samples[1].text.rpartition("Choose one: ")[2]
         right, other = pair.answers if sign else pair.answers[::-1]
         assert asked.startswith(f"{right} or {other}")

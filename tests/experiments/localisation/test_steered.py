@@ -7,19 +7,19 @@ import pytest
 import torch
 
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.data.twins import Twins
+from sally_anne.data.pairs import ContrastPair
 from sally_anne.experiments.localisation import steering
 from sally_anne.experiments.localisation.localisers import PairStats, collect, train_part
 from sally_anne.experiments.localisation.planted import GroundTruth, add_decoys, attenuate
 from sally_anne.experiments.localisation.stories import (
     control_questions,
     control_questions_of,
-    held_out_twins,
+    held_out_pairs,
 )
 from sally_anne.harness.gridtom import Wording, items
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.prompts import encode, reply_prompt
-from sally_anne.probing.interchange import read_twins
+from sally_anne.probing.interchange import read_pair
 from tests.experiments.localisation.test_localising import CARRIER, DECOYS, carried_by_one
 
 pytestmark = pytest.mark.integration
@@ -35,7 +35,7 @@ def planted() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def seen(planted: LoadedModel) -> PairStats:
-    return collect(planted, held_out_twins("test", 10), 1)
+    return collect(planted, held_out_pairs("test", 10), 1)
 
 
 def test_side_questions_are_those_of_the_benchmark() -> None:
@@ -59,17 +59,19 @@ def test_side_questions_are_those_of_the_benchmark() -> None:
             one, _ = found[f"{record.group}/first/{i}"]
             assert (one.answers[0],) == record.initial[1].answer
             assert record.initial[1].question in one.samples[i].text
-    twins = held_out_twins("test", 3)
-    asked = control_questions_of(twins)
+    contrast_pairs = held_out_pairs("test", 3)
+    asked = control_questions_of(contrast_pairs)
     assert len(asked) == 6
-    assert {one.samples[0].group for one in asked} == {pair.samples[0].group for pair in twins}
+    assert {one.samples[0].group for one in asked} == {
+        pair.samples[0].group for pair in contrast_pairs
+    }
 
 
 def test_strength_acts_as_a_steered_run_does(planted: LoadedModel, seen: PairStats) -> None:
     """One token read beside others after what stands before it, and the whole prompt steered."""
     vector = steering.vectors_at([CARRIER], seen)["mass_mean"]
-    pair = held_out_twins("test", 1)[0]
-    readings = read_twins(planted, pair, True)
+    pair = held_out_pairs("test", 1)[0]
+    readings = read_pair(planted, pair, True)
     deltas = torch.stack([vector.delta(alpha) for alpha in (-3.0, 0.0, 2.0)])
     for reading, sample in zip(readings, pair.samples, strict=True):
         found = steering._logits(reading, deltas)
@@ -85,13 +87,13 @@ def test_answers_move_at_the_carrier_and_nowhere_else(
     planted: LoadedModel, seen: PairStats
 ) -> None:
     """Counted again by a loop, one steered run each."""
-    twins = held_out_twins("test", 3)
+    contrast_pairs = held_out_pairs("test", 3)
     asked = control_questions(generated(), range(2))
     at = {head: steering.vectors_at([head], seen)["mass_mean"] for head in (CARRIER, (5, 6))}
-    found = steering.steered(planted, twins, asked, [*at.values()], (1.0, 8.0))
+    found = steering.steered(planted, contrast_pairs, asked, [*at.values()], (1.0, 8.0))
     right = moved = 0
-    for pair in twins:
-        for reading, sign in zip(read_twins(planted, pair, True), (1, -1), strict=True):
+    for pair in contrast_pairs:
+        for reading, sign in zip(read_pair(planted, pair, True), (1, -1), strict=True):
             if sign * reading.logit_diff > 0:
                 right += 1
                 step = -sign * at[CARRIER].delta(8.0)
@@ -106,7 +108,7 @@ def test_answers_move_at_the_carrier_and_nowhere_else(
 
 
 def made_up(shift: np.ndarray) -> PairStats:
-    """40 twins with one layer of two heads, of width 3; versions differ by ``shift [2, 3]``."""
+    """40 pairs with one layer of two heads, of width 3; versions differ by ``shift [2, 3]``."""
     noise = np.random.default_rng(0).normal(size=(40, 2, 1, 2, 3)) * 0.1
     noise[:, 0] += shift
     return PairStats(None, noise, np.full((40, 2), "x"))  # type: ignore[arg-type]
@@ -133,12 +135,12 @@ def test_directions_are_those_that_were_planted() -> None:
 
 
 def test_a_weakened_head_carries_less(planted: LoadedModel) -> None:
-    twins = held_out_twins("test", 1)
+    contrast_pairs = held_out_pairs("test", 1)
     kept = {name: weight.clone() for name, weight in planted.model.state_dict().items()}
     try:
-        before = collect(planted, twins, 1).effects.effect[0]
+        before = collect(planted, contrast_pairs, 1).effects.effect[0]
         attenuate(planted.model, (CARRIER,), 0.0)
-        after = collect(planted, twins, 1).effects.effect[0]
+        after = collect(planted, contrast_pairs, 1).effects.effect[0]
     finally:
         planted.model.load_state_dict(kept)
     assert abs(before[CARRIER]) > 1e-3 > 1e-6 > np.abs(after).max()
@@ -153,7 +155,7 @@ def test_ranks_are_among_draws(
 ) -> None:
     """Among draws of its own lengths; ties count against it, and their mean stands beside it."""
 
-    def known(loaded, twins, questions, vectors, alphas=steering.ALPHAS):
+    def known(loaded, contrast_pairs, questions, vectors, alphas=steering.ALPHAS):
         rows = np.repeat(np.arange(len(vectors), dtype=float)[:, None], len(alphas), axis=1)
         # Three draws for each of four directions.
         rows[-12:] = np.array([0, 1, 5, 0, 1, 5, 0, 1, 1, 4, 4, 5.0])[:, None]
@@ -163,8 +165,8 @@ def test_ranks_are_among_draws(
 
     monkeypatch.setattr(steering, "steered", known)
     truth = GroundTruth("", (CARRIER,), DECOYS)
-    twins: list[Twins] = []
-    rows = steering.steering_rows(planted, truth, seen, {"mine": [(0, 0)]}, twins, [], 3)
+    contrast_pairs: list[ContrastPair] = []
+    rows = steering.steering_rows(planted, truth, seen, {"mine": [(0, 0)]}, contrast_pairs, [], 3)
     by = {(row["heads"], row["direction"], row["alpha"]): row for row in rows}
     ranks = [by["planted", kind, 1.0]["rank"] for kind in steering.DIRECTIONS]
     assert ranks == [4, 3, 1, 4]  # moved 0, 1, 2 and 3

@@ -28,8 +28,8 @@ from sally_anne.data.gridtom.stories import (
     context_text,
 )
 from sally_anne.data.items import Setting
+from sally_anne.data.pairs import ContrastPair, PairSet
 from sally_anne.data.samples import SPLITS, Sample, SampleSet, Split
-from sally_anne.data.twins import Twins, TwinSet
 
 TEST_STORIES = 500
 MAPS, TEST_MAPS, TRAIN_MAPS = 27, 21, 4
@@ -205,13 +205,13 @@ def sample_set(
     )
 
 
-def question_twins(
+def question_pairs(
     stories: StorySet,
     order: Order = 1,
     setting: Setting = "multimodal",
     count: int | None = None,
     split_seed: int = 0,
-) -> TwinSet:
+) -> PairSet:
     """Belief questions on two versions of a story of which the answers differ.
 
     In first order the true-belief and the false-belief version; in second order those in which the
@@ -236,8 +236,8 @@ def question_twins(
                 for case in (cases[i], cases[j])
             ]
             answers = cases[i].question.answer, cases[j].question.answer
-            found.append(Twins((sides[0], sides[1]), answers, record.identity.map))
-    return TwinSet("question", found, True, "the last prompt token", "maps", ("TB", "FB"))
+            found.append(ContrastPair((sides[0], sides[1]), answers, record.identity.map))
+    return PairSet("question", found, True, "the last prompt token", "maps", ("TB", "FB"))
 
 
 def question_text(

@@ -1,4 +1,4 @@
-"""Twins: two inputs that differ in one thing, and the words between which they decide.
+"""Pairs: two inputs that differ in one thing, and the words between which they decide.
 
 What a head carries is asked by exchanging its output between the two.
 """
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Twins:
+class ContrastPair:
     """A pair.
 
     Attributes:
@@ -51,12 +51,12 @@ class Twins:
 
 
 @dataclass(frozen=True)
-class TwinSet:
-    """Twins of one kind.
+class PairSet:
+    """Pairs of one kind.
 
     Attributes:
         kind: ``question`` or ``verdict``.
-        twins: the pairs.
+        pairs: all of them.
         reply: whether the answer is asked for in a turn of its own; else it follows the text.
         place: where heads are exchanged, in words.
         clusters: what clusters are.
@@ -65,7 +65,7 @@ class TwinSet:
     """
 
     kind: str
-    twins: list[Twins]
+    pairs: list[ContrastPair]
     reply: bool
     place: str
     clusters: str = "groups"
@@ -74,12 +74,12 @@ class TwinSet:
     @property
     def fingerprint(self) -> str:
         """Hash of all pairs."""
-        every = "".join(f"{pair.fingerprint} {pair.split} {pair.cluster}\n" for pair in self.twins)
+        every = "".join(f"{pair.fingerprint} {pair.split} {pair.cluster}\n" for pair in self.pairs)
         return hashlib.sha256(every.encode()).hexdigest()
 
-    def choose(self, split: Split, most: int) -> list[Twins]:
+    def choose(self, split: Split, most: int) -> list[ContrastPair]:
         """At most so many of a split, from all clusters in turn; always the same."""
-        found = [twins for twins in self.twins if twins.split == split]
+        found = [pairs for pairs in self.pairs if pairs.split == split]
         return in_turn(found, lambda t: t.cluster, lambda t: t.name)[:most]
 
 
@@ -90,7 +90,7 @@ def in_turn(things: Iterable[T], cluster: Callable[[T], str], name: Callable[[T]
     return [thing for _, thing in sorted(sum(turns, []), key=lambda turn: turn[0])]
 
 
-def statement_twins(samples: Iterable[Sample], label: str, clusters: Mapping[str, str]) -> TwinSet:
+def statement_pairs(samples: Iterable[Sample], label: str, clusters: Mapping[str, str]) -> PairSet:
     """Two statements on one context of which a true-or-false label holds for one alone.
 
     Args:
@@ -102,35 +102,35 @@ def statement_twins(samples: Iterable[Sample], label: str, clusters: Mapping[str
     for sample in samples:
         if sample.context and isinstance(sample.labels[label], bool):
             by_context.setdefault((sample.group, sample.context), {})[sample.labels[label]] = sample
-    twins = [
-        Twins((sides[True], sides[False]), VERDICT, clusters.get(group, group))
+    pairs = [
+        ContrastPair((sides[True], sides[False]), VERDICT, clusters.get(group, group))
         for (group, _), sides in by_context.items()
         if len(sides) == 2
     ]
     noun = "maps" if clusters else "groups"
-    return TwinSet("statement", twins, False, "the statement's end", noun)
+    return PairSet("statement", pairs, False, "the statement's end", noun)
 
 
-def own_twins(samples: Sequence[Sample]) -> TwinSet:
-    """Samples of your own that share a ``twin``, each with its ``answer``.
+def own_pairs(samples: Sequence[Sample]) -> PairSet:
+    """Samples of your own that share a ``pair``, each with its ``answer``.
 
     Raises:
         RecordError: a key is that of one sample or of more than two, or of two groups or splits, or
-            a sample has no answer or that of its twin; names the key.
+            a sample has no answer or that of its counterpart; names the key.
     """
     sides: dict[str, list[Sample]] = {}
     for sample in samples:
-        if sample.twin:
-            sides.setdefault(sample.twin, []).append(sample)
+        if sample.pair:
+            sides.setdefault(sample.pair, []).append(sample)
     for key, pair in sides.items():
         if len(pair) != 2:
-            raise RecordError(f"twin {key!r} is named by {len(pair)} samples, and must be by two")
+            raise RecordError(f"pair {key!r} is named by {len(pair)} samples, and must be by two")
         if pair[0].group != pair[1].group or pair[0].split != pair[1].split:
-            raise RecordError(f"the samples of twin {key!r} must be of one group and split")
+            raise RecordError(f"the samples of pair {key!r} must be of one group and split")
         if not all(s.answer for s in pair) or pair[0].answer == pair[1].answer:
             raise RecordError(
-                f"the samples of twin {key!r} need an answer each, and not the same: the word that "
+                f"the samples of pair {key!r} need an answer each, and not the same: the word that "
                 "the model should say"
             )
-    twins = [Twins((a, b), (a.answer, b.answer), a.group) for a, b in sides.values()]
-    return TwinSet("question", twins, True, "the last prompt token")
+    pairs = [ContrastPair((a, b), (a.answer, b.answer), a.group) for a, b in sides.values()]
+    return PairSet("question", pairs, True, "the last prompt token")
