@@ -118,7 +118,7 @@ def read_questions(
             heads += [side.heads.float().cpu().numpy() for side in sides]
     items = pd.DataFrame(
         {
-            "condition": conditions_of(replace(pair_set, pair_set=chosen)),
+            "condition": conditions_of(replace(pair_set, pairs=chosen)),
             "split": [pair.split for pair in chosen for _ in pair.samples],
             "cluster": [pair.cluster for pair in chosen for _ in pair.samples],
         }

@@ -123,7 +123,7 @@ def pairs() -> PairSet:
     found = question_pairs(open_stories(None), setting="text")
     most: dict[Split, int] = {"train": 16, "validation": 6, "test": 3}
     chosen = [pair for split, n in most.items() for pair in found.choose(split, n)]
-    return replace(found, pair_set=chosen)
+    return replace(found, pairs=chosen)
 
 
 @pytest.fixture(scope="module")
