@@ -15,8 +15,8 @@ import pandas as pd
 
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.head import Head
+from sally_anne.data.items import Question
 from sally_anne.data.pairs import in_turn
-from sally_anne.harness.items import Item
 from sally_anne.harness.report import BELIEF, percent
 from sally_anne.harness.score import belief_metrics, over, paired_difference, scores
 from sally_anne.hooks.vector import SteeringVector
@@ -53,11 +53,11 @@ def without_a_head(chosen: SweepPoint, vector: SteeringVector, most: int) -> Vec
     return rests
 
 
-def spread(items: Sequence[Item], stories: int) -> list[Item]:
+def spread(items: Sequence[Question], stories: int) -> list[Question]:
     """The items of so many stories at most, of all maps in turn, always the same, in order."""
-    maps = {item.story: item.map for item in items}
+    maps = {item.group: item.map for item in items}
     kept = set(in_turn(maps, maps.__getitem__, str)[:stories])
-    return [item for item in items if item.story in kept]
+    return [item for item in items if item.group in kept]
 
 
 def control_rank(

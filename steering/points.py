@@ -19,8 +19,8 @@ import torch
 from sally_anne.core.bootstrap import Estimate
 from sally_anne.core.errors import SteeringError
 from sally_anne.core.folder import Journal
+from sally_anne.data.items import Question
 from sally_anne.harness.evaluate import prompt_of
-from sally_anne.harness.items import Item
 from sally_anne.harness.model import cut_prompts, prefill_prompts
 from sally_anne.harness.score import (
     Metrics,
@@ -135,7 +135,7 @@ def vectors_of(
 )
 def answer_points(
     loaded: LoadedModel,
-    items: Sequence[Item],
+    items: Sequence[Question],
     vectors: Vectors,
     journal: Journal,
     batch_size: int,
@@ -165,7 +165,7 @@ def answer_points(
     keys = {(point, i.item_id): f"{point.name}|{i.item_id}" for point in vectors for i in items}
     missing = {pair for pair, key in keys.items() if key not in journal.answers}
 
-    def lacking(points: Iterable[SweepPoint], batch: Iterable[Item]) -> int:
+    def lacking(points: Iterable[SweepPoint], batch: Iterable[Question]) -> int:
         return len(missing.intersection(product(points, (item.item_id for item in batch))))
 
     left = [point for point in vectors if lacking([point], items)]
@@ -224,20 +224,20 @@ def answer_points(
     return pd.concat(tables, ignore_index=True)
 
 
-def _of_one_shape(items: Sequence[Item], batch_size: int) -> list[list[Item]]:
+def _of_one_shape(items: Sequence[Question], batch_size: int) -> list[list[Question]]:
     """Batches of items whose clips are alike: initial beliefs are asked with fewer frames or more.
 
     Clips of one batch are one tensor in LLaVA-NeXT-Video.
     """
-    groups: dict[tuple[int, int, int] | None, list[Item]] = {}
+    groups: dict[tuple[int, int, int] | None, list[Question]] = {}
     for item in items:
         groups.setdefault(item.shape(True) if item.shape else None, []).append(item)
     return [list(batch) for group in groups.values() for batch in in_batches(group, batch_size)]
 
 
-def chance(items: Sequence[Item]) -> float:
+def chance(items: Sequence[Question]) -> float:
     """Share of items that guessing gets right: one option, or as many as are to be named."""
-    return sum(1 / comb(len(i.options), len(i.answer)) for i in items) / len(items)
+    return sum(1 / comb(len(i.options), len(i.key)) for i in items) / len(items)
 
 
 def _common(vectors: Vectors) -> tuple[str, str]:

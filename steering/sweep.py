@@ -20,6 +20,7 @@ from sally_anne.core.run import CONFIG, Run
 from sally_anne.data.gridtom import samples
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.stories import StorySet
+from sally_anne.data.items import Question
 from sally_anne.data.lineage import SEEN, Lineage
 from sally_anne.figures.draw import draw_all
 from sally_anne.figures.report import write_report
@@ -28,7 +29,6 @@ from sally_anne.harness.config import check as check_evaluation
 from sally_anne.harness.dry_run import loads_of, tokens_of
 from sally_anne.harness.evaluate import check_items, fitted_on
 from sally_anne.harness.gridtom import choose_stories, items_of, sample_note
-from sally_anne.harness.items import Item
 from sally_anne.harness.tasks import LeftOut
 from sally_anne.hooks.batch_size import AUTO, MOST, in_batches
 from sally_anne.hooks.geometry import find_geometry
@@ -304,7 +304,7 @@ class Questions:
     def leave_out(self, lineage: Lineage | None) -> None:
         self.members, self.unseen, self.lineage = unseen_stories(self._asked, self.stories, lineage)
 
-    def items(self, split: Split, task: ControlTask | None = None) -> list[Item]:
+    def items(self, split: Split, task: ControlTask | None = None) -> list[Question]:
         """The belief questions of a split, or its control questions of one kind."""
         asked = self._asked[split]
         asked = replace(asked, order=task) if task else asked
@@ -392,7 +392,7 @@ def dry_run(config: SweepConfig, console: Console | None = None) -> dict[str, Fi
     counter = Counter(loaded)
     most = MOST if config.decode_batch_size == AUTO else config.decode_batch_size
     # The baseline and the chosen point; its controls; its heads left out, on test stories.
-    parts: list[tuple[str, list[Item], int]] = [
+    parts: list[tuple[str, list[Question], int]] = [
         ("validation", questions.items("validation"), len(grid))
     ]
     kinds = len(_controls(config))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.items import Question
 from sally_anne.data.text_sets import BIGTOM, KINDS, load_bigtom, read_stories
 from tests.shared_data import SOURCES, official_data
 
@@ -37,7 +37,7 @@ def write(folder: Path, name: str, *lines: bytes) -> Path:
     return folder
 
 
-def right_text(item: BenchmarkItem) -> str:
+def right_text(item: Question) -> str:
     return next(option.text for option in item.options if option.label == item.answer)
 
 
@@ -188,11 +188,11 @@ def source(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def items(source: str) -> list[BenchmarkItem]:
+def items(source: str) -> list[Question]:
     return BIGTOM.load(official_data(source, "bigtom"))
 
 
-def first_order(items: list[BenchmarkItem]) -> dict[tuple[str, str], BenchmarkItem]:
+def first_order(items: list[Question]) -> dict[tuple[str, str], Question]:
     """Forward belief with the first belief hidden, by group and condition."""
     return {
         (item.group, item.tags["condition"][0]): item

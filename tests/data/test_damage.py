@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.items import Question
 from sally_anne.data.mimeqa import items_of, rows_of
 from sally_anne.data.mmtom_qa import read_record
 from sally_anne.data.moments import read_questions
@@ -116,16 +116,16 @@ def first_of(name: str) -> Any:
     return whole if isinstance(whole, dict) else whole[:2]
 
 
-def muma_tom(record: Any) -> list[BenchmarkItem]:
+def muma_tom(record: Any) -> list[Question]:
     return read_episode("7", Field(record, WHERE), Field("Bob took a pear.", WHERE))
 
 
-def bigtom(text: str) -> list[BenchmarkItem]:
+def bigtom(text: str) -> list[Question]:
     kind = KINDS["0_forward_belief_true_belief"]
     return [item for item, _ in read_stories(text.encode("utf-8"), Path(WHERE), kind)]
 
 
-def mimeqa(text: str) -> list[BenchmarkItem]:
+def mimeqa(text: str) -> list[Question]:
     return items_of(rows_of(text.encode("utf-8"), WHERE), WHERE)
 
 
@@ -137,7 +137,7 @@ MIME = (
 STORY = "Ann sees it.;Does Ann believe it?;Ann believes it.;Ann does not.\n" * 2
 EPISODES = [record for record in first_of("muma_tom/questions.json").values()]
 # By name: good records or texts, and what reads one.
-READERS: dict[str, tuple[list[Any], Callable[[Any], list[BenchmarkItem]]]] = {
+READERS: dict[str, tuple[list[Any], Callable[[Any], list[Question]]]] = {
     "hi_tom": ([made.HI_TOM], lambda r: [read_hi_tom(Field(r, WHERE))]),
     "fantom": ([made.fantom_set()], lambda r: read_fantom(Field(r, WHERE), random.Random(7))),
     "opentom": (made.opentom_records(), lambda r: [read_opentom(Field(r, WHERE), "test")]),

@@ -12,11 +12,11 @@ import pytest
 
 import sally_anne.harness.evaluate
 from sally_anne.core.folder import Journal
+from sally_anne.data.items import Question
 from sally_anne.experiments import table1
 from sally_anne.experiments.config import Table1Config
 from sally_anne.experiments.table1 import against_prompting
 from sally_anne.harness.evaluate import ask
-from sally_anne.harness.items import Item
 from sally_anne.harness.model import SteeredModel
 from sally_anne.probing.config import ProbeConfig
 from tests.steering.conftest import answered, probed  # noqa: F401  # fixtures
@@ -30,7 +30,7 @@ PLAN = {
 }
 
 
-def planted(items: Sequence[Item]) -> list[dict[str, str]]:
+def planted(items: Sequence[Question]) -> list[dict[str, str]]:
     how = "cot" if items[0].reasons else "few-shot"
     assert items[0].text.startswith("Here are questions") == (how == "few-shot")
     counts: dict[str, int] = {}
@@ -72,7 +72,7 @@ def test_rows_of_prompting_stand_beside_the_steered_one(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def prepared(model: SteeredModel, items: Sequence[Item], journal: Journal, *rest, **named):
+    def prepared(model: SteeredModel, items: Sequence[Question], journal: Journal, *rest, **named):
         journal.add(planted(items))
         return ask(model, items, journal, *rest, **named)
 

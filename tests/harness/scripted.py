@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sally_anne.data.items import BenchmarkItem, Context, Media, Option, Polarity
+from sally_anne.data.items import Context, Media, Option, Polarity, Question
 from sally_anne.data.muma_tom import People
 from sally_anne.harness.planning import LikelyUnlikely
 
@@ -63,8 +63,8 @@ def question(
     kind: str = "social_goal",
     number: str = "1",
     group: str = "7",
-) -> BenchmarkItem:
-    return BenchmarkItem(
+) -> Question:
+    return Question(
         item_id=f"{group}/{number}",
         benchmark="muma_tom",
         split="test",
@@ -79,7 +79,7 @@ def question(
     )
 
 
-def social(polarity: Polarity = "most", answer: str = "B", number: str = "1") -> BenchmarkItem:
+def social(polarity: Polarity = "most", answer: str = "B", number: str = "1") -> Question:
     """Does Dee help (A) or hinder (B) Cy, or neither (C)?"""
     return question(
         f"Given this talk, assuming that Dee knows what is on the bed, which of the "
@@ -96,7 +96,7 @@ def social(polarity: Polarity = "most", answer: str = "B", number: str = "1") ->
     )
 
 
-def goal(polarity: Polarity = "most", answer: str = "A", number: str = "1") -> BenchmarkItem:
+def goal(polarity: Polarity = "most", answer: str = "A", number: str = "1") -> Question:
     """What does Dee think that Cy wants with the pear?"""
     return question(
         f"Which of the following statements is {polarity.upper()} likely?",

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
-from sally_anne.data.items import BenchmarkItem, Context, Option
+from sally_anne.data.items import Context, Option, Question
 from sally_anne.data.mmtom_qa import MMTOM_QA, load
 from sally_anne.data.mmtom_qa.scenes import Action, Contents, Course, read_actions
 from sally_anne.harness.bip_alm import (
@@ -116,10 +116,8 @@ WALK = read_actions(
 )
 
 
-def item(question: str, *options: str) -> BenchmarkItem:
-    return BenchmarkItem(
-        "1", "mmtom_qa", "test", "e", question, tuple(map(Option, "ab", options)), "a"
-    )
+def item(question: str, *options: str) -> Question:
+    return Question("1", "mmtom_qa", "test", "e", question, tuple(map(Option, "ab", options)), "a")
 
 
 def suspected(goal: str, never: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -243,7 +241,7 @@ ACTIONS = "Ida is in the bedroom. She walks to the kitchen, opens the stove and 
 
 
 def question(*options: str, asked: str = "Which one is more likely?", answer: str = "a"):
-    return BenchmarkItem(
+    return Question(
         item_id="1",
         benchmark="mmtom_qa",
         split="test",

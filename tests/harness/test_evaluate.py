@@ -20,12 +20,11 @@ from rich.console import Console
 from sally_anne.core.errors import HarnessError, OutOfMemoryError
 from sally_anne.core.folder import Journal
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.data.items import Option
+from sally_anne.data.items import Option, Question
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import ask, evaluate
 from sally_anne.harness.evaluate import evaluate as work
 from sally_anne.harness.gridtom import GridToM, items_of
-from sally_anne.harness.items import Item
 from sally_anne.harness.judge import JudgeRequest, JudgeResult, judge_answers
 from sally_anne.harness.judge import JudgeRequest as Judged
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
@@ -65,17 +64,17 @@ class Scripted:
         return [np.roll([-0.5, -4.0, -2.0], int(p.text[-1]) % 3).tolist() for p in prompts]
 
 
-def item(number: int) -> Item:
+def item(number: int) -> Question:
     shape = SHAPES[number]
-    return Item(
+    return Question(
         item_id=f"i{number}",
-        story=f"s{number}",
+        benchmark="made",
+        group=f"s{number}",
         split="test",
-        condition="",
-        first="",
+        question="",
         text=f"What is {number}",
         options=tuple(Option(label, f"thing {label}") for label in "ABC"),
-        answer=("ABC"[number % 3],),
+        answer="ABC"[number % 3],
         clip=None if shape is None else partial(np.full, (*shape, 3), number, np.uint8),
     )
 
@@ -132,7 +131,7 @@ class Crowded:
 
 
 ITEMS = [
-    Item(f"i{n}", f"s{n}", "test", "", "", f"{n}?", (Option("red", "red"),), ("red",))
+    Question(f"i{n}", "made", "test", f"s{n}", "", (Option("red", "red"),), "red", text=f"{n}?")
     for n in range(5)
 ]
 
@@ -254,17 +253,17 @@ def test_another_run_in_the_folder_is_refused(config: EvalConfig) -> None:
 
 def test_answer_sheets_by_hand(config: EvalConfig) -> None:
     items = items_of(config, generated(config.data_seed))
-    right = [{"item_id": i.item_id, "reply": f" {i.answer[0]}."} for i in items]
+    right = [{"item_id": i.item_id, "reply": f" {i.key[0]}."} for i in items]
     other = [
         {
             "item_id": i.item_id,
-            "reply": next(o.text for o in i.options if o.label not in i.answer),
+            "reply": next(o.text for o in i.options if o.label not in i.key),
         }
         for i in items
     ]
     silent = [{"item_id": i.item_id, "reply": "the"} for i in items]
     always_first = [
-        {"item_id": i.item_id, "reply": i.answer[0] if i.condition == "FB" else o["reply"]}
+        {"item_id": i.item_id, "reply": i.key[0] if i.condition == "FB" else o["reply"]}
         for i, o in zip(items, other, strict=True)
     ]
     for sheet, expected in (
@@ -276,7 +275,7 @@ def test_answer_sheets_by_hand(config: EvalConfig) -> None:
         metrics = results_of(score(items, sheet), beliefs=True)["robust"]
         found = tuple(metrics[m]["value"] for m in ("TB", "FB", "Both", "invalid"))
         assert found == expected
-    in_json = [{"item_id": i.item_id, "reply": json.dumps({"answer": i.answer[0]})} for i in items]
+    in_json = [{"item_id": i.item_id, "reply": json.dumps({"answer": i.key[0]})} for i in items]
     for parser in ("robust", "official"):
         assert results_of(score(items, in_json), beliefs=True)[parser]["Both"]["value"] == 1
     assert results_of(score(items, right), beliefs=True)["official"]["invalid"]["value"] == 1

@@ -13,9 +13,8 @@ import pytest
 from sally_anne.data.gridtom.narration import InitialQuestion
 from sally_anne.data.gridtom.release import open_stories
 from sally_anne.data.gridtom.world import COLOURS
-from sally_anne.data.items import Option
+from sally_anne.data.items import Option, Question
 from sally_anne.harness.gridtom import Wording, items
-from sally_anne.harness.items import Item
 from sally_anne.harness.score import belief_metrics
 from tests.made_stories import KEY_FRAMES, cast_of, made_stories, made_story, right_room
 
@@ -26,10 +25,12 @@ ENDS = {
 }
 
 
-def item(name: str, told: str, question: str, style: str, wanted: str, **facts: Any) -> Item:
-    return Item(
+def item(name: str, told: str, question: str, style: str, wanted: str, **facts: Any) -> Question:
+    return Question(
         item_id=f"story-0003/{name}",
-        story="story-0003",
+        benchmark="gridtom",
+        group="story-0003",
+        question=question,
         map="map-03",
         split="test",
         official="gridtom",
@@ -38,7 +39,7 @@ def item(name: str, told: str, question: str, style: str, wanted: str, **facts: 
     )
 
 
-def belief(name: str, rooms: str, answer: str, setting: str, style: str) -> Item:
+def belief(name: str, rooms: str, answer: str, setting: str, style: str) -> Question:
     """An item of story 3, whose agent walks to the purple room first and to the white one last."""
     first, _, second = name.partition("/")
     said = f"{first} and {second}" if second else first
@@ -55,7 +56,7 @@ def belief(name: str, rooms: str, answer: str, setting: str, style: str) -> Item
         condition=second or first,
         first=first,
         options=(Option(one, one), Option(other, other)),
-        answer=(answer,),
+        answer=answer,
     )
 
 
@@ -69,11 +70,8 @@ def initial(number: int, question: str, choices: str, answer: str, setting: str,
         question,
         style,
         "the colour, or a list of colours",
-        condition="",
-        first="",
         options=tuple(Option(colour, colour) for colour in choices.split()),
-        answer=tuple(answer.split()),
-        names=True,
+        answers=tuple(answer.split()),
     )
 
 
@@ -193,7 +191,7 @@ def test_reality_is_the_last_room_in_both_versions(style) -> None:
             condition=first,
             first=first,
             options=tuple(Option(room, room) for room in rooms),
-            answer=(answer,),
+            answer=answer,
         )
     assert all(sorted(rooms) == ["purple", "white"] for rooms in orders)
 
@@ -205,10 +203,10 @@ def test_neither_room_stands_first_more_often_than_the_other(ask) -> None:
     found = list(items(stories, dict.fromkeys(range(400), "test"), ask, Wording("text")))
     places: Counter[str] = Counter()
     for asked in found:
-        index = int(asked.story.removeprefix("story-"))
+        index = int(asked.group.removeprefix("story-"))
         second = asked.condition if ask == "2" else None
         right = right_room(index, asked.first, second)
-        assert asked.answer == (right,) and right in {o.label for o in asked.options}
+        assert asked.answer == right and right in {o.label for o in asked.options}
         one, _, other = asked.text.partition("Choose one: ")[2].partition(".")[0].split()
         assert [o.label for o in asked.options] == [one, other]
         places[asked.item_id.partition("/")[2]] += one == right
@@ -226,10 +224,10 @@ def test_always_the_first_room_is_right_in_half_and_no_more() -> None:
         sheet = pd.DataFrame(
             {
                 "item_id": asked.item_id,
-                "story": asked.story,
+                "story": asked.group,
                 "condition": asked.condition,
                 "first": asked.first,
-                "correct": asked.options[place].label in asked.answer,
+                "correct": asked.options[place].label in asked.key,
                 "invalid": False,
             }
             for asked in found

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.items import Question
 from sally_anne.harness.limp import run
 from sally_anne.harness.planning import from_top_tokens
 from sally_anne.harness.planning_config import LimpConfig
@@ -31,7 +31,7 @@ KEY = "sk-secret-limp"
 LIKELY = 0.9
 
 
-def film(item: BenchmarkItem) -> np.ndarray:
+def film(item: Question) -> np.ndarray:
     return np.zeros((2, 28, 28, 3), np.uint8)
 
 

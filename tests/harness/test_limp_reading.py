@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError, RecordError
 from sally_anne.core.folder import Journal
-from sally_anne.data.items import BenchmarkItem, Context
+from sally_anne.data.items import Context, Question
 from sally_anne.data.muma_tom import load
 from sally_anne.data.read import Field
 from sally_anne.harness.limp import (
@@ -115,11 +115,11 @@ def test_a_person_who_is_not_there() -> None:
 INITIAL = "before anybody acted"
 
 
-def no_film(item: BenchmarkItem) -> np.ndarray:
+def no_film(item: Question) -> np.ndarray:
     raise AssertionError("the film was asked for")
 
 
-def film(item: BenchmarkItem) -> np.ndarray:
+def film(item: Question) -> np.ndarray:
     return np.zeros((2, 28, 28, 3), np.uint8)
 
 

@@ -10,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.items import Option
-from sally_anne.harness.items import Item
+from sally_anne.data.items import Option, Question
 from sally_anne.harness.parse import (
     OFFICIAL,
     PARSERS,
@@ -214,9 +213,11 @@ ROOMS = (Option("red", "red"), Option("purple", "purple"))
 FIVE = tuple(Option(c, c) for c in ("red", "green", "blue", "white", "yellow"))
 
 
-def item(official: str, options: tuple[Option, ...], *answer: str, names: bool = False) -> Item:
-    text = "Question?"
-    return Item("i", "s", "test", "", "", text, options, answer, names=names, official=official)
+def item(official: str, options: tuple[Option, ...], *answer: str, names: bool = False) -> Question:
+    many = {"answers": answer} if names else {"answer": answer[0]}
+    return Question(
+        "i", "made", "test", "s", "Who?", options, text="Who?", official=official, **many
+    )
 
 
 @pytest.mark.parametrize(

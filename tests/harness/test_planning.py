@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
-from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.items import Question
 from sally_anne.data.muma_tom import load
 from sally_anne.harness.limp import gather_all, judge_all, persons
 from sally_anne.harness.limp_reading import Episode, Person, Sources
@@ -155,13 +155,13 @@ def by_hand(prompt: str) -> tuple[float, float]:
     return (p, 1 - p) if "help Cy" in prompt else ((1 - p) / 2, p / 2)
 
 
-def no_film(item: BenchmarkItem) -> np.ndarray:
+def no_film(item: Question) -> np.ndarray:
     raise AssertionError("the film was asked for")
 
 
 def answered(
     folder: Path,
-    items: list[BenchmarkItem],
+    items: list[Question],
     model: ScriptedLikelihood,
     episodes: dict[str, Episode] = EPISODES,
 ) -> pd.DataFrame:
@@ -297,7 +297,7 @@ def judge(prompt: str) -> tuple[float, float]:
     return (0.9, 0.1) if alike == (aim == "help") else (0.1, 0.9)
 
 
-def moves(item: BenchmarkItem) -> Person | None:
+def moves(item: Question) -> Person | None:
     """The person asked about, and what the options say that they did."""
     for option in item.options:
         if told := re.search(r"to (?:place|put) (the .+?): ", option.text):

@@ -17,12 +17,11 @@ from rich.console import Console
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.release import open_stories
-from sally_anne.data.items import BenchmarkItem, Context, Media, Option
+from sally_anne.data.items import Context, Media, Option, Question
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.dry_run import dry_run
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.gridtom import FIELDS, Order, Wording, items
-from sally_anne.harness.items import Item
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.harness.prompts import _sources, answered, examples_for, set_apart, with_examples
 from sally_anne.harness.protocols import RETOLD, THOUGHTS
@@ -113,7 +112,7 @@ def test_the_end_of_the_thoughts_is_read_and_not_what_they_weigh(
 
     def say(text: str) -> str:
         item = keys[text]
-        (right,) = item.answer
+        (right,) = item.key
         wrong = next(o.text for o in item.options if o.label != right)
         end = json.dumps({"answer": right}) if style == "json" else right
         return f"At first the answer is {wrong}. Then the door closes.\n\nAnswer: {end}"
@@ -182,15 +181,15 @@ def test_gridtom_shows_training_stories_with_their_answers(order: Any, style: An
         head, asked = shown(item.text)
         assert asked == plain.text and item.clip is not None
         told = [one for text, one in train.items() if text in head]
-        assert len(told) == 4 and len({one.story for one in told}) == 4
-        assert item.story not in {one.story for one in told}
+        assert len(told) == 4 and len({one.group for one in told}) == 4
+        assert item.group not in {one.group for one in told}
         for one in told:
             right = answered(one).removeprefix(one.text).strip()
             if style == "json":
                 said = json.loads(right)["answer"]
-                assert set([said] if isinstance(said, str) else said) == set(one.answer)
+                assert set([said] if isinstance(said, str) else said) == set(one.key)
             else:
-                assert right == " and ".join(one.answer)
+                assert right == " and ".join(one.key)
         if order == "1":
             assert Counter(one.condition for one in told) == {"TB": 2, "FB": 2}
 
@@ -231,7 +230,7 @@ def test_where_all_are_asked_some_stories_are_kept_for_examples(tmp_path: Path) 
         task="bigtom", data=made.bigtom(tmp_path / "b"), prompting="few-shot", shots=1
     )
     work = load_items(config)
-    assert len({item.story for item in work.items}) == 1
+    assert len({item.group for item in work.items}) == 1
     assert len(work.items) == 2 and len(work.notes) == 1
     for item in work.items:
         head, asked = shown(item.text)
@@ -242,8 +241,8 @@ def test_where_all_are_asked_some_stories_are_kept_for_examples(tmp_path: Path) 
     assert not load_items(replace(config, limit=1)).notes
 
 
-def record(number: int, rng: random.Random) -> BenchmarkItem:
-    return BenchmarkItem(
+def record(number: int, rng: random.Random) -> Question:
+    return Question(
         item_id=f"i{number}",
         benchmark="made",
         split=rng.choice(["test", "train"]),
@@ -274,11 +273,11 @@ def test_nothing_that_is_shown_shares_group_film_or_words_with_what_is_asked(see
             assert _sources(shown_one).isdisjoint(_sources(one))
 
 
-def item(number: int, place: int, condition: str = "") -> Item:
+def item(number: int, place: int, condition: str = "") -> Question:
     options = (Option("A", "red"), Option("B", "blue"))
-    return Item(
-        f"i{number}", f"s{number // 2}", "test", condition, "", f"Q{number} Answer:", options,
-        (options[place].label,),
+    return Question(
+        f"i{number}", "made", "test", f"s{number // 2}", "", options, options[place].label,
+        condition=condition, text=f"Q{number} Answer:",
     )  # fmt: skip
 
 
@@ -291,19 +290,19 @@ def test_examples_teach_neither_place_nor_condition() -> None:
     for number in range(1000, 1020):
         drawn = examples_for(item(number, 0), pool, 4, 0)
         assert Counter(one.condition for one in drawn) == {"TB": 2, "FB": 2}
-        assert Counter(one.answer for one in drawn) == {("A",): 2, ("B",): 2}
-        assert len({one.story for one in drawn}) == 4
+        assert Counter(one.answer for one in drawn) == {"A": 2, "B": 2}
+        assert len({one.group for one in drawn}) == 4
 
 
 def test_an_items_own_story_is_never_drawn() -> None:
     pool = [item(n, n % 2) for n in range(12)]
     for one in pool:
         for seed in range(10):
-            assert one.story not in {example.story for example in examples_for(one, pool, 4, seed)}
+            assert one.group not in {example.group for example in examples_for(one, pool, 4, seed)}
 
 
 def test_open_questions_are_shown_with_their_reference() -> None:
-    one = replace(item(0, 0), options=(), answer=(), reference="A rope.", text="What? Answer:")
+    one = replace(item(0, 0), options=(), answer=None, reference="A rope.", text="What? Answer:")
     (given,) = with_examples([item(9, 0)], [one], 1, 0)
     assert "What? Answer: A rope.\n" in given.text
 
@@ -366,7 +365,7 @@ def test_gridtom_takes_the_view_of_whose_mind_is_asked_about(order: Any, whose: 
 
     records = {record.group: record for record in generated(2025)}
     for item in load_items(EvalConfig(order=order, limit=3, prompting="simtom")).items:
-        agent = f"the {getattr(records[item.story].cast, whose)} agent"
+        agent = f"the {getattr(records[item.group].cast, whose)} agent"
         assert f"Tell in order what {agent} sees" in item.before
         assert item.text.startswith(f"This is all that {agent} knows:\n")
         # Neither the question nor its options are told before.

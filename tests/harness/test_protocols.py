@@ -13,10 +13,9 @@ import pytest
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.build import info_line
 from sally_anne.data.gridtom.release import open_stories
-from sally_anne.data.items import Media
+from sally_anne.data.items import Media, Question
 from sally_anne.data.media import cut
 from sally_anne.harness.config import EvalConfig, check
-from sally_anne.harness.items import Item
 from sally_anne.harness.parse import OFFICIAL
 from sally_anne.harness.protocols import PROTOCOLS
 from sally_anne.harness.questions import PromptConfig, render
@@ -31,7 +30,7 @@ def shown(benchmark, **options) -> PromptConfig:
     return PromptConfig.of(benchmark, EvalConfig(task="bigtom", **options), protocol)
 
 
-def asked(task: str, folder: Path, **options) -> list[Item]:
+def asked(task: str, folder: Path, **options) -> list[Question]:
     return load_items(EvalConfig(task=task, data=folder, protocol="official", **options)).items
 
 
@@ -53,7 +52,7 @@ def test_bigtom_is_asked_as_by_its_authors() -> None:
     wanted = [pair for path in sorted(folder.glob("*/*.csv")) for pair in bigtom_prompts(path)]
     found = asked("bigtom", folder)
     assert len(found) >= 400 and {key for _, key in wanted} == {"a", "b"}
-    assert [(item.text, *item.answer) for item in found] == wanted
+    assert [(item.text, *item.key) for item in found] == wanted
     (system,) = {item.system for item in found}
     assert system.endswith("Answer as 'Answer:<option>)<answer>'.")
     # The reader of the authors finds its form asked for, in the system message.
@@ -74,7 +73,7 @@ def test_mmtom_qa_is_asked_as_by_its_authors(source: str) -> None:
     records = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
     found = asked("mmtom_qa", path.parent, view="text")
     assert [item.text for item in found] == [mmtom_prompt(r, False) for r in records]
-    assert [item.answer[0] for item in found] == [r["answer"] for r in records]
+    assert [item.key[0] for item in found] == [r["answer"] for r in records]
     assert {item.system for item in found} == {"You are a helpful assistant."}
     assert source == "made" or len(found) >= 40
     known = find_task("mmtom_qa")
@@ -121,7 +120,7 @@ def test_gridtom_is_asked_as_by_its_authors(gridtom, setting: str) -> None:
         for line in lines[:-148]
         for belief in line["first_order_belief"]
     ]
-    assert len(wanted) == 44 and [(item.text, *item.answer) for item in given] == wanted
+    assert len(wanted) == 44 and [(item.text, *item.key) for item in given] == wanted
     assert {item.split for item in given} == {"published"}
     assert all((item.clip is None) == (setting == "text") for item in given)
     rooms = [[option.text for option in item.options] for item in given]
@@ -189,7 +188,7 @@ def test_mimeqa_is_asked_as_by_its_authors(tmp_path: Path, view: str) -> None:
     shown_title = "The {rope}" if view == "multimodal" else ""
     wanted = [mimeqa_prompt(row, shown_title, chosen.duration, chosen.times) for row in rows]
     found = asked("mimeqa", folder, view=view)
-    assert [item.first_prompt(item.notes()) for item in found if item.notes] == wanted
+    assert [item.first_prompt() for item in found if item.notes] == wanted
     assert EvalConfig(task="mimeqa", protocol="official").reply_tokens == 128
 
 

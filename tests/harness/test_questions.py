@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
+from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
 from sally_anne.harness.chat_endpoint import messages_of
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.model import Prompt
@@ -28,7 +28,7 @@ KNOWN = Benchmark(
     frame_times=True,
     notes={"": "The question is about the end.", "text": "Words only."},
 )
-RECORD = BenchmarkItem(
+RECORD = Question(
     item_id="1",
     benchmark="made",
     split="test",
@@ -61,7 +61,7 @@ def test_the_window_chooses_the_transcript_and_no_view_shows_other_fields() -> N
 
 def test_items_keep_key_tags_and_condition() -> None:
     (item,) = render(KNOWN, [RECORD], shown(KNOWN))
-    assert (item.answer, item.condition, item.clip, item.hidden) == (("B",), "TB", None, False)
+    assert (item.answer, item.condition, item.clip, item.hidden) == ("B", "TB", None, False)
     assert item.tags["kind"] == ("x", "y")
 
 
@@ -117,7 +117,7 @@ def test_lengths_counts_and_times_of_frames_are_told_once_they_are_known(tmp_pat
     how = shown(KNOWN, view="multimodal", frames=3, template=path)
     (item,) = render(KNOWN, [record], how)
     assert item.notes is not None
-    said = item.first_prompt(item.notes())
+    said = item.first_prompt()
     assert said.startswith("Who knows {it}? 3.00 seconds; 3; 0.00s,") and "<" not in said
 
 

@@ -15,8 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import HarnessError, OptionError
-from sally_anne.data.items import Option
-from sally_anne.harness.items import Item
+from sally_anne.data.items import Option, Question
 from sally_anne.harness.score import (
     Estimate,
     Metrics,
@@ -341,22 +340,23 @@ def test_a_story_without_a_map_leaves_intervals_over_stories(unknown: str | None
 OPTIONS = (Option("A", "red"), Option("B", "blue"))
 
 
-def item(number: int, answer: str | None = "A", **tags: tuple[str, ...]) -> Item:
+def item(number: int, answer: str | None = "A", **tags: tuple[str, ...]) -> Question:
     condition = tags.get("condition", ("",))[0]
-    return Item(
+    return Question(
         item_id=f"i{number}",
-        story=f"s{number // 2}",
+        benchmark="made",
+        group=f"s{number // 2}",
         split="test",
+        question="",
         condition=condition,
-        first="",
         text="?",
         options=OPTIONS,
-        answer=(answer,) if answer else (),
+        answer=answer,
         tags=tags,
     )
 
 
-def scored(items: list[Item], replies: list[str]) -> pd.DataFrame:
+def scored(items: list[Question], replies: list[str]) -> pd.DataFrame:
     answers = [{"item_id": i.item_id, "reply": r} for i, r in zip(items, replies, strict=True)]
     return score(items, answers)
 
@@ -407,7 +407,7 @@ def test_beliefs_pair_up_within_all_other_tags() -> None:
     assert [belief[name]["value"] for name in ("TB", "FB", "Both")] == [0.5, 1.0, 0.5]
 
 
-def bigtom() -> tuple[list[Item], list[str]]:
+def bigtom() -> tuple[list[Question], list[str]]:
     """Six stories: two variables in both conditions, and one that comes with TB alone."""
     items, replies = [], []
     for story in range(6):
@@ -419,7 +419,7 @@ def bigtom() -> tuple[list[Item], list[str]]:
             ("percept", "TB", False),
         ):
             tags = {"condition": (condition,), "variable": (variable,), "initial": ("told",)}
-            items.append(replace(item(len(items), **tags), story=f"s{story}"))
+            items.append(replace(item(len(items), **tags), group=f"s{story}"))
             replies.append("A" if right else "B")
     return items, replies
 
@@ -461,7 +461,7 @@ def test_questions_of_one_story_are_drawn_together_in_belief_intervals() -> None
 
 
 def test_open_questions_wait_for_a_judge() -> None:
-    open_item = Item("o", "s", "test", "", "", "?", (), (), question="Why?", reference="So.")
+    open_item = Question("o", "made", "test", "s", "Why?", text="?", reference="So.")
     table = score([open_item], [{"item_id": "o", "reply": "Because."}])
     assert results_of(table, ()) == {}
     assert table.loc[0, "reference"] == "So." and not table.loc[0, "hidden"]
@@ -470,7 +470,7 @@ def test_open_questions_wait_for_a_judge() -> None:
 
 
 def test_intervals_over_stories_stand_beside_those_over_maps() -> None:
-    items = [replace(item(n), map=f"map-{n % 6:02d}", story=f"s{n}") for n in range(24)]
+    items = [replace(item(n), map=f"map-{n % 6:02d}", group=f"s{n}") for n in range(24)]
     table = scored(items, ["A" if n % 6 < 3 else "B" for n in range(24)])
     found = results_of(table)["robust"]
     sheet = table.rename(columns={"robust_correct": "correct", "robust_invalid": "invalid"})
@@ -490,7 +490,7 @@ def test_joint_scores_want_all_questions_of_a_story_or_set_to_be_right() -> None
             joint = tuple(f"up to {top}" for top in range(max(order, 1), 3))
             one = item(len(items), joint=joint, set=("x" if story < 3 else "y",))
             # Stories 2 and 3 are two sets of one group.
-            items.append(replace(one, story=f"s{min(story, 2)}"))
+            items.append(replace(one, group=f"s{min(story, 2)}"))
             replies.append("A" if right else "B")
     found = results_of(scored(items, replies), ())["robust"]["joint"]
     assert {name: (cell["value"], cell["n"]) for name, cell in found.items()} == {
@@ -506,7 +506,7 @@ def test_cells_say_what_makes_a_pair() -> None:
         item(1, condition=("FB",), who=("other",), kind=("a",)),
         item(2, who=("mover",), kind=("b",)),
     ]
-    items = [replace(one, story="s") for one in items]
+    items = [replace(one, group="s") for one in items]
     table = scored(items, ["A", "A", "B"])
     assert "belief" not in results_of(table, ())["robust"]
     found = results_of(table, ("who",), ("kind",))["robust"]

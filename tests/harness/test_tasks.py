@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from sally_anne.core.errors import HarnessError, RecordError
-from sally_anne.data.items import Benchmark, BenchmarkItem, Option
+from sally_anne.data.items import Benchmark, Option, Question
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate
 from sally_anne.harness.evaluate import evaluate as work
@@ -286,9 +286,9 @@ def test_two_kinds_are_even_at_once(limit: int, seed: int) -> None:
 def test_stories_of_gridtom_over_maps_in_whole_pairs() -> None:
     config = EvalConfig(setting="text", limit=42)
     work = load_items(config)
-    stories = {item.story: item.map for item in work.items}
+    stories = {item.group: item.map for item in work.items}
     assert set(Counter(stories.values()).values()) == {2} and len(stories) == 42
-    pairs = Counter((item.story, item.condition) for item in work.items)
+    pairs = Counter((item.group, item.condition) for item in work.items)
     assert set(pairs.values()) == {1} and len(pairs) == 84
     assert work.subset is not None and set(work.subset.by["map"].values()) == {4}
     assert (
@@ -304,7 +304,7 @@ def test_films_of_a_benchmark_over_its_breakdowns_and_in_its_order(monkeypatch) 
     """Each film has a question of one ability; the last film alone has one of another."""
     options = (Option("A", "yes"), Option("B", "no"))
     items = [
-        BenchmarkItem(
+        Question(
             f"q{n}", "made", "test", f"film {n // 2}", "?", options, "A", tags={"ability": (kind,)}
         )
         for n, kind in enumerate(["x", "x"] * 9 + ["y", "y"])
@@ -342,7 +342,7 @@ JOINT = {
 def test_every_set_is_asked_and_broken_down(config, tmp_path, monkeypatch, task) -> None:
     data = getattr(sets, task)(tmp_path / "data")
     asked = replace(config, task=task, data=data, max_new_tokens=None)
-    right = {item.text: item.answer[0] for item in load_items(asked).items}
+    right = {item.text: item.key[0] for item in load_items(asked).items}
     seen = say(monkeypatch, lambda prompt: right[prompt.text])
     table, saved, printed = run(asked)
     count, wanted = NUMBERS[task]

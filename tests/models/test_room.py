@@ -12,11 +12,10 @@ import pytest
 from rich.console import Console
 
 from sally_anne.core.errors import ContextError, ModelError
-from sally_anne.data.items import Media, Sampling
+from sally_anne.data.items import Media, Question, Sampling
 from sally_anne.data.media import read_clip, shape_of
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import check_items, evaluate
-from sally_anne.harness.items import Item
 from sally_anne.models.loading import LoadedModel, load_model
 from sally_anne.models.options import ModelOptions
 from sally_anne.models.prompts import process, reply_prompt
@@ -160,13 +159,13 @@ def test_items_are_named_before_the_first_forward(opened, tmp_path: Path) -> Non
     """Films with fewer frames than are asked for are counted as they are."""
     loaded = opened("llava-next-video")
 
-    def item(number: int, frames: int, most: int) -> Item:
+    def item(number: int, frames: int, most: int) -> Question:
         def shape(exact: bool) -> tuple[int, int, int]:
             return (frames if exact else most, 90, 160)
 
         text = "Where is she?"
-        return Item(
-            f"item-{number}", "s", "test", "", "", text, (), (), clip=lambda: None, shape=shape
+        return Question(
+            f"item-{number}", "m", "test", "s", "", text=text, clip=lambda: None, shape=shape
         )  # type: ignore[arg-type, return-value]
 
     room = video_size(loaded, (8, 90, 160))[0] + 30

@@ -19,7 +19,7 @@ from rich.console import Console
 import sally_anne.steering.sweep
 from sally_anne.core.folder import Journal
 from sally_anne.core.store import ActivationStore, StoreMeta
-from sally_anne.harness.items import Item
+from sally_anne.data.items import Question
 from sally_anne.probing.activations import Activations
 from sally_anne.probing.config import ProbeConfig
 from sally_anne.probing.extraction import POSITION
@@ -151,7 +151,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[SweepPoint
 
     def prepared(
         loaded: Any,
-        items: list[Item],
+        items: list[Question],
         vectors: Mapping[SweepPoint, Any],
         journal: Journal,
         *rest: Any,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from sally_anne.harness.items import Item
+from sally_anne.data.items import Question
 from sally_anne.steering.points import SweepPoint
 
 STORIES = 10
@@ -56,14 +56,14 @@ def without(head: int) -> int:
     return 1 + head % 5
 
 
-def said(item: Item, right: bool) -> str:
+def said(item: Question, right: bool) -> str:
     """A reply that the robust parser takes for the answer, or for another option."""
     if right:
-        return " and ".join(item.answer)
-    return next(option.text for option in item.options if option.label not in item.answer)
+        return " and ".join(item.key)
+    return next(option.text for option in item.options if option.label not in item.key)
 
 
-def replies(point: SweepPoint, items: Iterable[Item]) -> dict[str, str]:
+def replies(point: SweepPoint, items: Iterable[Question]) -> dict[str, str]:
     """What is answered in a point, by item."""
     found: dict[str, str] = {}
     counts: dict[str, int] = {}

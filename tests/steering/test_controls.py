@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sally_anne.harness.items import Item
+from sally_anne.data.items import Question
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.steering.controls import (
     control_rank,
@@ -111,7 +111,7 @@ def test_control_stories_are_of_all_maps_whatever_their_order() -> None:
     chosen = set()
     for order in (range(48), np.random.default_rng(1).permutation(48)):
         items = [
-            Item(f"{story}/{task}", str(story), "test", task, task, "", (), (), map=f"m{story % 6}")
+            Question(f"{story}/{task}", "m", "test", str(story), "", map=f"m{story % 6}")
             for story in order
             for task in ("TB", "FB")
         ]
@@ -119,8 +119,8 @@ def test_control_stories_are_of_all_maps_whatever_their_order() -> None:
         assert found == [item for item in items if item in found] and len(found) == 2 * 8
         counts = Counter(item.map for item in found)
         assert len(counts) == 6 and set(counts.values()) == {2, 4}
-        chosen.add(frozenset(item.story for item in found))
-        assert {item.story for item in spread(items, 6)} < {item.story for item in found}
+        chosen.add(frozenset(item.group for item in found))
+        assert {item.group for item in spread(items, 6)} < {item.group for item in found}
         assert spread(items, 48) == spread(items, 99) == items
     assert len(chosen) == 1
 

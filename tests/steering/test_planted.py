@@ -99,7 +99,7 @@ def test_a_vector_that_undoes_the_harm_is_above_all_its_controls(
     replies = SteeredModel(whole).generate([Prompt(item.text) for item in items], 4)
     own = found.test[found.test["point"] == found.chosen.name].set_index("item_id")["reply"]
     assert [own[item.item_id] for item in items] == replies
-    right = [item.answer[0] in reply for item, reply in zip(items, replies, strict=True)]
+    right = [item.key[0] in reply for item, reply in zip(items, replies, strict=True)]
     pairs = [tb and fb for tb, fb in zip(right[::2], right[1::2], strict=True)]
     assert sum(pairs) > 0
     assert "rank 1 of 41, above all its controls" in lines

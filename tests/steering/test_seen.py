@@ -76,7 +76,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def prepared(loaded: Any, items: Any, vectors: Any, journal: Any, *rest: Any) -> pd.DataFrame:
         journal.add(
-            {"item_id": f"{point.name}|{item.item_id}", "reply": item.answer[0]}
+            {"item_id": f"{point.name}|{item.item_id}", "reply": item.key[0]}
             for point in vectors
             for item in items
         )
@@ -122,7 +122,7 @@ def test_an_evaluation_leaves_out_what_its_vector_has_seen(
     vector = SteeringVector.load(vector_folder)
     # The two test stories that a limit of 2 draws were seen, one of them under more numbers.
     asked = EvalConfig(model=str(model_folder), setting="text", limit=2, max_new_tokens=2)
-    drawn = {item.story for item in load_items(asked).items}
+    drawn = {item.group for item in load_items(asked).items}
     first = sorted(content_of(drawn))
     seen = replace(vector, fitted={**vector.fitted, "seen": {"train": first, "validation": []}})
     folder = seen.save(tmp_path / "seen")

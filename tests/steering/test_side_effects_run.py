@@ -14,8 +14,8 @@ import torch
 import sally_anne.harness.evaluate
 import sally_anne.steering.side_effects
 from sally_anne.core.folder import Journal
+from sally_anne.data.items import Question
 from sally_anne.harness.evaluate import ask
-from sally_anne.harness.items import Item
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.hooks.geometry import find_geometry
 from sally_anne.hooks.vector import SteeringVector
@@ -117,7 +117,7 @@ PLAN = {
 ALPHA = 2.5
 
 
-def answered(model: SteeredModel, items: Sequence[Item]) -> list[dict[str, str]]:
+def answered(model: SteeredModel, items: Sequence[Question]) -> list[dict[str, str]]:
     """What a model says that is moved by the vector at its strength, and by nothing else."""
     if model.steering is not None and model.alpha != ALPHA:
         return [{"item_id": item.item_id, "reply": "Hm."} for item in items]
@@ -126,8 +126,8 @@ def answered(model: SteeredModel, items: Sequence[Item]) -> list[dict[str, str]]
     right, mute = PLAN[order, how]
     found = []
     for n, item in enumerate(items):
-        wrong = next(o.text for o in item.options if o.label not in item.answer)
-        said = " and ".join(item.answer) if n < right else wrong
+        wrong = next(o.text for o in item.options if o.label not in item.key)
+        said = " and ".join(item.key) if n < right else wrong
         cue = "I think. Answer: " if how == "cot" else ""
         reply = "Hm." if right <= n < right + mute else f"{cue}{said}"
         found.append({"item_id": item.item_id, "reply": reply})
@@ -143,7 +143,7 @@ def test_every_number_is_where_it_belongs(
 ) -> None:
     """Replies and divergences are made up, so that each printed and saved number is known."""
 
-    def prepared(model: SteeredModel, items: Sequence[Item], journal: Journal, *rest, **named):
+    def prepared(model: SteeredModel, items: Sequence[Question], journal: Journal, *rest, **named):
         journal.add(answered(model, items))
         return ask(model, items, journal, *rest, **named)
 

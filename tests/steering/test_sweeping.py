@@ -14,9 +14,8 @@ from sally_anne.core.errors import HarnessError, OutOfMemoryError, SteeringError
 from sally_anne.core.folder import Journal
 from sally_anne.data.gridtom.narration import InitialQuestion
 from sally_anne.data.gridtom.stories import generated
-from sally_anne.data.items import Setting
+from sally_anne.data.items import Question, Setting
 from sally_anne.harness.gridtom import Wording, items
-from sally_anne.harness.items import Item
 from sally_anne.harness.model import Prompt, SteeredModel, prefill_prompts
 from sally_anne.hooks import batch_size
 from sally_anne.hooks.batch_size import BatchSize
@@ -74,7 +73,7 @@ def lively(request: pytest.FixtureRequest, folders: dict[Family, Path]) -> Loade
     return loaded
 
 
-def questions(setting: Setting) -> list[Item]:
+def questions(setting: Setting) -> list[Question]:
     splits = {3: "validation", 77: "validation"}
     return list(items(generated(stories=splits), splits, "1", Wording(setting)))
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from sally_anne.core.errors import BenchmarkError
 
 Polarity = Literal["most", "least"]
@@ -92,8 +94,8 @@ class Context:
 
 
 @dataclass(frozen=True)
-class BenchmarkItem:
-    """One question of a benchmark.
+class Question:
+    """One question of a benchmark, and the prompt in which it is put once it is rendered.
 
     Attributes:
         item_id: unique in its benchmark.
@@ -102,6 +104,7 @@ class BenchmarkItem:
         question: without its options.
         options: what may be chosen, in the published order; empty for open questions.
         answer: label of the right option; None where the key is hidden, or for open questions.
+        answers: labels that must all be named, where several are asked for in place of one.
         reference: right answer of an open question; None where it is hidden or options are given.
         media: videos or pictures; empty for text alone.
         tags: values by kind (``ability``, ``cue``, ``type``, ``order``, ``condition`` ...), each
@@ -114,6 +117,23 @@ class BenchmarkItem:
         title: of the film, where it has one.
         drawn: the order in which the authors' own code offers the options, by their places here;
             empty for the published order.
+
+    Rendered:
+        condition: TB or FB of the belief asked for; empty where there is none.
+        first: the first-order condition (in second order it differs from ``condition``).
+        map: that the story is played on; empty where there are none.
+        text: the user's turn.
+        before: SimToM's first prompt, whose reply stands for ``KNOWN_MARK`` in the text; the clip
+            belongs to it. Empty where the question is asked at once.
+        system: the system message before the user's turn; empty for none.
+        reasons: whether replies think aloud, so that their end is the answer.
+        official: whose parser reads its replies, see harness/parse.py.
+        clip: gives the frames ``uint8 [F, height, width, 3]``; None without video.
+        shape: frames, height and width of the clip, without decoding it; asked for less than the
+            exact number of frames it may give the most that there can be.
+        sound: gives the sound ``float32 [S]``, 16,000 samples a second; None where none is played.
+        seconds: of the sound, without decoding it; 0 where that cannot be known.
+        notes: gives the words on the frames: what stands for each mark in the text.
     """
 
     item_id: str
@@ -133,11 +153,54 @@ class BenchmarkItem:
     person: str = ""
     title: str = ""
     drawn: tuple[int, ...] = ()
+    answers: tuple[str, ...] = ()
+    condition: str = ""
+    first: str = ""
+    map: str = ""
+    text: str = ""
+    before: str = ""
+    system: str = ""
+    reasons: bool = False
+    official: str = ""
+    clip: Callable[[], np.ndarray] | None = field(default=None, compare=False, repr=False)
+    shape: Callable[[bool], tuple[int, int, int]] | None = field(
+        default=None, compare=False, repr=False
+    )
+    sound: Callable[[], np.ndarray] | None = field(default=None, compare=False, repr=False)
+    seconds: Callable[[], float] | None = field(default=None, compare=False, repr=False)
+    notes: Callable[[], Mapping[str, str]] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def names(self) -> bool:
+        """Whether several options are to be named rather than one chosen."""
+        return bool(self.answers)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The right option's label, or all that must be named; empty where there is no key."""
+        return self.answers or (() if self.answer is None else (self.answer,))
 
     @property
     def hidden(self) -> bool:
         """Whether there is no key to score an answer by."""
-        return self.answer is None and self.reference is None
+        return not self.key and self.reference is None
+
+    @property
+    def first_text(self) -> str:
+        """What the user says first."""
+        return self.before or self.text
+
+    def first_prompt(self, notes: Mapping[str, str] | None = None) -> str:
+        """The first prompt with words on the frames, by default its own, in place of the marks."""
+        text = self.first_text
+        if notes is None:
+            notes = self.notes() if self.notes else {}
+        for mark, words in notes.items():
+            text = text.replace(mark, words)
+        return text
+
+
+BenchmarkItem = Question
 
 
 @dataclass(frozen=True)
@@ -203,7 +266,7 @@ class Benchmark:
     """
 
     name: str
-    load: Callable[[Path], list[BenchmarkItem]]
+    load: Callable[[Path], list[Question]]
     views: Mapping[View, tuple[str, ...]]
     breakdowns: tuple[str, ...]
     layout: str

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sally_anne.core.errors import BenchmarkError, RecordError
-from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Sampling
+from sally_anne.data.items import Benchmark, Context, Media, Question, Sampling
 from sally_anne.data.read import Field, cell_text, csv_rows, needed, read_bytes, read_json
 
 NAME = "mimeqa"
@@ -55,7 +55,7 @@ _SPELLINGS = {re.sub("[^a-z]", "", name.lower()): name for name in CATEGORIES} |
 LONGEST = 24 * 3600.0
 
 
-def load(folder: Path) -> list[BenchmarkItem]:
+def load(folder: Path) -> list[Question]:
     """All questions of a folder, in the order of its CSV.
 
     Raises:
@@ -106,7 +106,7 @@ def items_of(
     where: str,
     titles: Mapping[str, str] | None = None,
     videos: Mapping[str, Path] | None = None,
-) -> list[BenchmarkItem]:
+) -> list[Question]:
     """Items of the rows of a file, with titles and paths of videos by name without suffix."""
     if not rows:
         raise RecordError(f"{where}: holds no questions")
@@ -115,7 +115,7 @@ def items_of(
             f"{where}, line 1: there is no column {lacking[0]!r}; the header has "
             f"{', '.join(rows[0])[:200]}"
         )
-    items: list[BenchmarkItem] = []
+    items: list[Question] = []
     counts: Counter[str] = Counter()
     for row in rows:
         file = needed(row["file"]).removeprefix(f"{VIDEOS}/")
@@ -126,7 +126,7 @@ def items_of(
         category, question, official, (focus, end) = _question(row)
         answers = [_optional(row, name) for name in ("reference answer", "answer 1", "answer 2")]
         items.append(
-            BenchmarkItem(
+            Question(
                 item_id=f"{video}/{counts[video]}",
                 benchmark=NAME,
                 split="test",

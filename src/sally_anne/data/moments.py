@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sally_anne.core.errors import BenchmarkError, RecordError
-from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
+from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
 from sally_anne.data.read import Field, read_json
 from sally_anne.data.transcripts import SUFFIXES, Utterance, read_transcript, within
 
@@ -130,7 +130,7 @@ def _finder(folder: Path) -> Find:
     return find
 
 
-def load(folder: Path) -> list[BenchmarkItem]:
+def load(folder: Path) -> list[Question]:
     """All questions of all splits found in a folder, see :data:`LAYOUT`, in the files' order.
 
     Of the first release's one file (:data:`WHOLE`) come, after these, the questions that no split
@@ -147,7 +147,7 @@ def load(folder: Path) -> list[BenchmarkItem]:
     if not found and not whole:
         raise RecordError(f"{folder}: holds no questions of MoMentS; it must hold {LAYOUT}")
     find = _finder(folder)
-    items: dict[str, BenchmarkItem] = {}
+    items: dict[str, Question] = {}
     seen: dict[str, Path] = {}
     for path in [*sorted(found), *sorted(whole)]:
         named = path.name.removeprefix("moments_").removesuffix("questions.json").rstrip("_")
@@ -180,7 +180,7 @@ def read_questions(
     split: str,
     keys: Mapping[str, str],
     find: Find = lambda urls, title: (None, None),
-) -> list[BenchmarkItem]:
+) -> list[Question]:
     """The questions in the value of one split's JSON file; those without a key are hidden."""
     records = _records(value, where)
     if not records:
@@ -209,7 +209,7 @@ def _records(value: Any, where: str) -> dict[str, Field]:
     return found
 
 
-def _item(record: Field, split: str, answer: str | None, find: Find) -> BenchmarkItem:
+def _item(record: Field, split: str, answer: str | None, find: Find) -> Question:
     options = record.get("options").entries()
     if set(options) != set(LABELS):
         record.get("options").fail(f"must have {', '.join(LABELS)}, has {', '.join(options)[:60]}")
@@ -235,7 +235,7 @@ def _item(record: Field, split: str, answer: str | None, find: Find) -> Benchmar
         "cue": tuple(dict.fromkeys(_spelt(field, CUES) for field in cues)),
     }
     path, speech = find(urls, title)
-    return BenchmarkItem(
+    return Question(
         item_id=record.get("question_id").text(),
         benchmark=NAME,
         split=split,

@@ -20,11 +20,11 @@ from typing import NamedTuple
 from sally_anne.core.errors import BenchmarkError, RecordError
 from sally_anne.data.items import (
     Benchmark,
-    BenchmarkItem,
     Context,
     Media,
     Option,
     Polarity,
+    Question,
     Sampling,
 )
 from sally_anne.data.read import Field, read_json
@@ -63,7 +63,7 @@ _PEOPLE = tuple(
 )
 
 
-def load(folder: Path) -> list[BenchmarkItem]:
+def load(folder: Path) -> list[Question]:
     """All questions of a folder, see :data:`LAYOUT`, in order; an episode's are one group.
 
     Raises:
@@ -91,7 +91,7 @@ def load(folder: Path) -> list[BenchmarkItem]:
 
 def read_episode(
     episode: str, record: Field, text: Field | None = None, video: Path | None = None
-) -> list[BenchmarkItem]:
+) -> list[Question]:
     """The questions of one episode: its entries in the two files, and its video."""
     questions = {
         number: (*take_apart(question), answer, kind)
@@ -105,7 +105,7 @@ def read_episode(
     talks = any(kind in ("belief", "social_goal") for *_, kind in questions.values())
     context = _context(record, text, talks, people(wordings))
     return [
-        BenchmarkItem(
+        Question(
             item_id=f"{episode}/{number}",
             benchmark=NAME,
             split="test",

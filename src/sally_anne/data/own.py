@@ -8,7 +8,7 @@ from __future__ import annotations
 import string
 from pathlib import Path
 
-from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
+from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
 from sally_anne.data.read import Field, named_lines
 
 FIELDS = (
@@ -44,7 +44,7 @@ def own_task(path: Path) -> Benchmark:
     )
 
 
-def load(path: Path) -> list[BenchmarkItem]:
+def load(path: Path) -> list[Question]:
     """All questions, in the order of the file; RecordError names file, line and field."""
     path = Path(path)
     alike = (("options",), ("context",), ("video", "images"))
@@ -52,7 +52,7 @@ def load(path: Path) -> list[BenchmarkItem]:
     return [_item(item_id, record, path) for item_id, record in lines.items()]
 
 
-def _item(item_id: str, record: Field, path: Path) -> BenchmarkItem:
+def _item(item_id: str, record: Field, path: Path) -> Question:
     texts = [option.stripped() for option in record.opt("options", Field.items) or []]
     many = 2 <= len(texts) <= len(LETTERS)
     if record.has("options") and (not many or len(set(texts)) < len(texts)):
@@ -62,7 +62,7 @@ def _item(item_id: str, record: Field, path: Path) -> BenchmarkItem:
         kind: tuple(value.text() for value in values.several())
         for kind, values in (record.opt("tags", Field.entries) or {}).items()
     }
-    return BenchmarkItem(
+    return Question(
         item_id=item_id,
         benchmark=path.stem,
         split=record.opt("split", Field.name) or "test",

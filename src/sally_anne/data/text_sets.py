@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Option, two_options
+from sally_anne.data.items import Benchmark, Context, Option, Question, two_options
 from sally_anne.data.read import (
     Field,
     csv_rows,
@@ -29,7 +29,7 @@ from sally_anne.data.read import (
     read_text,
 )
 
-Items = list[BenchmarkItem]
+Items = list[Question]
 
 
 def _benchmark(
@@ -82,7 +82,7 @@ KINDS = {
 
 def load_bigtom(folder: Path) -> Items:
     items: Items = []
-    firsts: dict[tuple[bool, int], tuple[BenchmarkItem, Field]] = {}
+    firsts: dict[tuple[bool, int], tuple[Question, Field]] = {}
     for path, kind in _bigtom_files(Path(folder)):
         for number, (item, record) in enumerate(read_stories(read_bytes(path), path, kind)):
             key = (kind.variable.endswith("action"), number)
@@ -97,7 +97,7 @@ def load_bigtom(folder: Path) -> Items:
     return items
 
 
-def read_stories(content: bytes, path: Path, kind: StoryKind) -> list[tuple[BenchmarkItem, Field]]:
+def read_stories(content: bytes, path: Path, kind: StoryKind) -> list[tuple[Question, Field]]:
     """Every row of a file as an item, with its first cell."""
     # Which answer is a) is drawn row by row, as in the authors' code/src/evaluate_conditions.py.
     draws = random.Random(0)
@@ -110,7 +110,7 @@ def read_stories(content: bytes, path: Path, kind: StoryKind) -> list[tuple[Benc
     return stories
 
 
-def _story(row: list[Field], kind: StoryKind, number: int, right_first: bool) -> BenchmarkItem:
+def _story(row: list[Field], kind: StoryKind, number: int, right_first: bool) -> Question:
     if len(row) != len(COLUMNS):
         row[0].fail(
             f"must have the columns {', '.join(COLUMNS)} parted by semicolons, has {len(row)}; "
@@ -123,7 +123,7 @@ def _story(row: list[Field], kind: StoryKind, number: int, right_first: bool) ->
     item_id = f"{kind.name}/{number:03d}"
     options, answer = two_options(item_id, right, wrong)
     first = [option.label == answer for option in options].index(right_first)
-    return BenchmarkItem(
+    return Question(
         item_id=item_id,
         benchmark="bigtom",
         split="test",
@@ -284,7 +284,7 @@ def _tomi_questions(text: str, traces: str, path: Path) -> Iterator[_TomiQuestio
         trace.fail(f"is of no question: {path.name} has fewer")
 
 
-def _tomi_items(story: list[_TomiQuestion], path: Path, number: int) -> Iterator[BenchmarkItem]:
+def _tomi_items(story: list[_TomiQuestion], path: Path, number: int) -> Iterator[Question]:
     placed = [match for line in story[0].sentences if (match := _PLACED.fullmatch(line))]
     containers = list(dict.fromkeys(match["place"] for match in placed))
     # Of the two agents one may have seen the move and the other not: a true and a false belief in
@@ -306,7 +306,7 @@ def _tomi_items(story: list[_TomiQuestion], path: Path, number: int) -> Iterator
             "story": (one.story,),
             "joint": ("story",),
         }
-        yield BenchmarkItem(
+        yield Question(
             item_id=f"{group}/{one.kind[0]}",
             benchmark="tomi",
             split=_tomi_split(path),
@@ -363,7 +363,7 @@ def load_hi_tom(folder: Path) -> Items:
     return items
 
 
-def read_hi_tom(record: Field) -> BenchmarkItem:
+def read_hi_tom(record: Field) -> Question:
     """One question; the number of the story is not in its name yet."""
     split = record.get("prompting_type").one_of(("VP", "CoTP"))
     deception = "Tell" if record.get("deception").flag() else "No_Tell"
@@ -381,7 +381,7 @@ def read_hi_tom(record: Field) -> BenchmarkItem:
     if right not in (texts := [option.text for option in options]):
         record.get("answer").fail(f"must be one of the choices, is {right!r:.60}")
     group = f"{split}/{deception}/length_{length}"
-    return BenchmarkItem(
+    return Question(
         item_id=f"{group}/order_{order}",
         benchmark="hi_tom",
         split=split,
@@ -463,7 +463,7 @@ def read_fantom(record: Field, draws: random.Random) -> Items:
         control = " control" if access == "accessible" else ""
         joint = ["all but lists"] + ([] if kind == "belief" else [f"all {kind}"])
         items.append(
-            BenchmarkItem(
+            Question(
                 item_id=f"{split}/{name}/{kind}-{number}",
                 benchmark="fantom",
                 split=split,
@@ -571,7 +571,7 @@ def load_opentom(folder: Path) -> Items:
     return items
 
 
-def read_opentom(record: Field, split: str) -> BenchmarkItem:
+def read_opentom(record: Field, split: str) -> Question:
     """One question; the numbers of its story and its own are not in its name yet."""
     field = record.get("question")
     question = field.get("question").stripped()
@@ -600,7 +600,7 @@ def read_opentom(record: Field, split: str) -> BenchmarkItem:
     observed = record.get("observed").flag()
     if not observed and kind == "location" and order == "fo" and perspective != "narrator":
         tags["condition"] = ("TB" if perspective == "mover" else "FB",)
-    return BenchmarkItem(
+    return Question(
         item_id=split,
         benchmark="opentom",
         split=split,
@@ -692,7 +692,7 @@ def read_tombench(record: Field, task: str, group: str) -> Items:
         if [option.text for option in options].count(right[0] if right else "") != 1:
             record.get(ANSWER).fail(f"is {letter[1]}, which must be one of the options, and once")
         items.append(
-            BenchmarkItem(
+            Question(
                 item_id=f"{task}/{line}/{language}",
                 benchmark="tombench",
                 split=language,

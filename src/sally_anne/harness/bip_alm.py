@@ -21,7 +21,7 @@ import pandas as pd
 from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
-from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.items import Question
 from sally_anne.data.mmtom_qa import MMTOM_QA
 from sally_anne.data.mmtom_qa.contrasts import STATEMENT
 from sally_anne.data.mmtom_qa.scenes import (
@@ -103,7 +103,7 @@ class Step:
     suspected: tuple[str, ...]
 
 
-def hypotheses(question: BenchmarkItem, contents: Contents) -> dict[str, Hypothesis] | None:
+def hypotheses(question: Question, contents: Contents) -> dict[str, Hypothesis] | None:
     """The hypothesis of each option, by label; None if their wording is not known."""
     read = {o.label: _hypothesis(question.question, o.text, contents) for o in question.options}
     complete = {label: entry for label, entry in read.items() if entry}
@@ -326,7 +326,7 @@ def run(
 
 
 def answer(
-    question: BenchmarkItem, request: Callable[..., Request], model: Callable[[Any], list[Any]]
+    question: Question, request: Callable[..., Request], model: Callable[[Any], list[Any]]
 ) -> Answer:
     """How likely what the person does is under each option, or why that cannot be judged."""
     contents = Contents(question.context.scene)

@@ -24,7 +24,8 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, save_config
 from sally_anne.core.options import check_options
-from sally_anne.data.items import BenchmarkItem, Option
+from sally_anne.data.items import Option
+from sally_anne.data.items import Question as BenchmarkQuestion
 from sally_anne.data.moments import LABELS, NAME
 from sally_anne.harness.chat_endpoint import ChatEndpoint, open_endpoint, usage_line
 from sally_anne.harness.config import check_endpoint, saved_options
@@ -163,7 +164,7 @@ class _Session:
         orders: Sequence[tuple[int, ...]],
     ) -> list[str | None]:
         """The label chosen in each order, without the transcript; None for none."""
-        record = BenchmarkItem(item_id, NAME, "", item_id, question, options, LABELS[0])
+        record = BenchmarkQuestion(item_id, NAME, "", item_id, question, options, LABELS[0])
         shuffled = [Shuffled(record, order) for order in orders]
         keys = [_key("choice", one.prompt.text) for one in shuffled]
         todo = {k: s for k, s in zip(keys, shuffled, strict=True) if k not in self.journal.answers}

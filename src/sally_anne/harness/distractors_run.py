@@ -20,7 +20,7 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.core.options import check_options
-from sally_anne.data.items import BenchmarkItem, Option
+from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import MOMENTS
 from sally_anne.harness.distractors import DistractorConfig
 from sally_anne.harness.model import Prompt, SteeredModel
@@ -125,7 +125,7 @@ def check_trials(trials: int, threshold: int) -> None:
 class Shuffled:
     """One question in one order of its options; in the published one by default."""
 
-    record: BenchmarkItem
+    record: Question
     order: Order
 
     @property
@@ -209,11 +209,11 @@ def run(
     return table
 
 
-def _published(record: BenchmarkItem) -> Shuffled:
+def _published(record: Question) -> Shuffled:
     return Shuffled(record, tuple(range(len(record.options))))
 
 
-def _orders(record: BenchmarkItem, config: DistractorConfig) -> list[Order]:
+def _orders(record: Question, config: DistractorConfig) -> list[Order]:
     seed = f"{config.seed} {record.item_id}"
     return orders_of(len(record.options), config.trials, seed, config.exact)
 
@@ -225,7 +225,7 @@ def best_label(labels: Sequence[str], scores: Sequence[float]) -> str | None:
 
 
 def _row(
-    record: BenchmarkItem, answers: Mapping[str, Mapping[str, Any]], config: DistractorConfig
+    record: Question, answers: Mapping[str, Mapping[str, Any]], config: DistractorConfig
 ) -> dict[str, Any]:
     assert record.answer is not None
     said = ((o, answers[Shuffled(record, o).name]["label"]) for o in _orders(record, config))

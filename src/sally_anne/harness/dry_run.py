@@ -12,9 +12,9 @@ from rich.markup import escape
 from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import require_own
+from sally_anne.data.items import Question
 from sally_anne.harness.config import DEFAULT_BATCH, EvalConfig, check
 from sally_anne.harness.evaluate import KIND, by_shape, facts_of, fitted_on, second_step
-from sally_anne.harness.items import Item
 from sally_anne.harness.model import Prompt, laid_out
 from sally_anne.harness.protocols import KNOWN_MARK, RETOLD
 from sally_anne.harness.tasks import open_task
@@ -59,11 +59,10 @@ def dry_run(config: EvalConfig, console: Console | None = None) -> dict[str, Fig
     return show(console, loaded.name, figures)
 
 
-def _requests(config: EvalConfig, items: Sequence[Item]) -> list[Figure]:
+def _requests(config: EvalConfig, items: Sequence[Question]) -> list[Figure]:
     """What an endpoint would be asked; how it counts tokens is its own affair."""
     shapes = [item.shape(True) for item in items if item.shape]
-    texts = (item.first_prompt(item.notes() if item.notes else {}) for item in items)
-    words = sum(len(item.system) + len(text) for item, text in zip(items, texts, strict=True))
+    words = sum(len(item.system) + len(item.first_prompt()) for item in items)
     words += sum(len(item.text) - len(KNOWN_MARK) for item in items if item.before)
     twice = sum(bool(item.before) for item in items)
     written = len(items) * config.reply_tokens + twice * config.retold_tokens
@@ -79,7 +78,7 @@ def _requests(config: EvalConfig, items: Sequence[Item]) -> list[Figure]:
 
 
 def loads_of(
-    counter: Counter, batch: Sequence[Item], reply: int, retold: int = RETOLD
+    counter: Counter, batch: Sequence[Question], reply: int, retold: int = RETOLD
 ) -> list[Load]:
     """What a batch of items asks: a pass for each shape of clips; replies have ``reply`` tokens.
 

@@ -18,6 +18,7 @@ from sally_anne.core.errors import BenchmarkError, ContextError, HarnessError
 from sally_anne.core.files import read_object
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
 from sally_anne.core.processes import here
+from sally_anne.data.items import Question
 from sally_anne.data.lineage import Lineage
 from sally_anne.data.sound import RATE
 from sally_anne.harness.agreement import agreement, read_labels
@@ -29,10 +30,16 @@ from sally_anne.harness.config import (
     model_name,
     saved_options,
 )
-from sally_anne.harness.items import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES_MARK, Item
 from sally_anne.harness.judge import EndpointJudge, Judge, judge_answers, open_judge
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
-from sally_anne.harness.protocols import KNOWN_MARK, RETOLD
+from sally_anne.harness.protocols import (
+    COUNT_MARK,
+    FRAMES_MARK,
+    KNOWN_MARK,
+    LENGTH_MARK,
+    RETOLD,
+    TIMES_MARK,
+)
 from sally_anne.harness.report import print_evaluation, save
 from sally_anne.harness.score import counts, results_of, score, write_submission
 from sally_anne.harness.tasks import open_task, short_name
@@ -156,7 +163,10 @@ def evaluate(
 
 
 def _loaded(
-    config: EvalConfig, items: Sequence[Item], loaded: LoadedModel | None, device_map: str | None
+    config: EvalConfig,
+    items: Sequence[Question],
+    loaded: LoadedModel | None,
+    device_map: str | None,
 ) -> LoadedModel:
     """The model, which has what it takes to see and hear what the items show."""
     videos = any(item.clip for item in items)
@@ -187,7 +197,7 @@ def _judged(
 
 
 def check_items(
-    loaded: LoadedModel, items: Sequence[Item], reply: int, retold: int = RETOLD
+    loaded: LoadedModel, items: Sequence[Question], reply: int, retold: int = RETOLD
 ) -> list[str]:
     """Refuse items that do not fit the model's context with ``reply`` tokens; no frame is decoded.
 
@@ -197,7 +207,9 @@ def check_items(
     sizes: Counter[tuple[int, int]] = Counter()
     tokens = cache(partial(sound_tokens, loaded))
 
-    def check_one(item: Item, shape: tuple[int, int, int] | None, notes: Mapping[str, str]) -> None:
+    def check_one(
+        item: Question, shape: tuple[int, int, int] | None, notes: Mapping[str, str]
+    ) -> None:
         turns = Prompt(item.first_prompt(notes), system=item.system).turns
         samples = round(RATE * item.seconds()) if item.seconds else 0
         pieces = tokens(samples) if samples else []
@@ -230,7 +242,7 @@ def check_items(
 @within_memory("use a smaller --batch-size, and if it is 1 smaller --max-pixels or fewer --frames")
 def ask(
     model: SteeredModel | ChatEndpoint,
-    items: Sequence[Item],
+    items: Sequence[Question],
     journal: Journal,
     batch_size: BatchSize,
     max_new_tokens: int,
@@ -248,7 +260,7 @@ def ask(
     processes, each counts its own part. Replies to SimToM's first prompts have ``retold`` tokens.
     """
 
-    def unanswered(some: Sequence[Item]) -> list[Item]:
+    def unanswered(some: Sequence[Question]) -> list[Question]:
         return [item for item in some if item.item_id not in journal.answers]
 
     def trial(size: int) -> None:
@@ -280,7 +292,7 @@ def ask(
 
 def _answers(
     model: SteeredModel | ChatEndpoint,
-    batch: Sequence[Item],
+    batch: Sequence[Question],
     prompts: Sequence[Prompt],
     max_new_tokens: int,
     options: bool,
@@ -307,12 +319,12 @@ def _answers(
     return answers
 
 
-def by_shape(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]:
+def by_shape(items: Sequence[Question]) -> Iterator[tuple[list[Question], list[Prompt]]]:
     """Items by the shape of their clips, each shape's in their order.
 
     Clips of one batch are one tensor in LLaVA-NeXT-Video.
     """
-    groups: dict[Any, list[tuple[Item, Prompt]]] = {}
+    groups: dict[Any, list[tuple[Question, Prompt]]] = {}
     for item in items:
         prompt = prompt_of(item)
         groups.setdefault(prompt.shape, []).append((item, prompt))
@@ -321,14 +333,13 @@ def by_shape(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Prompt]]]
         yield list(batch), list(prompts)
 
 
-def prompt_of(item: Item) -> Prompt:
+def prompt_of(item: Question) -> Prompt:
     """The user's first turn, with the frames and the sound made or decoded now."""
-    text = item.first_prompt(item.notes() if item.notes else {})
     clip, sound = (made() if made else None for made in (item.clip, item.sound))
-    return Prompt(text, clip, sound=sound, system=item.system)
+    return Prompt(item.first_prompt(), clip, sound=sound, system=item.system)
 
 
-def second_step(item: Item, retold: str) -> Prompt:
+def second_step(item: Question, retold: str) -> Prompt:
     """SimToM's question on what was retold in the first step, and on nothing else."""
     return Prompt(item.text.replace(KNOWN_MARK, retold.strip(), 1))
 

@@ -34,10 +34,9 @@ from sally_anne.data.gridtom.stories import (
     initial_text,
     initial_ticks,
 )
-from sally_anne.data.items import Option, Setting
+from sally_anne.data.items import Option, Question, Setting
 from sally_anne.data.lineage import Lineage
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.items import FRAMES_MARK, Item
 from sally_anne.harness.prompts import (
     MARKS,
     fill,
@@ -46,7 +45,15 @@ from sally_anne.harness.prompts import (
     read_template,
     with_examples,
 )
-from sally_anne.harness.protocols import INITIAL, THINK, Prompting, Protocol, known, retell
+from sally_anne.harness.protocols import (
+    FRAMES_MARK,
+    INITIAL,
+    THINK,
+    Prompting,
+    Protocol,
+    known,
+    retell,
+)
 from sally_anne.harness.questions import prompts_hash, subset_of
 from sally_anne.harness.tasks import LeftOut, Task, TaskItems, sample_groups
 
@@ -215,7 +222,7 @@ def example_stories(
 
 def items_of(
     config: EvalConfig, stories: StorySet, chosen: Mapping[int, str] | None = None
-) -> list[Item]:
+) -> list[Question]:
     """The items of the chosen stories, in their order; of the config's whole split by default."""
     chosen = choose_stories(config, stories)[0] if chosen is None else chosen
     how = Wording.of(config, GridToM().protocol(config))
@@ -224,7 +231,7 @@ def items_of(
 
 def items(
     records: Iterable[StoryRecord], splits: Mapping[int, str], order: Order, how: Wording
-) -> Iterator[Item]:
+) -> Iterator[Question]:
     """The items of the stories whose index has a split, in their order.
 
     A story has two items of first order, four of second, two about reality, and three
@@ -241,7 +248,9 @@ def items(
                 yield _belief(record, case, split, how, real=order == "reality")
 
 
-def _belief(record: StoryRecord, case: BeliefCase, split: str, how: Wording, real: bool) -> Item:
+def _belief(
+    record: StoryRecord, case: BeliefCase, split: str, how: Wording, real: bool
+) -> Question:
     name = case.first if case.order == 1 else f"{case.first}/{case.second}"
     if real:
         case, name = replace(case, question=reality(case.cast)), f"reality/{name}"
@@ -262,18 +271,19 @@ def _belief(record: StoryRecord, case: BeliefCase, split: str, how: Wording, rea
         fields |= {"question": case.question.question, "asked": asked}
         fields |= _frame_fields(record, key_frames(case.nodes), how.setting)
         parts = _filled(how.template, item_id, options, fields)
-    return Item(
+    return Question(
         item_id=item_id,
+        question=asked,
         condition=case.first if case.order == 1 else str(case.second),
         first=case.first,
         **parts,
         options=options,
-        answer=(case.question.answer,),
+        answer=case.question.answer,
         **_shared(record, case, split, how.setting),
     )
 
 
-def _initial(record: StoryRecord, split: str, how: Wording) -> Iterator[Item]:
+def _initial(record: StoryRecord, split: str, how: Wording) -> Iterator[Question]:
     case = record.case(1, "FB")
     for number, question in enumerate(record.initial):
         context = initial_text(record, question, how.setting)
@@ -293,14 +303,12 @@ def _initial(record: StoryRecord, split: str, how: Wording) -> Iterator[Item]:
             fields |= {"question": asked, "asked": asked}
             fields |= _frame_fields(record, ticks, how.setting)
             parts = _filled(how.template, item_id, options, fields)
-        yield Item(
+        yield Question(
             item_id=item_id,
-            condition="",
-            first="",
+            question=asked,
             **parts,
             options=options,
-            answer=question.answer,
-            names=True,
+            answers=question.answer,
             tags=tags,
             **_shared(record, case, split, how.setting, ticks),
         )
@@ -328,7 +336,12 @@ def _shared(
     if setting != "text":
         shape = CLIP_SHAPE if ticks is None else (len(ticks), *CLIP_SHAPE[1:])
         video = {"clip": partial(case.frames, ticks=ticks), "shape": lambda exact: shape}
-    facts = {"story": record.group, "map": record.identity.map, "split": split}
+    facts = {
+        "benchmark": "gridtom",
+        "group": record.group,
+        "map": record.identity.map,
+        "split": split,
+    }
     return {**facts, "official": "gridtom", **video}
 
 

@@ -20,9 +20,9 @@ import pandas as pd
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
+from sally_anne.data.items import Question
 from sally_anne.harness.chat_endpoint import Budget, ChatEndpoint, open_endpoint
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.items import Item
 from sally_anne.harness.model import Prompt, SteeredModel
 from sally_anne.harness.prompts import read_template
 from sally_anne.hooks.batch_size import in_batches, within_memory
@@ -238,7 +238,7 @@ class EndpointJudge(Judge):
 
 
 def open_judge(
-    config: EvalConfig, items: Sequence[Item], device_map: str | None, budget: Budget
+    config: EvalConfig, items: Sequence[Question], device_map: str | None, budget: Budget
 ) -> Judge | None:
     """The judge that ``--judge`` and its options name, if any."""
     if config.judge is None:

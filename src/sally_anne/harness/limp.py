@@ -20,7 +20,7 @@ from sally_anne.core.console import Bars, Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
 from sally_anne.core.folder import Journal, claims, fingerprint, save_config
-from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.items import Question
 from sally_anne.data.media import read_clip
 from sally_anne.data.muma_tom import MUMA_TOM, People, people
 from sally_anne.data.pictures import MOST_PIXELS
@@ -77,7 +77,7 @@ LETTER = 16
 LikelihoodModel = Callable[[Sequence[str]], list[LikelyUnlikely]]
 
 
-def video_frames(item: BenchmarkItem, most_pixels: int | None = None) -> np.ndarray:
+def video_frames(item: Question, most_pixels: int | None = None) -> np.ndarray:
     """The frames that the benchmark takes, ``uint8 [F, height, width, 3]``."""
     return read_clip(item.media[0], "full", MUMA_TOM.sampling, most_pixels or MOST_PIXELS).frames
 
@@ -89,7 +89,7 @@ def run(
     vector: SteeringVector | None = None,
     console: Console | None = None,
     loaded: LoadedModel | None = None,
-    frames: Callable[[BenchmarkItem], np.ndarray] | None = None,
+    frames: Callable[[Question], np.ndarray] | None = None,
 ) -> pd.DataFrame:
     """Do the whole run in ``config.folder``; what is there is not asked again.
 
@@ -179,7 +179,7 @@ def run(
     return table
 
 
-def persons(items: Iterable[BenchmarkItem]) -> dict[str, People]:
+def persons(items: Iterable[Question]) -> dict[str, People]:
     """Who each episode's questions are about; HarnessError if they name no two persons."""
     texts: dict[str, list[str]] = {}
     for item in items:
@@ -197,7 +197,7 @@ def persons(items: Iterable[BenchmarkItem]) -> dict[str, People]:
 
 
 def gather_all(
-    items: Sequence[BenchmarkItem],
+    items: Sequence[Question],
     sources: Sources,
     journal: Journal,
     on_progress: Callable[[], None] = lambda: None,
@@ -216,7 +216,7 @@ def gather_all(
 
 
 def judge_all(
-    items: Sequence[BenchmarkItem],
+    items: Sequence[Question],
     episodes: Mapping[str, Episode],
     sources: Sources,
     model: LikelihoodModel,
@@ -228,7 +228,7 @@ def judge_all(
     """The answer to each question; those that the open journal holds are not judged again."""
     who = persons(items)
 
-    def answer(item: BenchmarkItem) -> Answer:
+    def answer(item: Question) -> Answer:
         pair, episode = who[item.group], episodes[item.group]
         todo = steps(episode.person(pair.subject))
         if not todo:
@@ -254,7 +254,7 @@ def judge_all(
 
 
 def choose_all(
-    items: Sequence[BenchmarkItem],
+    items: Sequence[Question],
     answers: Sequence[Answer],
     mode: Mode,
     write: Callable[[str], str],
@@ -263,7 +263,7 @@ def choose_all(
     """The option that a model chooses that is given the posterior; None where it chooses none."""
     judged = {item.item_id: a.get("judged", {}) for item, a in zip(items, answers, strict=True)}
 
-    def answer(item: BenchmarkItem) -> Answer:
+    def answer(item: Question) -> Answer:
         posterior = posterior_of_judgements(judged[item.item_id])
         beliefs = posterior.official
         if mode == "log":
@@ -307,7 +307,7 @@ def _open_perceiver(config: LimpConfig, budget: Budget) -> AnyModel | None:
 
 
 def _accounts(
-    config: LimpConfig, items: Sequence[BenchmarkItem], parsed: Mapping[str, Episode]
+    config: LimpConfig, items: Sequence[Question], parsed: Mapping[str, Episode]
 ) -> dict[str, Account] | None:
     """What the films of the chosen episodes show; None if they are to be watched."""
     todo = {item.group: item for item in items if item.group not in parsed}

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sally_anne.core.errors import HarnessError, RecordError
-from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.items import Question
 from sally_anne.data.muma_tom import People, cleaned
 from sally_anne.data.read import Field, read_json
 from sally_anne.harness.planning import likely_prompt
@@ -129,7 +129,7 @@ def list_initial(episode: Episode) -> str:
     )
 
 
-def list_hypotheses(question: BenchmarkItem, who: People, episode: Episode) -> str:
+def list_hypotheses(question: Question, who: People, episode: Episode) -> str:
     """What each option says about a mind, where its wording is unknown."""
     initial = "\n".join(episode.initial)
     options = "\n".join(f"{option.label}. {option.text}" for option in question.options)
@@ -170,7 +170,7 @@ def judge_step(
     return likely_prompt([*known, last], _RULES[step.kind])
 
 
-def choose(question: BenchmarkItem, beliefs: Mapping[str, float]) -> str:
+def choose(question: Question, beliefs: Mapping[str, float]) -> str:
     """Which option answers the question, given the posterior of each?"""
     options = "\n".join(
         f"{o.label}. {o.text} (probability that this is so: {beliefs[o.label]:.4f})"
@@ -291,12 +291,12 @@ class Sources:
     """
 
     write: Write
-    frames: Callable[[BenchmarkItem], np.ndarray]
+    frames: Callable[[Question], np.ndarray]
     accounts: Mapping[str, Account] | None = None
     parsed: Mapping[str, Episode] = field(default_factory=dict)
 
 
-def gather(question: BenchmarkItem, who: People, sources: Sources) -> Episode:
+def gather(question: Question, who: People, sources: Sources) -> Episode:
     """The episode that a question is about.
 
     Raises:
@@ -337,7 +337,7 @@ def actor_of(text: str, who: People, episode: str) -> str:
     return named[0]
 
 
-def _watched(question: BenchmarkItem, name: str, sources: Sources) -> tuple[str, ...]:
+def _watched(question: Question, name: str, sources: Sources) -> tuple[str, ...]:
     """What a person does in the film; things that cannot be made out are named by the text."""
     if sources.accounts is not None:
         account = sources.accounts[question.group]
@@ -366,9 +366,7 @@ _UNKNOWN = re.compile(r"\w+ doesn['’]t know \w+['’]s? goal .*")
 _PREAMBLE = re.compile(r"^When giving information, ")
 
 
-def by_rules(
-    question: BenchmarkItem, who: People, episode: Episode
-) -> dict[str, Hypothesis] | None:
+def by_rules(question: Question, who: People, episode: Episode) -> dict[str, Hypothesis] | None:
     """The hypothesis of each option, by label; None if the wording of one is not known.
 
     "Knows what is in the box" and "at the desired location" mean what the episode has there.
@@ -382,7 +380,7 @@ def by_rules(
 
 
 def by_model(
-    question: BenchmarkItem, who: People, episode: Episode, write: Write
+    question: Question, who: People, episode: Episode, write: Write
 ) -> dict[str, Hypothesis] | None:
     """The same as a model reads it; None if its reply leaves one out."""
     reply = write(list_hypotheses(question, who, episode))
@@ -390,7 +388,7 @@ def by_model(
 
 
 def _by_wording(
-    option: str, question: BenchmarkItem, who: People, episode: Episode
+    option: str, question: Question, who: People, episode: Episode
 ) -> Hypothesis | None:
     other, find = who.other, f"to find what {who.other} asks for"
     neither = f"neither help nor hinder {other}"
@@ -411,7 +409,7 @@ def _by_wording(
     return None
 
 
-def _knowledge(question: BenchmarkItem, who: People, episode: Episode, place: str) -> str:
+def _knowledge(question: Question, who: People, episode: Episode, place: str) -> str:
     """What is known about the thing asked for: where it was, as far as the episode tells."""
     options = [_PREAMBLE.sub("", option.text) for option in question.options]
     matches = [pattern.fullmatch(text) for text in options for pattern in (_HELPED, _HINDERED)]

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.items import Option
-from sally_anne.harness.items import Item
+from sally_anne.data.items import Option, Question
 
 Parser = Literal["official", "robust"]
 PARSERS: tuple[Parser, ...] = ("official", "robust")
@@ -128,7 +127,7 @@ def names_all(
     return named == {_plain(word) for word in right} if named else None
 
 
-def parse(question: Item, reply: str, parser: Parser) -> Parsed:
+def parse(question: Question, reply: str, parser: Parser) -> Parsed:
     """What a reply chooses, None if nothing, and whether that is right."""
     if parser == "official":
         return OFFICIAL[question.official].parse(reply, question)
@@ -256,19 +255,19 @@ class Official:
         source: where the authors' code does it.
     """
 
-    parse: Callable[[str, Item], Parsed]
+    parse: Callable[[str, Question], Parsed]
     asks: re.Pattern[str]
     source: str
 
 
-def _with_key(question: Item, label: str | None) -> Parsed:
-    return label, label in question.answer
+def _with_key(question: Question, label: str | None) -> Parsed:
+    return label, label in question.key
 
 
-def _first_character(fold: bool) -> Callable[[str, Item], Parsed]:
+def _first_character(fold: bool) -> Callable[[str, Question], Parsed]:
     """The first character that is no white space is the label."""
 
-    def parse(reply: str, question: Item) -> Parsed:
+    def parse(reply: str, question: Question) -> Parsed:
         first = reply.strip()[:1]
         first = first.lower() if fold else first
         return _with_key(question, first if first in {o.label for o in question.options} else None)
@@ -276,14 +275,14 @@ def _first_character(fold: bool) -> Callable[[str, Item], Parsed]:
     return parse
 
 
-def _either_key(reply: str, question: Item) -> Parsed:
+def _either_key(reply: str, question: Question) -> Parsed:
     """The right option's "a)" or "b)" anywhere; else the other's; else a grader would be asked."""
     keys = {option.label: f"{option.label.lower()})" for option in question.options}
-    in_order = sorted(keys, key=lambda label: label not in question.answer)
+    in_order = sorted(keys, key=lambda label: label not in question.key)
     return _with_key(question, next((la for la in in_order if keys[la] in reply.lower()), None))
 
 
-def _gridtom(reply: str, question: Item) -> Parsed:
+def _gridtom(reply: str, question: Question) -> Parsed:
     """Beliefs: the whole reply is JSON whose "answer" is an option's text.
 
     Initial beliefs are not JSON: one room is the whole reply; of two agents both colours stand in
@@ -295,7 +294,7 @@ def _gridtom(reply: str, question: Item) -> Parsed:
     choices = [option.text.lower() for option in question.options]
     if question.names:
         named = [c for c in choices if c in low]
-        right = {answer.lower() for answer in question.answer}
+        right = {answer.lower() for answer in question.key}
         if len(right) == 1:
             named = [low] if low in choices else []
         return ", ".join(sorted(named)) or None, set(named) == right
@@ -307,11 +306,11 @@ def _gridtom(reply: str, question: Item) -> Parsed:
     return _with_key(question, label)
 
 
-def _generic(reply: str, question: Item, parser: Parser = "official") -> Parsed:
+def _generic(reply: str, question: Question, parser: Parser = "official") -> Parsed:
     if question.names:
         choices = [option.text for option in question.options]
         named = parse_words(reply, choices, parser)
-        right = names_all(reply, question.answer, choices, parser) is True
+        right = names_all(reply, question.key, choices, parser) is True
         return ", ".join(sorted(named)) or None, right
     return _with_key(question, parse_choice(reply, question.options, parser))
 

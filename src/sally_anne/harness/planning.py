@@ -20,7 +20,7 @@ from scipy.special import log_expit, log_softmax, logsumexp
 from sally_anne.core.console import Console
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
-from sally_anne.data.items import BenchmarkItem, Polarity
+from sally_anne.data.items import Polarity, Question
 from sally_anne.harness.chat_endpoint import (
     FILTERED,
     Budget,
@@ -272,9 +272,9 @@ def _log_softmax(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def answer_all(
-    items: Sequence[BenchmarkItem],
+    items: Sequence[Question],
     journal: Journal,
-    answer: Callable[[BenchmarkItem], Answer],
+    answer: Callable[[Question], Answer],
     on_progress: Callable[[], None] = lambda: None,
 ) -> list[Answer]:
     """The answer to each question; those that the open journal holds are not asked again."""
@@ -286,7 +286,7 @@ def answer_all(
 
 
 def score(
-    items: Sequence[BenchmarkItem],
+    items: Sequence[Question],
     answers: Sequence[Answer],
     weigh: Callable[[Mapping[str, Any]], Posterior],
 ) -> pd.DataFrame:
@@ -321,7 +321,7 @@ def score(
     return pd.DataFrame(rows)
 
 
-def marked(chooser: str, label: str | None, item: BenchmarkItem) -> dict[str, Any]:
+def marked(chooser: str, label: str | None, item: Question) -> dict[str, Any]:
     """A chosen option and whether it is right, in columns that begin with ``chooser``."""
     right = label is not None and label == item.answer
     return {
@@ -348,7 +348,7 @@ def finish(
     console: Console,
     config: PlanningConfig,
     method: str,
-    items: Sequence[BenchmarkItem],
+    items: Sequence[Question],
     table: pd.DataFrame,
     models: Models,
     about: Mapping[str, Any],
@@ -392,7 +392,7 @@ def finish(
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
 
 
-def _words(item: BenchmarkItem) -> str:
+def _words(item: Question) -> str:
     """All words of a question."""
     context = item.context
     words = (context.scene, context.actions, context.dialogue)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import reading
-from sally_anne.data.items import BenchmarkItem, Option
+from sally_anne.data.items import Option, Question
 from sally_anne.data.mimeqa import clock, in_minutes
-from sally_anne.harness.items import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES_MARK, Item
+from sally_anne.harness.protocols import COUNT_MARK, FRAMES_MARK, LENGTH_MARK, TIMES_MARK
 
 _MOST_OPTIONS = 26
 _EACH = tuple(f"{kind}_{n + 1}" for n in range(_MOST_OPTIONS) for kind in ("option", "label"))
@@ -104,8 +104,8 @@ def frame_notes(
 
 
 def set_apart(
-    records: Sequence[BenchmarkItem], chosen: Sequence[BenchmarkItem], shots: int, seed: int
-) -> tuple[list[BenchmarkItem], list[BenchmarkItem]]:
+    records: Sequence[Question], chosen: Sequence[Question], shots: int, seed: int
+) -> tuple[list[Question], list[Question]]:
     """The records that examples are taken from, and those of ``chosen`` that are asked about.
 
     Examples have a key, are not chosen, and share nothing with those that are. Where there are none
@@ -113,7 +113,7 @@ def set_apart(
     """
     keyed = [record for record in records if not record.hidden]
 
-    def apart(asked: Iterable[BenchmarkItem]) -> list[BenchmarkItem]:
+    def apart(asked: Iterable[Question]) -> list[Question]:
         taken = {one for record in asked for one in _sources(record)}
         return [record for record in keyed if taken.isdisjoint(_sources(record))]
 
@@ -135,7 +135,7 @@ def set_apart(
     return pool, asked
 
 
-def _sources(record: BenchmarkItem) -> frozenset[object]:
+def _sources(record: Question) -> frozenset[object]:
     """What a record shares with others on the same story: its group, films and words."""
     # No addresses: one may be that of an archive of all films.
     films = {place for media in record.media for place in media.files or (media.path,)}
@@ -143,19 +143,21 @@ def _sources(record: BenchmarkItem) -> frozenset[object]:
     return frozenset({("group", record.group), *films, *words} - {None})
 
 
-def with_examples(items: Iterable[Item], pool: Sequence[Item], shots: int, seed: int) -> list[Item]:
+def with_examples(
+    items: Iterable[Question], pool: Sequence[Question], shots: int, seed: int
+) -> list[Question]:
     """Each item with examples before its text; ``pool`` holds items in words, with a key."""
     return [_with(item, examples_for(item, pool, shots, seed)) for item in items]
 
 
-def examples_for(item: Item, pool: Sequence[Item], shots: int, seed: int) -> list[Item]:
+def examples_for(item: Question, pool: Sequence[Question], shots: int, seed: int) -> list[Question]:
     """The item's own examples; HarnessError if the pool has too few stories that are not its."""
     rng = random.Random(f"examples/{seed}/{item.item_id}")
-    others = [one for one in pool if one.story != item.story]
+    others = [one for one in pool if one.group != item.group]
     candidates = rng.sample(others, min(_CANDIDATES, len(others)))
-    if len({one.story for one in candidates}) < shots:
+    if len({one.group for one in candidates}) < shots:
         candidates = rng.sample(others, len(others))
-    chosen: list[Item] = []
+    chosen: list[Question] = []
     kinds: Counter[object] = Counter()
     places: Counter[object] = Counter()
     for _ in range(shots):
@@ -165,21 +167,21 @@ def examples_for(item: Item, pool: Sequence[Item], shots: int, seed: int) -> lis
         chosen.append(best)
         kinds[_kind(best)] += 1
         places[_place(best)] += 1
-        candidates = [one for one in candidates if one.story != best.story]
+        candidates = [one for one in candidates if one.group != best.group]
     rng.shuffle(chosen)
     return chosen
 
 
-def answered(example: Item) -> str:
+def answered(example: Question) -> str:
     """An example with its answer in the form that is asked for."""
-    answer = example.reference or " and ".join(example.answer)
+    answer = example.reference or " and ".join(example.key)
     if example.text.rstrip().endswith(":"):
         return f"{example.text.rstrip()} {answer}"
-    listed = list(example.answer) if len(example.answer) > 1 else answer
+    listed = list(example.key) if len(example.key) > 1 else answer
     return f"{example.text}\n{json.dumps({'answer': listed})}"
 
 
-def _with(item: Item, examples: Sequence[Item]) -> Item:
+def _with(item: Question, examples: Sequence[Question]) -> Question:
     senses = ["pictures"] * bool(item.clip) + ["sound"] * bool(item.sound)
     verb = "belongs" if senses == ["sound"] else "belong"
     films = f" The {' and the '.join(senses)} {verb} to it." if senses else ""
@@ -194,9 +196,9 @@ def _with(item: Item, examples: Sequence[Item]) -> Item:
     return replace(item, text=text)
 
 
-def _kind(item: Item) -> tuple[str, str]:
+def _kind(item: Question) -> tuple[str, str]:
     return item.first, item.condition
 
 
-def _place(item: Item) -> tuple[int, ...]:
-    return tuple(n for n, option in enumerate(item.options) if option.label in item.answer)
+def _place(item: Question) -> tuple[int, ...]:
+    return tuple(n for n, option in enumerate(item.options) if option.label in item.key)

@@ -30,6 +30,9 @@ WITH_SOUND: tuple[View, ...] = ("audio", "audiovisual")
 THOUGHTS, RETOLD = 512, 256
 # Where the second step has what was retold in the first.
 KNOWN_MARK = "<what is known>"
+# Where the text speaks of the frames, once they are known; see `Question.notes`.
+FRAMES_MARK = "<frames>"
+LENGTH_MARK, COUNT_MARK, TIMES_MARK = "<film length>", "<frame count>", "<frame times>"
 
 # {form} is what an answer is, such as "A or B".
 THINK = (

@@ -15,10 +15,10 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import fingerprint
 from sally_anne.data.items import (
     Benchmark,
-    BenchmarkItem,
     Context,
     Media,
     Option,
+    Question,
     Sampling,
     View,
     Window,
@@ -26,7 +26,6 @@ from sally_anne.data.items import (
 from sally_anne.data.media import MOST_PIXELS, cut, read_clip, shape_of, window_of
 from sally_anne.data.sound import read_sound, seconds_of
 from sally_anne.harness.config import EvalConfig
-from sally_anne.harness.items import FRAMES_MARK, Item
 from sally_anne.harness.prompts import (
     MARKS,
     fill,
@@ -37,6 +36,7 @@ from sally_anne.harness.prompts import (
     with_examples,
 )
 from sally_anne.harness.protocols import (
+    FRAMES_MARK,
     THINK,
     WITH_FRAMES,
     WITH_SOUND,
@@ -157,7 +157,7 @@ class BenchmarkTask(Task):
             "window": how.window,
             "sampling": str(how.sampling),
             "template": how.template,
-            "data": fingerprint((i.item_id, i.text, i.options, i.answer) for i in items),
+            "data": fingerprint((i.item_id, i.text, i.options, i.key) for i in items),
             **prompts_hash(config, items),
         }
         if how.protocol is not None:
@@ -177,7 +177,7 @@ class BenchmarkTask(Task):
             departs=how.protocol.departs if how.protocol else "",
         )
 
-    def _records(self, config: EvalConfig) -> tuple[list[BenchmarkItem], list[BenchmarkItem]]:
+    def _records(self, config: EvalConfig) -> tuple[list[Question], list[Question]]:
         """All records, and those of the chosen split, of as many groups as the limit takes."""
         benchmark, file = self.benchmark, own_file(config.task)
         if file is not None and config.data is not None:
@@ -205,7 +205,7 @@ class BenchmarkTask(Task):
         return records, sample_items(members, *limits)[0]
 
 
-def prompts_hash(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:
+def prompts_hash(config: EvalConfig, items: Sequence[Question]) -> dict[str, Any]:
     """What answers depend on where they are not asked for directly."""
     if config.prompting == "direct":
         return {}
@@ -213,15 +213,15 @@ def prompts_hash(config: EvalConfig, items: Sequence[Item]) -> dict[str, Any]:
     return {"prompting": config.prompting, "prompts": prompts}
 
 
-def subset_of(config: EvalConfig, items: Sequence[Item], kinds: Sequence[str]) -> Subset | None:
+def subset_of(config: EvalConfig, items: Sequence[Question], kinds: Sequence[str]) -> Subset | None:
     """What ``--limit`` has left."""
     if config.limit is None:
         return None
-    rows = [(item.story, {"map": (item.map,), **item.tags}) for item in items]
+    rows = [(item.group, {"map": (item.map,), **item.tags}) for item in items]
     return Subset.of(rows, kinds, config.limit_seed)
 
 
-def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: PromptConfig) -> list[str]:
+def missing_parts(benchmark: Benchmark, record: Question, how: PromptConfig) -> list[str]:
     """What the view shows of this record and the folder does not hold, in words."""
     parts = []
     for media in record.media:
@@ -239,8 +239,8 @@ def missing_parts(benchmark: Benchmark, record: BenchmarkItem, how: PromptConfig
 
 
 def render(
-    benchmark: Benchmark, records: Iterable[BenchmarkItem], how: PromptConfig
-) -> Iterator[Item]:
+    benchmark: Benchmark, records: Iterable[Question], how: PromptConfig
+) -> Iterator[Question]:
     """Each record as a question; a view with frames or sound needs records with one film."""
     for record in records:
         film: dict[str, Any] = {}
@@ -261,19 +261,13 @@ def render(
             film["notes"] = partial(_notes, record.media[0], how)
         options, answer = _offered(record, how)
         condition = record.tags.get("condition", ("",))[0]
-        yield Item(
-            item_id=record.item_id,
-            story=record.group,
-            split=record.split,
+        yield replace(
+            record,
             condition=condition if condition in ("TB", "FB") else "",
-            first="",
             text=text,
             before=before,
             options=options,
-            answer=() if answer is None else (answer,),
-            question=record.question,
-            reference=record.reference,
-            tags=record.tags,
+            answer=answer,
             official=benchmark.official,
             reasons=how.prompting == "cot",
             system="" if how.protocol is None else how.protocol.systems.get(how.view, ""),
@@ -282,7 +276,7 @@ def render(
 
 
 def prompt_text(
-    benchmark: Benchmark, record: BenchmarkItem, how: PromptConfig, template: str | None = None
+    benchmark: Benchmark, record: Question, how: PromptConfig, template: str | None = None
 ) -> str:
     """The user's turn; :data:`FRAMES_MARK` stands for the words on frames."""
     context, fields = _context(record, how), benchmark.views[how.view]
@@ -311,7 +305,7 @@ def prompt_text(
     return fill(words, values, record.item_id, len(options))
 
 
-def _own_words(record: BenchmarkItem, prompting: Prompting) -> str:
+def _own_words(record: Question, prompting: Prompting) -> str:
     if prompting == "cot":
         ending = THINK.format(form="{labels}" if record.options else "one sentence")
     else:
@@ -327,14 +321,14 @@ def _in_words(benchmark: Benchmark, how: PromptConfig) -> PromptConfig:
     return replace(how, view="text" if "text" in benchmark.views else "none")
 
 
-def _context(record: BenchmarkItem, how: PromptConfig) -> Context:
+def _context(record: Question, how: PromptConfig) -> Context:
     context = record.context
     if how.window == "full":
         return context
     return replace(context, transcript=context.focused_transcript)
 
 
-def _offered(record: BenchmarkItem, how: PromptConfig) -> tuple[tuple[Option, ...], str | None]:
+def _offered(record: Question, how: PromptConfig) -> tuple[tuple[Option, ...], str | None]:
     """The options as they are asked, and the right one's label."""
     if how.protocol is None:
         return record.options, record.answer

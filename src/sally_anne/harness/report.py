@@ -23,9 +23,9 @@ from rich.table import Table
 
 from sally_anne.core.files import write_atomic, write_json
 from sally_anne.core.folder import RESULTS
+from sally_anne.data.items import Question
 from sally_anne.harness.chat_endpoint import usage_line
 from sally_anne.harness.config import EvalConfig, model_name, saved_options
-from sally_anne.harness.items import Item
 from sally_anne.harness.parse import OFFICIAL
 from sally_anne.harness.protocols import PROTOCOLS
 from sally_anne.harness.tasks import TaskItems
@@ -146,7 +146,7 @@ def print_evaluation(
     console.print(f"run folder: {escape(str(config.folder))}", soft_wrap=True)
 
 
-def expected_parsers(results: Mapping[str, Any], items: Iterable[Item]) -> dict[str, Any]:
+def expected_parsers(results: Mapping[str, Any], items: Iterable[Question]) -> dict[str, Any]:
     """Results without those of the authors' parser, where no prompt asked for its form."""
     asked = (OFFICIAL[i.official].asks.search(f"{i.system}\n{i.text}") for i in items)
     if len(results) < 2 or any(asked):

@@ -23,7 +23,7 @@ from scipy.stats import binomtest
 from sally_anne.core.bootstrap import Estimate, draw_groups, estimate_mean
 from sally_anne.core.errors import HarnessError
 from sally_anne.core.files import write_atomic
-from sally_anne.harness.items import Item
+from sally_anne.data.items import Question
 from sally_anne.harness.parse import PARSERS, conclusion, parse, without_cue
 
 CONDITIONS = ("TB", "FB")
@@ -106,7 +106,7 @@ class Part:
     unit: Unit | None = None
 
 
-def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def score(items: Sequence[Question], answers: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """One row an item: the reply, and how each parser reads it.
 
     Returns:
@@ -122,12 +122,11 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
     kinds = dict.fromkeys(kind for item in items for kind in item.tags)
     rows = []
     for item, answer in zip(items, answers, strict=True):
-        row: dict[str, Any] = {
-            name: getattr(item, name)
-            for name in ("item_id", "story", "split", "condition", "first", "hidden")
-        }
+        facts = ("split", "condition", "first", "hidden")
+        row: dict[str, Any] = {"item_id": item.item_id, "story": item.group}
+        row |= {name: getattr(item, name) for name in facts}
         row |= {"map": item.map} if item.map else {}
-        row |= {"answer": ", ".join(item.answer), "reply": answer["reply"]}
+        row |= {"answer": ", ".join(item.key), "reply": answer["reply"]}
         row["cut"] = not answer.get("ended", True)
         if item.before:
             row["perspective"] = answer["perspective"]
@@ -147,7 +146,7 @@ def score(items: Sequence[Item], answers: Sequence[dict[str, Any]]) -> pd.DataFr
         if log_probs := answer.get("option_log_probs"):
             best = item.options[max(range(len(log_probs)), key=log_probs.__getitem__)].label
             row["options_label"] = best
-            row |= {"options_correct": best in item.answer, "options_invalid": False}
+            row |= {"options_correct": best in item.key, "options_invalid": False}
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sally_anne.core.errors import HarnessError
-from sally_anne.data.items import Benchmark, BenchmarkItem
+from sally_anne.data.items import Benchmark, Question
 from sally_anne.data.own import own_task
 from sally_anne.harness.protocols import PROTOCOLS, THOUGHTS, Protocol
 
 if TYPE_CHECKING:
+    from sally_anne.data.items import Question
     from sally_anne.harness.config import EvalConfig
-    from sally_anne.harness.items import Item
 
 # Tasks that make their own questions, by name; the other names are of benchmarks' records.
 _MADE = {"gridtom": "sally_anne.harness.gridtom:GridToM"}
@@ -105,7 +105,7 @@ class TaskItems:
         departs: what of the authors' protocol is not known, or not as theirs.
     """
 
-    items: list[Item]
+    items: list[Question]
     about: dict[str, Any]
     title: str
     breakdowns: tuple[str, ...] = ()
@@ -266,8 +266,8 @@ def sample_groups(
 
 
 def sample_items(
-    items: Sequence[BenchmarkItem], kinds: Sequence[str], limit: int | None, seed: int
-) -> tuple[list[BenchmarkItem], Subset | None]:
+    items: Sequence[Question], kinds: Sequence[str], limit: int | None, seed: int
+) -> tuple[list[Question], Subset | None]:
     """The items of the sampled groups, and the sample; all and None without a limit."""
     if limit is None:
         return list(items), None

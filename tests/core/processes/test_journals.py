@@ -13,9 +13,9 @@ from sally_anne.core.errors import HarnessError
 from sally_anne.core.folder import Journal
 from sally_anne.core.processes import ALONE, ProcessError, Processes
 from sally_anne.data.gridtom.stories import generated
+from sally_anne.data.items import Question
 from sally_anne.harness.evaluate import ask
 from sally_anne.harness.gridtom import Wording, items
-from sally_anne.harness.items import Item
 from sally_anne.harness.model import SteeredModel
 from sally_anne.hooks.vector import SteeringVector
 from sally_anne.models.loading import LoadedModel, load_model
@@ -51,7 +51,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def asked() -> list[Item]:
+def asked() -> list[Question]:
     """Fourteen questions: with batches of four, the last one is smaller."""
     splits = dict.fromkeys(range(0, 21, 3), "validation")
     return list(items(generated(stories=splits), splits, "1", Wording("text")))
@@ -70,7 +70,7 @@ Run = Callable[[Path, Processes, int | None], pd.DataFrame]
 
 
 @pytest.fixture(scope="module", params=["ask", "sweep"])
-def run(request: pytest.FixtureRequest, asked: list[Item], models: list[LoadedModel]) -> Run:
+def run(request: pytest.FixtureRequest, asked: list[Question], models: list[LoadedModel]) -> Run:
     """Asks, or sweeps, as one of the processes; it may die after so many pieces."""
 
     def go(path: Path, processes: Processes, dies: int | None = None) -> pd.DataFrame:

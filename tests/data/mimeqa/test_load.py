@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sally_anne.core.errors import BenchmarkError, RecordError
-from sally_anne.data.items import BenchmarkItem, Media
+from sally_anne.data.items import Media, Question
 from sally_anne.data.mimeqa import (
     CATEGORIES,
     LEVELS,
@@ -37,7 +37,7 @@ def text_of(rows=ROWS, columns=OFFICIAL) -> str:
     return file.getvalue()
 
 
-def parse(text: str | bytes, **more) -> list[BenchmarkItem]:
+def parse(text: str | bytes, **more) -> list[Question]:
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
     return items_of(rows_of(data, "m.csv"), "m.csv", **more)
 
@@ -46,7 +46,7 @@ def row(**changed: str) -> dict[str, str]:
     return dict(zip(OFFICIAL, ROWS[0], strict=True)) | changed
 
 
-def one(**changed: str) -> BenchmarkItem:
+def one(**changed: str) -> Question:
     """The first row with other cells or further columns."""
     cells = row(**changed)
     return parse(text_of([tuple(cells.values())], tuple(cells)))[0]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sally_anne.data.items import BenchmarkItem, Context, Option
+from sally_anne.data.items import Context, Option, Question
 from sally_anne.data.mmtom_qa.contrasts import BeliefPair, balanced, belief_pair, belief_pairs
 
 GOAL = "Ann has been trying to get a salmon"
@@ -15,11 +15,11 @@ NOT_INSIDE = "Ann thinks that the salmon is not inside the fridge."
 FULL, EMPTY = "In the kitchen, the fridge holds a salmon.", "The fridge is empty."
 
 
-def item(kind: str = "1.1", answer: str = "a", scene: str = FULL) -> BenchmarkItem:
+def item(kind: str = "1.1", answer: str = "a", scene: str = FULL) -> Question:
     tags = {"type": (kind,), "family": ("belief",)}
     if kind in ("1.1", "1.2"):
         tags["condition"] = ("TB" if kind == "1.1" else "FB",)
-    return BenchmarkItem(
+    return Question(
         item_id=f"episode-1/{kind}/0-1",
         benchmark="mmtom_qa",
         split="test",

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.items import BenchmarkItem, Option
+from sally_anne.data.items import Option, Question
 from sally_anne.data.mmtom_qa import MMTOM_QA, TYPES, load, read_record
 from sally_anne.data.read import Field
 
@@ -50,7 +50,7 @@ def changed(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in (GOOD | fields).items() if value is not ...}
 
 
-def read(record: Any) -> BenchmarkItem:
+def read(record: Any) -> Question:
     return read_record(Field(record, "questions.json, line 1"))
 
 
@@ -268,7 +268,7 @@ def test_a_mutated_record_is_right_or_a_named_error(seeds) -> None:
         assert_right(item, record)
 
 
-def assert_right(item: BenchmarkItem, record: dict[str, Any]) -> None:
+def assert_right(item: Question, record: dict[str, Any]) -> None:
     """The item says what the record says, all of it."""
     assert [option.label for option in item.options] == ["a", "b"]
     assert item.answer == record["answer"].strip().lower()

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.items import Question
 from sally_anne.data.mmtom_qa import MMTOM_QA, TYPES
 from sally_anne.data.mmtom_qa.contrasts import balanced, belief_pairs
 from sally_anne.data.mmtom_qa.scenes import Contents
@@ -21,7 +21,7 @@ def source(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def items(source: str) -> list[BenchmarkItem]:
+def items(source: str) -> list[Question]:
     return MMTOM_QA.load(official_data(source, "mmtom_qa"))
 
 
@@ -65,7 +65,7 @@ def test_both_letters_are_right_about_equally_often(items) -> None:
     assert 0.4 < share < 0.6
 
 
-def right(items: list[BenchmarkItem], kind: str) -> list[str]:
+def right(items: list[Question], kind: str) -> list[str]:
     chosen = [item for item in items if item.tags["type"] == (kind,)]
     return [next(o.text for o in item.options if o.label == item.answer) for item in chosen]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sally_anne.core.errors import BenchmarkError, RecordError
-from sally_anne.data.items import BenchmarkItem, Option
+from sally_anne.data.items import Option, Question
 from sally_anne.data.moments import (
     ABILITIES,
     CUES,
@@ -63,7 +63,7 @@ def with_(**changes: Any) -> dict[str, Any]:
     return copy.deepcopy(GOOD) | changes
 
 
-def one(**changes: Any) -> BenchmarkItem:
+def one(**changes: Any) -> Question:
     return read_questions([with_(**changes)], "q.json", "test", {})[0]
 
 

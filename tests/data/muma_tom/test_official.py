@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from sally_anne.data.items import BenchmarkItem
+from sally_anne.data.items import Question
 from sally_anne.data.muma_tom import load
 from tests.shared_data import SOURCES, official_data
 
@@ -23,11 +23,11 @@ def source(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def items(source: str) -> list[BenchmarkItem]:
+def items(source: str) -> list[Question]:
     return load(official_data(source, "muma_tom"))
 
 
-def test_all_questions_load(items: list[BenchmarkItem], source: str) -> None:
+def test_all_questions_load(items: list[Question], source: str) -> None:
     count = 2 * sum(TYPES[source].values())
     assert len(items) == count and len({i.item_id for i in items}) == count
     assert Counter(i.group for i in items).most_common(1)[0][1] == 4
@@ -37,7 +37,7 @@ def test_all_questions_load(items: list[BenchmarkItem], source: str) -> None:
     }
 
 
-def test_what_is_told(items: list[BenchmarkItem]) -> None:
+def test_what_is_told(items: list[Question]) -> None:
     for item in items:
         told = item.context
         assert not told.actions.startswith("b'") and "\\n" not in told.actions

@@ -53,7 +53,7 @@ def test_side_questions_are_those_of_the_benchmark() -> None:
         for i, condition in enumerate(("TB", "FB")):
             one, at = found[f"{record.group}/reality/{i}"]
             item = real[f"{record.group}/reality/{condition}"]
-            assert (one.answers[0],) == item.answer and at == i
+            assert (one.answers[0],) == item.key and at == i
             # But for which room stands first in the list.
             assert one.samples[i].text.split("Choose")[0] == item.text.split("Choose")[0]
             one, _ = found[f"{record.group}/first/{i}"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sally_anne.data.items import Question
 from sally_anne.harness.config import EvalConfig
 from sally_anne.harness.evaluate import evaluate, prompt_of
-from sally_anne.harness.items import Item
 from sally_anne.harness.model import Completion, Prompt, SteeredModel
 from sally_anne.harness.report import expected_parsers
 from sally_anne.harness.tasks import load_items
@@ -65,7 +65,7 @@ class Expected:
 
     options: dict[str, Any]  # in the words of a plug-in; ``task`` beside
     task: str
-    items: list[Item]
+    items: list[Question]
     replies: dict[str, str]
     numbers: dict[str, dict[str, float]]  # by reader
 

@@ -51,7 +51,7 @@ def test_what_a_baked_vector_has_seen_is_left_out(seen_vector: str, tmp_path: Pa
     record = {"vector": {"fitted": {"seen": seen}}}
     (tmp_path / "steering.json").write_text(json.dumps(record))
     baked = prepared({"setting": "text", "model": str(tmp_path)}).work
-    assert "story-0001" not in {item.story for item in baked.items}
+    assert "story-0001" not in {item.group for item in baked.items}
     assert baked.unseen is not None and baked.unseen.left_out == 1
     both = prepared({"setting": "text", "model": str(tmp_path), "steer": seen_vector}).work
     assert both.unseen is not None and both.unseen.left_out == 3

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sally_anne.core.errors import RecordError
-from sally_anne.data.items import Benchmark, BenchmarkItem, Context, Media, Option, Sampling
+from sally_anne.data.items import Benchmark, Context, Media, Option, Question, Sampling
 from sally_anne.data.read import Field, find_file, json_lines, read_bytes
 
 QUESTIONS = "questions.json"
@@ -59,7 +59,7 @@ INSTRUCTIONS = {
 }  # fmt: skip
 
 
-def load(folder: Path) -> list[BenchmarkItem]:
+def load(folder: Path) -> list[Question]:
     """All questions of a folder, see :data:`LAYOUT`, in the order of the file.
 
     Without videos ``Media.path`` is None. RecordError names file, line and field, or a pickle.
@@ -67,7 +67,7 @@ def load(folder: Path) -> list[BenchmarkItem]:
     folder = Path(folder)
     path = find_file(folder, (QUESTIONS, f"Benchmark/{QUESTIONS}"), LAYOUT)
     videos = episode_media(folder)
-    items: dict[str, tuple[BenchmarkItem, Field]] = {}
+    items: dict[str, tuple[Question, Field]] = {}
     for record in json_lines(read_bytes(path), path, "question"):
         item = read_record(record, videos)
         if item.item_id in items:
@@ -83,7 +83,7 @@ def load(folder: Path) -> list[BenchmarkItem]:
 
 def read_record(
     record: Field, videos: Callable[[int, Field], Media] = lambda *_: NOT_HERE
-) -> BenchmarkItem:
+) -> Question:
     """One line of the file; ``videos`` gives an episode's frames up to a step."""
     # Published as a number with one decimal.
     published = record.get("question_type")
@@ -114,7 +114,7 @@ def read_record(
     tags = {"type": (kind,), "family": (family,), "modality": modality}
     if kind in CONDITIONS:
         tags["condition"] = (CONDITIONS[kind],)
-    return BenchmarkItem(
+    return Question(
         item_id=f"episode-{episode}/{kind}/{start}-{end}",
         benchmark="mmtom_qa",
         split="test",

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sally_anne.core.errors import BenchmarkError
-from sally_anne.data.items import BenchmarkItem, Media, Setting
+from sally_anne.data.items import Media, Question, Setting
 from sally_anne.data.mmtom_qa.scenes import Contents
 from sally_anne.data.samples import Sample, SampleSet
 from sally_anne.data.samples import sample_set as from_samples
@@ -79,7 +79,7 @@ class BeliefPair:
 
 
 def sample_set(
-    items: Iterable[BenchmarkItem], setting: Setting = "text", split_seed: int = 0
+    items: Iterable[Question], setting: Setting = "text", split_seed: int = 0
 ) -> SampleSet:
     """The samples of a probing run: belief pairs of MMToM-QA, :func:`balanced`, split by episode.
 
@@ -103,13 +103,13 @@ def sample_set(
     return replace(found, meaning=MEANING, features=FEATURES, content=("says",))
 
 
-def belief_pairs(items: Iterable[BenchmarkItem]) -> list[BeliefPair]:
+def belief_pairs(items: Iterable[Question]) -> list[BeliefPair]:
     """Pairs of all belief items whose belief is known to be true or false, in their order."""
     asked = (item for item in items if item.tags.get("family") == ("belief",))
     return [pair for pair in map(belief_pair, asked) if pair is not None]
 
 
-def belief_pair(item: BenchmarkItem) -> BeliefPair | None:
+def belief_pair(item: Question) -> BeliefPair | None:
     """The pair of one belief item; None where it is not certain whether the belief is true."""
     read = {o.label: STATEMENT.fullmatch(o.text.strip()) for o in item.options}
     goal = _GOAL.match(item.question)

@@ -21,11 +21,11 @@ from PIL import Image
 
 from sally_anne.core.errors import HarnessError
 from sally_anne.data.gridtom.samples import PUBLISHED
+from sally_anne.data.items import Question
 from sally_anne.data.samples import SPLITS
 from sally_anne.harness.adapters.common import whole
 from sally_anne.harness.config import EvalConfig, check
 from sally_anne.harness.evaluate import facts_of, fitted_on
-from sally_anne.harness.items import Item
 from sally_anne.harness.report import BELIEF, expected_parsers
 from sally_anne.harness.score import results_of, score
 from sally_anne.harness.tasks import TaskItems, find_task, load_items, own_file
@@ -135,7 +135,7 @@ class Asked:
             )
 
     @cached_property
-    def items(self) -> dict[str, Item]:
+    def items(self) -> dict[str, Question]:
         return {item.item_id: item for item in self.work.items}
 
     @cached_property
@@ -151,10 +151,10 @@ class Asked:
                 names[prefix + name] = parser if name in pairs else ""
         return names | ({UNSCORED: ""} if any(map(_unscored, self.work.items)) else {})
 
-    def results(self, item: Item, reply: str) -> dict[str, dict[str, Any]]:
+    def results(self, item: Question, reply: str) -> dict[str, dict[str, Any]]:
         """By metric in which an item counts: its score, or what :func:`share` needs of it."""
         if _unscored(item):
-            return {UNSCORED: {"story": item.story, "score": 1.0}}
+            return {UNSCORED: {"story": item.group, "score": 1.0}}
         row = score([item], [{"reply": reply}]).to_dict("records")[0]
         kept = [name for name in row if name in (*FACTS, "hidden") or name.startswith("tag_")]
         cell = ", ".join(row.get(f"tag_{kind}", "") for kind in self.work.cells)
@@ -165,7 +165,7 @@ class Asked:
             means = {"accuracy": correct and not wrong, "invalid": wrong}
             means |= {_word(f"{kind}: {value}"): means["accuracy"] for kind, value in values}
             for name, value in means.items():
-                found[prefix + name] = {"story": item.story, "score": float(value)}
+                found[prefix + name] = {"story": item.group, "score": float(value)}
             side = {name: row[name] for name in (*kept, f"{parser}_correct", f"{parser}_invalid")}
             for name in CONDITIONS if item.condition else ():
                 found |= {f"{prefix}{name}": side, f"{prefix}{_word(f'{cell}: {name}')}": side}
@@ -229,7 +229,7 @@ def asked_by(options: str) -> Asked:
     return prepared(json.loads(options))
 
 
-def item_of(document: Mapping[str, Any]) -> Item:
+def item_of(document: Mapping[str, Any]) -> Question:
     return asked_by(document["questions"]).items[document["item_id"]]
 
 
@@ -255,13 +255,14 @@ def documents(options: Mapping[str, Any], mark: str = "", systems: bool = True) 
         )
     rows = [
         {
-            **{name: getattr(item, name) for name in FACTS},
+            **{name: getattr(item, name) for name in FACTS if name != "story"},
+            "story": item.group,
             "system": item.system,
             "text": (mark * item.shape(True)[0] if mark and item.shape else "")
-            + item.first_prompt(item.notes() if item.notes else {}),
+            + item.first_prompt(),
             "options": [option.label for option in item.options],
-            "answer": ", ".join(item.answer) or item.reference or "",
-            "answers": list(item.answer),
+            "answer": ", ".join(item.key) or item.reference or "",
+            "answers": list(item.key),
             "questions": questions,
         }
         for item in asked.work.items
@@ -355,5 +356,5 @@ class Questions:
         self.dataset = self.dataset_no_image = {"test": self.documents}
 
 
-def _unscored(item: Item) -> bool:
+def _unscored(item: Question) -> bool:
     return item.hidden or not item.options

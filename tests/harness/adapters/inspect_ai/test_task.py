@@ -18,11 +18,11 @@ from inspect_ai.log import EvalLog  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.scorer import SampleScore, Score  # noqa: E402
 
+from sally_anne.data.items import Question  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai import gridtom, messages  # noqa: E402
 from sally_anne.harness.adapters.inspect_ai.task import item_of, measures  # noqa: E402
 from sally_anne.harness.config import EvalConfig  # noqa: E402
 from sally_anne.harness.evaluate import prompt_of
-from sally_anne.harness.items import Item  # noqa: E402
 from sally_anne.harness.model import SteeredModel  # noqa: E402
 from sally_anne.harness.score import results_of, score
 from sally_anne.harness.tasks import load_items  # noqa: E402
@@ -44,7 +44,9 @@ def run(task: Task, tmp_path: Path, model: Any = None, **options: Any) -> EvalLo
     return log
 
 
-def own_items(order: str = "1", setting: Any = "multimodal", limit: int = STORIES) -> list[Item]:
+def own_items(
+    order: str = "1", setting: Any = "multimodal", limit: int = STORIES
+) -> list[Question]:
     config = EvalConfig(order=order, setting=setting, limit=limit)  # type: ignore[arg-type]
     return load_items(config).items
 
@@ -61,7 +63,9 @@ def numbers_of(log: EvalLog) -> dict[str, dict[str, float]]:
     }
 
 
-def own_numbers(items: list[Item], replies: list[str], order: str) -> dict[str, dict[str, float]]:
+def own_numbers(
+    items: list[Question], replies: list[str], order: str
+) -> dict[str, dict[str, float]]:
     answers = [{"item_id": i.item_id, "reply": r} for i, r in zip(items, replies, strict=True)]
     found = results_of(score(items, answers), beliefs=order != "initial")
     return {
@@ -130,8 +134,8 @@ def test_pictures_get_the_replies_of_the_film(tmp_path: Path) -> None:
 def test_answer_sheets_by_hand(tmp_path: Path) -> None:
     """Right, wrong and invalid replies from a model that says what it is told."""
     items = own_items(setting="text", limit=3)
-    wrong = [next(o.text for o in i.options if o.label not in i.answer) for i in items]
-    said = [items[0].answer[0], items[1].answer[0], "the", wrong[3], wrong[4], items[5].answer[0]]
+    wrong = [next(o.text for o in i.options if o.label not in i.key) for i in items]
+    said = [items[0].key[0], items[1].key[0], "the", wrong[3], wrong[4], items[5].key[0]]
     by_text = {prompt_of(item).text: reply for item, reply in zip(items, said, strict=True)}
 
     def speak(input, tools, tool_choice, config):
@@ -210,7 +214,7 @@ def test_an_item_survives_its_sample() -> None:
             back = item_of(sample.metadata or {})
             for name in ("item_id", "story", "split", "condition", "first", "options", "answer"):
                 assert getattr(back, name) == getattr(item, name)
-            assert back.names == item.names and sample.target == list(item.answer)
+            assert back.names == item.names and sample.target == list(item.key)
 
 
 def test_numbers_on_the_command_line_are_taken() -> None:

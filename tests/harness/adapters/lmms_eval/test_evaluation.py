@@ -140,7 +140,7 @@ def test_choices_are_chosen_by_probability(evaluate, loaded, tmp_path: Path) -> 
     scores = model.option_log_probs([prompt_of(item) for item in items], options)
     best = [max(range(2), key=row.__getitem__) for row in scores]
     rows: list[dict[str, Any]] = [
-        {"text": item.text, "options": given, "answer": given.index(item.answer[0])}
+        {"text": item.text, "options": given, "answer": given.index(item.key[0])}
         for item, given in zip(items, options, strict=True)
     ]
     (tmp_path / "choices.json").write_text("\n".join(map(json.dumps, rows)))

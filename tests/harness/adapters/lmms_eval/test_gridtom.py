@@ -148,10 +148,10 @@ def test_every_task_has_its_questions() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        lambda item: f" {item.answer[0]}.",
-        lambda item: item.answer[0] if item.condition == "FB" else "the",
-        lambda item: next(o.text for o in item.options if o.label not in item.answer),
-        lambda item: f'{{"answer": "{item.answer[0]}"}}' if item.first == "TB" else "",
+        lambda item: f" {item.key[0]}.",
+        lambda item: item.key[0] if item.condition == "FB" else "the",
+        lambda item: next(o.text for o in item.options if o.label not in item.key),
+        lambda item: f'{{"answer": "{item.key[0]}"}}' if item.first == "TB" else "",
     ],
     ids=["right", "invalid under TB", "wrong", "JSON at times"],
 )

@@ -21,14 +21,13 @@ from inspect_ai.solver import Generate, TaskState
 from rich.text import Text
 
 from sally_anne.core.errors import HarnessError, SallyAnneError
-from sally_anne.data.items import Option
-from sally_anne.harness.items import Item
+from sally_anne.data.items import Option, Question
 from sally_anne.harness.parse import Parser
 
 if TYPE_CHECKING:
     from sally_anne.harness.adapters.questions import Asked
 
-_FACTS = ("item_id", "story", "split", "condition", "first", "names")
+_FACTS = ("item_id", "split", "condition", "first")
 # Facts that logs of earlier versions lack: they are all of GridToM.
 _LATER = {"official": "gridtom", "reasons": False, "reference": None}
 _MEDIA = ("video", "images")
@@ -177,7 +176,7 @@ def shown(questions: str, media: str) -> solver.Solver:
     return show
 
 
-def messages_of(item: Item, media: str) -> list[model.ChatMessage]:
+def messages_of(item: Question, media: str) -> list[model.ChatMessage]:
     """What is said, with the frames before it as one video or as images, which keep every bit."""
     from sally_anne.harness.adapters.inspect_ai.messages import picture_uris, video_uri
     from sally_anne.harness.evaluate import prompt_of
@@ -193,16 +192,18 @@ def messages_of(item: Item, media: str) -> list[model.ChatMessage]:
     return [*system, model.ChatMessageUser(content=parts)]
 
 
-def sample_of(item: Item, asked: Asked, media: str | None = None) -> Sample:
+def sample_of(item: Question, asked: Asked, media: str | None = None) -> Sample:
     """An item as a sample; without ``media``, :func:`shown` gives its messages as it is asked."""
     return Sample(
         id=item.item_id,
         input=item.text if media is None else messages_of(item, media),
-        target=list(item.answer) or item.reference or "",
+        target=list(item.key) or item.reference or "",
         metadata={
             **{name: getattr(item, name) for name in (*_FACTS, *_LATER)},
+            "story": item.group,
+            "names": item.names,
             "options": {option.label: option.text for option in item.options},
-            "answer": list(item.answer),
+            "answer": list(item.key),
             "tags": {kind: list(values) for kind, values in item.tags.items()},
             "task": asked.config.task,
             "breakdowns": list(asked.work.breakdowns),
@@ -211,14 +212,18 @@ def sample_of(item: Item, asked: Asked, media: str | None = None) -> Sample:
     )
 
 
-def item_of(metadata: Mapping[str, Any]) -> Item:
+def item_of(metadata: Mapping[str, Any]) -> Question:
     """What a parser has to know of an item, from the metadata of its sample."""
-    return Item(
+    key = tuple(metadata["answer"])
+    return Question(
         **{name: metadata[name] for name in _FACTS},
+        benchmark="",
+        group=metadata["story"],
+        question="",
         **{name: metadata.get(name, older) for name, older in _LATER.items()},
-        text="",
         options=tuple(Option(label, text) for label, text in metadata["options"].items()),
-        answer=tuple(metadata["answer"]),
+        answer=None if metadata["names"] or not key else key[0],
+        answers=key if metadata["names"] else (),
         tags={kind: tuple(values) for kind, values in metadata.get("tags", {}).items()},
     )
 
@@ -244,7 +249,7 @@ def measures(scores: Sequence[scorer.SampleScore]) -> dict[str, float]:
         # A repeated item makes a pair with the other side of its own epoch.
         times[item.item_id] += 1
         epoch = times[item.item_id]
-        row = {"item_id": f"{item.item_id} {epoch}", "story": f"{item.story} {epoch}"}
+        row = {"item_id": f"{item.item_id} {epoch}", "story": f"{item.group} {epoch}"}
         row |= {name: getattr(item, name) for name in ("split", "condition", "first", "hidden")}
         row |= {f"tag_{kind}": "|".join(values) for kind, values in item.tags.items()}
         right, invalid = value == scorer.CORRECT, value == scorer.NOANSWER
